@@ -1,0 +1,207 @@
+//! What module types exist: a table that the application hands to [`crate::compile`], so that types
+//! are checked without this crate knowing any operator.
+
+use std::fmt;
+
+use indexmap::IndexMap;
+
+/// The type of a value that flows along an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueType {
+    /// A decoded picture, RGB, 8 bits a channel.
+    Image,
+    /// Opaque bytes.
+    Bytes,
+    /// A list of boxes in pixels of the source picture, each with a class and a score.
+    Boxes,
+    /// A list of texts, one a box.
+    Texts,
+    /// A list of labels with scores, one a box or one a frame.
+    Labels,
+    /// A dense array of 32-bit floats with a shape.
+    Tensor,
+}
+
+impl ValueType {
+    /// Its name in error texts and in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            ValueType::Image => "image",
+            ValueType::Bytes => "bytes",
+            ValueType::Boxes => "boxes",
+            ValueType::Texts => "texts",
+            ValueType::Labels => "labels",
+            ValueType::Tensor => "tensor",
+        }
+    }
+}
+
+impl fmt::Display for ValueType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An input or output of a module type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// What it carries.
+    pub ty: ValueType,
+    /// For inputs: the module runs without it, too.
+    pub optional: bool,
+    /// One line for people.
+    pub doc: String,
+}
+
+/// The type of an option's value in YAML.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionType {
+    /// `true` or `false`.
+    Bool,
+    /// A whole number in a range (both ends included).
+    Integer(i64, i64),
+    /// A number in a range (both ends included).
+    Number(f64, f64),
+    /// Any text.
+    Text,
+    /// A path to a file, relative to the pipeline file.
+    File,
+    /// One of these words.
+    Choice(Vec<String>),
+    /// A list of numbers of exactly this length; 0: any length.
+    Numbers(usize),
+    /// A list of texts.
+    Texts,
+}
+
+/// An option of a module type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptionSpec {
+    /// Its name in YAML.
+    pub name: String,
+    /// What it takes.
+    pub ty: OptionType,
+    /// It must be given.
+    pub required: bool,
+    /// One line for people, with the default.
+    pub doc: String,
+}
+
+/// Whether a module type runs a model file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelNeed {
+    /// It has none; naming one is an error.
+    None,
+    /// It needs `model:` or `variants:`.
+    Required,
+}
+
+/// A module type: what the YAML key `op:` names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModuleType {
+    /// Its name in YAML.
+    pub name: String,
+    /// One line for people.
+    pub doc: String,
+    /// Inputs, in order.
+    pub inputs: Vec<Port>,
+    /// Outputs, in order: the position is the output's ordinal everywhere.
+    pub outputs: Vec<Port>,
+    /// Options.
+    pub options: Vec<OptionSpec>,
+    /// Whether it runs a model file.
+    pub model: ModelNeed,
+}
+
+impl ModuleType {
+    /// A type without ports and options yet.
+    pub fn new(name: &str, doc: &str, model: ModelNeed) -> Self {
+        ModuleType {
+            name: name.to_owned(),
+            doc: doc.to_owned(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            options: Vec::new(),
+            model,
+        }
+    }
+
+    /// Adds a required input.
+    #[must_use]
+    pub fn input(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
+        self.inputs.push(port(name, ty, false, doc));
+        self
+    }
+
+    /// Adds an input without which the module runs, too.
+    #[must_use]
+    pub fn optional_input(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
+        self.inputs.push(port(name, ty, true, doc));
+        self
+    }
+
+    /// Adds an output.
+    #[must_use]
+    pub fn output(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
+        self.outputs.push(port(name, ty, false, doc));
+        self
+    }
+
+    /// Adds an option with a default.
+    #[must_use]
+    pub fn option(mut self, name: &str, ty: OptionType, doc: &str) -> Self {
+        self.options.push(OptionSpec {
+            name: name.to_owned(),
+            ty,
+            required: false,
+            doc: doc.to_owned(),
+        });
+        self
+    }
+
+    /// Adds an option that must be given.
+    #[must_use]
+    pub fn required_option(mut self, name: &str, ty: OptionType, doc: &str) -> Self {
+        self.options.push(OptionSpec {
+            name: name.to_owned(),
+            ty,
+            required: true,
+            doc: doc.to_owned(),
+        });
+        self
+    }
+}
+
+fn port(name: &str, ty: ValueType, optional: bool, doc: &str) -> Port {
+    Port { name: name.to_owned(), ty, optional, doc: doc.to_owned() }
+}
+
+/// All module types by name, in order of registration.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    types: IndexMap<String, ModuleType>,
+}
+
+impl Catalog {
+    /// An empty catalogue.
+    pub fn new() -> Self {
+        Catalog::default()
+    }
+
+    /// Adds a type; a type of the same name is replaced.
+    pub fn register(&mut self, ty: ModuleType) {
+        self.types.insert(ty.name.clone(), ty);
+    }
+
+    /// The type of that name.
+    pub fn get(&self, name: &str) -> Option<&ModuleType> {
+        self.types.get(name)
+    }
+
+    /// All types in order of registration.
+    pub fn types(&self) -> impl Iterator<Item = &ModuleType> {
+        self.types.values()
+    }
+}

@@ -1,0 +1,62 @@
+//! Identifiers. Newtypes, so that a module cannot be passed where a worker is meant.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $raw);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// One request (a frame), unique within a gateway's lifetime and increasing in order of admission.
+    RequestId(u64), "r"
+);
+id!(
+    /// Dense ordinal of a module inside one pipeline, in topological order. `ModuleId::SOURCE` is the source.
+    ModuleId(u16), "m"
+);
+id!(
+    /// One worker: a broker that serves one module on one device. Dense inside one pipeline.
+    WorkerId(u32), "w"
+);
+id!(
+    /// One device as the executor sees it. Dense inside one process.
+    DeviceId(u16), "d"
+);
+id!(
+    /// One batch, unique on its device.
+    BatchId(u64), "b"
+);
+
+impl ModuleId {
+    /// The pipeline's source: the stage at which a frame is taken in and decoded.
+    pub const SOURCE: ModuleId = ModuleId(0);
+
+    /// Position in dense per-module tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl WorkerId {
+    /// Position in dense per-worker tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl DeviceId {
+    /// Position in dense per-device tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -1,0 +1,236 @@
+//! The checked form of a pipeline: names resolved, types proven to fit, the graph proven acyclic.
+//! Only this form reaches a policy or a driver.
+
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use petgraph::graph::DiGraph;
+
+use crate::catalog::ValueType;
+use crate::id::ModuleId;
+
+/// A checked pipeline.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// Its name, by which clients address it.
+    pub name: String,
+    /// The end-to-end latency objective.
+    pub slo: Duration,
+    /// What a request carries.
+    pub source: Source,
+    /// All modules in a topological order; `modules[0]` stands for the source, so that a
+    /// `ModuleId` is an index.
+    pub modules: Vec<Module>,
+    /// One node a module (node index = `ModuleId`), one edge for each pair that data flows between.
+    pub graph: DiGraph<ModuleId, Edge>,
+    /// What a result carries, in the order of the file.
+    pub outputs: Vec<Output>,
+    /// Which policies decide.
+    pub policy: PolicyConfig,
+    /// Bounds at the gateway.
+    pub limits: Limits,
+}
+
+/// What a request carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Name of its one field: `$source.NAME`.
+    pub field: String,
+    /// Image or bytes.
+    pub ty: ValueType,
+}
+
+/// An edge of the graph. `when` edges carry only a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The downstream module's `when:` looks at an output of the upstream one.
+    pub condition: bool,
+    /// The downstream module has an input from the upstream one that it cannot run without.
+    pub required: bool,
+}
+
+/// An output of a module, resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortRef {
+    /// The module; `ModuleId::SOURCE` for `$source.x`.
+    pub module: ModuleId,
+    /// Ordinal among its outputs.
+    pub port: u16,
+}
+
+/// A module of the pipeline.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its ordinal.
+    pub id: ModuleId,
+    /// Its name in the file.
+    pub name: String,
+    /// Name of its type in the catalogue; `source` for the source.
+    pub op: String,
+    /// One entry for each input of its type, in the type's order; `None`: an optional one not wired.
+    pub inputs: Vec<Option<PortRef>>,
+    /// Types of its outputs, in the type's order.
+    pub outputs: Vec<(String, ValueType)>,
+    /// It runs only for requests for which this output is not empty (boxes, texts, labels: at least
+    /// one; bytes and tensors: at least one element).
+    pub when: Option<PortRef>,
+    /// Model variants, best accuracy last. Empty for types without a model.
+    pub variants: Vec<Variant>,
+    /// Batch limits.
+    pub batch: Batch,
+    /// How many workers.
+    pub workers: Workers,
+    /// Names of the devices that may serve it, as in the file: `auto`, `cpu:0`, `cuda:0`, `emulated:0`.
+    pub devices: Vec<String>,
+    /// Bound of each worker's queue.
+    pub queue: usize,
+    /// Options of the type, checked against it.
+    pub options: IndexMap<String, OptionValue>,
+    /// Line of its name in the file, for messages.
+    pub line: usize,
+}
+
+/// A model variant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// The model file, as written; relative to the pipeline file.
+    pub model: String,
+    /// Side of the square network input in pixels, where the type has one.
+    pub input: Option<u32>,
+    /// Measured accuracy, where stated.
+    pub accuracy: Option<f64>,
+}
+
+impl Variant {
+    /// Key of this variant in a profile: the model and, where there is one, its input size.
+    pub fn profile_key(&self) -> String {
+        match self.input {
+            Some(input) => format!("{}@{}", self.model, input),
+            None => self.model.clone(),
+        }
+    }
+}
+
+/// Batch limits of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Most requests in one batch.
+    pub max: u32,
+}
+
+/// How many workers a module has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// At least.
+    pub min: u32,
+    /// At most.
+    pub max: u32,
+}
+
+/// A value of an option.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionValue {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A number.
+    Number(f64),
+    /// A text, a word of a choice, or a path.
+    Text(String),
+    /// A list of numbers.
+    Numbers(Vec<f64>),
+    /// A list of texts.
+    Texts(Vec<String>),
+}
+
+/// A field of the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its name in the result.
+    pub name: String,
+    /// Where it comes from.
+    pub from: PortRef,
+    /// What it carries.
+    pub ty: ValueType,
+}
+
+/// Which policies decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyConfig {
+    /// Which requests are dropped.
+    pub drop: DropPolicyName,
+    /// Which worker a request goes to.
+    pub dispatch: DispatchPolicyName,
+}
+
+/// Drop policies by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropPolicyName {
+    /// `none`: first come, first served; nothing is dropped but what does not fit the queue.
+    None,
+    /// `deadline`: earliest deadline first; a request whose deadline has passed is dropped.
+    Deadline,
+}
+
+/// Dispatch policies by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DispatchPolicyName {
+    /// `round-robin`.
+    RoundRobin,
+    /// `least-outstanding`: the worker with the fewest requests sent and not yet answered.
+    LeastOutstanding,
+}
+
+/// Bounds at the gateway. What is over a bound is answered at once, never queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most requests of this pipeline in flight.
+    pub in_flight: usize,
+    /// Most requests in flight of one client stream.
+    pub in_flight_per_stream: usize,
+    /// Most pixels of a frame, checked on its header before it is decoded.
+    pub pixels: u64,
+    /// Most bytes of a frame as sent.
+    pub frame_bytes: usize,
+    /// Most objects that one frame may bring to a module that works on objects; the rest, lowest
+    /// score first, is left out and counted.
+    pub objects: usize,
+}
+
+impl Pipeline {
+    /// The module of that name (the source is `source`).
+    pub fn module(&self, name: &str) -> Option<&Module> {
+        self.modules.iter().find(|m| m.name == name)
+    }
+
+    /// Modules that receive data or a condition from `id`, in order.
+    pub fn successors(&self, id: ModuleId) -> Vec<ModuleId> {
+        let mut all: Vec<ModuleId> = self
+            .graph
+            .neighbors(petgraph::graph::NodeIndex::new(id.idx()))
+            .map(|n| ModuleId(n.index() as u16))
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// Modules from which `id` receives data or a condition, in order.
+    pub fn predecessors(&self, id: ModuleId) -> Vec<ModuleId> {
+        let mut all: Vec<ModuleId> = self
+            .graph
+            .neighbors_directed(
+                petgraph::graph::NodeIndex::new(id.idx()),
+                petgraph::Direction::Incoming,
+            )
+            .map(|n| ModuleId(n.index() as u16))
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// Modules whose outputs nobody but the result reads: a request is done when all these are.
+    pub fn sinks(&self) -> Vec<ModuleId> {
+        self.modules.iter().map(|m| m.id).filter(|id| self.successors(*id).is_empty()).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! A request as policies see it, and the ways in which it can end. One enum of reasons serves
+//! metrics, gRPC, traces and reports.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::time::{Budget, Timestamp};
+
+/// What every policy knows of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its id.
+    pub id: RequestId,
+    /// When the client sent it (t_s of PARD).
+    pub sent_at: Timestamp,
+    /// `sent_at` plus the pipeline's SLO, or earlier when the client asked for less.
+    pub deadline: Timestamp,
+}
+
+/// How a request ended. Each accepted request gets exactly one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// All its modules finished before its deadline.
+    Completed,
+    /// All its modules finished, after its deadline.
+    Late,
+    /// A policy, a full queue or its client ended it before it was done.
+    Dropped(Drop),
+    /// A module could not compute it.
+    Failed {
+        /// The module that failed.
+        module: ModuleId,
+    },
+}
+
+impl Outcome {
+    /// Label in metrics and reports.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Late => "late",
+            Outcome::Dropped(_) => "dropped",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// Where and why a request was dropped, with the numbers behind the decision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drop {
+    /// The module at which it was dropped.
+    pub module: ModuleId,
+    /// Why.
+    pub reason: DropReason,
+    /// When.
+    pub at: Timestamp,
+    /// What was left until its deadline at that moment.
+    pub budget: Budget,
+    /// The time it was expected still to need, where the policy made an estimate.
+    pub estimate: Option<Estimate>,
+}
+
+/// The end-to-end estimate behind a drop: what the policy expected the request still to need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Until its batch would have started.
+    pub wait: Duration,
+    /// The execution of that batch.
+    pub execution: Duration,
+    /// All modules after this one (L_sub).
+    pub downstream: Duration,
+}
+
+impl Estimate {
+    /// The whole time still needed.
+    pub fn total(&self) -> Duration {
+        self.wait + self.execution + self.downstream
+    }
+}
+
+/// Why a request was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// Its deadline passed while it waited.
+    Expired,
+    /// The policy expected it to miss its deadline.
+    Predicted,
+    /// The queue of the worker, or the gateway's limit of requests in flight, was full.
+    QueueFull,
+    /// The client cancelled it, or disconnected.
+    Cancelled,
+    /// A newer frame of the same stream took its place (latest-frame-wins).
+    Superseded,
+    /// The server was shutting down and could not finish it in the time given.
+    Draining,
+    /// No worker of the module is alive.
+    NoWorker,
+}
+
+impl DropReason {
+    /// All reasons, in order.
+    pub const ALL: [DropReason; 7] = [
+        DropReason::Expired,
+        DropReason::Predicted,
+        DropReason::QueueFull,
+        DropReason::Cancelled,
+        DropReason::Superseded,
+        DropReason::Draining,
+        DropReason::NoWorker,
+    ];
+
+    /// Label in metrics and reports.
+    pub fn label(self) -> &'static str {
+        match self {
+            DropReason::Expired => "expired",
+            DropReason::Predicted => "predicted",
+            DropReason::QueueFull => "queue_full",
+            DropReason::Cancelled => "cancelled",
+            DropReason::Superseded => "superseded",
+            DropReason::Draining => "draining",
+            DropReason::NoWorker => "no_worker",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// The way of a request through one module: the symbols of PARD §3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModuleTimes {
+    /// The module.
+    pub module: ModuleId,
+    /// The worker that served it.
+    pub worker: WorkerId,
+    /// t_r: it reached the module's worker.
+    pub arrived_at: Timestamp,
+    /// t_b: the broker moved it into the forming batch.
+    pub batched_at: Timestamp,
+    /// t_e: its batch began to execute.
+    pub started_at: Timestamp,
+    /// Its batch ended.
+    pub ended_at: Timestamp,
+    /// The batch.
+    pub batch: BatchId,
+    /// Requests in that batch.
+    pub batch_size: u32,
+}
+
+impl ModuleTimes {
+    /// Q = t_b - t_r.
+    pub fn queueing(&self) -> Duration {
+        self.batched_at.since(self.arrived_at)
+    }
+
+    /// W = t_e - t_b.
+    pub fn batch_wait(&self) -> Duration {
+        self.started_at.since(self.batched_at)
+    }
+
+    /// D, the execution of its batch.
+    pub fn execution(&self) -> Duration {
+        self.ended_at.since(self.started_at)
+    }
+}

@@ -1,0 +1,1 @@
+//! Emulated devices: written with the device thread.

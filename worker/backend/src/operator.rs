@@ -1,0 +1,96 @@
+//! A module's code around a model. The module library implements these traits for the shipped types;
+//! users implement them for their own and hand them over in a [`Library`].
+
+use std::path::Path;
+
+use spillgate_pipeline::Catalog;
+use spillgate_pipeline::catalog::ModuleType;
+use spillgate_pipeline::pipeline::{Limits, Module};
+
+use crate::value::Value;
+use crate::{Backend, BackendError};
+
+/// Inputs of one request: one entry for each input of the type, in its order; `None` for an optional
+/// one that is not wired or whose module was skipped.
+pub type Inputs = Vec<Option<Value>>;
+
+/// Outputs of one request: one value for each output of the type, in its order.
+pub type Outputs = Vec<Value>;
+
+/// A module type that can be built.
+pub trait ModuleKind: Send + Sync {
+    /// Its name, ports and options.
+    fn module_type(&self) -> ModuleType;
+
+    /// Builds it for one device, loading the models that it needs. Called on the device's thread, and
+    /// the operator stays there.
+    ///
+    /// # Errors
+    /// When a model or another file is missing or does not fit: says the file and what is wrong.
+    fn build(&self, context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError>;
+}
+
+/// What a module is built from.
+pub struct BuildContext<'a> {
+    /// The checked module: variants, options.
+    pub module: &'a Module,
+    /// Folder of the pipeline file: paths in it are relative to this.
+    pub base_dir: &'a Path,
+    /// The pipeline's bounds: how many objects a frame may bring.
+    pub limits: &'a Limits,
+    /// The device.
+    pub backend: &'a mut dyn Backend,
+}
+
+/// A built module on one device.
+pub trait Operator {
+    /// Runs one batch at the given variant (an index into the module's `variants`; 0 without any).
+    /// Returns one result a request, in order: a request that cannot be computed fails alone.
+    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>>;
+
+    /// Typical inputs for warm-up and profiling, for `objects` objects where the type works on objects.
+    fn example(&self, objects: usize) -> Inputs;
+}
+
+/// Why a module could not be built or a request not be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// Everything else, as a sentence that says where, what is wrong, what would be right.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The module types that a server offers.
+#[derive(Default)]
+pub struct Library {
+    kinds: Vec<Box<dyn ModuleKind>>,
+}
+
+impl Library {
+    /// An empty library.
+    pub fn new() -> Self {
+        Library::default()
+    }
+
+    /// Adds a type; it hides an earlier one of the same name.
+    pub fn register(&mut self, kind: impl ModuleKind + 'static) {
+        self.kinds.push(Box::new(kind));
+    }
+
+    /// The types for `pipeline::compile`.
+    pub fn catalog(&self) -> Catalog {
+        let mut catalog = Catalog::new();
+        for kind in &self.kinds {
+            catalog.register(kind.module_type());
+        }
+        catalog
+    }
+
+    /// The type of that name.
+    pub fn get(&self, name: &str) -> Option<&dyn ModuleKind> {
+        self.kinds.iter().rev().find(|k| k.module_type().name == name).map(|k| &**k)
+    }
+}

@@ -1,0 +1,1 @@
+//! libtorch through tch.
