@@ -7,6 +7,7 @@ pub mod id;
 pub mod pipeline;
 pub mod profile;
 pub mod request;
+pub mod testing;
 pub mod time;
 
 pub use catalog::Catalog;

@@ -229,6 +229,13 @@ impl Pipeline {
         all
     }
 
+    /// The edge between two modules, if there is one.
+    pub fn edge(&self, from: ModuleId, to: ModuleId) -> Option<Edge> {
+        let node = |id: ModuleId| petgraph::graph::NodeIndex::new(id.idx());
+        let edge = self.graph.find_edge(node(from), node(to))?;
+        self.graph.edge_weight(edge).copied()
+    }
+
     /// Modules whose outputs nobody but the result reads: a request is done when all these are.
     pub fn sinks(&self) -> Vec<ModuleId> {
         self.modules.iter().map(|m| m.id).filter(|id| self.successors(*id).is_empty()).collect()

@@ -1,0 +1,137 @@
+//! A problem with its place: file, line and YAML path; and the list of all problems of a file.
+//! `Display` gives the one line that users see.
+
+use std::fmt;
+
+use crate::problem::{Problem, one_line};
+
+/// Whether a file with this problem can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// It cannot.
+    Error,
+    /// It can, though it hardly does what its writer meant.
+    Warning,
+}
+
+/// A problem and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// The file, as the caller named it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The YAML path, like `modules.plates.inputs.boxes`; empty for the whole file.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub problem: Problem,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}: {}:{}: ", self.file, self.line)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "{}", self.problem)
+    }
+}
+
+/// All problems of a file, sorted by line; one line each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnostics {
+    /// At least one.
+    pub list: Vec<Diagnostic>,
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.list.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{diagnostic}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// A line and a YAML path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) path: String,
+}
+
+impl Place {
+    /// The whole file.
+    pub(crate) fn root() -> Self {
+        Place { line: 1, path: String::new() }
+    }
+
+    /// A field of this map.
+    pub(crate) fn field(&self, key: &str, line: usize) -> Place {
+        let key = one_line(key);
+        let path = if self.path.is_empty() { key } else { format!("{}.{key}", self.path) };
+        Place { line, path }
+    }
+
+    /// An entry of this list.
+    pub(crate) fn index(&self, i: usize, line: usize) -> Place {
+        Place { line, path: format!("{}[{i}]", self.path) }
+    }
+}
+
+/// Gathers the problems of a file.
+pub(crate) struct Sink {
+    file: String,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Sink {
+    pub(crate) fn new(file: &str) -> Self {
+        Sink { file: file.to_owned(), errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub(crate) fn error(&mut self, place: &Place, problem: Problem) {
+        self.errors.push(self.diagnostic(Severity::Error, place, problem));
+    }
+
+    pub(crate) fn warn(&mut self, place: &Place, problem: Problem) {
+        self.warnings.push(self.diagnostic(Severity::Warning, place, problem));
+    }
+
+    fn diagnostic(&self, severity: Severity, place: &Place, problem: Problem) -> Diagnostic {
+        Diagnostic {
+            severity,
+            file: self.file.clone(),
+            line: place.line,
+            path: place.path.clone(),
+            problem,
+        }
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// The warnings, or all errors. What errors leave behind causes warnings, so they are not mixed.
+    pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, Diagnostics> {
+        self.errors.sort_by_key(|d| d.line);
+        self.warnings.sort_by_key(|d| d.line);
+        if self.errors.is_empty() {
+            Ok(self.warnings)
+        } else {
+            Err(Diagnostics { list: self.errors })
+        }
+    }
+}

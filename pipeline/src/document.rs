@@ -1,0 +1,233 @@
+//! YAML text to a tree that knows its lines. Structure and lines come from `saphyr-parser`; what a
+//! plain scalar means (number, truth value, text) is decided by `serde_yaml`.
+//!
+//! Anchors and aliases work, but an alias counts in full against the bounds below, so that a small
+//! file cannot grow into a huge tree. Merge keys (`<<`) and tags other than `!!str` do not exist here.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
+use serde_yaml::Value;
+
+use crate::problem::Problem;
+
+/// Largest file read. Real pipelines have a few kilobytes, real profiles a few hundred.
+pub const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+/// Most values in a file, aliases expanded: a profile of 100 modules with 200 points each fits.
+pub const DOCUMENT_NODES_MAX: usize = 200_000;
+/// Deepest nesting. The schemas need 6.
+pub const DOCUMENT_DEPTH_MAX: usize = 32;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Line of its first character, from 1.
+    pub(crate) line: usize,
+    pub(crate) content: Content,
+    /// Values in it, itself included.
+    size: usize,
+    /// Levels in it, itself included.
+    depth: usize,
+}
+
+/// What a node holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// The text as written, and what it means: null, truth value, number or text.
+    Scalar(String, Value),
+    Sequence(Vec<Node>),
+    /// Keys and values in the order of the file, duplicates included.
+    Mapping(Vec<(Node, Node)>),
+}
+
+impl Node {
+    fn new(line: usize, content: Content) -> Self {
+        let (size, depth) = match &content {
+            Content::Scalar(..) => (0, 0),
+            Content::Sequence(list) => measure(list.iter()),
+            Content::Mapping(list) => measure(list.iter().flat_map(|(k, v)| [k, v])),
+        };
+        Node { line, content, size: size + 1, depth: depth + 1 }
+    }
+
+    /// What it is, for "expected ..., found ...".
+    pub(crate) fn describe(&self) -> &'static str {
+        match &self.content {
+            Content::Sequence(_) => "a list",
+            Content::Mapping(_) => "a map",
+            Content::Scalar(_, Value::Null) => "nothing",
+            Content::Scalar(_, Value::Bool(_)) => "a truth value",
+            Content::Scalar(_, Value::Number(_)) => "a number",
+            Content::Scalar(..) => "a text",
+        }
+    }
+}
+
+fn measure<'n>(nodes: impl Iterator<Item = &'n Node>) -> (usize, usize) {
+    nodes.fold((0, 0), |(size, depth), n| (size + n.size, depth.max(n.depth)))
+}
+
+/// A collection that is still open.
+struct Open {
+    line: usize,
+    anchor: usize,
+    items: Vec<Node>,
+    mapping: bool,
+}
+
+impl Open {
+    fn close(self) -> Node {
+        let content = if self.mapping {
+            let mut entries = Vec::with_capacity(self.items.len() / 2);
+            let mut items = self.items.into_iter();
+            // The parser sends keys and values in turn, an absent value as an empty scalar.
+            while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                entries.push((key, value));
+            }
+            Content::Mapping(entries)
+        } else {
+            Content::Sequence(self.items)
+        };
+        Node::new(self.line, content)
+    }
+}
+
+/// Why reading stopped: the line and what is wrong there.
+type Stop = (usize, Problem);
+
+#[derive(Default)]
+struct Builder {
+    root: Option<Node>,
+    open: Vec<Open>,
+    /// Finished values by anchor. An alias inside its own anchor finds nothing here.
+    anchors: BTreeMap<usize, Node>,
+    n_nodes: usize,
+}
+
+impl Builder {
+    fn begin(&mut self, line: usize, anchor: usize, mapping: bool) -> Result<(), Stop> {
+        if self.open.len() >= DOCUMENT_DEPTH_MAX {
+            return Err((line, Problem::TooDeep { limit: DOCUMENT_DEPTH_MAX }));
+        }
+        self.open.push(Open { line, anchor, items: Vec::new(), mapping });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        // The parser sends as many ends as beginnings.
+        let Some(open) = self.open.pop() else { return Ok(()) };
+        let anchor = open.anchor;
+        self.count(open.line, 1)?;
+        self.place(open.close(), anchor)
+    }
+
+    fn alias(&mut self, line: usize, anchor: usize) -> Result<(), Stop> {
+        let Some(node) = self.anchors.get(&anchor) else {
+            return Err((line, Problem::Alias));
+        };
+        let (size, depth) = (node.size, node.depth);
+        self.count(line, size)?;
+        if self.open.len() + depth > DOCUMENT_DEPTH_MAX {
+            return Err((line, Problem::TooDeep { limit: DOCUMENT_DEPTH_MAX }));
+        }
+        let node = Node { line, ..self.anchors[&anchor].clone() };
+        self.place(node, 0)
+    }
+
+    /// Puts a finished value where it belongs.
+    fn place(&mut self, node: Node, anchor: usize) -> Result<(), Stop> {
+        if anchor != 0 {
+            // The copy kept for aliases takes memory, too.
+            self.count(node.line, node.size)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            Some(parent) => parent.items.push(node),
+            None => self.root = Some(node),
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, line: usize, n: usize) -> Result<(), Stop> {
+        self.n_nodes += n;
+        if self.n_nodes > DOCUMENT_NODES_MAX {
+            return Err((line, Problem::TooLarge { limit: DOCUMENT_NODES_MAX, unit: "values" }));
+        }
+        Ok(())
+    }
+}
+
+/// Reads one document. `None`: the text holds none.
+///
+/// # Errors
+/// The line and what is wrong there.
+pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
+    if text.len() > DOCUMENT_BYTES_MAX {
+        return Err((1, Problem::TooLarge { limit: DOCUMENT_BYTES_MAX, unit: "bytes" }));
+    }
+    let mut builder = Builder::default();
+    let mut n_documents = 0usize;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| {
+            let message = error.info().to_owned();
+            (error.marker().line().max(1), Problem::Syntax { message })
+        })?;
+        let line = span.start.line().max(1);
+        let untagged = |tag: Option<Cow<'_, Tag>>| match tag {
+            Some(tag) => Err((line, Problem::Tag { tag: tag.to_string() })),
+            None => Ok(()),
+        };
+        match event {
+            Event::DocumentStart(_) => {
+                n_documents += 1;
+                if n_documents > 1 {
+                    return Err((line, Problem::SecondDocument));
+                }
+            }
+            Event::SequenceStart(anchor, tag) => {
+                untagged(tag)?;
+                builder.begin(line, anchor, false)?;
+            }
+            Event::MappingStart(anchor, tag) => {
+                untagged(tag)?;
+                builder.begin(line, anchor, true)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => builder.end()?,
+            Event::Scalar(text, style, anchor, tag) => {
+                let tagged_text =
+                    tag.as_ref().is_some_and(|t| t.is_yaml_core_schema() && t.suffix == "str");
+                if !tagged_text {
+                    untagged(tag)?;
+                }
+                let text = text.into_owned();
+                let value = if tagged_text || style != ScalarStyle::Plain {
+                    Value::String(text.clone())
+                } else {
+                    meaning(&text)
+                };
+                builder.count(line, 1)?;
+                builder.place(Node::new(line, Content::Scalar(text, value)), anchor)?;
+            }
+            Event::Alias(anchor) => builder.alias(line, anchor)?,
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
+        }
+    }
+    Ok(builder.root)
+}
+
+/// What a plain scalar means.
+fn meaning(text: &str) -> Value {
+    // Longer than any number or truth value.
+    const WORD_LEN_MAX: usize = 64;
+    if text.is_empty() {
+        return Value::Null;
+    }
+    if text.len() <= WORD_LEN_MAX
+        && let Ok(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) =
+            serde_yaml::from_str::<Value>(text)
+    {
+        return value;
+    }
+    Value::String(text.to_owned())
+}

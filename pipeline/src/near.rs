@@ -1,0 +1,64 @@
+//! Near names: what a writer most likely meant by a name that does not exist.
+
+/// Longer names are not compared: the distance takes time by the square of the length.
+const NAME_LEN_MAX: usize = 64;
+
+/// The candidate nearest to `name` if it is near enough to be a typo of it; the first among equals.
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    let name: Vec<char> = name.chars().take(NAME_LEN_MAX + 1).collect();
+    if name.is_empty() || name.len() > NAME_LEN_MAX {
+        return None;
+    }
+    // A third of the letters wrong is still a typo; more is another word.
+    let distance_max = (name.len() / 3).max(1);
+    candidates
+        .into_iter()
+        .filter_map(|candidate| {
+            let letters: Vec<char> = candidate.chars().take(NAME_LEN_MAX + 1).collect();
+            let d = distance(&name, &letters);
+            (d <= distance_max).then_some((d, candidate))
+        })
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// Letters to insert, delete, replace, or swap with their neighbour (optimal string alignment);
+/// upper and lower case count as equal.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let same = |x: char, y: char| x.eq_ignore_ascii_case(&y);
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(!same(a[i - 1], b[j - 1]));
+            let mut best = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]) {
+                best = best.min(before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typos_are_near_and_other_words_are_not() {
+        let names = ["detect", "plates", "faces"];
+        for typo in ["detct", "dtecet", "Detect", "detects", "edtect"] {
+            assert_eq!(nearest(typo, names), Some("detect".to_owned()), "{typo}");
+        }
+        assert_eq!(nearest("track", names), None);
+        assert_eq!(nearest("", names), None);
+        assert_eq!(nearest("x", [""]), Some(String::new()));
+        assert_eq!(nearest(&"x".repeat(100_000), names), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! What can be wrong in a pipeline or profile file: one variant each, so that callers can match; its
+//! text says what is wrong and what would be right. Where it is wrong stands in
+//! [`crate::diagnostic::Diagnostic`].
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::catalog::ValueType;
+use crate::time::format_duration;
+
+/// A problem in a file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the text beside them shows")]
+pub enum Problem {
+    /// The text is no YAML.
+    #[error("not valid YAML: {}", Plain(.message))]
+    Syntax { message: String },
+    /// The file has more bytes or values than are read.
+    #[error("the file has more than {limit} {unit} (aliases count in full); split or shorten it")]
+    TooLarge { limit: usize, unit: &'static str },
+    /// The nesting is deeper than is read.
+    #[error("nested deeper than {limit} levels; no field needs that")]
+    TooDeep { limit: usize },
+    /// Nothing is in the file.
+    #[error("the file is empty; write {fields}")]
+    Empty { fields: &'static str },
+    /// A second YAML document begins.
+    #[error("a second document begins here; write one a file")]
+    SecondDocument,
+    /// An alias that names no finished anchor.
+    #[error("this alias names no value above it")]
+    Alias,
+    /// A YAML tag.
+    #[error("the tag {} has no meaning here; remove it", Plain(.tag))]
+    Tag { tag: String },
+    /// Another kind of value is needed.
+    #[error("expected {expected}, found {found}")]
+    WrongKind { expected: String, found: String },
+    /// A key that is a list or a map.
+    #[error("a key must be a word, found {found}")]
+    BadKey { found: &'static str },
+    /// A key appears twice in a map.
+    #[error("{} stands on line {first} already; remove one of the two", Quoted(.key))]
+    DuplicateKey { key: String, first: usize },
+    /// A field that does not exist.
+    #[error("no field named {}{}", Quoted(.field), hint(.near, "fields", .known))]
+    UnknownField { field: String, near: Option<String>, known: Vec<String> },
+    /// A required field is absent.
+    #[error("{field} is missing; write {example}")]
+    MissingField { field: String, example: String },
+    /// A list or map that needs an entry has none.
+    #[error("there are none; write at least one, like {example}")]
+    NoEntries { example: &'static str },
+    /// More entries than are possible.
+    #[error("{count} {what} are more than the {limit} possible; use fewer")]
+    TooMany { what: &'static str, count: usize, limit: usize },
+    /// A duration that cannot be read.
+    #[error("{}", Plain(.message))]
+    BadDuration { message: String },
+    /// A name with other characters than names have.
+    #[error(
+        "{} is no name; use letters, digits, _ and -, a letter first, 64 characters at most",
+        Quoted(.name)
+    )]
+    BadName { name: String },
+    /// A module is called like the source.
+    #[error("\"source\" stands for what a request carries; give the module another name")]
+    ReservedName,
+    /// A number or duration outside its range.
+    #[error("{value} is out of range; use {low} to {high}")]
+    OutOfRange { value: String, low: String, high: String },
+    /// An `op:` that is not in the catalogue.
+    #[error("no op named {}{}", Quoted(.op), hint(.near, "ops", .known))]
+    UnknownOp { op: String, near: Option<String>, known: Vec<String> },
+    /// A required input is not wired.
+    #[error("input {input} is missing; write {input}: {}", alternatives(.candidates, .ty))]
+    MissingInput { input: String, ty: ValueType, candidates: Vec<String> },
+    /// An input that the op does not have.
+    #[error("{op} has no input named {}{}", Quoted(.input), hint(.near, "inputs", .known))]
+    UnknownInput { op: String, input: String, near: Option<String>, known: Vec<String> },
+    /// A text where a reference is needed.
+    #[error("{} is no reference; write $module.output, like {example}", Quoted(.text))]
+    BadReference { text: String, example: String },
+    /// A reference to a module that does not exist.
+    #[error("no module named {}{}", Quoted(.module), hint(.near, "modules", .known))]
+    UnknownModule { module: String, near: Option<String>, known: Vec<String> },
+    /// A reference to an output that the module does not have.
+    #[error("{module} has no output named {}{}", Quoted(.output), hint(.near, "outputs", .known))]
+    UnknownOutput { module: String, output: String, near: Option<String>, known: Vec<String> },
+    /// An output of one type wired to an input of another.
+    #[error(
+        "{from} carries {found}, but {input} takes {expected}; use {}",
+        alternatives(.candidates, .expected)
+    )]
+    TypeMismatch {
+        from: String,
+        found: ValueType,
+        input: String,
+        expected: ValueType,
+        candidates: Vec<String>,
+    },
+    /// Modules that wait for each other: the chain begins and ends with the same one.
+    #[error("cycle {}", .chain.join(" -> "))]
+    Cycle { chain: Vec<String> },
+    /// A condition on something that always holds.
+    #[error(
+        "{from} carries {found}, which is never empty; a condition looks at boxes, texts, labels, \
+         bytes or a tensor"
+    )]
+    NeverEmpty { from: String, found: ValueType },
+    /// Both ways to name a model.
+    #[error("{field} and variants exclude each other; write {field} inside each variant")]
+    ModelAndVariants { field: &'static str },
+    /// A model is needed.
+    #[error("{op} runs a model; write model: FILE or variants: [{{ model: FILE, input: 320 }}]")]
+    ModelMissing { op: String },
+    /// A model that nobody would run.
+    #[error("{op} runs no model; remove {field}")]
+    ModelNotAllowed { op: String, field: &'static str },
+    /// Two variants that a client's frame size cannot tell apart.
+    #[error("{} as variant {first} has; give each variant its own input size", input_text(.input))]
+    EqualVariants { input: Option<u32>, first: usize },
+    /// An option that the op does not have.
+    #[error("{op} has no option named {}{}", Quoted(.option), hint(.near, "options", .known))]
+    UnknownOption { op: String, option: String, near: Option<String>, known: Vec<String> },
+    /// A required option is absent.
+    #[error("option {option} of {op} is missing; write {option}: {example}")]
+    MissingOption { op: String, option: String, example: String },
+    /// A word that is none of the choices.
+    #[error("no {what} named {}{}", Quoted(.value), hint(.near, "choices", .known))]
+    UnknownChoice { what: String, value: String, near: Option<String>, known: Vec<String> },
+    /// A name that no device can have.
+    #[error(
+        "{} is no device; use auto, cpu, cpu:N, cuda, cuda:N, emulated or emulated:N",
+        Quoted(.device)
+    )]
+    UnknownDevice { device: String },
+    /// A device twice in one list.
+    #[error("{device} is in the list already; remove one")]
+    RepeatedDevice { device: String },
+    /// `auto` beside named devices.
+    #[error("auto stands alone; remove it or the other devices")]
+    AutoWithOthers,
+    /// A lower bound above its upper one.
+    #[error("min {min} is above max {max}; use a min of at most {max}")]
+    MinAboveMax { min: u64, max: u64 },
+    /// A stream may have more requests in flight than the pipeline.
+    #[error("{value} is above the {limit} of limits.in_flight; use at most {limit}")]
+    StreamAboveTotal { value: u64, limit: u64 },
+    /// An objective that not even an idle system meets.
+    #[error(
+        "{} is below the {} that {} needs on {} with {} fastest variants (profile {profile})",
+        format_duration(*.slo),
+        format_duration(*.needed),
+        .chain.join(" -> "),
+        .devices.join(", "),
+        if .chain.len() == 1 { "its" } else { "their" }
+    )]
+    SloTooLow {
+        slo: Duration,
+        needed: Duration,
+        chain: Vec<String>,
+        devices: Vec<String>,
+        profile: String,
+    },
+    /// Points of a profile that do not rise.
+    #[error("batch {batch} does not come after batch {before}; list batches in rising order")]
+    BatchNotRising { batch: u64, before: u64 },
+    /// A percentile below the median.
+    #[error("p99 {} is below p50 {}; p99 is the larger one", format_duration(*.p99), format_duration(*.p50))]
+    PercentilesCrossed { p50: Duration, p99: Duration },
+    /// Warning: a module for nothing.
+    #[error("no result depends on it; name one of its outputs under outputs, or remove it")]
+    UnusedModule,
+}
+
+/// A text from the file inside quotes: one line, of bounded length.
+struct Quoted<'a>(&'a str);
+
+/// The same without quotes.
+struct Plain<'a>(&'a str);
+
+/// Longest text from the file that a message repeats.
+const SHOWN_LEN_MAX: usize = 80;
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", one_line(self.0))
+    }
+}
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Messages hold sentences, texts from the file in them are short.
+        f.write_str(&one_line_of(self.0, 3 * SHOWN_LEN_MAX))
+    }
+}
+
+/// Text from a file as part of one line of output: control characters escaped, the length bounded.
+pub(crate) fn one_line(text: &str) -> String {
+    one_line_of(text, SHOWN_LEN_MAX)
+}
+
+fn one_line_of(text: &str, len_max: usize) -> String {
+    let mut out = String::new();
+    for (i, c) in text.chars().enumerate() {
+        if i == len_max {
+            out.push_str("...");
+            break;
+        }
+        match c {
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
+                out.extend(c.escape_default());
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `; did you mean "x"?`, or the list of what there is.
+fn hint(near: &Option<String>, what: &str, known: &[String]) -> String {
+    // More would hide the message.
+    const LISTED_MAX: usize = 24;
+    match near {
+        Some(near) => format!("; did you mean {}?", Quoted(near)),
+        None if known.is_empty() => format!("; there are no {what}"),
+        None => {
+            let more = if known.len() > LISTED_MAX { ", ..." } else { "" };
+            let list: Vec<String> = known.iter().take(LISTED_MAX).map(|k| one_line(k)).collect();
+            format!("; {what} are {}{more}", list.join(", "))
+        }
+    }
+}
+
+/// `$detect.vehicles or $detect.people`.
+fn alternatives(candidates: &[String], ty: &ValueType) -> String {
+    // Enough to choose from.
+    const LISTED_MAX: usize = 6;
+    if candidates.is_empty() {
+        return format!("an output that carries {ty} (no module here has one)");
+    }
+    let list: Vec<&str> = candidates.iter().take(LISTED_MAX).map(String::as_str).collect();
+    list.join(" or ")
+}
+
+fn input_text(input: &Option<u32>) -> String {
+    match input {
+        Some(input) => format!("the same input {input}"),
+        None => "no input size,".to_owned(),
+    }
+}

@@ -1,0 +1,292 @@
+//! Typed reading of the tree: each function returns the value, or notes what is wrong and returns
+//! nothing, so that one pass finds all problems.
+
+use std::time::Duration;
+
+use serde_yaml::Value;
+
+use crate::diagnostic::{Place, Sink};
+use crate::document::{Content, Node};
+use crate::near::nearest;
+use crate::problem::Problem;
+use crate::time::{format_duration, parse_duration};
+
+/// Longest name: it becomes a label in metrics and a line in a terminal.
+const NAME_LEN_MAX: usize = 64;
+
+/// One entry of a map.
+pub(crate) struct Field<'n> {
+    pub(crate) key: &'n str,
+    pub(crate) place: Place,
+    pub(crate) node: &'n Node,
+}
+
+/// The entries of a map by key, in the order of the file.
+pub(crate) struct Fields<'n> {
+    list: Vec<Field<'n>>,
+}
+
+impl<'n> Fields<'n> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Field<'n>> {
+        self.list.iter().find(|f| f.key == key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Field<'n>> {
+        self.list.iter()
+    }
+}
+
+/// The map in `node`; empty, with the problem noted, when it is none. Keys that appear twice count
+/// once, the first time.
+pub(crate) fn map<'n>(sink: &mut Sink, node: &'n Node, place: &Place, expected: &str) -> Fields<'n> {
+    let Content::Mapping(entries) = &node.content else {
+        wrong_kind(sink, node, place, expected);
+        return Fields { list: Vec::new() };
+    };
+    let mut first_lines: std::collections::BTreeMap<&str, usize> = Default::default();
+    let mut list = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        let Content::Scalar(text, _) = &key.content else {
+            let place = Place { line: key.line, ..place.clone() };
+            sink.error(&place, Problem::BadKey { found: key.describe() });
+            continue;
+        };
+        let place = place.field(text, key.line);
+        if let Some(first) = first_lines.get(text.as_str()) {
+            sink.error(&place, Problem::DuplicateKey { key: text.clone(), first: *first });
+            continue;
+        }
+        first_lines.insert(text, key.line);
+        list.push(Field { key: text, place, node: value });
+    }
+    Fields { list }
+}
+
+/// The map in `node`, which has no other fields than `known`.
+pub(crate) fn record<'n>(
+    sink: &mut Sink,
+    node: &'n Node,
+    place: &Place,
+    expected: &str,
+    known: &[&str],
+) -> Fields<'n> {
+    let mut fields = map(sink, node, place, expected);
+    fields.list.retain(|field| {
+        let is_known = known.contains(&field.key);
+        if !is_known {
+            sink.error(
+                &field.place,
+                Problem::UnknownField {
+                    field: field.key.to_owned(),
+                    near: nearest(field.key, known.iter().copied()),
+                    known: known.iter().map(|k| (*k).to_owned()).collect(),
+                },
+            );
+        }
+        is_known
+    });
+    fields
+}
+
+/// The list in `node`.
+pub(crate) fn list<'n>(
+    sink: &mut Sink,
+    node: &'n Node,
+    place: &Place,
+    expected: &str,
+) -> Option<&'n [Node]> {
+    match &node.content {
+        Content::Sequence(list) => Some(list),
+        _ => wrong_kind(sink, node, place, expected),
+    }
+}
+
+/// A text; numbers and truth values must be in quotes.
+pub(crate) fn text<'n>(
+    sink: &mut Sink,
+    node: &'n Node,
+    place: &Place,
+    expected: &str,
+) -> Option<&'n str> {
+    match &node.content {
+        Content::Scalar(text, Value::String(_)) if !text.is_empty() => Some(text),
+        Content::Scalar(text, Value::String(_)) => {
+            debug_assert!(text.is_empty());
+            wrong(sink, place, expected, "an empty text".to_owned())
+        }
+        Content::Scalar(text, Value::Bool(_) | Value::Number(_)) => {
+            let found = format!("{text}; quotes make it a text: \"{text}\"");
+            wrong(sink, place, expected, found)
+        }
+        _ => wrong_kind(sink, node, place, expected),
+    }
+}
+
+/// `true` or `false`.
+pub(crate) fn truth(sink: &mut Sink, node: &Node, place: &Place) -> Option<bool> {
+    match &node.content {
+        Content::Scalar(_, Value::Bool(value)) => Some(*value),
+        _ => wrong_value(sink, node, place, "true or false"),
+    }
+}
+
+/// A whole number from `low` to `high`.
+pub(crate) fn integer(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    low: i64,
+    high: i64,
+) -> Option<i64> {
+    if let Content::Scalar(text, Value::Number(number)) = &node.content {
+        if let Some(value) = number.as_i64().filter(|v| (low..=high).contains(v)) {
+            return Some(value);
+        }
+        if !number.is_f64() || number.as_f64().is_some_and(|v| v.fract() == 0.0) {
+            return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
+        }
+    }
+    wrong_value(sink, node, place, &format!("a whole number from {low} to {high}"))
+}
+
+/// A count from `low` to `high`, for fields whose ranges are small.
+pub(crate) fn count(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    low: u32,
+    high: u32,
+) -> Option<u32> {
+    let value = integer(sink, node, place, i64::from(low), i64::from(high))?;
+    u32::try_from(value).ok()
+}
+
+/// A finite number from `low` to `high`.
+pub(crate) fn number(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    low: f64,
+    high: f64,
+) -> Option<f64> {
+    if let Content::Scalar(text, Value::Number(number)) = &node.content
+        && let Some(value) = number.as_f64()
+    {
+        // Written so that NaN is out of range.
+        if value >= low && value <= high && value.is_finite() {
+            return Some(value);
+        }
+        return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
+    }
+    wrong_value(sink, node, place, &format!("a number from {low} to {high}"))
+}
+
+/// A duration with its unit, from `low` to `high`.
+pub(crate) fn duration(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    low: Duration,
+    high: Duration,
+) -> Option<Duration> {
+    let Content::Scalar(text, _) = &node.content else {
+        return wrong_kind(sink, node, place, "a duration, like 400ms");
+    };
+    let value = match parse_duration(&one_word(text)) {
+        Ok(value) => value,
+        Err(message) => {
+            sink.error(place, Problem::BadDuration { message });
+            return None;
+        }
+    };
+    if (low..=high).contains(&value) {
+        return Some(value);
+    }
+    out_of_range(sink, place, text.clone(), format_duration(low), format_duration(high))
+}
+
+/// No duration is longer; what is, is cut before a message repeats it.
+fn one_word(text: &str) -> String {
+    crate::problem::one_line(text)
+}
+
+/// Notes a text that cannot be a name.
+pub(crate) fn check_name(sink: &mut Sink, name: &str, place: &Place) {
+    if !is_name(name) {
+        sink.error(place, Problem::BadName { name: name.to_owned() });
+    }
+}
+
+/// Letters, digits, `_` and `-`, beginning with a letter.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.len() <= NAME_LEN_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// One of `known`; `what` is singular, for "no WHAT named".
+pub(crate) fn choice(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    what: &str,
+    known: &[&str],
+) -> Option<usize> {
+    let Content::Scalar(text, value) = &node.content else {
+        return wrong_kind(sink, node, place, &format!("one of {}", known.join(", ")));
+    };
+    if value.is_null() {
+        return wrong_kind(sink, node, place, &format!("one of {}", known.join(", ")));
+    }
+    let found = known.iter().position(|k| k == text);
+    if found.is_none() {
+        sink.error(
+            place,
+            Problem::UnknownChoice {
+                what: what.to_owned(),
+                value: text.clone(),
+                near: nearest(text, known.iter().copied()),
+                known: known.iter().map(|k| (*k).to_owned()).collect(),
+            },
+        );
+    }
+    found
+}
+
+/// Notes another kind of value than expected.
+pub(crate) fn wrong_kind<T>(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    expected: &str,
+) -> Option<T> {
+    wrong(sink, place, expected, node.describe().to_owned())
+}
+
+/// Notes another value than expected, and shows it where it is short.
+fn wrong_value<T>(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -> Option<T> {
+    match &node.content {
+        Content::Scalar(text, value) if !value.is_null() => {
+            let found = format!("\"{}\"", crate::problem::one_line(text));
+            wrong(sink, place, expected, found)
+        }
+        _ => wrong_kind(sink, node, place, expected),
+    }
+}
+
+fn wrong<T>(sink: &mut Sink, place: &Place, expected: &str, found: String) -> Option<T> {
+    sink.error(place, Problem::WrongKind { expected: expected.to_owned(), found });
+    None
+}
+
+fn out_of_range<T>(
+    sink: &mut Sink,
+    place: &Place,
+    value: String,
+    low: String,
+    high: String,
+) -> Option<T> {
+    let value = crate::problem::one_line(&value);
+    sink.error(place, Problem::OutOfRange { value, low, high });
+    None
+}

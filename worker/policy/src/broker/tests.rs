@@ -1,0 +1,185 @@
+use proptest::prelude::*;
+use spillgate_pipeline::pipeline::DropPolicyName;
+
+use super::*;
+use crate::drop_policy;
+
+fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64> {
+    Broker::new(BrokerConfig {
+        module: ModuleId(1),
+        capacity,
+        batch_max,
+        execution: (1..=batch_max).map(|n| Duration::from_nanos(10 * u64::from(n))).collect(),
+        policy: drop_policy::by_name(policy),
+    })
+}
+
+fn request(id: u64, deadline: u64) -> Request {
+    Request {
+        id: RequestId(id),
+        sent_at: Timestamp::ZERO,
+        deadline: Timestamp::from_ns(deadline),
+    }
+}
+
+fn at(ns: u64) -> Timestamp {
+    Timestamp::from_ns(ns)
+}
+
+fn batch_ids(broker: &mut Broker<u64>) -> Vec<u64> {
+    broker.take_batch().iter().map(|m| m.request.id.0).collect()
+}
+
+#[test]
+fn deadline_orders_by_deadline_and_none_by_arrival() {
+    for (policy, expected) in
+        [(DropPolicyName::Deadline, vec![2, 3, 1]), (DropPolicyName::None, vec![1, 2, 3])]
+    {
+        let mut broker = broker(policy, 8, 8);
+        let mut out = Vec::new();
+        for (i, deadline) in [(1, 90), (2, 50), (3, 70)] {
+            broker.arrive(at(i), request(i, deadline), 0, &mut out);
+        }
+        broker.collect(at(5), at(5), &mut out);
+        assert!(out.is_empty());
+        assert_eq!(batch_ids(&mut broker), expected);
+    }
+}
+
+#[test]
+fn a_full_queue_answers_at_once() {
+    let mut broker = broker(DropPolicyName::Deadline, 2, 1);
+    let mut out = Vec::new();
+    broker.arrive(at(0), request(1, 100), 0, &mut out);
+    broker.collect(at(0), at(0), &mut out);
+    broker.arrive(at(0), request(2, 100), 0, &mut out);
+    assert!(out.is_empty());
+    broker.arrive(at(0), request(3, 100), 0, &mut out);
+    assert_eq!(out.len(), 1);
+    assert_eq!(out[0].request.id, RequestId(3));
+    assert_eq!(out[0].drop.reason, DropReason::QueueFull);
+}
+
+#[test]
+fn what_has_expired_is_dropped_with_the_estimate_behind_it() {
+    let mut broker = broker(DropPolicyName::Deadline, 8, 8);
+    let mut out = Vec::new();
+    broker.arrive(at(0), request(1, 10), 0, &mut out);
+    broker.collect(at(10), at(25), &mut out);
+    let drop = out[0].drop;
+    assert_eq!(drop.reason, DropReason::Expired);
+    assert_eq!(drop.estimate.unwrap().wait, Duration::from_nanos(15));
+    assert_eq!(drop.budget.as_ns(), 0);
+}
+
+#[test]
+fn the_forming_batch_expires_by_timer_too() {
+    let mut broker = broker(DropPolicyName::Deadline, 8, 2);
+    let mut out = Vec::new();
+    for (id, deadline) in [(1, 10), (2, 30), (3, 20)] {
+        broker.arrive(at(0), request(id, deadline), 0, &mut out);
+    }
+    broker.collect(at(0), at(0), &mut out);
+    assert_eq!(broker.next_expiry(), Some(at(10)));
+    broker.expire(at(20), &mut out);
+    let mut gone: Vec<u64> = out.iter().map(|r| r.request.id.0).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, [1, 3]);
+    assert_eq!(broker.next_expiry(), Some(at(30)));
+}
+
+#[test]
+fn tombstones_are_bounded() {
+    let mut broker = broker(DropPolicyName::Deadline, 10_000, 1);
+    let mut out = Vec::new();
+    for id in 0..1_000 {
+        broker.arrive(at(0), request(id, 1_000_000), 0, &mut out);
+    }
+    for id in 0..1_000 {
+        assert!(broker.cancel(RequestId(id)));
+        assert!(broker.queue.len() <= 2 * broker.live.len() + TOMBSTONES_MIN + 1);
+    }
+    assert_eq!(broker.waiting(), 0);
+    assert!(!broker.cancel(RequestId(0)), "a second cancel finds nothing");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive(u64),
+    Cancel(usize),
+    Collect,
+    Take,
+    Expire,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0u64..60).prop_map(Step::Arrive),
+        1 => (0usize..40).prop_map(Step::Cancel),
+        2 => Just(Step::Collect),
+        1 => Just(Step::Take),
+        1 => Just(Step::Expire),
+    ]
+}
+
+proptest! {
+    /// The broker against the obvious reference: a sorted vector.
+    #[test]
+    fn agrees_with_a_sorted_vector(
+        steps in prop::collection::vec(step(), 0..80),
+        capacity in 1usize..12,
+        batch_max in 1u32..5,
+    ) {
+        let mut broker = broker(DropPolicyName::Deadline, capacity, batch_max);
+        let mut queue: Vec<(u64, u64)> = Vec::new();
+        let mut forming: Vec<(u64, u64)> = Vec::new();
+        let mut out = Vec::new();
+        let mut next_id = 0;
+        for (now, step) in steps.into_iter().enumerate() {
+            let now = now as u64;
+            let mut expected_drops = Vec::new();
+            out.clear();
+            match step {
+                Step::Arrive(slack) => {
+                    let deadline = now + slack;
+                    broker.arrive(at(now), request(next_id, deadline), next_id, &mut out);
+                    if queue.len() + forming.len() >= capacity {
+                        expected_drops.push(next_id);
+                    } else {
+                        queue.push((deadline, next_id));
+                        queue.sort_unstable();
+                    }
+                    next_id += 1;
+                }
+                Step::Cancel(i) => {
+                    let id = i as u64;
+                    let known = queue.iter().chain(&forming).any(|e| e.1 == id);
+                    prop_assert_eq!(broker.cancel(RequestId(id)), known);
+                    queue.retain(|e| e.1 != id);
+                    forming.retain(|e| e.1 != id);
+                }
+                Step::Collect => {
+                    broker.collect(at(now), at(now), &mut out);
+                    while forming.len() < batch_max as usize && !queue.is_empty() {
+                        let (deadline, id) = queue.remove(0);
+                        if deadline <= now { expected_drops.push(id) } else { forming.push((deadline, id)) }
+                    }
+                }
+                Step::Take => {
+                    let expected: Vec<u64> = std::mem::take(&mut forming).iter().map(|e| e.1).collect();
+                    prop_assert_eq!(batch_ids(&mut broker), expected);
+                }
+                Step::Expire => {
+                    broker.expire(at(now), &mut out);
+                    for list in [&mut queue, &mut forming] {
+                        expected_drops.extend(list.iter().filter(|e| e.0 <= now).map(|e| e.1));
+                        list.retain(|e| e.0 > now);
+                    }
+                }
+            }
+            let drops: Vec<u64> = out.iter().map(|r| r.payload).collect();
+            prop_assert_eq!(drops, expected_drops);
+            prop_assert_eq!(broker.waiting(), queue.len() + forming.len());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+use std::time::Duration;
+
+use spillgate_pipeline::pipeline::DropPolicyName;
+
+use super::*;
+use crate::drop_policy;
+
+fn device(batch_max: u32) -> Device<()> {
+    let worker = |module: u16| {
+        (
+            WorkerId(u32::from(module)),
+            BrokerConfig {
+                module: ModuleId(module),
+                capacity: 16,
+                batch_max,
+                execution: vec![Duration::from_nanos(10); batch_max as usize],
+                policy: drop_policy::by_name(DropPolicyName::Deadline),
+            },
+        )
+    };
+    Device::new(vec![worker(1), worker(2)])
+}
+
+fn at(ns: u64) -> Timestamp {
+    Timestamp::from_ns(ns)
+}
+
+fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Command<()>> {
+    let mut arrivals = list
+        .iter()
+        .map(|&(worker, id, deadline)| Arrival {
+            worker: WorkerId(worker),
+            request: Request {
+                id: RequestId(id),
+                sent_at: at(0),
+                deadline: at(deadline),
+            },
+            payload: (),
+        })
+        .collect();
+    let mut out = Vec::new();
+    device.on_event(at(now), Event::Arrivals(&mut arrivals), &mut out);
+    out
+}
+
+fn end(device: &mut Device<()>, now: u64, batch: u64) -> Vec<Command<()>> {
+    let mut out = Vec::new();
+    device.on_event(at(now), Event::BatchEnded(BatchId(batch)), &mut out);
+    out
+}
+
+fn executed(out: &[Command<()>]) -> Vec<(u32, Vec<u64>)> {
+    out.iter()
+        .filter_map(|c| match c {
+            Command::Execute(b) => {
+                Some((b.worker.0, b.members.iter().map(|m| m.request.id.0).collect()))
+            }
+            Command::Drop { .. } => None,
+        })
+        .collect()
+}
+
+#[test]
+fn an_idle_device_starts_at_once_with_all_that_came_together() {
+    let mut device = device(4);
+    let out = arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
+    assert_eq!(executed(&out), [(1, vec![1, 2])]);
+    assert_eq!(device.free_at(at(3)), at(10));
+}
+
+#[test]
+fn the_next_batch_is_collected_while_the_device_runs() {
+    let mut device = device(2);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    assert!(executed(&arrive(&mut device, 1, &[(1, 2, 100)])).is_empty());
+    assert!(executed(&arrive(&mut device, 2, &[(1, 3, 100), (1, 4, 100)])).is_empty());
+    assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![2, 3])]);
+    assert_eq!(executed(&end(&mut device, 20, 1)), [(1, vec![4])]);
+    assert!(executed(&end(&mut device, 30, 2)).is_empty());
+    assert!(!device.is_busy());
+}
+
+#[test]
+fn modules_share_the_device_by_deadline() {
+    let mut device = device(2);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 90), (2, 3, 80)]);
+    assert_eq!(executed(&end(&mut device, 10, 0)), [(2, vec![3])]);
+    assert_eq!(executed(&end(&mut device, 20, 1)), [(1, vec![2])]);
+}
+
+#[test]
+fn a_deadline_passes_by_timer_while_the_device_runs() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 5), (2, 3, 7)]);
+    // Request 2 has the earliest deadline and runs first; 3 and 1 wait.
+    assert_eq!(device.next_wakeup(), Some(at(7)));
+    let mut out = Vec::new();
+    device.on_event(at(7), Event::Wakeup, &mut out);
+    match &out[..] {
+        [Command::Drop { worker, rejected }] => {
+            assert_eq!(*worker, WorkerId(2));
+            assert_eq!(rejected.request.id, RequestId(3));
+            assert_eq!(rejected.drop.reason, DropReason::Expired);
+        }
+        other => panic!("expected one drop, got {other:?}"),
+    }
+    assert_eq!(executed(&end(&mut device, 12, 0)), [(1, vec![1])]);
+}
+
+#[test]
+fn a_cancelled_request_does_not_run() {
+    let mut device = device(2);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 95), (1, 4, 99)]);
+    let mut out = Vec::new();
+    device.on_event(at(2), Event::Cancel(RequestId(2)), &mut out);
+    assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![3, 4])]);
+}
+
+#[test]
+fn a_closed_device_answers_all_that_wait_and_all_that_come() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 90), (2, 3, 95)]);
+    let mut out = Vec::new();
+    device.on_event(at(2), Event::Close(DropReason::Draining), &mut out);
+    assert_eq!(out.len(), 2);
+    assert_eq!(arrive(&mut device, 3, &[(1, 4, 100)]).len(), 1);
+    assert!(end(&mut device, 10, 0).is_empty());
+}
