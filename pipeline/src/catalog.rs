@@ -175,7 +175,12 @@ impl ModuleType {
 }
 
 fn port(name: &str, ty: ValueType, optional: bool, doc: &str) -> Port {
-    Port { name: name.to_owned(), ty, optional, doc: doc.to_owned() }
+    Port {
+        name: name.to_owned(),
+        ty,
+        optional,
+        doc: doc.to_owned(),
+    }
 }
 
 /// All module types by name, in order of registration.

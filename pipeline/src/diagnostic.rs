@@ -74,19 +74,29 @@ pub(crate) struct Place {
 impl Place {
     /// The whole file.
     pub(crate) fn root() -> Self {
-        Place { line: 1, path: String::new() }
+        Place {
+            line: 1,
+            path: String::new(),
+        }
     }
 
     /// A field of this map.
     pub(crate) fn field(&self, key: &str, line: usize) -> Place {
         let key = one_line(key);
-        let path = if self.path.is_empty() { key } else { format!("{}.{key}", self.path) };
+        let path = if self.path.is_empty() {
+            key
+        } else {
+            format!("{}.{key}", self.path)
+        };
         Place { line, path }
     }
 
     /// An entry of this list.
     pub(crate) fn index(&self, i: usize, line: usize) -> Place {
-        Place { line, path: format!("{}[{i}]", self.path) }
+        Place {
+            line,
+            path: format!("{}[{i}]", self.path),
+        }
     }
 }
 
@@ -99,15 +109,21 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) fn new(file: &str) -> Self {
-        Sink { file: file.to_owned(), errors: Vec::new(), warnings: Vec::new() }
+        Sink {
+            file: file.to_owned(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     pub(crate) fn error(&mut self, place: &Place, problem: Problem) {
-        self.errors.push(self.diagnostic(Severity::Error, place, problem));
+        self.errors
+            .push(self.diagnostic(Severity::Error, place, problem));
     }
 
     pub(crate) fn warn(&mut self, place: &Place, problem: Problem) {
-        self.warnings.push(self.diagnostic(Severity::Warning, place, problem));
+        self.warnings
+            .push(self.diagnostic(Severity::Warning, place, problem));
     }
 
     fn diagnostic(&self, severity: Severity, place: &Place, problem: Problem) -> Diagnostic {

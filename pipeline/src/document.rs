@@ -13,11 +13,11 @@ use serde_yaml::Value;
 use crate::problem::Problem;
 
 /// Largest file read. Real pipelines have a few kilobytes, real profiles a few hundred.
-pub const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 << 20;
 /// Most values in a file, aliases expanded: a profile of 100 modules with 200 points each fits.
-pub const DOCUMENT_NODES_MAX: usize = 200_000;
+pub(crate) const DOCUMENT_NODES_MAX: usize = 200_000;
 /// Deepest nesting. The schemas need 6.
-pub const DOCUMENT_DEPTH_MAX: usize = 32;
+pub(crate) const DOCUMENT_DEPTH_MAX: usize = 32;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -48,7 +48,12 @@ impl Node {
             Content::Sequence(list) => measure(list.iter()),
             Content::Mapping(list) => measure(list.iter().flat_map(|(k, v)| [k, v])),
         };
-        Node { line, content, size: size + 1, depth: depth + 1 }
+        Node {
+            line,
+            content,
+            size: size + 1,
+            depth: depth + 1,
+        }
     }
 
     /// What it is, for "expected ..., found ...".
@@ -65,7 +70,9 @@ impl Node {
 }
 
 fn measure<'n>(nodes: impl Iterator<Item = &'n Node>) -> (usize, usize) {
-    nodes.fold((0, 0), |(size, depth), n| (size + n.size, depth.max(n.depth)))
+    nodes.fold((0, 0), |(size, depth), n| {
+        (size + n.size, depth.max(n.depth))
+    })
 }
 
 /// A collection that is still open.
@@ -108,15 +115,27 @@ struct Builder {
 impl Builder {
     fn begin(&mut self, line: usize, anchor: usize, mapping: bool) -> Result<(), Stop> {
         if self.open.len() >= DOCUMENT_DEPTH_MAX {
-            return Err((line, Problem::TooDeep { limit: DOCUMENT_DEPTH_MAX }));
+            return Err((
+                line,
+                Problem::TooDeep {
+                    limit: DOCUMENT_DEPTH_MAX,
+                },
+            ));
         }
-        self.open.push(Open { line, anchor, items: Vec::new(), mapping });
+        self.open.push(Open {
+            line,
+            anchor,
+            items: Vec::new(),
+            mapping,
+        });
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), Stop> {
         // The parser sends as many ends as beginnings.
-        let Some(open) = self.open.pop() else { return Ok(()) };
+        let Some(open) = self.open.pop() else {
+            return Ok(());
+        };
         let anchor = open.anchor;
         self.count(open.line, 1)?;
         self.place(open.close(), anchor)
@@ -129,9 +148,17 @@ impl Builder {
         let (size, depth) = (node.size, node.depth);
         self.count(line, size)?;
         if self.open.len() + depth > DOCUMENT_DEPTH_MAX {
-            return Err((line, Problem::TooDeep { limit: DOCUMENT_DEPTH_MAX }));
+            return Err((
+                line,
+                Problem::TooDeep {
+                    limit: DOCUMENT_DEPTH_MAX,
+                },
+            ));
         }
-        let node = Node { line, ..self.anchors[&anchor].clone() };
+        let node = Node {
+            line,
+            ..self.anchors[&anchor].clone()
+        };
         self.place(node, 0)
     }
 
@@ -152,7 +179,13 @@ impl Builder {
     fn count(&mut self, line: usize, n: usize) -> Result<(), Stop> {
         self.n_nodes += n;
         if self.n_nodes > DOCUMENT_NODES_MAX {
-            return Err((line, Problem::TooLarge { limit: DOCUMENT_NODES_MAX, unit: "values" }));
+            return Err((
+                line,
+                Problem::TooLarge {
+                    limit: DOCUMENT_NODES_MAX,
+                    unit: "values",
+                },
+            ));
         }
         Ok(())
     }
@@ -164,7 +197,13 @@ impl Builder {
 /// The line and what is wrong there.
 pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
     if text.len() > DOCUMENT_BYTES_MAX {
-        return Err((1, Problem::TooLarge { limit: DOCUMENT_BYTES_MAX, unit: "bytes" }));
+        return Err((
+            1,
+            Problem::TooLarge {
+                limit: DOCUMENT_BYTES_MAX,
+                unit: "bytes",
+            },
+        ));
     }
     let mut builder = Builder::default();
     let mut n_documents = 0usize;
@@ -175,7 +214,12 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
         })?;
         let line = span.start.line().max(1);
         let untagged = |tag: Option<Cow<'_, Tag>>| match tag {
-            Some(tag) => Err((line, Problem::Tag { tag: tag.to_string() })),
+            Some(tag) => Err((
+                line,
+                Problem::Tag {
+                    tag: tag.to_string(),
+                },
+            )),
             None => Ok(()),
         };
         match event {
@@ -195,8 +239,9 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
             }
             Event::SequenceEnd | Event::MappingEnd => builder.end()?,
             Event::Scalar(text, style, anchor, tag) => {
-                let tagged_text =
-                    tag.as_ref().is_some_and(|t| t.is_yaml_core_schema() && t.suffix == "str");
+                let tagged_text = tag
+                    .as_ref()
+                    .is_some_and(|t| t.is_yaml_core_schema() && t.suffix == "str");
                 if !tagged_text {
                     untagged(tag)?;
                 }

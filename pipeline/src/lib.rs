@@ -3,12 +3,21 @@
 //! knows nobody, and everybody knows it.
 
 pub mod catalog;
+pub mod compile;
+pub mod diagnostic;
+mod document;
 pub mod id;
+mod near;
 pub mod pipeline;
+pub mod problem;
 pub mod profile;
+mod reader;
 pub mod request;
+pub mod spec;
 pub mod testing;
 pub mod time;
 
 pub use catalog::Catalog;
+pub use compile::{Compiled, compile};
+pub use diagnostic::Diagnostics;
 pub use pipeline::Pipeline;

@@ -173,6 +173,19 @@ pub enum DropPolicyName {
     Deadline,
 }
 
+impl DropPolicyName {
+    /// All, in the order of the documentation.
+    pub const ALL: [DropPolicyName; 2] = [DropPolicyName::Deadline, DropPolicyName::None];
+
+    /// Its name in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropPolicyName::None => "none",
+            DropPolicyName::Deadline => "deadline",
+        }
+    }
+}
+
 /// Dispatch policies by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DispatchPolicyName {
@@ -180,6 +193,22 @@ pub enum DispatchPolicyName {
     RoundRobin,
     /// `least-outstanding`: the worker with the fewest requests sent and not yet answered.
     LeastOutstanding,
+}
+
+impl DispatchPolicyName {
+    /// All, in the order of the documentation.
+    pub const ALL: [DispatchPolicyName; 2] = [
+        DispatchPolicyName::LeastOutstanding,
+        DispatchPolicyName::RoundRobin,
+    ];
+
+    /// Its name in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            DispatchPolicyName::RoundRobin => "round-robin",
+            DispatchPolicyName::LeastOutstanding => "least-outstanding",
+        }
+    }
 }
 
 /// Bounds at the gateway. What is over a bound is answered at once, never queued.
@@ -238,6 +267,10 @@ impl Pipeline {
 
     /// Modules whose outputs nobody but the result reads: a request is done when all these are.
     pub fn sinks(&self) -> Vec<ModuleId> {
-        self.modules.iter().map(|m| m.id).filter(|id| self.successors(*id).is_empty()).collect()
+        self.modules
+            .iter()
+            .map(|m| m.id)
+            .filter(|id| self.successors(*id).is_empty())
+            .collect()
     }
 }

@@ -10,7 +10,10 @@ use crate::time::format_duration;
 
 /// A problem in a file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the text beside them shows")]
+#[allow(
+    missing_docs,
+    reason = "the fields are what the text beside them shows"
+)]
 pub enum Problem {
     /// The text is no YAML.
     #[error("not valid YAML: {}", Plain(.message))]
@@ -44,7 +47,11 @@ pub enum Problem {
     DuplicateKey { key: String, first: usize },
     /// A field that does not exist.
     #[error("no field named {}{}", Quoted(.field), hint(.near, "fields", .known))]
-    UnknownField { field: String, near: Option<String>, known: Vec<String> },
+    UnknownField {
+        field: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A required field is absent.
     #[error("{field} is missing; write {example}")]
     MissingField { field: String, example: String },
@@ -53,7 +60,11 @@ pub enum Problem {
     NoEntries { example: &'static str },
     /// More entries than are possible.
     #[error("{count} {what} are more than the {limit} possible; use fewer")]
-    TooMany { what: &'static str, count: usize, limit: usize },
+    TooMany {
+        what: &'static str,
+        count: usize,
+        limit: usize,
+    },
     /// A duration that cannot be read.
     #[error("{}", Plain(.message))]
     BadDuration { message: String },
@@ -68,25 +79,51 @@ pub enum Problem {
     ReservedName,
     /// A number or duration outside its range.
     #[error("{value} is out of range; use {low} to {high}")]
-    OutOfRange { value: String, low: String, high: String },
+    OutOfRange {
+        value: String,
+        low: String,
+        high: String,
+    },
     /// An `op:` that is not in the catalogue.
     #[error("no op named {}{}", Quoted(.op), hint(.near, "ops", .known))]
-    UnknownOp { op: String, near: Option<String>, known: Vec<String> },
+    UnknownOp {
+        op: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A required input is not wired.
     #[error("input {input} is missing; write {input}: {}", alternatives(.candidates, .ty))]
-    MissingInput { input: String, ty: ValueType, candidates: Vec<String> },
+    MissingInput {
+        input: String,
+        ty: ValueType,
+        candidates: Vec<String>,
+    },
     /// An input that the op does not have.
     #[error("{op} has no input named {}{}", Quoted(.input), hint(.near, "inputs", .known))]
-    UnknownInput { op: String, input: String, near: Option<String>, known: Vec<String> },
+    UnknownInput {
+        op: String,
+        input: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A text where a reference is needed.
     #[error("{} is no reference; write $module.output, like {example}", Quoted(.text))]
     BadReference { text: String, example: String },
     /// A reference to a module that does not exist.
     #[error("no module named {}{}", Quoted(.module), hint(.near, "modules", .known))]
-    UnknownModule { module: String, near: Option<String>, known: Vec<String> },
+    UnknownModule {
+        module: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A reference to an output that the module does not have.
     #[error("{module} has no output named {}{}", Quoted(.output), hint(.near, "outputs", .known))]
-    UnknownOutput { module: String, output: String, near: Option<String>, known: Vec<String> },
+    UnknownOutput {
+        module: String,
+        output: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// An output of one type wired to an input of another.
     #[error(
         "{from} carries {found}, but {input} takes {expected}; use {}",
@@ -122,13 +159,27 @@ pub enum Problem {
     EqualVariants { input: Option<u32>, first: usize },
     /// An option that the op does not have.
     #[error("{op} has no option named {}{}", Quoted(.option), hint(.near, "options", .known))]
-    UnknownOption { op: String, option: String, near: Option<String>, known: Vec<String> },
+    UnknownOption {
+        op: String,
+        option: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A required option is absent.
     #[error("option {option} of {op} is missing; write {option}: {example}")]
-    MissingOption { op: String, option: String, example: String },
+    MissingOption {
+        op: String,
+        option: String,
+        example: String,
+    },
     /// A word that is none of the choices.
     #[error("no {what} named {}{}", Quoted(.value), hint(.near, "choices", .known))]
-    UnknownChoice { what: String, value: String, near: Option<String>, known: Vec<String> },
+    UnknownChoice {
+        what: String,
+        value: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A name that no device can have.
     #[error(
         "{} is no device; use auto, cpu, cpu:N, cuda, cuda:N, emulated or emulated:N",
@@ -226,7 +277,11 @@ fn hint(near: &Option<String>, what: &str, known: &[String]) -> String {
         Some(near) => format!("; did you mean {}?", Quoted(near)),
         None if known.is_empty() => format!("; there are no {what}"),
         None => {
-            let more = if known.len() > LISTED_MAX { ", ..." } else { "" };
+            let more = if known.len() > LISTED_MAX {
+                ", ..."
+            } else {
+                ""
+            };
             let list: Vec<String> = known.iter().take(LISTED_MAX).map(|k| one_line(k)).collect();
             format!("; {what} are {}{more}", list.join(", "))
         }
@@ -240,7 +295,11 @@ fn alternatives(candidates: &[String], ty: &ValueType) -> String {
     if candidates.is_empty() {
         return format!("an output that carries {ty} (no module here has one)");
     }
-    let list: Vec<&str> = candidates.iter().take(LISTED_MAX).map(String::as_str).collect();
+    let list: Vec<&str> = candidates
+        .iter()
+        .take(LISTED_MAX)
+        .map(String::as_str)
+        .collect();
     list.join(" or ")
 }
 

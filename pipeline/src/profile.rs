@@ -30,7 +30,12 @@ impl ModuleProfile {
         let points = (1..=max)
             .map(|batch| {
                 let d = alpha + beta * batch;
-                BatchLatency { batch, mean: d, p50: d, p99: d }
+                BatchLatency {
+                    batch,
+                    mean: d,
+                    p50: d,
+                    p99: d,
+                }
             })
             .collect();
         ModuleProfile { points }
@@ -45,7 +50,12 @@ impl ModuleProfile {
         let value = match self.points.as_slice() {
             [] => 0.0,
             [only] => {
-                ns(only) * if size > only.batch { size_f / f64::from(only.batch) } else { 1.0 }
+                ns(only)
+                    * if size > only.batch {
+                        size_f / f64::from(only.batch)
+                    } else {
+                        1.0
+                    }
             }
             points => {
                 let hi = after.clamp(1, points.len() - 1);
@@ -64,6 +74,8 @@ impl ModuleProfile {
 pub struct ProfileSet {
     /// The tables.
     pub devices: IndexMap<String, IndexMap<String, IndexMap<String, ModuleProfile>>>,
+    /// The file it was read from, for messages.
+    pub origin: Option<String>,
 }
 
 impl ProfileSet {

@@ -8,7 +8,7 @@ use serde_yaml::Value;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
 use crate::near::nearest;
-use crate::problem::Problem;
+use crate::problem::{Problem, one_line};
 use crate::time::{format_duration, parse_duration};
 
 /// Longest name: it becomes a label in metrics and a line in a terminal.
@@ -22,6 +22,7 @@ pub(crate) struct Field<'n> {
 }
 
 /// The entries of a map by key, in the order of the file.
+#[derive(Default)]
 pub(crate) struct Fields<'n> {
     list: Vec<Field<'n>>,
 }
@@ -38,26 +39,49 @@ impl<'n> Fields<'n> {
 
 /// The map in `node`; empty, with the problem noted, when it is none. Keys that appear twice count
 /// once, the first time.
-pub(crate) fn map<'n>(sink: &mut Sink, node: &'n Node, place: &Place, expected: &str) -> Fields<'n> {
+pub(crate) fn map<'n>(
+    sink: &mut Sink,
+    node: &'n Node,
+    place: &Place,
+    expected: &str,
+) -> Fields<'n> {
     let Content::Mapping(entries) = &node.content else {
-        wrong_kind(sink, node, place, expected);
+        wrong_kind::<()>(sink, node, place, expected);
         return Fields { list: Vec::new() };
     };
     let mut first_lines: std::collections::BTreeMap<&str, usize> = Default::default();
     let mut list = Vec::with_capacity(entries.len());
     for (key, value) in entries {
         let Content::Scalar(text, _) = &key.content else {
-            let place = Place { line: key.line, ..place.clone() };
-            sink.error(&place, Problem::BadKey { found: key.describe() });
+            let place = Place {
+                line: key.line,
+                ..place.clone()
+            };
+            sink.error(
+                &place,
+                Problem::BadKey {
+                    found: key.describe(),
+                },
+            );
             continue;
         };
         let place = place.field(text, key.line);
         if let Some(first) = first_lines.get(text.as_str()) {
-            sink.error(&place, Problem::DuplicateKey { key: text.clone(), first: *first });
+            sink.error(
+                &place,
+                Problem::DuplicateKey {
+                    key: text.clone(),
+                    first: *first,
+                },
+            );
             continue;
         }
         first_lines.insert(text, key.line);
-        list.push(Field { key: text, place, node: value });
+        list.push(Field {
+            key: text,
+            place,
+            node: value,
+        });
     }
     Fields { list }
 }
@@ -146,7 +170,12 @@ pub(crate) fn integer(
             return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
         }
     }
-    wrong_value(sink, node, place, &format!("a whole number from {low} to {high}"))
+    wrong_value(
+        sink,
+        node,
+        place,
+        &format!("a whole number from {low} to {high}"),
+    )
 }
 
 /// A count from `low` to `high`, for fields whose ranges are small.
@@ -192,7 +221,7 @@ pub(crate) fn duration(
     let Content::Scalar(text, _) = &node.content else {
         return wrong_kind(sink, node, place, "a duration, like 400ms");
     };
-    let value = match parse_duration(&one_word(text)) {
+    let value = match parse_duration(&one_line(text)) {
         Ok(value) => value,
         Err(message) => {
             sink.error(place, Problem::BadDuration { message });
@@ -202,18 +231,24 @@ pub(crate) fn duration(
     if (low..=high).contains(&value) {
         return Some(value);
     }
-    out_of_range(sink, place, text.clone(), format_duration(low), format_duration(high))
-}
-
-/// No duration is longer; what is, is cut before a message repeats it.
-fn one_word(text: &str) -> String {
-    crate::problem::one_line(text)
+    out_of_range(
+        sink,
+        place,
+        text.clone(),
+        format_duration(low),
+        format_duration(high),
+    )
 }
 
 /// Notes a text that cannot be a name.
 pub(crate) fn check_name(sink: &mut Sink, name: &str, place: &Place) {
     if !is_name(name) {
-        sink.error(place, Problem::BadName { name: name.to_owned() });
+        sink.error(
+            place,
+            Problem::BadName {
+                name: name.to_owned(),
+            },
+        );
     }
 }
 
@@ -221,7 +256,9 @@ pub(crate) fn check_name(sink: &mut Sink, name: &str, place: &Place) {
 pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= NAME_LEN_MAX
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
 /// One of `known`; `what` is singular, for "no WHAT named".
@@ -267,7 +304,7 @@ pub(crate) fn wrong_kind<T>(
 fn wrong_value<T>(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -> Option<T> {
     match &node.content {
         Content::Scalar(text, value) if !value.is_null() => {
-            let found = format!("\"{}\"", crate::problem::one_line(text));
+            let found = format!("\"{}\"", one_line(text));
             wrong(sink, place, expected, found)
         }
         _ => wrong_kind(sink, node, place, expected),
@@ -275,7 +312,13 @@ fn wrong_value<T>(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -
 }
 
 fn wrong<T>(sink: &mut Sink, place: &Place, expected: &str, found: String) -> Option<T> {
-    sink.error(place, Problem::WrongKind { expected: expected.to_owned(), found });
+    sink.error(
+        place,
+        Problem::WrongKind {
+            expected: expected.to_owned(),
+            found,
+        },
+    );
     None
 }
 
@@ -286,7 +329,7 @@ fn out_of_range<T>(
     low: String,
     high: String,
 ) -> Option<T> {
-    let value = crate::problem::one_line(&value);
+    let value = one_line(&value);
     sink.error(place, Problem::OutOfRange { value, low, high });
     None
 }

@@ -16,7 +16,10 @@ use crate::pipeline::{
 /// A pipeline of no-op modules over bytes. Module `i + 1` reads from the modules `reads[i]` (0 is the
 /// source) and runs only when `when[i]` is not empty; every module without a reader is an output.
 pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> Pipeline {
-    let port = |module: u16| PortRef { module: ModuleId(module), port: 0 };
+    let port = |module: u16| PortRef {
+        module: ModuleId(module),
+        port: 0,
+    };
     let mut graph = DiGraph::new();
     let mut modules = Vec::new();
     for id in 0..=reads.len() as u16 {
@@ -30,7 +33,9 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             id: ModuleId(id),
             name,
             op,
-            inputs: idx.map_or(vec![], |i| reads[i].iter().map(|&r| Some(port(r))).collect()),
+            inputs: idx.map_or(vec![], |i| {
+                reads[i].iter().map(|&r| Some(port(r))).collect()
+            }),
             outputs: vec![("payload".to_owned(), ValueType::Bytes)],
             when: idx.and_then(|i| when.get(i).copied().flatten()).map(port),
             variants: vec![],
@@ -49,8 +54,10 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
         from.sort_unstable();
         from.dedup();
         for up in from {
-            let edge =
-                Edge { condition: condition == Some(up), required: data.clone().any(|d| d == up) };
+            let edge = Edge {
+                condition: condition == Some(up),
+                required: data.clone().any(|d| d == up),
+            };
             graph.add_edge(
                 petgraph::graph::NodeIndex::new(up.idx()),
                 petgraph::graph::NodeIndex::new(module.id.idx()),
@@ -61,7 +68,10 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
     let mut pipeline = Pipeline {
         name: "test".to_owned(),
         slo,
-        source: Source { field: "payload".to_owned(), ty: ValueType::Bytes },
+        source: Source {
+            field: "payload".to_owned(),
+            ty: ValueType::Bytes,
+        },
         modules,
         graph,
         outputs: vec![],
@@ -82,7 +92,10 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
         .into_iter()
         .map(|id| Output {
             name: pipeline.modules[id.idx()].name.clone(),
-            from: PortRef { module: id, port: 0 },
+            from: PortRef {
+                module: id,
+                port: 0,
+            },
             ty: ValueType::Bytes,
         })
         .collect();

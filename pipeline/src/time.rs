@@ -104,19 +104,31 @@ pub fn format_duration(span: Duration) -> String {
 /// # Errors
 /// A sentence that says what would be right, when the text is no positive duration with a unit.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 5] =
-        [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9)];
+    const UNITS: [(&str, f64); 5] = [
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+        ("m", 60e9),
+    ];
     let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let Ok(number) = number.parse::<f64>() else {
-        return Err(format!("\"{text}\" is not a duration; write a number with a unit, like 400ms or 1.5s"));
+        return Err(format!(
+            "\"{text}\" is not a duration; write a number with a unit, like 400ms or 1.5s"
+        ));
     };
     let Some((_, scale)) = UNITS.iter().find(|(name, _)| *name == unit.trim()) else {
         return Err(if unit.is_empty() {
             format!("\"{text}\" has no unit; write {text}ms or {text}s")
         } else {
-            format!("\"{text}\" has the unknown unit \"{}\"; use ns, us, ms, s or m", unit.trim())
+            format!(
+                "\"{text}\" has the unknown unit \"{}\"; use ns, us, ms, s or m",
+                unit.trim()
+            )
         });
     };
     let ns = number * scale;
@@ -141,8 +153,16 @@ mod tests {
     #[test]
     fn a_wrong_duration_says_what_is_right() {
         assert!(parse_duration("400").unwrap_err().contains("400ms"));
-        assert!(parse_duration("4 parsecs").unwrap_err().contains("unknown unit"));
-        assert!(parse_duration("-3ms").unwrap_err().contains("number with a unit"));
+        assert!(
+            parse_duration("4 parsecs")
+                .unwrap_err()
+                .contains("unknown unit")
+        );
+        assert!(
+            parse_duration("-3ms")
+                .unwrap_err()
+                .contains("number with a unit")
+        );
         assert!(parse_duration("1e400s").is_err());
     }
 

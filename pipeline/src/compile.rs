@@ -1,0 +1,305 @@
+//! Text of a pipeline file to a checked [`Pipeline`]: reads the spec, resolves names against the
+//! catalogue, proves the graph acyclic and the objective possible. Finds all problems of a file in one
+//! pass. Text in, values out: model files and devices are not looked at.
+//!
+//! The order of the stages: names and references ([`reference`]), options ([`option`]), cycle and
+//! order ([`order`]), assembly, use of every module, objective ([`objective`]). The last two need a
+//! pipeline without errors.
+
+mod objective;
+mod option;
+mod order;
+mod reference;
+
+use indexmap::IndexMap;
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use crate::catalog::{Catalog, ModelNeed, ModuleType};
+use crate::diagnostic::{Diagnostic, Diagnostics, Place, Sink};
+use crate::document;
+use crate::id::ModuleId;
+use crate::near::nearest;
+use crate::pipeline::{
+    Batch, Edge, Module, OptionValue, Output, Pipeline, PortRef, Variant, Workers,
+};
+use crate::problem::Problem;
+use crate::profile::ProfileSet;
+use crate::spec::{self, ModuleSpec, QUEUE_DEFAULT, Spec};
+
+use reference::{Target, Wiring};
+
+/// A pipeline without errors.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The pipeline.
+    pub pipeline: Pipeline,
+    /// What its writer hardly meant, sorted by line.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Compiles the text of a pipeline file. `file` is its name in messages. With profiles, an objective
+/// that not even an idle system meets is an error.
+///
+/// # Errors
+/// All problems of the file, sorted by line.
+pub fn compile(
+    text: &str,
+    file: &str,
+    catalog: &Catalog,
+    profiles: Option<&ProfileSet>,
+) -> Result<Compiled, Diagnostics> {
+    let mut sink = Sink::new(file);
+    let pipeline = compile_into(&mut sink, text, catalog, profiles);
+    let warnings = sink.finish()?;
+    let pipeline = pipeline.expect("a file without errors gives a pipeline");
+    Ok(Compiled { pipeline, warnings })
+}
+
+/// Notes all problems; gives a pipeline unless one is an error.
+fn compile_into(
+    sink: &mut Sink,
+    text: &str,
+    catalog: &Catalog,
+    profiles: Option<&ProfileSet>,
+) -> Option<Pipeline> {
+    let root = match document::read(text) {
+        Ok(Some(root)) if root.describe() != "nothing" => root,
+        Ok(_) => {
+            sink.error(
+                &Place::root(),
+                Problem::Empty {
+                    fields: "name, slo, modules and outputs",
+                },
+            );
+            return None;
+        }
+        Err((line, problem)) => {
+            sink.error(
+                &Place {
+                    line,
+                    ..Place::root()
+                },
+                problem,
+            );
+            return None;
+        }
+    };
+    let spec = spec::read(sink, &root);
+    let types: Vec<Option<&ModuleType>> = spec
+        .modules
+        .iter()
+        .map(|m| find_type(sink, m, catalog))
+        .collect();
+    let options: Vec<IndexMap<String, OptionValue>> = spec
+        .modules
+        .iter()
+        .zip(&types)
+        .map(|(m, ty)| ty.map(|ty| option::check(sink, m, ty)).unwrap_or_default())
+        .collect();
+    for (module, ty) in spec.modules.iter().zip(&types) {
+        check_model(sink, module, *ty);
+    }
+    let wiring = reference::resolve(sink, &spec, &types);
+    let order = order::topological(sink, &spec, &wiring);
+    if sink.has_errors() {
+        return None;
+    }
+    let pipeline = assemble(&spec, &types, options, &wiring, &order?);
+    warn_unused(sink, &pipeline);
+    if let Some(profiles) = profiles {
+        objective::check(sink, &pipeline, &spec.slo.place, profiles);
+    }
+    Some(pipeline)
+}
+
+/// The module's type; notes an op that is not in the catalogue.
+fn find_type<'c>(
+    sink: &mut Sink,
+    module: &ModuleSpec<'_>,
+    catalog: &'c Catalog,
+) -> Option<&'c ModuleType> {
+    let op = module.op.as_ref()?;
+    let ty = catalog.get(&op.value);
+    if ty.is_none() {
+        let names = || catalog.types().map(|t| t.name.as_str());
+        sink.error(
+            &op.place,
+            Problem::UnknownOp {
+                op: op.value.clone(),
+                near: nearest(&op.value, names()),
+                known: names().map(str::to_owned).collect(),
+            },
+        );
+    }
+    ty
+}
+
+/// A model where the type runs one, none where it does not.
+fn check_model(sink: &mut Sink, module: &ModuleSpec<'_>, ty: Option<&ModuleType>) {
+    let Some(ty) = ty else { return };
+    let named = |field: &str| module.model_fields.iter().any(|f| f.value == field);
+    match ty.model {
+        ModelNeed::Required if !named("model") && !named("variants") => {
+            sink.error(
+                &module.place,
+                Problem::ModelMissing {
+                    op: ty.name.clone(),
+                },
+            );
+        }
+        ModelNeed::Required => {}
+        ModelNeed::None => {
+            for field in &module.model_fields {
+                let (op, field, place) = (ty.name.clone(), field.value, &field.place);
+                sink.error(place, Problem::ModelNotAllowed { op, field });
+            }
+        }
+    }
+}
+
+/// Puts the checked parts together. `order` holds positions in the file.
+fn assemble(
+    spec: &Spec<'_>,
+    types: &[Option<&ModuleType>],
+    mut options: Vec<IndexMap<String, OptionValue>>,
+    wiring: &Wiring,
+    order: &[usize],
+) -> Pipeline {
+    let mut ids = vec![ModuleId::SOURCE; spec.modules.len()];
+    for (i, module) in order.iter().enumerate() {
+        // At most MODULES_MAX of them.
+        ids[*module] = ModuleId(i as u16 + 1);
+    }
+    let port = |target: &Target| PortRef {
+        module: target.module.map_or(ModuleId::SOURCE, |m| ids[m]),
+        port: target.port,
+    };
+    let mut modules = vec![source_module(spec)];
+    let mut graph = DiGraph::new();
+    graph.add_node(ModuleId::SOURCE);
+    for &at in order {
+        let (module, wires) = (&spec.modules[at], &wiring.modules[at]);
+        let ty = types[at].expect("a module without a type is an error");
+        let id = ids[at];
+        let node = graph.add_node(id);
+        let mut edges: IndexMap<ModuleId, Edge> = IndexMap::new();
+        const NO_EDGE: Edge = Edge {
+            condition: false,
+            required: false,
+        };
+        for (input, wire) in ty.inputs.iter().zip(&wires.inputs) {
+            if let Some(target) = wire {
+                edges.entry(port(target).module).or_insert(NO_EDGE).required |= !input.optional;
+            }
+        }
+        if let Some(target) = &wires.when {
+            edges
+                .entry(port(target).module)
+                .or_insert(NO_EDGE)
+                .condition = true;
+        }
+        for (from, edge) in edges {
+            graph.add_edge(NodeIndex::new(from.idx()), node, edge);
+        }
+        modules.push(Module {
+            id,
+            name: module.name.clone(),
+            op: ty.name.clone(),
+            inputs: wires.inputs.iter().map(|w| w.as_ref().map(port)).collect(),
+            outputs: ty.outputs.iter().map(|o| (o.name.clone(), o.ty)).collect(),
+            when: wires.when.as_ref().map(port),
+            variants: best_last(&module.variants),
+            batch: module.batch,
+            workers: module.workers,
+            devices: module.devices.clone(),
+            queue: module.queue,
+            options: std::mem::take(&mut options[at]),
+            line: module.place.line,
+        });
+    }
+    let outputs = wiring
+        .outputs
+        .iter()
+        .map(|(name, target)| Output {
+            name: name.clone(),
+            from: port(target),
+            ty: target.ty,
+        })
+        .collect();
+    Pipeline {
+        name: spec.name.clone(),
+        slo: spec.slo.value,
+        source: spec.source.clone(),
+        modules,
+        graph,
+        outputs,
+        policy: spec.policy.clone(),
+        limits: spec.limits,
+    }
+}
+
+/// The source as a module: it has one output and nothing else.
+fn source_module(spec: &Spec<'_>) -> Module {
+    Module {
+        id: ModuleId::SOURCE,
+        name: "source".to_owned(),
+        op: "source".to_owned(),
+        inputs: Vec::new(),
+        outputs: vec![(spec.source.field.clone(), spec.source.ty)],
+        when: None,
+        variants: Vec::new(),
+        batch: Batch { max: 1 },
+        workers: Workers { min: 1, max: 1 },
+        devices: Vec::new(),
+        queue: QUEUE_DEFAULT as usize,
+        options: IndexMap::new(),
+        line: 1,
+    }
+}
+
+/// Best accuracy last: by accuracy where every variant states it, else by input size.
+fn best_last(variants: &[Variant]) -> Vec<Variant> {
+    let mut variants = variants.to_vec();
+    if variants.iter().all(|v| v.accuracy.is_some()) {
+        let accuracy = |v: &Variant| v.accuracy.unwrap_or_default();
+        variants.sort_by(|a, b| {
+            accuracy(a)
+                .total_cmp(&accuracy(b))
+                .then(a.input.cmp(&b.input))
+        });
+    } else {
+        variants.sort_by_key(|v| v.input);
+    }
+    variants
+}
+
+/// Warns of modules on which no result depends.
+fn warn_unused(sink: &mut Sink, pipeline: &Pipeline) {
+    let mut used = vec![false; pipeline.modules.len()];
+    for output in &pipeline.outputs {
+        used[output.from.module.idx()] = true;
+    }
+    // Successors come later in the order.
+    for id in (0..pipeline.modules.len()).rev() {
+        if used[id] {
+            for before in pipeline.predecessors(pipeline.modules[id].id) {
+                used[before.idx()] = true;
+            }
+        }
+    }
+    for module in pipeline
+        .modules
+        .iter()
+        .skip(1)
+        .filter(|m| !used[m.id.idx()])
+    {
+        let place = Place {
+            line: module.line,
+            path: "modules".to_owned(),
+        };
+        sink.warn(
+            &place.field(&module.name, module.line),
+            Problem::UnusedModule,
+        );
+    }
+}

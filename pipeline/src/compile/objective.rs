@@ -1,0 +1,102 @@
+//! Whether the objective is possible at all: the longest path of an idle system, each module with its
+//! fastest variant on its fastest kind of device and alone in its batch. A module without a profile
+//! counts nothing, so the sum is a lower bound of what any request along that path needs.
+//!
+//! A module on `auto` may run on any kind of device in the profile: a profile speaks for the machine
+//! on which it was measured.
+
+use std::time::Duration;
+
+use crate::diagnostic::{Place, Sink};
+use crate::pipeline::{Module, Pipeline};
+use crate::problem::Problem;
+use crate::profile::{ProfileSet, device_kind};
+
+/// The longest way that ends with a module.
+#[derive(Clone, Default)]
+struct Way {
+    needed: Duration,
+    /// Modules with a profile, and the kinds of devices of their profiles.
+    chain: Vec<(usize, String)>,
+}
+
+/// Notes an objective below the longest path.
+pub(super) fn check(sink: &mut Sink, pipeline: &Pipeline, slo: &Place, profiles: &ProfileSet) {
+    let mut ways: Vec<Way> = Vec::with_capacity(pipeline.modules.len());
+    for module in &pipeline.modules {
+        // Predecessors come earlier in the order; among equals the first one.
+        let before = pipeline
+            .predecessors(module.id)
+            .into_iter()
+            .map(|id| &ways[id.idx()]);
+        let longest = before.reduce(|a, b| if b.needed > a.needed { b } else { a });
+        let mut way = longest.cloned().unwrap_or_default();
+        if let Some((span, kind)) = fastest(module, profiles) {
+            way.needed = way.needed.saturating_add(span);
+            way.chain.push((module.id.idx(), kind));
+        }
+        ways.push(way);
+    }
+    let longest = ways
+        .iter()
+        .reduce(|a, b| if b.needed > a.needed { b } else { a });
+    let Some(way) = longest.filter(|way| way.needed > pipeline.slo) else {
+        return;
+    };
+    let mut devices: Vec<String> = Vec::new();
+    for (_, kind) in &way.chain {
+        if !devices.contains(kind) {
+            devices.push(kind.clone());
+        }
+    }
+    sink.error(
+        slo,
+        Problem::SloTooLow {
+            slo: pipeline.slo,
+            needed: way.needed,
+            chain: way
+                .chain
+                .iter()
+                .map(|(m, _)| pipeline.modules[*m].name.clone())
+                .collect(),
+            devices,
+            profile: profiles
+                .origin
+                .clone()
+                .unwrap_or_else(|| "given by the caller".to_owned()),
+        },
+    );
+}
+
+/// The shortest profiled execution of one request, and on which kind of device. `None` unless every
+/// variant has a profile on every kind of device that may serve the module: the missing one might be
+/// faster.
+fn fastest(module: &Module, profiles: &ProfileSet) -> Option<(Duration, String)> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for device in &module.devices {
+        match device_kind(device) {
+            "auto" => kinds.extend(
+                profiles
+                    .devices
+                    .iter()
+                    .filter(|(_, modules)| modules.contains_key(&module.name))
+                    .map(|(kind, _)| kind.as_str()),
+            ),
+            kind => kinds.push(kind),
+        }
+    }
+    let keys: Vec<String> = match module.variants.as_slice() {
+        [] => vec!["-".to_owned()],
+        variants => variants.iter().map(|v| v.profile_key()).collect(),
+    };
+    let mut best: Option<(Duration, String)> = None;
+    for kind in kinds {
+        for key in &keys {
+            let span = profiles.get(kind, &module.name, key)?.mean(1);
+            if best.as_ref().is_none_or(|(b, _)| span < *b) {
+                best = Some((span, kind.to_owned()));
+            }
+        }
+    }
+    best
+}

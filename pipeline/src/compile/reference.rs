@@ -1,0 +1,284 @@
+//! References: `$module.output` of inputs, conditions and results, resolved and their types compared.
+
+use std::collections::BTreeMap;
+
+use crate::catalog::{ModuleType, ValueType};
+use crate::diagnostic::Sink;
+use crate::near::nearest;
+use crate::problem::Problem;
+use crate::reader::is_name;
+use crate::spec::{Located, ModuleSpec, Spec};
+
+/// Most candidates that a message names; the rest would hide it.
+const CANDIDATES_MAX: usize = 6;
+
+/// What a reference names. Modules by their position in the file.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// `None`: the source.
+    pub(super) module: Option<usize>,
+    pub(super) port: u16,
+    pub(super) ty: ValueType,
+}
+
+/// Where the data of a module comes from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wires {
+    /// One for each input of the type.
+    pub(super) inputs: Vec<Option<Target>>,
+    pub(super) when: Option<Target>,
+    /// Modules waited for, also where the output is wrong: a cycle is found all the same.
+    pub(super) after: Vec<usize>,
+}
+
+/// All resolved references.
+#[derive(Clone, Debug)]
+pub(super) struct Wiring {
+    pub(super) modules: Vec<Wires>,
+    pub(super) outputs: Vec<(String, Target)>,
+}
+
+/// What a reference led to.
+enum Found {
+    Output(Target),
+    /// The module exists, its output does not or cannot be known.
+    OnlyModule(Option<usize>),
+    Nothing,
+}
+
+/// Resolves all references and notes the problems.
+pub(super) fn resolve(sink: &mut Sink, spec: &Spec<'_>, types: &[Option<&ModuleType>]) -> Wiring {
+    let resolver = Resolver::new(spec, types);
+    let modules = (0..spec.modules.len())
+        .map(|at| resolver.wire(sink, at))
+        .collect();
+    let mut outputs = Vec::new();
+    for (name, reference) in &spec.outputs {
+        if let Found::Output(target) = resolver.find(sink, reference, None, None) {
+            outputs.push((name.clone(), target));
+        }
+    }
+    Wiring { modules, outputs }
+}
+
+struct Resolver<'a> {
+    spec: &'a Spec<'a>,
+    types: &'a [Option<&'a ModuleType>],
+    by_name: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(spec: &'a Spec<'a>, types: &'a [Option<&'a ModuleType>]) -> Self {
+        let by_name = spec
+            .modules
+            .iter()
+            .enumerate()
+            .map(|(i, m)| (m.name.as_str(), i))
+            .collect();
+        Resolver {
+            spec,
+            types,
+            by_name,
+        }
+    }
+
+    /// Resolves the inputs and the condition of a module.
+    fn wire(&self, sink: &mut Sink, at: usize) -> Wires {
+        let module = &self.spec.modules[at];
+        let mut wires = Wires::default();
+        let mut found_by_input: BTreeMap<&str, Target> = BTreeMap::new();
+        for (input, reference) in &module.inputs {
+            let port = self.types[at].and_then(|ty| ty.inputs.iter().find(|p| p.name == *input));
+            if let (Some(ty), None) = (self.types[at], port) {
+                sink.error(&reference.place, unknown_input(ty, input));
+            }
+            let wanted = port.map(|p| p.ty);
+            match self.find(sink, reference, Some(at), wanted) {
+                Found::Output(target) => {
+                    wires.after.extend(target.module);
+                    if let Some(expected) = wanted.filter(|ty| *ty != target.ty) {
+                        let problem = Problem::TypeMismatch {
+                            from: reference.value.clone(),
+                            found: target.ty,
+                            input: input.clone(),
+                            expected,
+                            candidates: self.candidates(Some(expected), Some(at)),
+                        };
+                        sink.error(&reference.place, problem);
+                    }
+                    found_by_input.insert(input, target);
+                }
+                Found::OnlyModule(module) => wires.after.extend(module),
+                Found::Nothing => {}
+            }
+        }
+        if let Some(ty) = self.types[at] {
+            self.check_required(sink, at, module, ty);
+            wires.inputs = ty
+                .inputs
+                .iter()
+                .map(|p| found_by_input.remove(p.name.as_str()))
+                .collect();
+        }
+        if let Some(when) = &module.when {
+            match self.find(sink, when, Some(at), None) {
+                Found::Output(target) => {
+                    if target.ty == ValueType::Image {
+                        let (from, found) = (when.value.clone(), target.ty);
+                        sink.error(&when.place, Problem::NeverEmpty { from, found });
+                    }
+                    wires.after.extend(target.module);
+                    wires.when = Some(target);
+                }
+                Found::OnlyModule(module) => wires.after.extend(module),
+                Found::Nothing => {}
+            }
+        }
+        wires
+    }
+
+    fn check_required(&self, sink: &mut Sink, at: usize, module: &ModuleSpec<'_>, ty: &ModuleType) {
+        for port in ty.inputs.iter().filter(|p| !p.optional) {
+            let is_named = |(name, _): &(String, Located<String>)| *name == port.name;
+            if !module.inputs.iter().any(is_named) && !module.unread_inputs.contains(&port.name) {
+                sink.error(
+                    &module.inputs_place,
+                    Problem::MissingInput {
+                        input: port.name.clone(),
+                        ty: port.ty,
+                        candidates: self.candidates(Some(port.ty), Some(at)),
+                    },
+                );
+            }
+        }
+    }
+
+    /// What a reference names. `reader` is the module that holds it, `wanted` the type it needs.
+    fn find(
+        &self,
+        sink: &mut Sink,
+        reference: &Located<String>,
+        reader: Option<usize>,
+        wanted: Option<ValueType>,
+    ) -> Found {
+        let Some((module, output)) = parse(&reference.value) else {
+            let example = self.example(&reference.value, reader, wanted);
+            let text = reference.value.clone();
+            sink.error(&reference.place, Problem::BadReference { text, example });
+            return Found::Nothing;
+        };
+        let (module, ports): (Option<usize>, Vec<(&str, ValueType)>) = if module == "source" {
+            (
+                None,
+                vec![(self.spec.source.field.as_str(), self.spec.source.ty)],
+            )
+        } else if let Some(&at) = self.by_name.get(module) {
+            let Some(ty) = self.types[at] else {
+                return Found::OnlyModule(Some(at));
+            };
+            (
+                Some(at),
+                ty.outputs.iter().map(|p| (p.name.as_str(), p.ty)).collect(),
+            )
+        } else {
+            sink.error(&reference.place, self.unknown_module(module, reader));
+            return Found::Nothing;
+        };
+        match ports.iter().position(|(name, _)| *name == output) {
+            Some(i) => Found::Output(Target {
+                module,
+                port: i as u16,
+                ty: ports[i].1,
+            }),
+            None => {
+                let names = || ports.iter().map(|(name, _)| *name);
+                sink.error(
+                    &reference.place,
+                    Problem::UnknownOutput {
+                        module: module
+                            .map_or("source", |at| self.spec.modules[at].name.as_str())
+                            .to_owned(),
+                        output: output.to_owned(),
+                        near: nearest(output, names()),
+                        known: names().map(str::to_owned).collect(),
+                    },
+                );
+                Found::OnlyModule(module)
+            }
+        }
+    }
+
+    /// A reference that would be right, nearest to what was written.
+    fn example(&self, text: &str, reader: Option<usize>, wanted: Option<ValueType>) -> String {
+        let all = self.candidates(wanted, reader);
+        let bare = text.trim_start_matches('$');
+        let of_module = all.iter().find(|c| {
+            c.strip_prefix('$').is_some_and(|c| {
+                c == bare
+                    || c.strip_prefix(bare)
+                        .is_some_and(|rest| rest.starts_with('.'))
+            })
+        });
+        of_module
+            .or(all.first())
+            .cloned()
+            .unwrap_or_else(|| format!("$source.{}", self.spec.source.field))
+    }
+
+    /// Outputs of a type (`None`: of any), the source's first; not those of the reader itself.
+    fn candidates(&self, wanted: Option<ValueType>, reader: Option<usize>) -> Vec<String> {
+        let fits = |ty: ValueType| wanted.is_none_or(|wanted| wanted == ty);
+        let source = &self.spec.source;
+        let mut all = Vec::new();
+        if fits(source.ty) {
+            all.push(format!("$source.{}", source.field));
+        }
+        for (at, module) in self.spec.modules.iter().enumerate() {
+            let (Some(ty), false) = (self.types[at], reader == Some(at)) else {
+                continue;
+            };
+            for output in ty.outputs.iter().filter(|o| fits(o.ty)) {
+                all.push(format!("${}.{}", module.name, output.name));
+            }
+            if wanted.is_some() && all.len() >= CANDIDATES_MAX {
+                break;
+            }
+        }
+        all
+    }
+
+    fn unknown_module(&self, module: &str, reader: Option<usize>) -> Problem {
+        let names = || {
+            let others = self
+                .spec
+                .modules
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| reader != Some(*at));
+            ["source"]
+                .into_iter()
+                .chain(others.map(|(_, m)| m.name.as_str()))
+        };
+        Problem::UnknownModule {
+            module: module.to_owned(),
+            near: nearest(module, names()),
+            known: names().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// `$module.output`.
+fn parse(text: &str) -> Option<(&str, &str)> {
+    let (module, output) = text.strip_prefix('$')?.split_once('.')?;
+    (is_name(module) && is_name(output)).then_some((module, output))
+}
+
+fn unknown_input(ty: &ModuleType, input: &str) -> Problem {
+    let names = || ty.inputs.iter().map(|p| p.name.as_str());
+    Problem::UnknownInput {
+        op: ty.name.clone(),
+        input: input.to_owned(),
+        near: nearest(input, names()),
+        known: names().map(str::to_owned).collect(),
+    }
+}
