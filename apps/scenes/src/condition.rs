@@ -20,8 +20,12 @@ pub enum Condition {
 
 impl Condition {
     /// All conditions, in the order of their class ordinals.
-    pub const ALL: [Condition; 4] =
-        [Condition::Day, Condition::Dusk, Condition::Night, Condition::Fog];
+    pub const ALL: [Condition; 4] = [
+        Condition::Day,
+        Condition::Dusk,
+        Condition::Night,
+        Condition::Fog,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -66,7 +70,11 @@ impl Camera {
         noise: Option<f32>,
     ) -> Self {
         let exposure = rng.random_range(0.88..1.1);
-        let blur = blur.unwrap_or(if rng.random_bool(0.5) { 0.0 } else { rng.random_range(0.0..0.2) });
+        let blur = blur.unwrap_or(if rng.random_bool(0.5) {
+            0.0
+        } else {
+            rng.random_range(0.0..0.2)
+        });
         let sigma = noise.unwrap_or_else(|| rng.random_range(0.5..6.0));
         let noise = (0..1 << 16)
             .map(|_| {
@@ -75,7 +83,12 @@ impl Camera {
                 (sum * 0.866 * sigma).clamp(-127.0, 127.0) as i8
             })
             .collect();
-        Camera { condition, exposure, blur: blur.clamp(0.0, 0.33), noise }
+        Camera {
+            condition,
+            exposure,
+            blur: blur.clamp(0.0, 0.33),
+            noise,
+        }
     }
 
     /// Turns a rendered frame into what the camera sees. `lights` are the places of lamps that shine.
@@ -84,26 +97,34 @@ impl Camera {
         // Clouds pass: light changes slowly.
         let cloud = 1.0 + 0.07 * ((frame as f32) * 0.013).sin();
         let gain = self.condition.gain().map(|g| g * self.exposure * cloud);
-        let tables = gain.map(|g| {
-            std::array::from_fn::<u8, 256, _>(|v| (v as f32 * g).clamp(0.0, 255.0) as u8)
-        });
+        let tables = gain
+            .map(|g| std::array::from_fn::<u8, 256, _>(|v| (v as f32 * g).clamp(0.0, 255.0) as u8));
         for (y, row) in rgb.chunks_exact_mut(width * 3).enumerate() {
+            for pixel in row.chunks_exact_mut(3) {
+                for (v, table) in pixel.iter_mut().zip(&tables) {
+                    *v = table[usize::from(*v)];
+                }
+            }
             if self.condition == Condition::Fog {
                 let veil = 0.62 - 0.3 * y as f32 / height as f32;
                 let (keep, add) = (((1.0 - veil) * 256.0) as u32, (veil * 205.0) as u32);
                 for v in row.iter_mut() {
-                    *v = ((u32::from(*v) * keep) >> 8).saturating_add(add).min(255) as u8;
-                }
-            } else {
-                for pixel in row.chunks_exact_mut(3) {
-                    for (v, table) in pixel.iter_mut().zip(&tables) {
-                        *v = table[usize::from(*v)];
-                    }
+                    *v = (((u32::from(*v) * keep) >> 8) + add).min(255) as u8;
                 }
             }
         }
         for (place, rear) in lights {
-            glow(rgb, width, height, *place, if *rear { [150, 20, 16] } else { [170, 160, 120] });
+            glow(
+                rgb,
+                width,
+                height,
+                *place,
+                if *rear {
+                    [150, 20, 16]
+                } else {
+                    [170, 160, 120]
+                },
+            );
         }
         if self.blur > 0.01 {
             blur_rows(rgb, width, self.blur);
@@ -173,7 +194,10 @@ fn blur_columns(rgb: &mut [u8], width: usize, blur: f32) {
         let (head, tail) = rgb.split_at_mut((y + 1) * stride);
         let row = &mut head[y * stride..];
         this.copy_from_slice(row);
-        for (v, ((&a, &b), &c)) in row.iter_mut().zip(above.iter().zip(&this).zip(&tail[..stride])) {
+        for (v, ((&a, &b), &c)) in row
+            .iter_mut()
+            .zip(above.iter().zip(&this).zip(&tail[..stride]))
+        {
             *v = mixed(a, b, c, centre, side);
         }
         std::mem::swap(&mut above, &mut this);

@@ -51,7 +51,9 @@ const GLYPHS: [[u8; GLYPH_HEIGHT]; 36] = [
 
 /// Whether the pixel of a letter is set; letters outside the alphabet are blank.
 pub(crate) fn is_set(letter: char, column: usize, row: usize) -> bool {
-    let Some(idx) = ALPHABET.find(letter) else { return false };
+    let Some(idx) = ALPHABET.find(letter) else {
+        return false;
+    };
     GLYPHS[idx][row] >> (GLYPH_WIDTH - 1 - column) & 1 == 1
 }
 
@@ -63,9 +65,15 @@ mod tests {
     fn no_two_letters_look_alike() {
         for a in 0..GLYPHS.len() {
             for b in 0..a {
-                let differing: u32 =
-                    GLYPHS[a].iter().zip(&GLYPHS[b]).map(|(x, y)| (x ^ y).count_ones()).sum();
-                assert!(differing >= 2, "glyphs {a} and {b} differ in {differing} pixels");
+                let differing: u32 = GLYPHS[a]
+                    .iter()
+                    .zip(&GLYPHS[b])
+                    .map(|(x, y)| (x ^ y).count_ones())
+                    .sum();
+                assert!(
+                    differing >= 2,
+                    "glyphs {a} and {b} differ in {differing} pixels"
+                );
             }
         }
     }

@@ -62,7 +62,12 @@ impl Rect {
     #[must_use]
     pub fn part(&self, x0: f32, y0: f32, x1: f32, y1: f32) -> Rect {
         let (w, h) = (self.x1 - self.x0, self.y1 - self.y0);
-        Rect::new(self.x0 + x0 * w, self.y0 + y0 * h, self.x0 + x1 * w, self.y0 + y1 * h)
+        Rect::new(
+            self.x0 + x0 * w,
+            self.y0 + y0 * h,
+            self.x0 + x1 * w,
+            self.y0 + y1 * h,
+        )
     }
 }
 

@@ -7,8 +7,9 @@ use crate::geometry::Rect;
 use crate::sprite::{Canvas, Color, Sprite, shaded};
 
 /// Names of the people that walk through scenes; an identity is an index into it.
-pub const IDENTITIES: [&str; 8] =
-    ["ada", "bruno", "chen", "dora", "emil", "fatou", "goro", "hana"];
+pub const IDENTITIES: [&str; 8] = [
+    "ada", "bruno", "chen", "dora", "emil", "fatou", "goro", "hana",
+];
 
 /// Height of a person at the near edge of a frame 360 pixels high.
 pub(crate) const HEIGHT: f32 = 96.0;
@@ -94,11 +95,27 @@ fn draw_body(canvas: &mut Canvas, top: Color, legs: Color, pose: usize, skin: Co
     let (left, right) = (0.985 - f32::max(lift, 0.0), 0.985 + f32::min(lift, 0.0));
     canvas.rounded(Rect::new(0.115, 0.6, 0.2, left), 0.03, legs);
     canvas.rounded(Rect::new(0.22, 0.6, 0.305, right), 0.03, shaded(legs, 0.9));
-    canvas.rounded(Rect::new(0.1, left - 0.03, 0.2, left + 0.015), 0.02, [26, 24, 24]);
-    canvas.rounded(Rect::new(0.22, right - 0.03, 0.32, right + 0.015), 0.02, [26, 24, 24]);
+    canvas.rounded(
+        Rect::new(0.1, left - 0.03, 0.2, left + 0.015),
+        0.02,
+        [26, 24, 24],
+    );
+    canvas.rounded(
+        Rect::new(0.22, right - 0.03, 0.32, right + 0.015),
+        0.02,
+        [26, 24, 24],
+    );
     // Arms swing against the legs.
-    canvas.rounded(Rect::new(0.02, 0.38, 0.1, 0.62 - lift), 0.035, shaded(top, 0.85));
-    canvas.rounded(Rect::new(0.32, 0.38, 0.4, 0.62 + lift), 0.035, shaded(top, 0.85));
+    canvas.rounded(
+        Rect::new(0.02, 0.38, 0.1, 0.62 - lift),
+        0.035,
+        shaded(top, 0.85),
+    );
+    canvas.rounded(
+        Rect::new(0.32, 0.38, 0.4, 0.62 + lift),
+        0.035,
+        shaded(top, 0.85),
+    );
     canvas.ellipse(Rect::new(0.025, 0.59 - lift, 0.095, 0.65 - lift), skin);
     canvas.ellipse(Rect::new(0.325, 0.59 + lift, 0.395, 0.65 + lift), skin);
     canvas.rounded(Rect::new(0.075, 0.35, 0.345, 0.68), 0.07, top);
@@ -125,7 +142,11 @@ fn draw_head(canvas: &mut Canvas, look: &Look) {
     // Ears, then the face.
     canvas.ellipse(Rect::new(0.06, 0.16, 0.11, 0.24), shaded(look.skin, 0.88));
     canvas.ellipse(Rect::new(0.31, 0.16, 0.36, 0.24), shaded(look.skin, 0.88));
-    let face_top = if matches!(look.style, Hair::Bald) { 0.0 } else { 0.06 };
+    let face_top = if matches!(look.style, Hair::Bald) {
+        0.0
+    } else {
+        0.06
+    };
     canvas.ellipse(Rect::new(head.x0, face_top, head.x1, head.y1), look.skin);
     match look.style {
         Hair::Short | Hair::Long => {
@@ -142,7 +163,10 @@ fn draw_head(canvas: &mut Canvas, look: &Look) {
         canvas.ellipse(Rect::new(0.15, 0.23, 0.27, 0.28), hair);
     }
     for x in [0.155, 0.265] {
-        canvas.ellipse(Rect::new(x - 0.025, 0.165, x + 0.025, 0.205), [250, 250, 250]);
+        canvas.ellipse(
+            Rect::new(x - 0.025, 0.165, x + 0.025, 0.205),
+            [250, 250, 250],
+        );
         canvas.ellipse(Rect::new(x - 0.013, 0.17, x + 0.013, 0.203), [30, 26, 24]);
     }
     if look.glasses {

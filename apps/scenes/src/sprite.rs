@@ -24,18 +24,20 @@ pub(crate) struct Canvas {
 impl Canvas {
     /// A transparent canvas of `width` x `height` units.
     pub(crate) fn new(width: f32, height: f32, scale: f32) -> Self {
-        let (w, h) = ((width * scale).round() as usize, (height * scale).round() as usize);
-        Canvas { width: w, height: h, scale, pixels: vec![[0; 4]; w * h] }
+        let (w, h) = (
+            (width * scale).round() as usize,
+            (height * scale).round() as usize,
+        );
+        Canvas {
+            width: w,
+            height: h,
+            scale,
+            pixels: vec![[0; 4]; w * h],
+        }
     }
 
     /// Fills what lies inside `bounds` (in units) and for which `inside` says so.
-    fn fill(
-        &mut self,
-        bounds: Rect,
-        color: Color,
-        alpha: f32,
-        inside: impl Fn(f32, f32) -> bool,
-    ) {
+    fn fill(&mut self, bounds: Rect, color: Color, alpha: f32, inside: impl Fn(f32, f32) -> bool) {
         let at = |v: f32, max: usize| ((v * self.scale).round().max(0.0) as usize).min(max);
         let (x0, x1) = (at(bounds.x0, self.width), at(bounds.x1, self.width));
         let (y0, y1) = (at(bounds.y0, self.height), at(bounds.y1, self.height));
@@ -123,8 +125,11 @@ impl Canvas {
 
     /// The finished sprite.
     pub(crate) fn into_sprite(self) -> Sprite {
-        let mut levels =
-            vec![Level { width: self.width, height: self.height, pixels: self.pixels }];
+        let mut levels = vec![Level {
+            width: self.width,
+            height: self.height,
+            pixels: self.pixels,
+        }];
         while levels[levels.len() - 1].width >= 16 && levels[levels.len() - 1].height >= 16 {
             let smaller = levels[levels.len() - 1].halved();
             levels.push(smaller);
@@ -160,7 +165,11 @@ impl Level {
                 pixels.push(sum.map(|s| ((s + 2) / 4) as u8));
             }
         }
-        Level { width, height, pixels }
+        Level {
+            width,
+            height,
+            pixels,
+        }
     }
 }
 
@@ -177,13 +186,18 @@ impl Sprite {
             .rev()
             .find(|l| l.width as f32 >= place.width())
             .unwrap_or(&self.levels[0]);
-        let (sx, sy) =
-            (level.width as f32 / place.width(), level.height as f32 / place.height());
+        let (sx, sy) = (
+            level.width as f32 / place.width(),
+            level.height as f32 / place.height(),
+        );
         let x_range = pixels_of(place.x0, place.x1, width);
         let y_range = pixels_of(place.y0, place.y1, height);
         for y in y_range {
             let (v0, v1, fv) = tap((y as f32 + 0.5 - place.y0) * sy - 0.5, level.height);
-            let (upper, lower) = (&level.pixels[v0 * level.width..], &level.pixels[v1 * level.width..]);
+            let (upper, lower) = (
+                &level.pixels[v0 * level.width..],
+                &level.pixels[v1 * level.width..],
+            );
             let row = &mut frame[y * width * 3..(y + 1) * width * 3];
             for x in x_range.clone() {
                 let (u0, u1, fu) = tap((x as f32 + 0.5 - place.x0) * sx - 0.5, level.width);
@@ -207,7 +221,11 @@ impl Sprite {
     /// The finest level over `background`, as rows of RGB.
     pub(crate) fn opaque_at_half(&self) -> Vec<u8> {
         let level = &self.levels[1];
-        level.pixels.iter().flat_map(|p| [p[0], p[1], p[2]]).collect()
+        level
+            .pixels
+            .iter()
+            .flat_map(|p| [p[0], p[1], p[2]])
+            .collect()
     }
 }
 
@@ -221,5 +239,9 @@ fn pixels_of(from: f32, to: f32, max: usize) -> std::ops::Range<usize> {
 fn tap(position: f32, len: usize) -> (usize, usize, u32) {
     let position = position.clamp(0.0, (len - 1) as f32);
     let low = position as usize;
-    (low, (low + 1).min(len - 1), ((position - low as f32) * 256.0) as u32)
+    (
+        low,
+        (low + 1).min(len - 1),
+        ((position - low as f32) * 256.0) as u32,
+    )
 }

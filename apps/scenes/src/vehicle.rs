@@ -96,7 +96,10 @@ impl Vehicle {
         };
         let plate = random_plate(rng);
         let h = kind.aspect();
-        let paint = shaded(PAINTS[rng.random_range(0..PAINTS.len())], rng.random_range(0.8..1.15));
+        let paint = shaded(
+            PAINTS[rng.random_range(0..PAINTS.len())],
+            rng.random_range(0.8..1.15),
+        );
         let mut canvas = Canvas::new(1.0, h, SPRITE_WIDTH);
         let light_y = match kind {
             VehicleKind::Car => draw_car(&mut canvas, h, paint, rear),
@@ -120,7 +123,12 @@ impl Vehicle {
         Vehicle {
             kind,
             plate,
-            plate_part: [plate_box.x0, plate_box.y0 / h, plate_box.x1, plate_box.y1 / h],
+            plate_part: [
+                plate_box.x0,
+                plate_box.y0 / h,
+                plate_box.x1,
+                plate_box.y1 / h,
+            ],
             light_y: light_y / h,
             rear,
             sprite: canvas.into_sprite(),
@@ -139,7 +147,11 @@ fn random_plate(rng: &mut impl Rng) -> String {
 }
 
 fn draw_plate(canvas: &mut Canvas, r: Rect, text: &str, yellow: bool) {
-    let ground = if yellow { [240, 206, 60] } else { [240, 242, 240] };
+    let ground = if yellow {
+        [240, 206, 60]
+    } else {
+        [240, 242, 240]
+    };
     canvas.rounded(r, 0.012, [24, 24, 26]);
     let inner = r.part(0.015, 0.06, 0.985, 0.94);
     canvas.rounded(inner, 0.01, ground);
@@ -160,7 +172,11 @@ fn draw_wheels(canvas: &mut Canvas, h: f32) {
 fn draw_lights(canvas: &mut Canvas, y: f32, rear: bool) {
     let color = if rear { [208, 26, 30] } else { [250, 246, 222] };
     for (x0, x1) in [(0.05, 0.2), (0.8, 0.95)] {
-        canvas.rounded(Rect::new(x0, y - 0.045, x1, y + 0.045), 0.03, shaded(color, 0.7));
+        canvas.rounded(
+            Rect::new(x0, y - 0.045, x1, y + 0.045),
+            0.03,
+            shaded(color, 0.7),
+        );
         canvas.ellipse(Rect::new(x0 + 0.02, y - 0.035, x1 - 0.02, y + 0.035), color);
     }
 }
@@ -179,9 +195,16 @@ fn draw_car(canvas: &mut Canvas, h: f32, paint: Color, rear: bool) -> f32 {
     let y = 0.47;
     draw_lights(canvas, y, rear);
     if !rear {
-        canvas.rounded(Rect::new(0.26, y - 0.035, 0.74, y + 0.035), 0.02, [30, 30, 34]);
+        canvas.rounded(
+            Rect::new(0.26, y - 0.035, 0.74, y + 0.035),
+            0.02,
+            [30, 30, 34],
+        );
     }
-    canvas.rect(Rect::new(0.03, h - 0.13, 0.97, h - 0.09), shaded(paint, 0.6));
+    canvas.rect(
+        Rect::new(0.03, h - 0.13, 0.97, h - 0.09),
+        shaded(paint, 0.6),
+    );
     y
 }
 
@@ -201,9 +224,16 @@ fn draw_van(canvas: &mut Canvas, h: f32, paint: Color, rear: bool) -> f32 {
     let y = h - 0.45;
     draw_lights(canvas, y, rear);
     if !rear {
-        canvas.rounded(Rect::new(0.28, y - 0.03, 0.72, y + 0.03), 0.02, [36, 36, 40]);
+        canvas.rounded(
+            Rect::new(0.28, y - 0.03, 0.72, y + 0.03),
+            0.02,
+            [36, 36, 40],
+        );
     }
-    canvas.rect(Rect::new(0.02, h - 0.13, 0.98, h - 0.08), shaded(paint, 0.55));
+    canvas.rect(
+        Rect::new(0.02, h - 0.13, 0.98, h - 0.08),
+        shaded(paint, 0.55),
+    );
     y
 }
 
