@@ -252,7 +252,7 @@ pub(crate) fn one_line(text: &str) -> String {
     one_line_of(text, SHOWN_LEN_MAX)
 }
 
-fn one_line_of(text: &str, len_max: usize) -> String {
+pub(crate) fn one_line_of(text: &str, len_max: usize) -> String {
     let mut out = String::new();
     for (i, c) in text.chars().enumerate() {
         if i == len_max {

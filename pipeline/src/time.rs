@@ -85,7 +85,7 @@ pub fn format_duration(span: Duration) -> String {
     let ns = span.as_nanos();
     let (value, unit) = if ns == 0 {
         return "0ms".to_owned();
-    } else if ns >= 1_000_000_000 && ns % 1_000_000 == 0 && ns % 100_000_000 == 0 {
+    } else if ns >= 1_000_000_000 && ns.is_multiple_of(100_000_000) {
         (ns as f64 / 1e9, "s")
     } else if ns >= 1_000_000 {
         (ns as f64 / 1e6, "ms")

@@ -1,0 +1,407 @@
+//! The invariants of a run, each with an id and one predicate. The simulator stops at the first
+//! violation; the server counts them by id; tests name them.
+//!
+//! A driver feeds a [`Checker`] what happens, in order of time. The checker keeps what it needs to
+//! know about requests in flight; of ended ones it keeps the most recent, so its memory is bounded.
+//! It changes nothing and decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use crate::id::{BatchId, DeviceId, RequestId};
+use crate::request::Outcome;
+use crate::time::Timestamp;
+
+/// Ended requests that a checker remembers by default. A request that ends twice, or runs after its
+/// end, does so within the time that messages are under way: far fewer requests than these.
+pub const ENDED_REMEMBERED_DEFAULT: usize = 1 << 16;
+
+/// What must hold in every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// Every accepted request ends, exactly once.
+    EndsOnce,
+    /// A batch has one request at least and no more than its module allows, none of them twice.
+    BatchWithinSize,
+    /// A device runs one batch at a time.
+    OneBatchPerDevice,
+    /// Time never goes back.
+    TimeForward,
+    /// A request is not executed after it ended (but for the time its cancellation is under way).
+    NothingAfterEnd,
+}
+
+impl Invariant {
+    /// All, in order.
+    pub const ALL: [Invariant; 5] = [
+        Invariant::EndsOnce,
+        Invariant::BatchWithinSize,
+        Invariant::OneBatchPerDevice,
+        Invariant::TimeForward,
+        Invariant::NothingAfterEnd,
+    ];
+
+    /// Its id in metrics, reports and tests.
+    pub fn id(self) -> &'static str {
+        match self {
+            Invariant::EndsOnce => "ends-once",
+            Invariant::BatchWithinSize => "batch-within-size",
+            Invariant::OneBatchPerDevice => "one-batch-per-device",
+            Invariant::TimeForward => "time-forward",
+            Invariant::NothingAfterEnd => "nothing-after-end",
+        }
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invariant {invariant} is violated: {detail}")]
+pub struct Violation {
+    /// Which one.
+    pub invariant: Invariant,
+    /// By what.
+    pub detail: String,
+}
+
+fn holds(
+    condition: bool,
+    invariant: Invariant,
+    detail: impl FnOnce() -> String,
+) -> Result<(), Violation> {
+    if condition {
+        Ok(())
+    } else {
+        Err(Violation {
+            invariant,
+            detail: detail(),
+        })
+    }
+}
+
+/// Watches one run.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    now: Timestamp,
+    in_flight: BTreeSet<RequestId>,
+    running: BTreeMap<DeviceId, BatchId>,
+    /// How and when the most recently ended requests ended, and the order in which they did.
+    ended: BTreeMap<RequestId, (Outcome, Timestamp)>,
+    ended_order: VecDeque<RequestId>,
+    ended_remembered: usize,
+    cancel_delay: Duration,
+}
+
+impl Default for Checker {
+    fn default() -> Self {
+        Checker::new(ENDED_REMEMBERED_DEFAULT)
+    }
+}
+
+impl Checker {
+    /// A checker that remembers so many ended requests.
+    pub fn new(ended_remembered: usize) -> Self {
+        Checker {
+            now: Timestamp::ZERO,
+            in_flight: BTreeSet::new(),
+            running: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            ended_order: VecDeque::new(),
+            ended_remembered,
+            cancel_delay: Duration::ZERO,
+        }
+    }
+
+    /// Lets a request run for so long after its end: a request that one branch drops is known to the
+    /// workers of the other branches only when their cancellation arrives.
+    #[must_use]
+    pub fn cancel_delay(mut self, delay: Duration) -> Self {
+        self.cancel_delay = delay;
+        self
+    }
+
+    /// Requests accepted and not ended.
+    pub fn n_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Time has come to `now`; the other events that take a time do this themselves.
+    ///
+    /// # Errors
+    /// [`Invariant::TimeForward`].
+    pub fn time(&mut self, now: Timestamp) -> Result<(), Violation> {
+        let before = self.now;
+        self.now = before.max(now);
+        holds(now >= before, Invariant::TimeForward, || {
+            format!("{now} comes after {before}")
+        })
+    }
+
+    /// The gateway accepted a request.
+    ///
+    /// # Errors
+    /// [`Invariant::EndsOnce`] when the id is in use or was used.
+    pub fn accepted(&mut self, request: RequestId) -> Result<(), Violation> {
+        let is_new = !self.ended.contains_key(&request) && self.in_flight.insert(request);
+        holds(is_new, Invariant::EndsOnce, || {
+            format!("{request} is accepted twice")
+        })
+    }
+
+    /// A request ended, at the time of the event before.
+    ///
+    /// # Errors
+    /// [`Invariant::EndsOnce`] when it was not in flight.
+    pub fn ended(&mut self, request: RequestId, outcome: Outcome) -> Result<(), Violation> {
+        if !self.in_flight.remove(&request) {
+            return Err(Violation {
+                invariant: Invariant::EndsOnce,
+                detail: match self.ended.get(&request) {
+                    Some((first, _)) => format!(
+                        "{request} ends as {} and before that as {}",
+                        outcome.label(),
+                        first.label()
+                    ),
+                    None => format!("{request} ends as {} but was not accepted", outcome.label()),
+                },
+            });
+        }
+        if self.ended_remembered > 0 {
+            if self.ended_order.len() >= self.ended_remembered
+                && let Some(oldest) = self.ended_order.pop_front()
+            {
+                self.ended.remove(&oldest);
+            }
+            self.ended.insert(request, (outcome, self.now));
+            self.ended_order.push_back(request);
+        }
+        Ok(())
+    }
+
+    /// A device began to execute a batch of `requests`, of which its module allows `max`.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold. The batch counts as running in any case.
+    pub fn batch_started(
+        &mut self,
+        device: DeviceId,
+        batch: BatchId,
+        max: u32,
+        now: Timestamp,
+        requests: &[RequestId],
+    ) -> Result<(), Violation> {
+        let other = self.running.insert(device, batch);
+        self.time(now)?;
+        holds(other.is_none(), Invariant::OneBatchPerDevice, || {
+            let other = other.map_or_else(String::new, |b| b.to_string());
+            format!("{device} starts {batch} at {now} while it runs {other}")
+        })?;
+        let size = requests.len();
+        holds(
+            size >= 1 && size as u64 <= u64::from(max),
+            Invariant::BatchWithinSize,
+            || format!("{batch} on {device} has {size} requests; 1 to {max} are allowed"),
+        )?;
+        let distinct: BTreeSet<&RequestId> = requests.iter().collect();
+        holds(distinct.len() == size, Invariant::BatchWithinSize, || {
+            format!("{batch} on {device} holds a request twice")
+        })?;
+        for request in requests.iter().filter(|r| !self.in_flight.contains(r)) {
+            let end = self.ended.get(request);
+            let is_cancelling = end.is_some_and(|(_, at)| now.since(*at) < self.cancel_delay);
+            holds(is_cancelling, Invariant::NothingAfterEnd, || {
+                let how = end.map_or("not accepted", |(outcome, _)| outcome.label());
+                format!("{batch} on {device} executes {request} at {now}, which is {how}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A device finished a batch.
+    ///
+    /// # Errors
+    /// [`Invariant::OneBatchPerDevice`] when it ran another one or none, [`Invariant::TimeForward`].
+    pub fn batch_ended(
+        &mut self,
+        device: DeviceId,
+        batch: BatchId,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let running = self.running.remove(&device);
+        self.time(now)?;
+        holds(running == Some(batch), Invariant::OneBatchPerDevice, || {
+            let running = running.map_or_else(|| "nothing".to_owned(), |b| b.to_string());
+            format!("{device} ends {batch} at {now} while it runs {running}")
+        })
+    }
+
+    /// A device is gone, and its running batch with it (a crash, a stop in the middle of a run).
+    pub fn device_lost(&mut self, device: DeviceId) {
+        self.running.remove(&device);
+    }
+
+    /// The run is over, everything drained.
+    ///
+    /// # Errors
+    /// [`Invariant::EndsOnce`] when a request never ended.
+    pub fn finished(&self) -> Result<(), Violation> {
+        holds(self.in_flight.is_empty(), Invariant::EndsOnce, || {
+            let first = self
+                .in_flight
+                .first()
+                .map_or_else(String::new, |r| r.to_string());
+            format!(
+                "{} requests never ended, {first} the first of them",
+                self.in_flight.len()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ModuleId;
+    use crate::request::{Drop, DropReason};
+
+    const D: DeviceId = DeviceId(0);
+    const B: BatchId = BatchId(7);
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_ns(ns)
+    }
+
+    fn r(id: u64) -> RequestId {
+        RequestId(id)
+    }
+
+    fn violated(result: Result<(), Violation>) -> (Invariant, String) {
+        let violation = result.expect_err("a violation");
+        (violation.invariant, violation.detail)
+    }
+
+    #[test]
+    fn a_good_run_has_no_violation() {
+        let mut c = Checker::default();
+        c.accepted(r(1)).unwrap();
+        c.accepted(r(2)).unwrap();
+        c.batch_started(D, B, 2, at(5), &[r(1), r(2)]).unwrap();
+        c.batch_ended(D, B, at(9)).unwrap();
+        c.batch_started(D, BatchId(8), 2, at(9), &[r(2)]).unwrap();
+        c.ended(r(1), Outcome::Completed).unwrap();
+        c.device_lost(D);
+        c.ended(
+            r(2),
+            Outcome::Failed {
+                module: ModuleId(1),
+            },
+        )
+        .unwrap();
+        c.finished().unwrap();
+    }
+
+    #[test]
+    fn a_request_ends_exactly_once() {
+        let mut c = Checker::default();
+        assert_eq!(
+            violated(c.ended(r(1), Outcome::Late)).0,
+            Invariant::EndsOnce
+        );
+        c.accepted(r(1)).unwrap();
+        assert_eq!(violated(c.accepted(r(1))).0, Invariant::EndsOnce);
+        assert_eq!(
+            violated(c.finished()).1,
+            "1 requests never ended, r1 the first of them"
+        );
+        c.ended(r(1), Outcome::Completed).unwrap();
+        let (invariant, detail) = violated(c.ended(r(1), Outcome::Late));
+        assert_eq!(invariant, Invariant::EndsOnce);
+        assert_eq!(detail, "r1 ends as late and before that as completed");
+        assert_eq!(violated(c.accepted(r(1))).0, Invariant::EndsOnce);
+    }
+
+    #[test]
+    fn a_batch_keeps_to_its_size() {
+        let mut c = Checker::default();
+        for id in 1..4 {
+            c.accepted(r(id)).unwrap();
+        }
+        for requests in [&[][..], &[r(1), r(2), r(3)], &[r(1), r(1)]] {
+            let (invariant, _) = violated(c.batch_started(D, B, 2, at(1), requests));
+            assert_eq!(invariant, Invariant::BatchWithinSize);
+            c.batch_ended(D, B, at(1)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_device_runs_one_batch_at_a_time() {
+        let mut c = Checker::default();
+        c.accepted(r(1)).unwrap();
+        c.batch_started(D, B, 1, at(1), &[r(1)]).unwrap();
+        c.batch_started(DeviceId(1), B, 1, at(1), &[r(1)]).unwrap();
+        let (invariant, _) = violated(c.batch_started(D, BatchId(8), 1, at(2), &[r(1)]));
+        assert_eq!(invariant, Invariant::OneBatchPerDevice);
+        c.batch_ended(D, BatchId(8), at(3)).unwrap();
+        assert_eq!(
+            violated(c.batch_ended(D, B, at(4))).0,
+            Invariant::OneBatchPerDevice
+        );
+    }
+
+    #[test]
+    fn time_goes_forward() {
+        let mut c = Checker::default();
+        c.time(at(5)).unwrap();
+        c.time(at(5)).unwrap();
+        assert_eq!(violated(c.time(at(4))).0, Invariant::TimeForward);
+        assert_eq!(
+            violated(c.batch_ended(D, B, at(4))).0,
+            Invariant::TimeForward
+        );
+    }
+
+    #[test]
+    fn nothing_runs_after_its_drop() {
+        let mut c = Checker::new(1);
+        c.accepted(r(1)).unwrap();
+        let drop = Drop {
+            module: ModuleId(1),
+            reason: DropReason::Expired,
+            at: at(1),
+            budget: at(0).budget_at(at(1)),
+            estimate: None,
+        };
+        c.ended(r(1), Outcome::Dropped(drop)).unwrap();
+        let (invariant, detail) = violated(c.batch_started(D, B, 1, at(2), &[r(1)]));
+        assert_eq!(invariant, Invariant::NothingAfterEnd);
+        assert_eq!(
+            detail,
+            "b7 on d0 executes r1 at 0.000000s, which is dropped"
+        );
+
+        let mut c = Checker::default().cancel_delay(Duration::from_nanos(10));
+        c.accepted(r(1)).unwrap();
+        c.ended(r(1), Outcome::Dropped(drop)).unwrap();
+        c.batch_started(D, B, 1, at(9), &[r(1)]).unwrap();
+        c.batch_ended(D, B, at(9)).unwrap();
+        let (invariant, _) = violated(c.batch_started(D, B, 1, at(10), &[r(1)]));
+        assert_eq!(invariant, Invariant::NothingAfterEnd);
+    }
+
+    #[test]
+    fn memory_of_ended_requests_is_bounded() {
+        let mut c = Checker::new(2);
+        for id in 0..100 {
+            c.accepted(r(id)).unwrap();
+            c.ended(r(id), Outcome::Completed).unwrap();
+        }
+        assert_eq!((c.ended.len(), c.ended_order.len()), (2, 2));
+        assert_eq!(c.n_in_flight(), 0);
+    }
+}

@@ -1,0 +1,230 @@
+//! Profile files: YAML text to a [`ProfileSet`] and back, exact to the nanosecond.
+//!
+//! ```yaml
+//! cpu:                                  # kind of device
+//!   detect:                             # module
+//!     "models/road.pt@320":             # variant; - for a module without a model
+//!       - { batch: 1, mean: 21.3ms, p50: 21ms, p99: 25ms }
+//!       - { batch: 8, mean: 92ms, p50: 91ms, p99: 104ms }
+//! emulated:
+//!   plates:
+//!     "models/plate.pt": { alpha: 5ms, beta: 2ms, max: 32 }   # alpha + beta * batch
+//! ```
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+
+use crate::diagnostic::{Diagnostics, Place, Sink};
+use crate::document::{self, Content, Node};
+use crate::problem::Problem;
+use crate::profile::{BatchLatency, ModuleProfile, ProfileSet};
+use crate::reader;
+use crate::spec::BATCH_MAX;
+
+/// Longest execution of a batch.
+const EXECUTION_MAX: Duration = Duration::from_secs(3600);
+
+const KINDS: [&str; 3] = ["cpu", "cuda", "emulated"];
+const POINT_FIELDS: [&str; 4] = ["batch", "mean", "p50", "p99"];
+const LINEAR_FIELDS: [&str; 3] = ["alpha", "beta", "max"];
+
+/// Reads the text of a profile file. `file` is its name in messages and the set's origin.
+///
+/// # Errors
+/// All problems of the file, sorted by line.
+pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics> {
+    let mut sink = Sink::new(file);
+    let mut set = ProfileSet {
+        origin: Some(file.to_owned()),
+        ..ProfileSet::default()
+    };
+    match document::read(text) {
+        // A file of comments is a set without profiles: what is written for a pipeline without modules.
+        Ok(Some(root)) if root.describe() != "nothing" => read_set(&mut sink, &root, &mut set),
+        Ok(_) => {}
+        Err((line, problem)) => sink.error(
+            &Place {
+                line,
+                ..Place::root()
+            },
+            problem,
+        ),
+    }
+    sink.finish()?;
+    Ok(set)
+}
+
+fn read_set(sink: &mut Sink, root: &Node, set: &mut ProfileSet) {
+    let place = Place::root();
+    let expected = "a map of kinds of devices, like { cpu: ... }";
+    for kind in reader::record(sink, root, &place, expected, &KINDS).iter() {
+        let mut modules: IndexMap<String, IndexMap<String, ModuleProfile>> = IndexMap::new();
+        for module in reader::map(sink, kind.node, &kind.place, "a map of modules").iter() {
+            let variants = modules.entry(module.key.to_owned()).or_default();
+            let expected = "a map of variants, like { \"road.pt@320\": ... }";
+            for variant in reader::map(sink, module.node, &module.place, expected).iter() {
+                if let Some(profile) = read_profile(sink, variant.node, &variant.place) {
+                    variants.insert(variant.key.to_owned(), profile);
+                }
+            }
+        }
+        set.devices.insert(kind.key.to_owned(), modules);
+    }
+}
+
+fn read_profile(sink: &mut Sink, node: &Node, place: &Place) -> Option<ModuleProfile> {
+    if matches!(node.content, Content::Mapping(_)) {
+        return read_linear(sink, node, place);
+    }
+    let expected = "a list of points, or { alpha: 5ms, beta: 2ms, max: 32 }";
+    let entries = reader::list(sink, node, place, expected)?;
+    if entries.is_empty() {
+        let example = "{ batch: 1, mean: 21ms, p50: 21ms, p99: 25ms }";
+        sink.error(place, Problem::NoEntries { example });
+    }
+    let mut points: Vec<BatchLatency> = Vec::new();
+    for (i, entry) in entries.iter().enumerate() {
+        let place = place.index(i, entry.line);
+        let Some(point) = read_point(sink, entry, &place) else {
+            continue;
+        };
+        match points.last() {
+            Some(last) if last.batch >= point.batch => {
+                let (batch, before) = (u64::from(point.batch), u64::from(last.batch));
+                sink.error(&place, Problem::BatchNotRising { batch, before });
+            }
+            _ => points.push(point),
+        }
+    }
+    Some(ModuleProfile { points })
+}
+
+/// A point; `p50` and `p99` are the mean where they are not written.
+fn read_point(sink: &mut Sink, node: &Node, place: &Place) -> Option<BatchLatency> {
+    let expected = "a point, like { batch: 1, mean: 21ms, p50: 21ms, p99: 25ms }";
+    let fields = reader::record(sink, node, place, expected, &POINT_FIELDS);
+    if matches!(node.content, Content::Mapping(_)) {
+        for (field, example) in [("batch", "batch: 1"), ("mean", "mean: 21ms")] {
+            if fields.get(field).is_none() {
+                let (field, example) = (field.to_owned(), example.to_owned());
+                sink.error(place, Problem::MissingField { field, example });
+            }
+        }
+    }
+    let batch = fields
+        .get("batch")
+        .map(|f| reader::count(sink, f.node, &f.place, 1, BATCH_MAX));
+    let mut span = |key: &str| {
+        let f = fields.get(key)?;
+        reader::duration(sink, f.node, &f.place, Duration::ZERO, EXECUTION_MAX)
+    };
+    let (mean, p50, p99) = (span("mean"), span("p50"), span("p99"));
+    let (batch, mean) = (batch??, mean?);
+    let point = BatchLatency {
+        batch,
+        mean,
+        p50: p50.unwrap_or(mean),
+        p99: p99.or(p50).unwrap_or(mean),
+    };
+    if let (Some(p50), Some(p99)) = (p50, p99)
+        && p99 < p50
+    {
+        sink.error(place, Problem::PercentilesCrossed { p50, p99 });
+    }
+    Some(point)
+}
+
+fn read_linear(sink: &mut Sink, node: &Node, place: &Place) -> Option<ModuleProfile> {
+    let expected = "{ alpha: 5ms, beta: 2ms, max: 32 }";
+    let fields = reader::record(sink, node, place, expected, &LINEAR_FIELDS);
+    for (field, example) in [
+        ("alpha", "alpha: 5ms"),
+        ("beta", "beta: 2ms"),
+        ("max", "max: 32"),
+    ] {
+        if fields.get(field).is_none() {
+            let (field, example) = (field.to_owned(), example.to_owned());
+            sink.error(place, Problem::MissingField { field, example });
+        }
+    }
+    let mut span = |key: &str| {
+        let f = fields.get(key)?;
+        reader::duration(sink, f.node, &f.place, Duration::ZERO, EXECUTION_MAX)
+    };
+    let (alpha, beta) = (span("alpha"), span("beta"));
+    let max = fields
+        .get("max")
+        .map(|f| reader::count(sink, f.node, &f.place, 1, BATCH_MAX));
+    Some(ModuleProfile::linear(alpha?, beta?, max??))
+}
+
+/// The text of a profile file; each line of `header` becomes a comment above it.
+pub fn render_profiles(set: &ProfileSet, header: &str) -> String {
+    let mut out = String::new();
+    for line in header.lines() {
+        let comment = format!("# {}", crate::problem::one_line_of(line, usize::MAX));
+        out.push_str(comment.trim_end());
+        out.push('\n');
+    }
+    for (kind, modules) in &set.devices {
+        let empty = if modules.is_empty() { " {}" } else { "" };
+        out.push_str(&format!("{}:{empty}\n", quoted(kind)));
+        for (module, variants) in modules {
+            let empty = if variants.is_empty() { " {}" } else { "" };
+            out.push_str(&format!("  {}:{empty}\n", quoted(module)));
+            for (variant, profile) in variants {
+                out.push_str(&format!("    {}:\n", quoted(variant)));
+                for p in &profile.points {
+                    // Writing to a string cannot fail.
+                    let _ = writeln!(
+                        out,
+                        "      - {{ batch: {}, mean: {}, p50: {}, p99: {} }}",
+                        p.batch,
+                        exact_ms(p.mean),
+                        exact_ms(p.p50),
+                        exact_ms(p.p99)
+                    );
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Milliseconds with as many decimals as it takes.
+fn exact_ms(span: Duration) -> String {
+    let ns = span.as_nanos();
+    let (whole, rest) = (ns / 1_000_000, ns % 1_000_000);
+    if rest == 0 {
+        return format!("{whole}ms");
+    }
+    let decimals = format!("{rest:06}");
+    format!("{whole}.{}ms", decimals.trim_end_matches('0'))
+}
+
+/// A key: bare where it is a plain name, else in double quotes.
+fn quoted(key: &str) -> String {
+    if reader::is_name(key) {
+        return key.to_owned();
+    }
+    let mut out = String::from("\"");
+    for c in key.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            ' '..='~' => out.push(c),
+            c if u32::from(c) <= 0xff => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if u32::from(c) <= 0xffff && !c.is_alphanumeric() => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c if !c.is_alphanumeric() => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,204 @@
+//! Profile files: round trip, shorthand, and what their errors say.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet};
+use spillgate_pipeline::profile_file::{parse_profiles, render_profiles};
+
+const FILE: &str = "traffic.profile.yaml";
+
+fn check(text: &str, expected: Expect) {
+    match parse_profiles(text.trim_start_matches('\n'), FILE) {
+        Ok(set) => panic!("accepted: {set:?}"),
+        Err(errors) => expected.assert_eq(&format!("{errors}\n")),
+    }
+}
+
+fn span(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
+
+#[test]
+fn a_file_reads_as_one_would_write_it() {
+    let mut set = ProfileSet {
+        origin: Some(FILE.to_owned()),
+        ..ProfileSet::default()
+    };
+    let points = vec![
+        BatchLatency {
+            batch: 1,
+            mean: span(21_300_001),
+            p50: span(21_000_000),
+            p99: span(25_000_000),
+        },
+        BatchLatency {
+            batch: 8,
+            mean: span(92_000_000),
+            p50: span(91_500_000),
+            p99: span(104_000_000),
+        },
+    ];
+    set.insert(
+        "cpu",
+        "detect",
+        "models/road.pt@320",
+        ModuleProfile { points },
+    );
+    set.insert(
+        "cpu",
+        "crop",
+        "-",
+        ModuleProfile::linear(span(0), span(999), 2),
+    );
+    let text = render_profiles(&set, "Measured by `spillgate profile`.\nOn a laptop.");
+    expect![[r##"
+        # Measured by `spillgate profile`.
+        # On a laptop.
+        cpu:
+          detect:
+            "models/road.pt@320":
+              - { batch: 1, mean: 21.300001ms, p50: 21ms, p99: 25ms }
+              - { batch: 8, mean: 92ms, p50: 91.5ms, p99: 104ms }
+          crop:
+            "-":
+              - { batch: 1, mean: 0.000999ms, p50: 0.000999ms, p99: 0.000999ms }
+              - { batch: 2, mean: 0.001998ms, p50: 0.001998ms, p99: 0.001998ms }
+    "##]]
+    .assert_eq(&text);
+    assert_eq!(parse_profiles(&text, FILE), Ok(set));
+}
+
+#[test]
+fn a_line_stands_for_many_points() {
+    let text = "emulated: { plates: { plate.pt: { alpha: 5ms, beta: 2ms, max: 32 } } }";
+    let set = parse_profiles(text, FILE).unwrap();
+    let profile = set.get("emulated", "plates", "plate.pt").unwrap();
+    assert_eq!(profile.points.len(), 32);
+    assert_eq!(profile.mean(1), Duration::from_millis(7));
+    assert_eq!(profile.mean(32), Duration::from_millis(69));
+}
+
+#[test]
+fn percentiles_may_be_left_out() {
+    let text = "cpu: { a: { m: [{ batch: 2, mean: 3ms }, { batch: 4, mean: 3ms, p50: 4ms }] } }";
+    let set = parse_profiles(text, FILE).unwrap();
+    let points = &set.get("cpu", "a", "m").unwrap().points;
+    assert_eq!(
+        (points[0].p50, points[0].p99),
+        (span(3_000_000), span(3_000_000))
+    );
+    assert_eq!(
+        (points[1].p50, points[1].p99),
+        (span(4_000_000), span(4_000_000))
+    );
+}
+
+#[test]
+fn a_file_without_profiles_is_an_empty_set() {
+    for text in ["", "# nothing yet\n", "cpu: {}"] {
+        let set = parse_profiles(text, FILE).unwrap();
+        assert!(set.get("cpu", "detect", "-").is_none());
+    }
+}
+
+#[test]
+fn every_error_says_what_is_right() {
+    check("[cpu]", expect![[r#"
+        error: traffic.profile.yaml:1: expected a map of kinds of devices, like { cpu: ... }, found a list
+    "#]]);
+    check("gpu: {}\ncdua: {}\n", expect![[r#"
+        error: traffic.profile.yaml:1: gpu: no field named "gpu"; did you mean "cpu"?
+        error: traffic.profile.yaml:2: cdua: no field named "cdua"; did you mean "cuda"?
+    "#]]);
+    check("cpu: { a: { m: 3 } }", expect![[r#"
+        error: traffic.profile.yaml:1: cpu.a.m: expected a list of points, or { alpha: 5ms, beta: 2ms, max: 32 }, found a number
+    "#]]);
+    check("cpu: { a: { m: [] } }", expect![[r#"
+        error: traffic.profile.yaml:1: cpu.a.m: there are none; write at least one, like { batch: 1, mean: 21ms, p50: 21ms, p99: 25ms }
+    "#]]);
+    check("cpu: { a: { m: [3] } }", expect![[r#"
+        error: traffic.profile.yaml:1: cpu.a.m[0]: expected a point, like { batch: 1, mean: 21ms, p50: 21ms, p99: 25ms }, found a number
+    "#]]);
+    check("cpu: { a: { m: [{ p95: 3ms }] } }", expect![[r#"
+        error: traffic.profile.yaml:1: cpu.a.m[0].p95: no field named "p95"; did you mean "p99"?
+        error: traffic.profile.yaml:1: cpu.a.m[0]: batch is missing; write batch: 1
+        error: traffic.profile.yaml:1: cpu.a.m[0]: mean is missing; write mean: 21ms
+    "#]]);
+    check("cpu: { a: { m: [{ batch: 0, mean: 3 }] } }", expect![[r#"
+        error: traffic.profile.yaml:1: cpu.a.m[0].batch: 0 is out of range; use 1 to 1024
+        error: traffic.profile.yaml:1: cpu.a.m[0].mean: "3" has no unit; write 3ms or 3s
+    "#]]);
+    check("cpu: { a: { m: [{ batch: 1, mean: 2h }] } }", expect![[r#"
+        error: traffic.profile.yaml:1: cpu.a.m[0].mean: "2h" has the unknown unit "h"; use ns, us, ms, s or m
+    "#]]);
+    check(
+        "cpu: { a: { m: [{ batch: 1, mean: 2ms, p50: 3ms, p99: 1ms }] } }",
+        expect![[r#"
+            error: traffic.profile.yaml:1: cpu.a.m[0]: p99 1ms is below p50 3ms; p99 is the larger one
+        "#]],
+    );
+    check(
+        "
+cpu:
+  a:
+    m:
+      - { batch: 4, mean: 2ms }
+      - { batch: 4, mean: 3ms }
+      - { batch: 2, mean: 3ms }
+",
+        expect![[r#"
+            error: traffic.profile.yaml:5: cpu.a.m[1]: batch 4 does not come after batch 4; list batches in rising order
+            error: traffic.profile.yaml:6: cpu.a.m[2]: batch 2 does not come after batch 4; list batches in rising order
+        "#]],
+    );
+    check(
+        "emulated: { a: { m: { alpha: 5ms, max: 2000 } } }",
+        expect![[r#"
+            error: traffic.profile.yaml:1: emulated.a.m: beta is missing; write beta: 2ms
+            error: traffic.profile.yaml:1: emulated.a.m.max: 2000 is out of range; use 1 to 1024
+        "#]],
+    );
+    check("cpu: { a: { m: *x } }", expect![[r#"
+        error: traffic.profile.yaml:1: not valid YAML: while parsing node, found unknown anchor
+    "#]]);
+    check("cpu: {a: [}", expect![[r#"
+        error: traffic.profile.yaml:1: not valid YAML: while parsing a node, did not find expected node content
+    "#]]);
+}
+
+fn profile() -> impl Strategy<Value = ModuleProfile> {
+    let hour = 3_600_000_000_000u64;
+    let point = (0..hour, 0..hour, 0..hour);
+    proptest::collection::btree_map(1u32..1024, point, 1..6).prop_map(|points| {
+        let points = points
+            .into_iter()
+            .map(|(batch, (mean, a, b))| BatchLatency {
+                batch,
+                mean: span(mean),
+                p50: span(a.min(b)),
+                p99: span(a.max(b)),
+            })
+            .collect();
+        ModuleProfile { points }
+    })
+}
+
+proptest! {
+    #[test]
+    fn profiles_round_trip(
+        entries in proptest::collection::vec(
+            (0usize..3, "[a-z][a-z0-9_-]{0,8}", "\\PC{1,20}|-|null|0x1F|[ -~]{1,20}|.{1,9}", profile()),
+            0..8,
+        ),
+        header in "[ -~\n\t]{0,60}",
+    ) {
+        let mut set = ProfileSet { origin: Some(FILE.to_owned()), ..ProfileSet::default() };
+        for (kind, module, variant, profile) in entries {
+            set.insert(["cpu", "cuda", "emulated"][kind], &module, &variant, profile);
+        }
+        let text = render_profiles(&set, &header);
+        prop_assert_eq!(parse_profiles(&text, FILE), Ok(set), "{}", text);
+    }
+}
