@@ -1,1 +1,50 @@
-//! Placeholder.
+//! The module library: what a pipeline's `op:` can name without writing code.
+//!
+//! | `op:` | inputs | outputs | does |
+//! |---|---|---|---|
+//! | `detector` | image | boxes, vehicles, people | finds objects |
+//! | `text_reader` | image, boxes | text | reads a line of text in each box |
+//! | `face_recognizer` | image, boxes | id | says who the person in each box is |
+//! | `classifier` | image, boxes (optional) | labels | names the class of a picture or of each box |
+//! | `torchscript` | image | tensor, labels, boxes | runs your TorchScript model, described in YAML |
+//! | `noop` | payload | payload | passes bytes on, to measure the framework itself |
+//!
+//! Every module runs a whole batch as one forward: all frames, or all objects of all frames. A request
+//! that cannot be computed (a broken picture, say) fails alone. An output of an unexpected shape is an
+//! error that names the model, the shape expected and the one got.
+//!
+//! The modules know models only through [`spillgate_backend::Backend`]: nothing here links libtorch,
+//! decodes a picture file, or decides when a batch runs.
+
+mod batch;
+mod boxes;
+mod classifier;
+mod detector;
+mod face_recognizer;
+mod labels;
+mod letterbox;
+mod models;
+mod noop;
+mod options;
+mod resample;
+mod scores;
+mod text_reader;
+mod torchscript;
+
+#[cfg(test)]
+mod tests;
+
+use spillgate_backend::operator::Library;
+
+/// All module types above, ready for `pipeline::compile` (through [`Library::catalog`]) and for the
+/// workers. Add your own types with [`Library::register`].
+pub fn library() -> Library {
+    let mut library = Library::new();
+    library.register(detector::Detector);
+    library.register(text_reader::TextReader);
+    library.register(face_recognizer::FaceRecognizer);
+    library.register(classifier::Classifier);
+    library.register(torchscript::TorchScript);
+    library.register(noop::Noop);
+    library
+}

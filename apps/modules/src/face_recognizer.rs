@@ -1,0 +1,150 @@
+//! `face_recognizer`: says who the person in each box is. The face is cut out at a fixed part of the
+//! box; all people of all frames of a batch are one forward.
+
+use std::sync::Arc;
+
+use spillgate_backend::operator::{
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+};
+use spillgate_backend::value::{Label, Tensor, Value};
+use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+
+use crate::batch::{Crops, all_fail, example_boxes, example_image, frames_with_boxes, one_output};
+use crate::labels;
+use crate::models::Models;
+use crate::options::Options;
+use crate::scores::{Activation, best, is_class_scores};
+
+/// The type `face_recognizer`.
+pub(crate) struct FaceRecognizer;
+
+/// Where the face is in a person's box.
+const REGION: [f32; 4] = [0.0, 0.0, 1.0, 0.42];
+/// Side of a cut-out face.
+const SIDE: f32 = 40.0;
+/// Name of a face that is nobody's.
+const UNKNOWN: &str = "unknown";
+
+impl ModuleKind for FaceRecognizer {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("face_recognizer", "says who the person in each box is", ModelNeed::Required)
+            .input("image", ValueType::Image, "the picture that the boxes refer to")
+            .input("boxes", ValueType::Boxes, "people")
+            .output(
+                "id",
+                ValueType::Labels,
+                "one name a box; `unknown` below the option `confidence`, or when the frame's bound \
+                 left the box out",
+            )
+            .option(
+                "region",
+                OptionType::Numbers(4),
+                "part of the box that is the face: [left, top, right, bottom] in fractions of it \
+                 (default [0.0, 0.0, 1.0, 0.42])",
+            )
+            .option(
+                "size",
+                OptionType::Numbers(2),
+                "[width, height] of the model's input in pixels (default [40, 40])",
+            )
+            .option(
+                "confidence",
+                OptionType::Number(0.0, 1.0),
+                "least probability of a name (default 0.5)",
+            )
+            .option(
+                "labels",
+                OptionType::File,
+                "names, one a line (default: beside the model, face.pt has face.labels)",
+            )
+            .option(
+                "activation",
+                OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
+                "softmax when the model gives logits, none when it gives probabilities (default softmax)",
+            )
+    }
+
+    fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        let options = Options::new(&context);
+        let part = options.part("region", REGION)?;
+        let size = options.size("size", [SIDE, SIDE])?;
+        let confidence = options.number("confidence", 0.5)?;
+        let labels_file = options.file("labels")?;
+        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let crops = Crops::new(part, size, context.limits.objects);
+        let models = Models::load(&mut context)?;
+        let names = (0..models.len())
+            .map(|i| labels::read(models.path(i), labels_file.clone()))
+            .collect::<Result<_, _>>()?;
+        let unknown = Label {
+            label: Arc::from(UNKNOWN),
+            score: 0.0,
+        };
+        Ok(Box::new(FaceOperator {
+            models,
+            crops,
+            names,
+            unknown,
+            confidence,
+            activation,
+        }))
+    }
+}
+
+struct FaceOperator {
+    models: Models,
+    crops: Crops,
+    /// By variant.
+    names: Vec<Arc<[Arc<str>]>>,
+    unknown: Label,
+    confidence: f32,
+    activation: Activation,
+}
+
+impl Operator for FaceOperator {
+    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        let FaceOperator {
+            models,
+            crops,
+            names,
+            unknown,
+            confidence,
+            activation,
+        } = self;
+        if let Err(error) = models.check(variant) {
+            return all_fail(batch.len(), &error);
+        }
+        let names = &names[variant];
+        let recognise = |input: &Tensor| {
+            let mut output = models.forward(variant, input)?;
+            let n = input.shape[0] as usize;
+            if !is_class_scores(&output, n, names.len()) {
+                let expected = format!("[{n}, {}] (one score a name)", names.len());
+                return Err(models.wrong_shape(variant, expected, &output.shape));
+            }
+            let name = |row: &mut [f32]| {
+                activation.apply(row);
+                let (class, score) = best(row);
+                let known = score >= *confidence;
+                let label = if known { &names[class] } else { &unknown.label };
+                Label {
+                    label: Arc::clone(label),
+                    score,
+                }
+            };
+            Ok(output
+                .data
+                .chunks_exact_mut(names.len())
+                .map(name)
+                .collect())
+        };
+        one_output(
+            crops.run(frames_with_boxes(batch), unknown, recognise),
+            Value::Labels,
+        )
+    }
+
+    fn example(&self, objects: usize) -> Inputs {
+        vec![Some(example_image()), Some(example_boxes(objects))]
+    }
+}

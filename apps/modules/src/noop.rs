@@ -1,0 +1,47 @@
+//! `noop`: passes bytes on. No model, no copy: what a pipeline of these takes is the framework's own
+//! overhead.
+
+use spillgate_backend::operator::{
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+};
+use spillgate_backend::value::Value;
+use spillgate_pipeline::catalog::{ModelNeed, ModuleType, ValueType};
+
+/// The type `noop`.
+pub(crate) struct Noop;
+
+impl ModuleKind for Noop {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new(
+            "noop",
+            "passes bytes on without touching them",
+            ModelNeed::None,
+        )
+        .input("payload", ValueType::Bytes, "anything")
+        .output("payload", ValueType::Bytes, "the same")
+    }
+
+    fn build(&self, _context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        Ok(Box::new(NoopOperator))
+    }
+}
+
+struct NoopOperator;
+
+impl Operator for NoopOperator {
+    fn run(&mut self, _variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        batch
+            .iter()
+            .map(|inputs| match inputs.first() {
+                Some(Some(payload @ Value::Bytes(_))) => Ok(vec![payload.clone()]),
+                _ => Err(OperatorError::Other(
+                    "input 0 (payload): expected bytes".to_owned(),
+                )),
+            })
+            .collect()
+    }
+
+    fn example(&self, _objects: usize) -> Inputs {
+        vec![Some(Value::Bytes(bytes::Bytes::from_static(&[0; 1024])))]
+    }
+}

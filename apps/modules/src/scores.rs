@@ -1,0 +1,80 @@
+//! Class scores out of a model's last dimension.
+
+use spillgate_backend::value::Tensor;
+
+/// What the scores of a model are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activation {
+    /// They are logits: softmax makes them probabilities.
+    Softmax,
+    /// They are probabilities already.
+    None,
+}
+
+impl Activation {
+    /// Words of the option.
+    pub(crate) const WORDS: [&str; 2] = ["softmax", "none"];
+
+    /// The activation of a word; the option's type has checked it.
+    pub(crate) fn of(word: &str) -> Self {
+        if word == "none" {
+            Activation::None
+        } else {
+            Activation::Softmax
+        }
+    }
+
+    /// Turns one row of scores into probabilities.
+    pub(crate) fn apply(self, row: &mut [f32]) {
+        if self == Activation::None {
+            return;
+        }
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut sum = 0.0;
+        for v in row.iter_mut() {
+            *v = (*v - max).exp();
+            sum += *v;
+        }
+        for v in row.iter_mut() {
+            *v /= sum;
+        }
+    }
+}
+
+/// The best class of a row of probabilities, the first of equal ones.
+pub(crate) fn best(row: &[f32]) -> (usize, f32) {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (i, v) in row.iter().enumerate() {
+        if *v > best.1 {
+            best = (i, *v);
+        }
+    }
+    best
+}
+
+/// The `k` best classes of a row, best first.
+pub(crate) fn top(row: &[f32], k: usize) -> Vec<(usize, f32)> {
+    let mut all: Vec<(usize, f32)> = row.iter().copied().enumerate().collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all.truncate(k);
+    all
+}
+
+/// Whether a tensor is `[n, classes]`.
+pub(crate) fn is_class_scores(tensor: &Tensor, n: usize, n_classes: usize) -> bool {
+    tensor.shape == [n as i64, n_classes as i64]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn softmax_sums_to_one_even_for_large_logits() {
+        let mut row = [1000.0, 1000.0, -1000.0];
+        Activation::Softmax.apply(&mut row);
+        assert_eq!(row, [0.5, 0.5, 0.0]);
+        assert_eq!(best(&row), (0, 0.5));
+        assert_eq!(top(&[0.1, 0.7, 0.2], 2), [(1, 0.7), (2, 0.2)]);
+    }
+}

@@ -1,0 +1,210 @@
+//! `text_reader`: reads one line of text in a fixed part of each box, a number plate as a rule. All
+//! objects of all frames of a batch are one forward. The model gives class scores for each of a row of
+//! places, decoded greedily: repeats collapse, blanks vanish (CTC's best path).
+
+use spillgate_backend::operator::{
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+};
+use spillgate_backend::value::{Tensor, Text, Value};
+use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+
+use crate::batch::{Crops, all_fail, example_boxes, example_image, frames_with_boxes, one_output};
+use crate::models::Models;
+use crate::options::Options;
+use crate::scores::{Activation, best};
+
+/// The type `text_reader`.
+pub(crate) struct TextReader;
+
+const ALPHABET: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+/// Where a plate is in a vehicle's box.
+const REGION: [f32; 4] = [0.08, 0.56, 0.92, 1.0];
+/// Width and height of a cut-out.
+const SIZE: [f32; 2] = [160.0, 48.0];
+
+impl ModuleKind for TextReader {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("text_reader", "reads a line of text in each box", ModelNeed::Required)
+            .input("image", ValueType::Image, "the picture that the boxes refer to")
+            .input("boxes", ValueType::Boxes, "where to read")
+            .output(
+                "text",
+                ValueType::Texts,
+                "one text a box; empty where nothing was readable or the frame's bound left the box out",
+            )
+            .option(
+                "region",
+                OptionType::Numbers(4),
+                "part of the box to read: [left, top, right, bottom] in fractions of it \
+                 (default [0.08, 0.56, 0.92, 1.0])",
+            )
+            .option(
+                "size",
+                OptionType::Numbers(2),
+                "[width, height] of the model's input in pixels (default [160, 48])",
+            )
+            .option(
+                "alphabet",
+                OptionType::Text,
+                "letters in the order of the model's classes (default A to Z, then 0 to 9)",
+            )
+            .option(
+                "blank",
+                OptionType::Choice(vec!["last".to_owned(), "first".to_owned()]),
+                "where the class \"no letter\" is (default last)",
+            )
+            .option(
+                "activation",
+                OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
+                "softmax when the model gives logits, none when it gives probabilities (default softmax)",
+            )
+    }
+
+    fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        let options = Options::new(&context);
+        let part = options.part("region", REGION)?;
+        let size = options.size("size", SIZE)?;
+        let alphabet: Vec<char> = options.text("alphabet", ALPHABET)?.chars().collect();
+        if alphabet.is_empty() {
+            return Err(options.error("options.alphabet: no letters in it"));
+        }
+        let blank_first = options.text("blank", "last")? == "first";
+        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let crops = Crops::new(part, size, context.limits.objects);
+        let models = Models::load(&mut context)?;
+        let letters = Letters {
+            alphabet,
+            blank_first,
+            activation,
+        };
+        Ok(Box::new(TextReaderOperator {
+            models,
+            crops,
+            letters,
+        }))
+    }
+}
+
+struct TextReaderOperator {
+    models: Models,
+    crops: Crops,
+    letters: Letters,
+}
+
+struct Letters {
+    alphabet: Vec<char>,
+    blank_first: bool,
+    activation: Activation,
+}
+
+impl Letters {
+    fn n_classes(&self) -> usize {
+        self.alphabet.len() + 1
+    }
+
+    /// Decodes the scores of one text, one row a place. The text's score is that of its least sure letter.
+    fn decode(&self, places: &mut [f32]) -> Text {
+        let blank = if self.blank_first {
+            0
+        } else {
+            self.alphabet.len()
+        };
+        let mut text = String::new();
+        let mut score = 1.0f32;
+        let mut last = blank;
+        let mut letter_score = 0.0f32;
+        for row in places.chunks_exact_mut(self.n_classes()) {
+            self.activation.apply(row);
+            let (class, p) = best(row);
+            if class != last && last != blank {
+                score = score.min(letter_score);
+            }
+            if class != blank {
+                if class != last {
+                    text.push(self.alphabet[class - usize::from(self.blank_first)]);
+                    letter_score = p;
+                }
+                letter_score = letter_score.max(p);
+            }
+            last = class;
+        }
+        if last != blank {
+            score = score.min(letter_score);
+        }
+        let score = if text.is_empty() { 0.0 } else { score };
+        Text { text, score }
+    }
+}
+
+impl Operator for TextReaderOperator {
+    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        let TextReaderOperator {
+            models,
+            crops,
+            letters,
+        } = self;
+        if let Err(error) = models.check(variant) {
+            return all_fail(batch.len(), &error);
+        }
+        let read = |input: &Tensor| {
+            let mut output = models.forward(variant, input)?;
+            let (n, k) = (input.shape[0], letters.n_classes() as i64);
+            if output.shape.len() != 3 || output.shape[0] != n || output.shape[2] != k {
+                let expected = format!("[{n}, places, {k}]");
+                return Err(models.wrong_shape(variant, expected, &output.shape));
+            }
+            let n_row = output.data.len() / n as usize;
+            Ok(output
+                .data
+                .chunks_exact_mut(n_row.max(1))
+                .map(|row| letters.decode(row))
+                .collect())
+        };
+        let missing = Text {
+            text: String::new(),
+            score: 0.0,
+        };
+        one_output(
+            crops.run(frames_with_boxes(batch), &missing, read),
+            Value::Texts,
+        )
+    }
+
+    fn example(&self, objects: usize) -> Inputs {
+        vec![Some(example_image()), Some(example_boxes(objects))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_collapse_and_blanks_separate() {
+        let letters = Letters {
+            alphabet: vec!['A', 'B'],
+            blank_first: false,
+            activation: Activation::None,
+        };
+        let a = [0.9, 0.05, 0.05];
+        let sure_a = [0.95, 0.0, 0.05];
+        let b = [0.2, 0.6, 0.2];
+        let blank = [0.1, 0.1, 0.8];
+        let mut places = [blank, a, sure_a, blank, a, b, b, blank].concat();
+        let text = letters.decode(&mut places);
+        assert_eq!((text.text.as_str(), text.score), ("AAB", 0.6));
+        let nothing = letters.decode(&mut [blank, blank].concat());
+        assert_eq!((nothing.text.as_str(), nothing.score), ("", 0.0));
+    }
+
+    #[test]
+    fn the_blank_may_come_first() {
+        let letters = Letters {
+            alphabet: vec!['A', 'B'],
+            blank_first: true,
+            activation: Activation::Softmax,
+        };
+        let text = letters.decode(&mut [9.0, 0.0, 0.0, 0.0, 0.0, 9.0, 0.0, 9.0, 0.0]);
+        assert_eq!(text.text, "BA");
+    }
+}

@@ -1,0 +1,292 @@
+//! `torchscript`: any TorchScript model that takes one picture, described in YAML. Nothing to compile:
+//! options say how a picture becomes the input and what the output means.
+
+use std::sync::Arc;
+
+use spillgate_backend::operator::{
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+};
+use spillgate_backend::value::{Detection, Image, Label, Tensor, Value};
+use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+
+use crate::batch::{InputBuffer, all_fail, example_image, list, on_pictures};
+use crate::boxes::{BoxLayout, suppress};
+use crate::labels;
+use crate::letterbox::Fit;
+use crate::models::Models;
+use crate::options::Options;
+use crate::resample::PixelFormat;
+use crate::scores::{Activation, is_class_scores, top};
+
+/// The type `torchscript`.
+pub(crate) struct TorchScript;
+
+const DECODES: [&str; 3] = ["tensor", "classes", "boxes"];
+
+fn words(words: &[&str]) -> OptionType {
+    OptionType::Choice(words.iter().map(|w| (*w).to_owned()).collect())
+}
+
+impl ModuleKind for TorchScript {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("torchscript", "runs your TorchScript model on a picture", ModelNeed::Required)
+            .input("image", ValueType::Image, "the picture")
+            .output("tensor", ValueType::Tensor, "the output as it is, with `decode: tensor`; else empty")
+            .output("labels", ValueType::Labels, "with `decode: classes`; else empty")
+            .output("boxes", ValueType::Boxes, "with `decode: boxes`; else empty")
+            .option(
+                "size",
+                OptionType::Numbers(2),
+                "[width, height] of the input (default: the variant's `input`, square; else [224, 224])",
+            )
+            .option("fit", words(&["stretch", "letterbox"]), "how a picture gets that size (default stretch)")
+            .option("layout", words(&["nchw", "nhwc"]), "order of the input's dimensions (default nchw)")
+            .option("color", words(&["rgb", "bgr"]), "order of the colours (default rgb)")
+            .option(
+                "scale",
+                OptionType::Number(1e-6, 1e6),
+                "a pixel of 0..255 is multiplied by it (default 0.003921569, that is 1/255)",
+            )
+            .option("mean", OptionType::Numbers(3), "taken from each channel after `scale` (default [0, 0, 0])")
+            .option("std", OptionType::Numbers(3), "each channel is divided by it, last (default [1, 1, 1])")
+            .option(
+                "decode",
+                words(&DECODES),
+                "what the output is: tensor (as it is), classes ([batch, classes]), boxes (default tensor)",
+            )
+            .option(
+                "labels",
+                OptionType::File,
+                "class names, one a line (default: beside the model, net.pt has net.labels)",
+            )
+            .option(
+                "activation",
+                words(&Activation::WORDS),
+                "for classes: softmax when they are logits, none when probabilities (default softmax)",
+            )
+            .option("top", OptionType::Integer(1, 100), "for classes: how many to name (default 1)")
+            .option(
+                "boxes",
+                words(&BoxLayout::WORDS),
+                "for boxes: yolo is [batch, 4 + classes, n], xyxy is [batch, n, 6] (default yolo)",
+            )
+            .option("confidence", OptionType::Number(0.0, 1.0), "for boxes: least score (default 0.4)")
+            .option(
+                "iou",
+                OptionType::Number(0.0, 1.0),
+                "for boxes: greatest overlap of two boxes of one class (default 0.5)",
+            )
+            .option(
+                "max_objects",
+                OptionType::Integer(1, 1000),
+                "for boxes: most in a frame, best first (default 100)",
+            )
+    }
+
+    fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        let options = Options::new(&context);
+        let size = match context.module.options.get("size") {
+            Some(_) => Some(options.size("size", [0.0; 2])?),
+            None => None,
+        };
+        let letterbox = options.text("fit", "stretch")? == "letterbox";
+        let format = pixel_format(&options)?;
+        let labels_file = options.file("labels")?;
+        let decode = match options.text("decode", DECODES[0])?.as_str() {
+            "classes" => Decode::Classes {
+                activation: Activation::of(&options.text("activation", Activation::WORDS[0])?),
+                k: options.count("top", 1)?,
+            },
+            "boxes" => Decode::Boxes {
+                layout: BoxLayout::of(&options.text("boxes", BoxLayout::WORDS[0])?),
+                confidence: options.number("confidence", 0.4)?,
+                iou: options.number("iou", 0.5)?,
+                max: options.count("max_objects", 100)?,
+            },
+            _ => Decode::Tensor,
+        };
+        let models = Models::load(&mut context)?;
+        let mut variants = Vec::new();
+        for i in 0..models.len() {
+            let square = models.input(i).unwrap_or(224);
+            let classes = match decode {
+                Decode::Tensor => Arc::from([]),
+                _ => labels::read(models.path(i), labels_file.clone())?,
+            };
+            variants.push(Variant {
+                size: size.unwrap_or((square, square)),
+                classes,
+            });
+        }
+        let buffer = InputBuffer::new();
+        Ok(Box::new(TorchScriptOperator {
+            models,
+            variants,
+            letterbox,
+            format,
+            decode,
+            buffer,
+        }))
+    }
+}
+
+fn pixel_format(options: &Options<'_>) -> Result<PixelFormat, OperatorError> {
+    let scale = options.number("scale", 1.0 / 255.0)?;
+    let mean = options.numbers("mean", [0.0; 3])?;
+    let std = options.numbers("std", [1.0; 3])?;
+    if std.iter().any(|v| *v <= 0.0) {
+        return Err(options.error(format_args!("options.std: {std:?} must be above 0")));
+    }
+    Ok(PixelFormat {
+        interleaved: options.text("layout", "nchw")? == "nhwc",
+        bgr: options.text("color", "rgb")? == "bgr",
+        mul: std.map(|s| scale / s),
+        add: std::array::from_fn(|c| -mean[c] / std[c]),
+    })
+}
+
+struct Variant {
+    /// Width and height.
+    size: (usize, usize),
+    classes: Arc<[Arc<str>]>,
+}
+
+#[derive(Clone, Copy)]
+enum Decode {
+    Tensor,
+    Classes {
+        activation: Activation,
+        k: usize,
+    },
+    Boxes {
+        layout: BoxLayout,
+        confidence: f32,
+        iou: f32,
+        max: usize,
+    },
+}
+
+struct TorchScriptOperator {
+    models: Models,
+    variants: Vec<Variant>,
+    letterbox: bool,
+    format: PixelFormat,
+    decode: Decode,
+    buffer: InputBuffer,
+}
+
+impl TorchScriptOperator {
+    fn forward(
+        &mut self,
+        variant: usize,
+        images: &[&Image],
+    ) -> Result<(Vec<Fit>, Tensor), OperatorError> {
+        let Variant {
+            size: (width, height),
+            classes,
+        } = &self.variants[variant];
+        let (width, height, n_classes) = (*width, *height, classes.len());
+        self.buffer.reset(images.len(), width, height, &self.format);
+        let mut fits = Vec::with_capacity(images.len());
+        for (i, image) in images.iter().enumerate() {
+            let source = (image.width, image.height);
+            let fit = if self.letterbox {
+                Fit::letterbox(source, width, height)
+            } else {
+                Fit::stretch(source, width, height)
+            };
+            let (mut target, resampler) = self.buffer.target(i, width, height, &self.format);
+            fit.paint(image, resampler, &mut target);
+            fits.push(fit);
+        }
+        let output = self.models.forward(variant, &self.buffer.tensor)?;
+        let n = images.len();
+        let (fitting, expected) = match self.decode {
+            Decode::Tensor => (
+                output.shape.first() == Some(&(n as i64)),
+                format!("[{n}, ...] (one row a picture)"),
+            ),
+            Decode::Classes { .. } => (
+                is_class_scores(&output, n, n_classes),
+                format!("[{n}, {n_classes}] (one score a class)"),
+            ),
+            Decode::Boxes { layout, .. } => (
+                layout.fits(&output.shape, n, n_classes),
+                layout.describe(n_classes),
+            ),
+        };
+        if fitting {
+            Ok((fits, output))
+        } else {
+            Err(self.models.wrong_shape(variant, expected, &output.shape))
+        }
+    }
+
+    fn outputs(&self, variant: usize, fit: &Fit, shape: &[i64], row: &[f32]) -> Outputs {
+        let classes = &self.variants[variant].classes;
+        let mut outputs = vec![
+            Value::empty(ValueType::Tensor),
+            Value::empty(ValueType::Labels),
+            Value::empty(ValueType::Boxes),
+        ];
+        match self.decode {
+            Decode::Tensor => {
+                let tensor = Tensor {
+                    shape: shape[1..].to_vec(),
+                    data: row.to_vec(),
+                };
+                outputs[0] = Value::Tensor(Arc::new(tensor));
+            }
+            Decode::Classes { activation, k } => {
+                let mut row = row.to_vec();
+                activation.apply(&mut row);
+                let labels = top(&row, k).into_iter().map(|(class, score)| Label {
+                    label: Arc::clone(&classes[class]),
+                    score,
+                });
+                outputs[1] = Value::Labels(list(labels.collect()));
+            }
+            Decode::Boxes {
+                layout,
+                confidence,
+                iou,
+                max,
+            } => {
+                let found = suppress(layout.decode(row, classes.len(), confidence), iou, max);
+                let boxes = found.into_iter().filter_map(|candidate| {
+                    let [x0, y0, x1, y1] = fit.to_source(candidate.corners);
+                    (x1 > x0 && y1 > y0).then(|| Detection {
+                        x0,
+                        y0,
+                        x1,
+                        y1,
+                        class: candidate.class as u32,
+                        label: Arc::clone(&classes[candidate.class]),
+                        score: candidate.score,
+                    })
+                });
+                outputs[2] = Value::Boxes(list(boxes.collect()));
+            }
+        }
+        outputs
+    }
+}
+
+impl Operator for TorchScriptOperator {
+    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        if let Err(error) = self.models.check(variant) {
+            return all_fail(batch.len(), &error);
+        }
+        on_pictures(batch, |images| {
+            let (fits, output) = self.forward(variant, images)?;
+            let rows = fits.iter().enumerate();
+            Ok(rows
+                .map(|(i, fit)| self.outputs(variant, fit, &output.shape, output.row(i)))
+                .collect())
+        })
+    }
+
+    fn example(&self, _objects: usize) -> Inputs {
+        vec![Some(example_image())]
+    }
+}
