@@ -55,6 +55,11 @@ impl Dispatcher {
         Some(shadow.worker)
     }
 
+    /// The worker that has the request now.
+    pub fn location(&self, request: RequestId) -> Option<WorkerId> {
+        self.sent.get(&request).map(|&idx| self.workers[idx].worker)
+    }
+
     /// The worker is gone; returns what it had, in order of request.
     pub fn worker_down(&mut self, worker: WorkerId) -> Vec<RequestId> {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {

@@ -11,6 +11,8 @@ use crate::joiner::{Branch, Joined, Joiner};
 /// What happens at a module.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
+    /// A request enters the pipeline here: there is no branch to wait for.
+    Begin(Request),
     /// A predecessor is done with a request.
     Branch {
         /// The request.
@@ -85,9 +87,15 @@ impl ModuleController {
         ModuleController { predecessors, joiner, dispatcher: Dispatcher::new(dispatch, workers) }
     }
 
+    /// The worker that has the request now.
+    pub fn location(&self, request: RequestId) -> Option<WorkerId> {
+        self.dispatcher.location(request)
+    }
+
     /// Takes in one event.
     pub fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Vec<Command>) {
         match event {
+            Event::Begin(request) => out.push(self.dispatch(request)),
             Event::Branch { request, from, present, condition } => {
                 let edge = self.predecessors.iter().find(|(id, _)| *id == from).map(|(_, e)| *e);
                 let Edge { condition: conditional, required } =
@@ -97,10 +105,7 @@ impl ModuleController {
                 match self.joiner.branch(request.id, Branch::new(present, required, condition)) {
                     Joined::Waiting => {}
                     Joined::Skip => out.push(Command::Skip(request)),
-                    Joined::Run => out.push(match self.dispatcher.send(request.id) {
-                        Some(worker) => Command::Send { request, worker },
-                        None => Command::Drop { request: request.id, reason: DropReason::NoWorker },
-                    }),
+                    Joined::Run => out.push(self.dispatch(request)),
                 }
             }
             Event::Returned(request) => {
@@ -115,6 +120,13 @@ impl ModuleController {
             Event::WorkerDown(worker) => {
                 out.extend(self.dispatcher.worker_down(worker).into_iter().map(Command::Fail));
             }
+        }
+    }
+
+    fn dispatch(&mut self, request: Request) -> Command {
+        match self.dispatcher.send(request.id) {
+            Some(worker) => Command::Send { request, worker },
+            None => Command::Drop { request: request.id, reason: DropReason::NoWorker },
         }
     }
 }

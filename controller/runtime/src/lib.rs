@@ -1,1 +1,8 @@
-//! Placeholder.
+//! Drives the controllers' policies: [`host::PipelineHost`] owns the ledger and the module controllers of one
+//! pipeline and passes requests on; [`gateway`] is its gRPC face. Decides nothing itself.
+
+pub mod convert;
+pub mod gateway;
+pub mod host;
+pub mod listener;
+pub mod record;

@@ -1,1 +1,50 @@
-//! Emulated devices: written with the device thread.
+//! Emulated execution: takes the time that a profile says, and nothing else. What goes through it is
+//! marked as emulated in every output.
+
+use std::time::{Duration, Instant};
+
+/// Shorter spans cost more to wait for than they last.
+const NO_WAIT: Duration = Duration::from_micros(5);
+
+/// Makes this thread wake from sleep as exactly as the kernel can, instead of within its usual 50
+/// microseconds of slack. Call once on a device thread; where the kernel refuses, sleeps stay coarser.
+pub fn use_exact_timers() {
+    if let Err(error) = nix::sys::prctl::set_timerslack(1) {
+        tracing::warn!(%error, "emulated devices will be less exact: no control over timer slack");
+    }
+}
+
+/// Waits until `span` after `start`. With [`use_exact_timers`] within 0.1 ms on an idle core.
+pub fn occupy(start: Instant, span: Duration) {
+    if span < NO_WAIT {
+        return;
+    }
+    if let Some(left) = span.checked_sub(start.elapsed()) {
+        std::thread::sleep(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn emulated_time_is_exact_to_a_tenth_of_a_millisecond() {
+        std::thread::spawn(|| {
+            use_exact_timers();
+            let span = Duration::from_micros(3_300);
+            let mut errors: Vec<Duration> = (0..60)
+                .map(|_| {
+                    let start = Instant::now();
+                    occupy(start, span);
+                    start.elapsed().checked_sub(span).expect("never early")
+                })
+                .collect();
+            errors.sort_unstable();
+            // The median: on a shared machine single sleeps may be delayed by other work.
+            assert!(errors[30] < Duration::from_micros(100), "median error {:?}", errors[30]);
+        })
+        .join()
+        .unwrap();
+    }
+}

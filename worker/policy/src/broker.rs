@@ -247,6 +247,30 @@ impl<T> Broker<T> {
         self.forming.len() < before
     }
 
+    /// Rejects one request for that reason, if it waits here.
+    pub fn withdraw(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        reason: DropReason,
+        out: &mut Vec<Rejected<T>>,
+    ) {
+        if let Some(at) = self.forming.iter().position(|m| m.request.id == id) {
+            let gone = self.forming.remove(at);
+            out.push(self.reject(now, gone.request, gone.payload, reason, None));
+        } else if self.live.contains(&id) {
+            // The payload sits somewhere in the heap: rebuild it around the one entry. Rare (a stream that
+            // asks for latest-frame-wins) and bounded by the queue's capacity.
+            let (gone, rest): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut self.queue).into_iter().partition(|w| w.request.id == id);
+            self.queue = rest.into_iter().collect();
+            self.live.swap_remove(&id);
+            out.extend(
+                gone.into_iter().map(|w| self.reject(now, w.request, w.payload, reason, None)),
+            );
+        }
+    }
+
     /// Hands over the forming batch; empty when nothing waits.
     pub fn take_batch(&mut self) -> Vec<Member<T>> {
         std::mem::take(&mut self.forming)

@@ -33,6 +33,8 @@ pub enum Event<'a, T> {
     Arrivals(&'a mut Vec<Arrival<T>>),
     /// A request ended elsewhere: forget it.
     Cancel(RequestId),
+    /// Drop a request for this reason if it still waits here; what executes goes on.
+    Withdraw(RequestId, DropReason),
     /// The running batch ended.
     BatchEnded(BatchId),
     /// The time of [`Device::next_wakeup`] has come.
@@ -100,6 +102,12 @@ impl<T> Device<T> {
             Event::Cancel(id) => {
                 for broker in self.workers.values_mut() {
                     broker.cancel(id);
+                }
+            }
+            Event::Withdraw(id, reason) => {
+                for (&worker, broker) in &mut self.workers {
+                    broker.withdraw(now, id, reason, &mut self.rejected);
+                    drain_rejected(worker, &mut self.rejected, out);
                 }
             }
             Event::BatchEnded(id) => {

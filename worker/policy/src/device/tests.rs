@@ -129,3 +129,17 @@ fn a_closed_device_answers_all_that_wait_and_all_that_come() {
     assert_eq!(arrive(&mut device, 3, &[(1, 4, 100)]).len(), 1);
     assert!(end(&mut device, 10, 0).is_empty());
 }
+
+#[test]
+fn only_what_waits_is_withdrawn() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 95)]);
+    for (id, drops) in [(1, 0), (2, 1), (3, 1), (3, 0)] {
+        let mut out = Vec::new();
+        let event = Event::Withdraw(RequestId(id), DropReason::Superseded);
+        device.on_event(at(2), event, &mut out);
+        assert_eq!(out.len(), drops, "request {id}");
+    }
+    assert!(executed(&end(&mut device, 10, 0)).is_empty());
+}

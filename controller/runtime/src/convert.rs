@@ -1,0 +1,223 @@
+//! Between records and the wire: results, values, status codes.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use prost::Message;
+use spillgate_backend::value::Value;
+use spillgate_controller_policy::ledger::Refusal;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::profile::device_kind;
+use spillgate_pipeline::request::{Drop, DropReason, ModuleTimes, Outcome};
+use spillgate_proto::pb;
+use tonic::{Code, Status};
+
+use crate::record::RequestRecord;
+
+/// Whether a module's devices only emulate.
+pub fn is_emulated(module: &Module) -> bool {
+    module.devices.iter().any(|d| device_kind(d) == "emulated")
+}
+
+/// Status code of a drop.
+pub fn code_of(reason: DropReason) -> Code {
+    match reason {
+        DropReason::Expired | DropReason::Predicted => Code::DeadlineExceeded,
+        DropReason::QueueFull => Code::ResourceExhausted,
+        DropReason::Cancelled => Code::Cancelled,
+        DropReason::Superseded => Code::Aborted,
+        DropReason::Draining | DropReason::NoWorker => Code::Unavailable,
+    }
+}
+
+fn ms(span: Duration) -> f64 {
+    span.as_nanos() as f64 * 1e-6
+}
+
+/// The numbers behind a drop, for people.
+pub fn explain(pipeline: &Pipeline, drop: &Drop) -> String {
+    let module = &pipeline.modules[drop.module.idx()].name;
+    let what = match drop.reason {
+        DropReason::Expired => "its deadline passed while it waited",
+        DropReason::Predicted => "it was expected to miss its deadline",
+        DropReason::QueueFull => "the queue was full",
+        DropReason::Cancelled => "the client cancelled it",
+        DropReason::Superseded => "a newer frame of the stream took its place",
+        DropReason::Draining => "the server was shutting down",
+        DropReason::NoWorker => "no worker of the module is alive",
+    };
+    let budget = drop.budget.as_ms_f64();
+    let estimate = drop.estimate.map_or(String::new(), |e| {
+        format!(
+            ", {:.1} ms still needed (wait {:.1}, execution {:.1}, downstream {:.1})",
+            ms(e.total()),
+            ms(e.wait),
+            ms(e.execution),
+            ms(e.downstream)
+        )
+    });
+    format!("dropped at {module}: {what}; {budget:.1} ms of its budget left{estimate}")
+}
+
+/// The result of a request that was accepted.
+pub fn result(record: &RequestRecord) -> pb::Result {
+    let pipeline = &record.pipeline;
+    let mut out = pb::Result {
+        number: record.number,
+        latency_ms: ms(record.latency()),
+        emulated: pipeline.modules.iter().any(is_emulated),
+        timings: record.times.iter().map(|t| timing(record, t)).collect(),
+        ..Default::default()
+    };
+    if record.trace.sampled {
+        out.trace_id = format!("{:032x}", record.trace.trace_id);
+    }
+    match &record.outcome {
+        Outcome::Completed | Outcome::Late => {
+            out.set_outcome(if record.outcome == Outcome::Late {
+                pb::Outcome::Late
+            } else {
+                pb::Outcome::Completed
+            });
+            out.outputs = outputs(record);
+        }
+        Outcome::Dropped(drop) => {
+            out.set_outcome(pb::Outcome::Dropped);
+            out.code = code_of(drop.reason) as i32;
+            out.module = pipeline.modules[drop.module.idx()].name.clone();
+            out.reason = drop.reason.label().to_owned();
+            out.detail = explain(pipeline, drop);
+        }
+        Outcome::Failed { module } => {
+            out.set_outcome(pb::Outcome::Failed);
+            // What fails at the source is the client's frame; elsewhere it is ours.
+            let at_source = *module == spillgate_pipeline::id::ModuleId::SOURCE;
+            out.code = if at_source { Code::InvalidArgument } else { Code::Internal } as i32;
+            out.reason = if at_source { "invalid_frame" } else { "module_failed" }.to_owned();
+            out.module = pipeline.modules[module.idx()].name.clone();
+            out.detail = record.error.clone().unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// The result of a frame that was not accepted.
+pub fn refused(number: u64, code: Code, reason: &str, detail: String) -> pb::Result {
+    let mut out = pb::Result {
+        number,
+        code: code as i32,
+        module: "source".to_owned(),
+        reason: reason.to_owned(),
+        detail,
+        ..Default::default()
+    };
+    out.set_outcome(pb::Outcome::Refused);
+    out
+}
+
+/// The result of a request that the ledger refused.
+pub fn refusal(number: u64, refusal: Refusal) -> pb::Result {
+    let detail = match refusal {
+        Refusal::Full { limit } => {
+            format!("refused: {limit} requests are in flight already (limits.in_flight)")
+        }
+        Refusal::Draining => "refused: the server is shutting down".to_owned(),
+        Refusal::Expired => "refused: its time was over when it came".to_owned(),
+    };
+    let reason = refusal.reason();
+    refused(number, code_of(reason), reason.label(), detail)
+}
+
+/// The status of a unary call whose request did not complete; carries the result in its details.
+pub fn status(result: pb::Result) -> Status {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Any {
+        #[prost(string, tag = "1")]
+        type_url: String,
+        #[prost(bytes = "vec", tag = "2")]
+        value: Vec<u8>,
+    }
+    /// google.rpc.Status, as `grpc-status-details-bin` wants it.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct RpcStatus {
+        #[prost(int32, tag = "1")]
+        code: i32,
+        #[prost(string, tag = "2")]
+        message: String,
+        #[prost(message, repeated, tag = "3")]
+        details: Vec<Any>,
+    }
+    let detail = Any {
+        type_url: "type.googleapis.com/spillgate.v1.Result".to_owned(),
+        value: result.encode_to_vec(),
+    };
+    let rpc =
+        RpcStatus { code: result.code, message: result.detail.clone(), details: vec![detail] };
+    Status::with_details(Code::from(result.code), result.detail, rpc.encode_to_vec().into())
+}
+
+fn timing(record: &RequestRecord, times: &ModuleTimes) -> pb::ModuleTiming {
+    pb::ModuleTiming {
+        module: record.pipeline.modules[times.module.idx()].name.clone(),
+        arrived_ms: ms(times.arrived_at.since(record.admitted_at)),
+        queueing_ms: ms(times.queueing()),
+        batch_wait_ms: ms(times.batch_wait()),
+        execution_ms: ms(times.execution()),
+        batch_size: times.batch_size,
+    }
+}
+
+fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
+    record
+        .pipeline
+        .outputs
+        .iter()
+        .filter_map(|output| {
+            let value = record.job.output(output.from)?;
+            Some((output.name.clone(), wire_value(value)))
+        })
+        .collect()
+}
+
+fn wire_value(value: &Value) -> pb::Value {
+    use pb::value::Value as Wire;
+    let wire = match value {
+        Value::Image(image) => Wire::Picture(pb::Picture {
+            width: image.width,
+            height: image.height,
+            rgb: image.rgb.clone(),
+        }),
+        Value::Bytes(bytes) => Wire::Data(bytes.clone()),
+        Value::Boxes(boxes) => {
+            let boxes = boxes
+                .iter()
+                .map(|b| pb::Box {
+                    x0: b.x0,
+                    y0: b.y0,
+                    x1: b.x1,
+                    y1: b.y1,
+                    label: b.label.to_string(),
+                    score: b.score,
+                })
+                .collect();
+            Wire::Boxes(pb::BoxList { boxes })
+        }
+        Value::Texts(texts) => {
+            let texts =
+                texts.iter().map(|t| pb::Text { text: t.text.clone(), score: t.score }).collect();
+            Wire::Texts(pb::TextList { texts })
+        }
+        Value::Labels(labels) => {
+            let labels = labels
+                .iter()
+                .map(|l| pb::Label { label: l.label.to_string(), score: l.score })
+                .collect();
+            Wire::Labels(pb::LabelList { labels })
+        }
+        Value::Tensor(tensor) => {
+            Wire::Tensor(pb::Tensor { shape: tensor.shape.clone(), data: tensor.data.clone() })
+        }
+    };
+    pb::Value { value: Some(wire) }
+}

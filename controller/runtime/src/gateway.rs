@@ -1,0 +1,320 @@
+//! The gRPC face of the pipelines: unary calls, streams of frames, descriptions. Turns messages into
+//! submissions and records into results; decides nothing.
+
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use spillgate_backend::job::{Frame, FrameFormat, Job};
+use spillgate_backend::value::Value;
+use spillgate_pipeline::catalog::ValueType;
+use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::pipeline::{DispatchPolicyName, DropPolicyName};
+use spillgate_proto::pb;
+use spillgate_proto::pb::spillgate_server::Spillgate;
+use tokio::sync::oneshot;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+
+use crate::convert;
+use crate::host::{OnEnd, PipelineHost, Submission};
+use crate::record::TraceContext;
+
+/// Decides the trace context of a request from the client's `traceparent`, if it sent one.
+pub type Sampler = Arc<dyn Fn(Option<&str>) -> TraceContext + Send + Sync>;
+
+/// Longest client name that is kept; a longer one is cut.
+const CLIENT_NAME_MAX: usize = 64;
+
+/// Serves the pipelines of one process.
+#[derive(Clone)]
+pub struct Gateway {
+    hosts: Arc<IndexMap<String, Arc<PipelineHost>>>,
+    sampler: Sampler,
+}
+
+impl Gateway {
+    /// A gateway to these pipelines.
+    pub fn new(hosts: Vec<Arc<PipelineHost>>, sampler: Sampler) -> Self {
+        let hosts = hosts.into_iter().map(|h| (h.pipeline().name.clone(), h)).collect();
+        Gateway { hosts: Arc::new(hosts), sampler }
+    }
+
+    fn host(&self, name: &str) -> Result<&Arc<PipelineHost>, Status> {
+        let known = || self.hosts.keys().cloned().collect::<Vec<_>>().join(", ");
+        match self.hosts.get(name) {
+            Some(host) => Ok(host),
+            None if name.is_empty() && self.hosts.len() == 1 => Ok(&self.hosts[0]),
+            None if name.is_empty() => Err(Status::invalid_argument(format!(
+                "no pipeline named in the request, and this server serves several: {}",
+                known()
+            ))),
+            None => Err(Status::not_found(format!(
+                "no pipeline named \"{name}\"; this server serves: {}",
+                known()
+            ))),
+        }
+    }
+
+    fn submission(
+        &self,
+        host: &PipelineHost,
+        frame: pb::Frame,
+        timeout: Option<Duration>,
+        traceparent: Option<&str>,
+        client: Arc<str>,
+        on_end: OnEnd,
+    ) -> Result<Submission, pb::Result> {
+        let number = frame.number;
+        let invalid =
+            |detail| convert::refused(number, Code::InvalidArgument, "invalid_frame", detail);
+        let limits = &host.pipeline().limits;
+        if frame.data.len() > limits.frame_bytes {
+            return Err(convert::refused(
+                number,
+                Code::ResourceExhausted,
+                "frame_too_large",
+                format!(
+                    "the frame has {} bytes, more than the {} that the server takes (limits.frame_bytes)",
+                    frame.data.len(),
+                    limits.frame_bytes
+                ),
+            ));
+        }
+        let own = timeout_of(frame.timeout_ms).map_err(invalid)?;
+        let timeout = [timeout, own].into_iter().flatten().min();
+        let traceparent = Some(frame.traceparent.as_str()).filter(|t| !t.is_empty()).or(traceparent);
+        let trace = (self.sampler)(traceparent);
+        let format = format_of(frame.format).map_err(invalid)?;
+        let data =
+            Frame { format, data: frame.data, width: frame.width, height: frame.height };
+        let pipeline = host.pipeline();
+        let job = Arc::new(Job::new(data, pipeline.modules.len()));
+        let source_done = pipeline.source.ty == ValueType::Bytes;
+        if source_done {
+            if !matches!(format, FrameFormat::Auto | FrameFormat::Bytes) {
+                return Err(invalid(format!(
+                    "pipeline {} takes bytes, and the frame says that it is a picture",
+                    pipeline.name
+                )));
+            }
+            job.set_outputs(ModuleId::SOURCE, vec![Value::Bytes(job.frame().data.clone())]);
+        }
+        Ok(Submission { job, source_done, number, client, timeout, trace, on_end })
+    }
+}
+
+/// Frees a request's work when its call goes away before its answer.
+struct CancelOnDrop {
+    host: Arc<PipelineHost>,
+    id: Option<RequestId>,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.host.cancel(id);
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Spillgate for Gateway {
+    async fn infer(
+        &self,
+        request: Request<pb::InferRequest>,
+    ) -> Result<Response<pb::InferResponse>, Status> {
+        let timeout = grpc_timeout(request.metadata())?;
+        let (metadata, _, message) = request.into_parts();
+        let host = self.host(&message.pipeline)?;
+        let frame = message
+            .frame
+            .ok_or_else(|| Status::invalid_argument("the request carries no frame"))?;
+        let number = frame.number;
+        let traceparent = metadata.get("traceparent").and_then(|t| t.to_str().ok());
+        let (tx, rx) = oneshot::channel();
+        let on_end: OnEnd = Box::new(move |record| drop(tx.send(record)));
+        let submission = self
+            .submission(host, frame, timeout, traceparent, Arc::from(""), on_end)
+            .map_err(convert::status)?;
+        let id = host
+            .submit(submission)
+            .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;
+        let mut guard = CancelOnDrop { host: host.clone(), id: Some(id) };
+        let record = rx.await.map_err(|_| Status::internal("the request was lost; this is a bug"))?;
+        guard.id = None;
+        let result = convert::result(&record);
+        match result.outcome() {
+            pb::Outcome::Completed | pb::Outcome::Late => {
+                Ok(Response::new(pb::InferResponse { result: Some(result) }))
+            }
+            _ => Err(convert::status(result)),
+        }
+    }
+
+    type StreamStream = stream::Results;
+
+    async fn stream(
+        &self,
+        request: Request<tonic::Streaming<pb::StreamRequest>>,
+    ) -> Result<Response<Self::StreamStream>, Status> {
+        stream::serve(self.clone(), request).await.map(Response::new)
+    }
+
+    async fn describe(
+        &self,
+        request: Request<pb::DescribeRequest>,
+    ) -> Result<Response<pb::DescribeResponse>, Status> {
+        let name = &request.get_ref().pipeline;
+        let pipelines = if name.is_empty() {
+            self.hosts.values().map(|h| describe(h)).collect()
+        } else {
+            vec![describe(self.host(name)?)]
+        };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Ok(Response::new(pb::DescribeResponse { pipelines, version }))
+    }
+}
+
+fn describe(host: &PipelineHost) -> pb::PipelineDescription {
+    let pipeline = host.pipeline();
+    let modules = pipeline.modules[1..]
+        .iter()
+        .map(|m| pb::ModuleDescription {
+            name: m.name.clone(),
+            op: m.op.clone(),
+            devices: m.devices.clone(),
+            workers: host.workers().filter(|w| w.module == m.id).count() as u32,
+            batch_max: m.batch.max,
+            after: pipeline
+                .predecessors(m.id)
+                .iter()
+                .map(|p| pipeline.modules[p.idx()].name.clone())
+                .collect(),
+            conditional: m.when.is_some(),
+            emulated: convert::is_emulated(m),
+        })
+        .collect();
+    let outputs = pipeline
+        .outputs
+        .iter()
+        .map(|o| pb::OutputDescription { name: o.name.clone(), r#type: o.ty.name().to_owned() })
+        .collect();
+    pb::PipelineDescription {
+        name: pipeline.name.clone(),
+        slo_ms: pipeline.slo.as_secs_f64() * 1e3,
+        source: pipeline.source.ty.name().to_owned(),
+        modules,
+        outputs,
+        drop_policy: match pipeline.policy.drop {
+            DropPolicyName::None => "none",
+            DropPolicyName::Deadline => "deadline",
+        }
+        .to_owned(),
+        dispatch_policy: match pipeline.policy.dispatch {
+            DispatchPolicyName::RoundRobin => "round-robin",
+            DispatchPolicyName::LeastOutstanding => "least-outstanding",
+        }
+        .to_owned(),
+        in_flight_max: pipeline.limits.in_flight as u32,
+        in_flight_per_stream_max: pipeline.limits.in_flight_per_stream as u32,
+        frame_bytes_max: pipeline.limits.frame_bytes as u64,
+        pixels_max: pipeline.limits.pixels,
+        graph_dot: spillgate_pipeline::graph::render(
+            pipeline,
+            spillgate_pipeline::graph::Format::Dot,
+        ),
+    }
+}
+
+fn format_of(format: i32) -> Result<FrameFormat, String> {
+    match pb::FrameFormat::try_from(format) {
+        Ok(pb::FrameFormat::Auto) => Ok(FrameFormat::Auto),
+        Ok(pb::FrameFormat::Jpeg) => Ok(FrameFormat::Jpeg),
+        Ok(pb::FrameFormat::Png) => Ok(FrameFormat::Png),
+        Ok(pb::FrameFormat::Rgb8) => Ok(FrameFormat::Rgb8),
+        Ok(pb::FrameFormat::Bytes) => Ok(FrameFormat::Bytes),
+        Err(_) => Err(format!("frame format {format} is unknown; see FrameFormat in the API")),
+    }
+}
+
+fn timeout_of(timeout_ms: f64) -> Result<Option<Duration>, String> {
+    if timeout_ms == 0.0 {
+        return Ok(None);
+    }
+    if !(timeout_ms > 0.0 && timeout_ms < 1e12) {
+        return Err(format!("timeout_ms is {timeout_ms}; give a positive number of milliseconds"));
+    }
+    Ok(Some(Duration::from_nanos((timeout_ms * 1e6) as u64)))
+}
+
+/// Reads `grpc-timeout`: at most 8 digits and a unit.
+fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let parse = || {
+        let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let n: u64 = digits.parse().ok()?;
+        Some(match unit {
+            "H" => Duration::from_secs(n * 3600),
+            "M" => Duration::from_secs(n * 60),
+            "S" => Duration::from_secs(n),
+            "m" => Duration::from_millis(n),
+            "u" => Duration::from_micros(n),
+            "n" => Duration::from_nanos(n),
+            _ => return None,
+        })
+    };
+    match parse() {
+        Some(timeout) => Ok(Some(timeout)),
+        None => Err(Status::invalid_argument(format!(
+            "grpc-timeout \"{text}\" is malformed; it is up to 8 digits and one of H M S m u n"
+        ))),
+    }
+}
+
+/// The part of a client's name that is kept.
+fn client_name(name: &str) -> Arc<str> {
+    let end = name.char_indices().nth(CLIENT_NAME_MAX).map_or(name.len(), |(at, _)| at);
+    Arc::from(&name[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_timeouts() {
+        let parse = |text: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            grpc_timeout(&metadata)
+        };
+        assert_eq!(parse("250m").unwrap(), Some(Duration::from_millis(250)));
+        assert_eq!(parse("99999999u").unwrap(), Some(Duration::from_micros(99_999_999)));
+        assert_eq!(grpc_timeout(&MetadataMap::new()).unwrap(), None);
+        for wrong in ["", "m", "123456789m", "12", "-1S", "1x"] {
+            assert_eq!(parse(wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn own_timeouts() {
+        assert_eq!(timeout_of(0.0), Ok(None));
+        assert_eq!(timeout_of(1.5), Ok(Some(Duration::from_micros(1500))));
+        for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(timeout_of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn long_client_names_are_cut_between_characters() {
+        assert_eq!(client_name("cam").as_ref(), "cam");
+        assert_eq!(client_name(&"ä".repeat(100)).chars().count(), CLIENT_NAME_MAX);
+    }
+}

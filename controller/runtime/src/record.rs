@@ -1,0 +1,88 @@
+//! What is known of a request or a batch once it has ended: the one source of results, traces, metrics
+//! and logs. Nothing is reported while a request is under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_backend::job::Job;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId};
+use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
+use spillgate_pipeline::time::Timestamp;
+
+/// W3C trace context of a request, as it came from the client or was begun here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceContext {
+    /// Trace id, not zero.
+    pub trace_id: u128,
+    /// The client's span, under which the request's spans hang; zero when the trace begins here.
+    pub parent_span_id: u64,
+    /// Whether spans of this request are exported.
+    pub sampled: bool,
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct RequestRecord {
+    /// Its pipeline.
+    pub pipeline: Arc<Pipeline>,
+    /// The request.
+    pub request: Request,
+    /// Number of the frame, as the client counts.
+    pub number: u64,
+    /// Name that the client gave its stream; empty when it gave none.
+    pub client: Arc<str>,
+    /// When it was admitted.
+    pub admitted_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// For a failure: what the module said.
+    pub error: Option<String>,
+    /// Its way through the modules, in order of completion.
+    pub times: Vec<ModuleTimes>,
+    /// Trace context.
+    pub trace: TraceContext,
+    /// Its values.
+    pub job: Arc<Job>,
+}
+
+impl RequestRecord {
+    /// From admission to the end.
+    pub fn latency(&self) -> Duration {
+        self.ended_at.since(self.admitted_at)
+    }
+}
+
+/// A batch that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchRecord {
+    /// The device that ran it.
+    pub device: DeviceId,
+    /// Its id on that device.
+    pub batch: BatchId,
+    /// The module that ran.
+    pub module: ModuleId,
+    /// Requests in it.
+    pub size: u32,
+    /// t_e.
+    pub started_at: Timestamp,
+    /// When it was expected to end.
+    pub expected_end: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+/// Told of everything that ends. Called on device threads and async tasks: must not block; what it
+/// cannot take in it counts as lost.
+pub trait Observer: Send + Sync {
+    /// A request ended.
+    fn request_ended(&self, record: &Arc<RequestRecord>);
+
+    /// A request was refused: it was never admitted.
+    fn request_refused(&self, pipeline: &Arc<Pipeline>, reason: &'static str);
+
+    /// A batch ended. `members` are the requests in it.
+    fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord, members: &[RequestId]);
+}

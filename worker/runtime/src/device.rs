@@ -1,0 +1,312 @@
+//! One OS thread that owns one device, and the handle by which others reach it.
+//!
+//! Whoever brings a request locks the device and drives its policy in place: no channel, no task. The
+//! thread sleeps only while nothing waits. When a batch ends its results are delivered *before* the policy
+//! hears of the end, so that what they bring to modules on the same device competes for the next batch.
+//!
+//! A panic while a batch runs fails that batch and ends the thread: its workers are reported down, what
+//! waits is answered, and readiness sees it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use spillgate_backend::job::Job;
+use spillgate_backend::operator::Outputs;
+use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
+use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event};
+
+use crate::clock::Clock;
+use crate::executor::Executor;
+use crate::timer::{Alarm, Sleeper, TimerThread};
+
+/// A batch that ended, with one result a member.
+pub struct Finished {
+    /// The device.
+    pub device: DeviceId,
+    /// The batch as it was started.
+    pub batch: Batch<Arc<Job>>,
+    /// One result a member, in order.
+    pub results: Vec<Result<Outputs, String>>,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+/// Who is told what happened to requests. Called without any lock of the device held, so that it may call
+/// back into this or another device.
+pub trait Upstream: Send + Sync {
+    /// A batch ended.
+    fn finished(&self, finished: Finished);
+
+    /// A request was dropped while it waited.
+    fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord);
+
+    /// The device died; its workers serve no more.
+    fn workers_down(&self, workers: &[WorkerId], cause: &str);
+}
+
+struct State {
+    policy: Device<Arc<Job>>,
+    /// The batch that the policy has started and the thread has not yet taken.
+    next: Option<Batch<Arc<Job>>>,
+    commands: Vec<Command<Arc<Job>>>,
+    stop: bool,
+}
+
+struct Shared {
+    id: DeviceId,
+    name: String,
+    clock: Clock,
+    state: Mutex<State>,
+    work: Condvar,
+    upstream: Arc<dyn Upstream>,
+    alarm: Mutex<Option<Alarm>>,
+    alive: AtomicBool,
+}
+
+/// Reaches a device. Cheap to clone.
+#[derive(Clone)]
+pub struct DeviceHandle {
+    shared: Arc<Shared>,
+    alarm: Alarm,
+}
+
+/// The thread of a device.
+pub struct DeviceThread {
+    handle: DeviceHandle,
+    thread: JoinHandle<()>,
+}
+
+/// What a device is started with.
+pub struct DeviceConfig {
+    /// Its id.
+    pub id: DeviceId,
+    /// Its name, as in the pipeline file.
+    pub name: String,
+    /// Its policy.
+    pub policy: Device<Arc<Job>>,
+    /// Its workers.
+    pub workers: Vec<WorkerId>,
+}
+
+/// Makes the executor, on the device's thread.
+pub type ExecutorFactory<E> = Box<dyn FnOnce() -> Result<Box<dyn Executor>, E> + Send>;
+
+type Dropped = (WorkerId, Request, DropRecord);
+
+impl DeviceThread {
+    /// Starts the thread and waits until its executor is built.
+    ///
+    /// # Errors
+    /// What the executor's factory says: a missing device or model.
+    pub fn start<E: Send + 'static>(
+        config: DeviceConfig,
+        clock: Clock,
+        timers: &TimerThread,
+        upstream: Arc<dyn Upstream>,
+        executor: ExecutorFactory<E>,
+    ) -> Result<Self, E> {
+        let DeviceConfig { id, name, policy, workers } = config;
+        let shared = Arc::new(Shared {
+            id,
+            name: name.clone(),
+            clock,
+            state: Mutex::new(State { policy, next: None, commands: Vec::new(), stop: false }),
+            work: Condvar::new(),
+            upstream,
+            alarm: Mutex::new(None),
+            alive: AtomicBool::new(true),
+        });
+        let alarm = timers.add(shared.clone());
+        *shared.alarm.lock() = Some(alarm.clone());
+        let handle = DeviceHandle { shared: shared.clone(), alarm };
+        let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name(format!("device {name}"))
+            .spawn(move || match executor() {
+                Ok(mut executor) => {
+                    let _ = ready_tx.send(Ok(()));
+                    run(&shared, &mut *executor, &workers);
+                }
+                Err(error) => {
+                    shared.alive.store(false, Ordering::Release);
+                    let _ = ready_tx.send(Err(error));
+                }
+            })
+            .expect("the system gives a thread for each device");
+        ready_rx.recv().expect("the thread says how its start went")?;
+        Ok(DeviceThread { handle, thread })
+    }
+
+    /// Reaches the device.
+    pub fn handle(&self) -> DeviceHandle {
+        self.handle.clone()
+    }
+
+    /// Ends the thread once the running batch is done, rejecting what waits. Waits for it at most
+    /// `limit`; false when it was still busy then and was left behind.
+    pub fn stop(self, limit: Duration) -> bool {
+        self.handle.close(DropReason::Draining);
+        self.handle.shared.state.lock().stop = true;
+        self.handle.shared.work.notify_one();
+        let give_up = std::time::Instant::now() + limit;
+        while !self.thread.is_finished() {
+            if std::time::Instant::now() >= give_up {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.thread.join().is_ok()
+    }
+}
+
+impl DeviceHandle {
+    /// Brings requests. They may start as one batch at once.
+    pub fn send(&self, arrivals: &mut Vec<Arrival<Arc<Job>>>) {
+        self.drive(Event::Arrivals(arrivals));
+    }
+
+    /// Forgets a request that ended elsewhere, if it still waits here.
+    pub fn cancel(&self, request: RequestId) {
+        self.drive(Event::Cancel(request));
+    }
+
+    /// Drops a request for that reason if it still waits here.
+    pub fn withdraw(&self, request: RequestId, reason: DropReason) {
+        self.drive(Event::Withdraw(request, reason));
+    }
+
+    /// Rejects what waits and what still comes.
+    pub fn close(&self, reason: DropReason) {
+        self.drive(Event::Close(reason));
+    }
+
+    /// Whether its thread lives.
+    pub fn is_alive(&self) -> bool {
+        self.shared.alive.load(Ordering::Acquire)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Requests that wait at a worker.
+    pub fn waiting(&self, worker: WorkerId) -> usize {
+        self.shared.state.lock().policy.waiting(worker)
+    }
+
+    fn drive(&self, event: Event<'_, Arc<Job>>) {
+        let (dropped, wakeup) = self.shared.drive(event);
+        if let Some(at) = wakeup {
+            self.alarm.arm(at);
+        }
+        self.shared.report(dropped);
+    }
+}
+
+impl Shared {
+    /// Drives the policy with one event. What it drops is returned, to be reported without the lock.
+    fn drive(&self, event: Event<'_, Arc<Job>>) -> (Vec<Dropped>, Option<Timestamp>) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let State { policy, next, commands, .. } = &mut *state;
+        policy.on_event(now, event, commands);
+        let mut dropped = Vec::new();
+        let mut started = false;
+        for command in commands.drain(..) {
+            match command {
+                Command::Execute(batch) => {
+                    debug_assert!(next.is_none(), "one batch at a time");
+                    *next = Some(batch);
+                    started = true;
+                }
+                Command::Drop { worker, rejected } => {
+                    dropped.push((worker, rejected.request, rejected.drop));
+                }
+            }
+        }
+        let wakeup = policy.next_wakeup();
+        drop(state);
+        if started {
+            self.work.notify_one();
+        }
+        (dropped, wakeup)
+    }
+
+    fn report(&self, dropped: Vec<Dropped>) {
+        for (worker, request, drop) in dropped {
+            self.upstream.dropped(worker, request, drop);
+        }
+    }
+
+    fn next_batch(&self) -> Option<Batch<Arc<Job>>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(batch) = state.next.take() {
+                return Some(batch);
+            }
+            if state.stop {
+                return None;
+            }
+            self.work.wait(&mut state);
+        }
+    }
+}
+
+impl Sleeper for Shared {
+    fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
+        let (dropped, wakeup) = self.drive(Event::Wakeup);
+        self.report(dropped);
+        wakeup
+    }
+}
+
+fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) {
+    while let Some(mut batch) = shared.next_batch() {
+        // The policy's start is when it decided; the device's is now.
+        batch.started_at = shared.clock.now();
+        let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
+        let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(batch.worker, &jobs)));
+        drop(jobs);
+        let ended_at = shared.clock.now();
+        let id = batch.id;
+        let (results, panicked) = match outcome {
+            Ok(results) => (results, None),
+            Err(panic) => {
+                let cause = format!("the module panicked: {}", panic_text(&*panic));
+                (batch.members.iter().map(|_| Err(cause.clone())).collect(), Some(cause))
+            }
+        };
+        assert_eq!(results.len(), batch.members.len(), "an operator answers each request");
+        shared.upstream.finished(Finished { device: shared.id, batch, results, ended_at });
+        if let Some(cause) = panicked {
+            tracing::error!(device = shared.name, cause, "device thread died");
+            shared.alive.store(false, Ordering::Release);
+            shared.upstream.workers_down(workers, &cause);
+            let (dropped, _) = shared.drive(Event::Close(DropReason::NoWorker));
+            shared.report(dropped);
+            return;
+        }
+        let (dropped, wakeup) = shared.drive(Event::BatchEnded(id));
+        if let (Some(at), Some(alarm)) = (wakeup, &*shared.alarm.lock()) {
+            alarm.arm(at);
+        }
+        shared.report(dropped);
+    }
+    shared.alive.store(false, Ordering::Release);
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

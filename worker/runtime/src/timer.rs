@@ -1,0 +1,166 @@
+//! One thread that wakes policies at the time they ask for. A device that runs a batch cannot watch the
+//! deadlines of what waits behind it, and an async timer's grain of 1 ms would be too coarse.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use spillgate_pipeline::time::Timestamp;
+
+use crate::clock::Clock;
+
+/// Something that wants to be woken.
+pub trait Sleeper: Send + Sync {
+    /// The armed time has come. Returns the next one, if any.
+    fn wake(&self, now: Timestamp) -> Option<Timestamp>;
+}
+
+struct Slot {
+    sleeper: Arc<dyn Sleeper>,
+    armed: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Slot>,
+    stopped: bool,
+}
+
+struct Shared {
+    clock: Clock,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The timer thread; stops when dropped.
+pub struct TimerThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Arms one sleeper.
+#[derive(Clone)]
+pub struct Alarm {
+    shared: Arc<Shared>,
+    armed: Arc<AtomicU64>,
+}
+
+impl TimerThread {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(clock: Clock) -> std::io::Result<Self> {
+        let shared =
+            Arc::new(Shared { clock, state: Mutex::default(), changed: Condvar::new() });
+        let thread = std::thread::Builder::new().name("timer".to_owned()).spawn({
+            let shared = shared.clone();
+            move || run(&shared)
+        })?;
+        Ok(TimerThread { shared, thread: Some(thread) })
+    }
+
+    /// Adds a sleeper, not armed yet.
+    pub fn add(&self, sleeper: Arc<dyn Sleeper>) -> Alarm {
+        let armed = Arc::new(AtomicU64::new(u64::MAX));
+        self.shared.state.lock().slots.push(Slot { sleeper, armed: armed.clone() });
+        Alarm { shared: self.shared.clone(), armed }
+    }
+}
+
+impl Alarm {
+    /// Wakes the sleeper at `at` or earlier: one that is armed for an earlier time already stays so, and
+    /// re-arms itself then. That keeps the common case, a later deadline, to one atomic read.
+    pub fn arm(&self, at: Timestamp) {
+        if self.armed.fetch_min(at.as_ns(), Ordering::AcqRel) > at.as_ns() {
+            // The lock orders this against the thread's look at all slots before it sleeps.
+            drop(self.shared.state.lock());
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for TimerThread {
+    fn drop(&mut self) {
+        self.shared.state.lock().stopped = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut due: Vec<(Arc<dyn Sleeper>, Arc<AtomicU64>)> = Vec::new();
+    let mut state = shared.state.lock();
+    while !state.stopped {
+        let now = shared.clock.now();
+        let mut next = u64::MAX;
+        for slot in &state.slots {
+            let at = slot.armed.load(Ordering::Acquire);
+            if at <= now.as_ns() {
+                slot.armed.store(u64::MAX, Ordering::Release);
+                due.push((slot.sleeper.clone(), slot.armed.clone()));
+            } else {
+                next = next.min(at);
+            }
+        }
+        if due.is_empty() {
+            if next == u64::MAX {
+                shared.changed.wait(&mut state);
+            } else {
+                let until = shared.clock.instant(Timestamp::from_ns(next));
+                shared.changed.wait_until(&mut state, until);
+            }
+            continue;
+        }
+        // Woken without the lock: a sleeper may arm others.
+        parking_lot::MutexGuard::unlocked(&mut state, || {
+            for (sleeper, armed) in due.drain(..) {
+                if let Some(at) = sleeper.wake(now) {
+                    armed.fetch_min(at.as_ns(), Ordering::AcqRel);
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    struct Probe {
+        woken: Mutex<mpsc::Sender<Instant>>,
+        again: Mutex<Option<Timestamp>>,
+    }
+
+    impl Sleeper for Probe {
+        fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
+            self.woken.lock().send(Instant::now()).unwrap();
+            self.again.lock().take()
+        }
+    }
+
+    #[test]
+    fn wakes_on_time_and_again_when_asked() {
+        let clock = Clock::start();
+        let timers = TimerThread::start(clock).unwrap();
+        let (tx, rx) = mpsc::channel();
+        let now = clock.now();
+        let again = now + Duration::from_millis(60);
+        let probe = Probe { woken: Mutex::new(tx), again: Mutex::new(Some(again)) };
+        let alarm = timers.add(Arc::new(probe));
+        alarm.arm(now + Duration::from_secs(3600));
+        alarm.arm(now + Duration::from_millis(30));
+        for after in [30, 60] {
+            let at = rx.recv_timeout(Duration::from_secs(5)).unwrap();
+            let due = clock.instant(now) + Duration::from_millis(after);
+            assert!(at >= due, "early");
+        }
+        assert!(rx.recv_timeout(Duration::from_millis(50)).is_err(), "armed no more");
+    }
+}
