@@ -100,6 +100,9 @@ impl Place {
     }
 }
 
+/// Most problems kept of a file: nobody reads more, and a file made to have many stays cheap.
+const PROBLEMS_MAX: usize = 1000;
+
 /// Gathers the problems of a file.
 pub(crate) struct Sink {
     file: String,
@@ -117,8 +120,10 @@ impl Sink {
     }
 
     pub(crate) fn error(&mut self, place: &Place, problem: Problem) {
-        self.errors
-            .push(self.diagnostic(Severity::Error, place, problem));
+        if self.errors.len() < PROBLEMS_MAX {
+            self.errors
+                .push(self.diagnostic(Severity::Error, place, problem));
+        }
     }
 
     pub(crate) fn warn(&mut self, place: &Place, problem: Problem) {

@@ -183,7 +183,7 @@ impl Builder {
                 line,
                 Problem::TooLarge {
                     limit: DOCUMENT_NODES_MAX,
-                    unit: "values",
+                    unit: "values, aliases counted in full",
                 },
             ));
         }
@@ -208,12 +208,14 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
     let mut builder = Builder::default();
     let mut n_documents = 0usize;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| {
-            let message = error.info().to_owned();
-            (error.marker().line().max(1), Problem::Syntax { message })
-        })?;
+        let (event, span) = event
+            .map_err(|error| syntax_error(text, error.marker().line().max(1), error.info()))?;
         let line = span.start.line().max(1);
         let untagged = |tag: Option<Cow<'_, Tag>>| match tag {
+            Some(tag) if tag.is_yaml_core_schema() => {
+                let tag = format!("!!{}", tag.suffix.trim_start_matches('!'));
+                Err((line, Problem::Tag { tag }))
+            }
             Some(tag) => Err((
                 line,
                 Problem::Tag {
@@ -259,6 +261,25 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
         }
     }
     Ok(builder.root)
+}
+
+/// What the parser says, or the tab that confused it.
+fn syntax_error(text: &str, line: usize, message: &str) -> Stop {
+    let is_tabbed = |text: &str| {
+        text.trim_start_matches([' ', '\t']).len() < text.trim_start_matches(' ').len()
+    };
+    // The parser may notice a tab where the value of the line before ends.
+    for (i, text) in text.lines().enumerate().skip(line - 1).take(2) {
+        if is_tabbed(text) {
+            return (i + 1, Problem::TabIndent);
+        }
+    }
+    (
+        line,
+        Problem::Syntax {
+            message: message.to_owned(),
+        },
+    )
 }
 
 /// What a plain scalar means.

@@ -6,6 +6,7 @@ pub mod catalog;
 pub mod compile;
 pub mod diagnostic;
 mod document;
+pub mod graph;
 pub mod id;
 pub mod invariants;
 mod near;

@@ -19,7 +19,7 @@ pub enum Problem {
     #[error("not valid YAML: {}", Plain(.message))]
     Syntax { message: String },
     /// The file has more bytes or values than are read.
-    #[error("the file has more than {limit} {unit} (aliases count in full); split or shorten it")]
+    #[error("the file has more than {limit} {unit}; split or shorten it")]
     TooLarge { limit: usize, unit: &'static str },
     /// The nesting is deeper than is read.
     #[error("nested deeper than {limit} levels; no field needs that")]
@@ -33,6 +33,9 @@ pub enum Problem {
     /// An alias that names no finished anchor.
     #[error("this alias names no value above it")]
     Alias,
+    /// A line indented with a tab.
+    #[error("a tab indents this line; YAML takes spaces only")]
+    TabIndent,
     /// A YAML tag.
     #[error("the tag {} has no meaning here; remove it", Plain(.tag))]
     Tag { tag: String },
@@ -85,7 +88,7 @@ pub enum Problem {
         high: String,
     },
     /// An `op:` that is not in the catalogue.
-    #[error("no op named {}{}", Quoted(.op), hint(.near, "ops", .known))]
+    #[error("no op named {}{}", Quoted(.op), long_hint(.near, "ops", .known))]
     UnknownOp {
         op: String,
         near: Option<String>,
@@ -107,8 +110,11 @@ pub enum Problem {
         known: Vec<String>,
     },
     /// A text where a reference is needed.
-    #[error("{} is no reference; write $module.output, like {example}", Quoted(.text))]
-    BadReference { text: String, example: String },
+    #[error("{} is no reference; write {}", Quoted(.text), .example.as_deref().unwrap_or("$module.output"))]
+    BadReference {
+        text: String,
+        example: Option<String>,
+    },
     /// A reference to a module that does not exist.
     #[error("no module named {}{}", Quoted(.module), hint(.near, "modules", .known))]
     UnknownModule {
@@ -126,7 +132,7 @@ pub enum Problem {
     },
     /// An output of one type wired to an input of another.
     #[error(
-        "{from} carries {found}, but {input} takes {expected}; use {}",
+        "{from} carries {found}, but input {input} takes {expected}; use {}",
         alternatives(.candidates, .expected)
     )]
     TypeMismatch {
@@ -200,12 +206,11 @@ pub enum Problem {
     StreamAboveTotal { value: u64, limit: u64 },
     /// An objective that not even an idle system meets.
     #[error(
-        "{} is below the {} that {} needs on {} with {} fastest variants (profile {profile})",
+        "{} is below the {} that {} needs on {} with its fastest variants (profile {profile})",
         format_duration(*.slo),
         format_duration(*.needed),
         .chain.join(" -> "),
-        .devices.join(", "),
-        if .chain.len() == 1 { "its" } else { "their" }
+        .devices.join(", ")
     )]
     SloTooLow {
         slo: Duration,
@@ -271,21 +276,40 @@ pub(crate) fn one_line_of(text: &str, len_max: usize) -> String {
 
 /// `; did you mean "x"?`, or the list of what there is.
 fn hint(near: &Option<String>, what: &str, known: &[String]) -> String {
-    // More would hide the message.
-    const LISTED_MAX: usize = 24;
     match near {
         Some(near) => format!("; did you mean {}?", Quoted(near)),
-        None if known.is_empty() => format!("; there are no {what}"),
-        None => {
-            let more = if known.len() > LISTED_MAX {
-                ", ..."
-            } else {
-                ""
-            };
-            let list: Vec<String> = known.iter().take(LISTED_MAX).map(|k| one_line(k)).collect();
-            format!("; {what} are {}{more}", list.join(", "))
-        }
+        None => format!("; {}", listed(what, known)),
     }
+}
+
+/// Both: for names that a writer cannot look up in the file.
+fn long_hint(near: &Option<String>, what: &str, known: &[String]) -> String {
+    match near {
+        Some(near) => format!("; did you mean {}? ({})", Quoted(near), listed(what, known)),
+        None => format!("; {}", listed(what, known)),
+    }
+}
+
+fn listed(what: &str, known: &[String]) -> String {
+    // More would hide the message.
+    const LISTED_MAX: usize = 24;
+    if known.is_empty() {
+        return format!("there are no {what}");
+    }
+    if let [only] = known {
+        return format!(
+            "the only {} is {}",
+            what.trim_end_matches('s'),
+            one_line(only)
+        );
+    }
+    let more = if known.len() > LISTED_MAX {
+        ", ..."
+    } else {
+        ""
+    };
+    let list: Vec<String> = known.iter().take(LISTED_MAX).map(|k| one_line(k)).collect();
+    format!("{what} are {}{more}", list.join(", "))
 }
 
 /// `$detect.vehicles or $detect.people`.

@@ -59,7 +59,21 @@ pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics>
 fn read_set(sink: &mut Sink, root: &Node, set: &mut ProfileSet) {
     let place = Place::root();
     let expected = "a map of kinds of devices, like { cpu: ... }";
-    for kind in reader::record(sink, root, &place, expected, &KINDS).iter() {
+    for kind in reader::map(sink, root, &place, expected).iter() {
+        if !KINDS.contains(&kind.key) {
+            // No near name: who writes gpu does not mean cpu.
+            let (what, value) = ("kind of device".to_owned(), kind.key.to_owned());
+            let known = KINDS.map(str::to_owned).to_vec();
+            sink.error(
+                &kind.place,
+                Problem::UnknownChoice {
+                    what,
+                    value,
+                    near: None,
+                    known,
+                },
+            );
+        }
         let mut modules: IndexMap<String, IndexMap<String, ModuleProfile>> = IndexMap::new();
         for module in reader::map(sink, kind.node, &kind.place, "a map of modules").iter() {
             let variants = modules.entry(module.key.to_owned()).or_default();

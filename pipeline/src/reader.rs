@@ -134,8 +134,7 @@ pub(crate) fn text<'n>(
 ) -> Option<&'n str> {
     match &node.content {
         Content::Scalar(text, Value::String(_)) if !text.is_empty() => Some(text),
-        Content::Scalar(text, Value::String(_)) => {
-            debug_assert!(text.is_empty());
+        Content::Scalar(_, Value::String(_)) => {
             wrong(sink, place, expected, "an empty text".to_owned())
         }
         Content::Scalar(text, Value::Bool(_) | Value::Number(_)) => {
@@ -166,7 +165,14 @@ pub(crate) fn integer(
         if let Some(value) = number.as_i64().filter(|v| (low..=high).contains(v)) {
             return Some(value);
         }
-        if !number.is_f64() || number.as_f64().is_some_and(|v| v.fract() == 0.0) {
+        if !number.is_f64() {
+            return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
+        }
+    }
+    // More digits than any number type has are a text to YAML.
+    if let Content::Scalar(text, Value::String(_)) = &node.content {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
             return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
         }
     }
@@ -207,7 +213,11 @@ pub(crate) fn number(
         }
         return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
     }
-    wrong_value(sink, node, place, &format!("a number from {low} to {high}"))
+    let expected = match (low, high) {
+        (f64::MIN, f64::MAX) => "a number".to_owned(),
+        (low, high) => format!("a number from {low} to {high}"),
+    };
+    wrong_value(sink, node, place, &expected)
 }
 
 /// A duration with its unit, from `low` to `high`.
@@ -301,7 +311,12 @@ pub(crate) fn wrong_kind<T>(
 }
 
 /// Notes another value than expected, and shows it where it is short.
-fn wrong_value<T>(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -> Option<T> {
+pub(crate) fn wrong_value<T>(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+    expected: &str,
+) -> Option<T> {
     match &node.content {
         Content::Scalar(text, value) if !value.is_null() => {
             let found = format!("\"{}\"", one_line(text));

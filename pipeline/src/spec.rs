@@ -91,8 +91,8 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) op: Option<Located<String>>,
     /// Inputs and the references they name.
     pub(crate) inputs: Vec<(String, Located<String>)>,
-    /// Inputs whose values are no texts: named, but without a reference.
-    pub(crate) unread_inputs: Vec<String>,
+    /// Some of the inputs could not be read: others may only seem to be missing.
+    pub(crate) has_unread_inputs: bool,
     pub(crate) inputs_place: Place,
     pub(crate) when: Option<Located<String>>,
     pub(crate) variants: Vec<Variant>,
@@ -192,7 +192,7 @@ fn missing(sink: &mut Sink, place: &Place, field: &str, example: &str) {
 }
 
 fn read_source(sink: &mut Sink, node: &Node, place: &Place) -> Option<Source> {
-    const EXAMPLE: &str = "source: { frame: image }";
+    const EXAMPLE: &str = "frame: image";
     let fields = reader::map(
         sink,
         node,
@@ -218,7 +218,7 @@ fn read_source(sink: &mut Sink, node: &Node, place: &Place) -> Option<Source> {
     reader::check_name(sink, field.key, &field.place);
     const TYPES: [ValueType; 2] = [ValueType::Image, ValueType::Bytes];
     let names = TYPES.map(ValueType::name);
-    let ty = reader::choice(sink, field.node, &field.place, "type of a request", &names)?;
+    let ty = reader::choice(sink, field.node, &field.place, "source type", &names)?;
     Some(Source {
         field: field.key.to_owned(),
         ty: TYPES[ty],
@@ -273,14 +273,15 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
             None
         }
     };
-    let (mut inputs, mut unread_inputs, mut inputs_place) = (Vec::new(), Vec::new(), place.clone());
+    let (mut inputs, mut has_unread_inputs, mut inputs_place) = (Vec::new(), false, place.clone());
     if let Some(f) = fields.get("inputs") {
         inputs_place = f.place.clone();
+        has_unread_inputs = !matches!(f.node.content, Content::Mapping(_));
         let expected = "a map of inputs, like { image: $source.frame }";
         for input in reader::map(sink, f.node, &f.place, expected).iter() {
             match read_reference(sink, input.node, &input.place) {
                 Some(reference) => inputs.push((input.key.to_owned(), reference)),
-                None => unread_inputs.push(input.key.to_owned()),
+                None => has_unread_inputs = true,
             }
         }
     }
@@ -320,7 +321,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         place: place.clone(),
         op,
         inputs,
-        unread_inputs,
+        has_unread_inputs,
         inputs_place,
         when,
         variants,
@@ -335,11 +336,14 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
 }
 
 fn read_reference(sink: &mut Sink, node: &Node, place: &Place) -> Option<Located<String>> {
-    let text = reader::text(sink, node, place, "a reference, like $source.frame")?;
-    Some(Located {
-        value: text.to_owned(),
-        place: place.clone(),
-    })
+    const EXPECTED: &str = "a reference, like $module.output";
+    match &node.content {
+        Content::Scalar(text, value) if value.is_string() => Some(Located {
+            value: text.clone(),
+            place: place.clone(),
+        }),
+        _ => reader::wrong_value(sink, node, place, EXPECTED),
+    }
 }
 
 fn read_outputs(sink: &mut Sink, node: &Node, place: &Place) -> Vec<(String, Located<String>)> {

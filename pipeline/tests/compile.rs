@@ -6,6 +6,9 @@ mod accepted;
 #[path = "compile/errors.rs"]
 mod errors;
 
+#[path = "compile/pictures.rs"]
+mod pictures;
+
 use spillgate_pipeline::catalog::{Catalog, ModelNeed, ModuleType, OptionType, ValueType};
 
 /// The example of DESIGN.md §6.

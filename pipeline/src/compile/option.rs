@@ -70,7 +70,7 @@ fn read(sink: &mut Sink, field: &Field<'_>, ty: &OptionType) -> Option<OptionVal
             .map(|t| OptionValue::Text(t.to_owned())),
         OptionType::Choice(words) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let what = format!("{} of this op", field.key);
+            let what = format!("choice of {}", field.key);
             reader::choice(sink, node, place, &what, &words)
                 .map(|i| OptionValue::Text(words[i].to_owned()))
         }

@@ -9,9 +9,6 @@ use crate::problem::Problem;
 use crate::reader::is_name;
 use crate::spec::{Located, ModuleSpec, Spec};
 
-/// Most candidates that a message names; the rest would hide it.
-const CANDIDATES_MAX: usize = 6;
-
 /// What a reference names. Modules by their position in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
@@ -38,6 +35,25 @@ pub(super) struct Wiring {
     pub(super) outputs: Vec<(String, Target)>,
 }
 
+/// What a place for a reference takes.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Any,
+    Type(ValueType),
+    /// What can be empty.
+    Condition,
+}
+
+impl Wanted {
+    fn fits(self, ty: ValueType) -> bool {
+        match self {
+            Wanted::Any => true,
+            Wanted::Type(wanted) => wanted == ty,
+            Wanted::Condition => ty != ValueType::Image,
+        }
+    }
+}
+
 /// What a reference led to.
 enum Found {
     Output(Target),
@@ -54,7 +70,7 @@ pub(super) fn resolve(sink: &mut Sink, spec: &Spec<'_>, types: &[Option<&ModuleT
         .collect();
     let mut outputs = Vec::new();
     for (name, reference) in &spec.outputs {
-        if let Found::Output(target) = resolver.find(sink, reference, None, None) {
+        if let Found::Output(target) = resolver.find(sink, reference, None, Wanted::Any) {
             outputs.push((name.clone(), target));
         }
     }
@@ -92,17 +108,17 @@ impl<'a> Resolver<'a> {
             if let (Some(ty), None) = (self.types[at], port) {
                 sink.error(&reference.place, unknown_input(ty, input));
             }
-            let wanted = port.map(|p| p.ty);
+            let wanted = port.map_or(Wanted::Any, |p| Wanted::Type(p.ty));
             match self.find(sink, reference, Some(at), wanted) {
                 Found::Output(target) => {
                     wires.after.extend(target.module);
-                    if let Some(expected) = wanted.filter(|ty| *ty != target.ty) {
+                    if let Some(expected) = port.map(|p| p.ty).filter(|ty| *ty != target.ty) {
                         let problem = Problem::TypeMismatch {
                             from: reference.value.clone(),
                             found: target.ty,
                             input: input.clone(),
                             expected,
-                            candidates: self.candidates(Some(expected), Some(at)),
+                            candidates: self.candidates(Wanted::Type(expected), Some(at)),
                         };
                         sink.error(&reference.place, problem);
                     }
@@ -121,9 +137,9 @@ impl<'a> Resolver<'a> {
                 .collect();
         }
         if let Some(when) = &module.when {
-            match self.find(sink, when, Some(at), None) {
+            match self.find(sink, when, Some(at), Wanted::Condition) {
                 Found::Output(target) => {
-                    if target.ty == ValueType::Image {
+                    if !Wanted::Condition.fits(target.ty) {
                         let (from, found) = (when.value.clone(), target.ty);
                         sink.error(&when.place, Problem::NeverEmpty { from, found });
                     }
@@ -137,16 +153,28 @@ impl<'a> Resolver<'a> {
         wires
     }
 
+    /// Notes required inputs that are not there, unless an input of a wrong name was meant for them.
     fn check_required(&self, sink: &mut Sink, at: usize, module: &ModuleSpec<'_>, ty: &ModuleType) {
+        if module.has_unread_inputs {
+            return;
+        }
+        let names = || ty.inputs.iter().map(|p| p.name.as_str());
+        let is_meant = |input: &str, name: &str| {
+            input == name
+                || !names().any(|n| n == input) && nearest(input, names()).as_deref() == Some(name)
+        };
         for port in ty.inputs.iter().filter(|p| !p.optional) {
-            let is_named = |(name, _): &(String, Located<String>)| *name == port.name;
-            if !module.inputs.iter().any(is_named) && !module.unread_inputs.contains(&port.name) {
+            if !module
+                .inputs
+                .iter()
+                .any(|(input, _)| is_meant(input, &port.name))
+            {
                 sink.error(
                     &module.inputs_place,
                     Problem::MissingInput {
                         input: port.name.clone(),
                         ty: port.ty,
-                        candidates: self.candidates(Some(port.ty), Some(at)),
+                        candidates: self.candidates(Wanted::Type(port.ty), Some(at)),
                     },
                 );
             }
@@ -159,7 +187,7 @@ impl<'a> Resolver<'a> {
         sink: &mut Sink,
         reference: &Located<String>,
         reader: Option<usize>,
-        wanted: Option<ValueType>,
+        wanted: Wanted,
     ) -> Found {
         let Some((module, output)) = parse(&reference.value) else {
             let example = self.example(&reference.value, reader, wanted);
@@ -209,7 +237,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// A reference that would be right, nearest to what was written.
-    fn example(&self, text: &str, reader: Option<usize>, wanted: Option<ValueType>) -> String {
+    fn example(&self, text: &str, reader: Option<usize>, wanted: Wanted) -> Option<String> {
         let all = self.candidates(wanted, reader);
         let bare = text.trim_start_matches('$');
         let of_module = all.iter().find(|c| {
@@ -219,29 +247,22 @@ impl<'a> Resolver<'a> {
                         .is_some_and(|rest| rest.starts_with('.'))
             })
         });
-        of_module
-            .or(all.first())
-            .cloned()
-            .unwrap_or_else(|| format!("$source.{}", self.spec.source.field))
+        of_module.or(all.first()).cloned()
     }
 
-    /// Outputs of a type (`None`: of any), the source's first; not those of the reader itself.
-    fn candidates(&self, wanted: Option<ValueType>, reader: Option<usize>) -> Vec<String> {
-        let fits = |ty: ValueType| wanted.is_none_or(|wanted| wanted == ty);
+    /// Outputs that fit, the source's first; not those of the reader itself.
+    fn candidates(&self, wanted: Wanted, reader: Option<usize>) -> Vec<String> {
         let source = &self.spec.source;
         let mut all = Vec::new();
-        if fits(source.ty) {
+        if wanted.fits(source.ty) {
             all.push(format!("$source.{}", source.field));
         }
         for (at, module) in self.spec.modules.iter().enumerate() {
             let (Some(ty), false) = (self.types[at], reader == Some(at)) else {
                 continue;
             };
-            for output in ty.outputs.iter().filter(|o| fits(o.ty)) {
+            for output in ty.outputs.iter().filter(|o| wanted.fits(o.ty)) {
                 all.push(format!("${}.{}", module.name, output.name));
-            }
-            if wanted.is_some() && all.len() >= CANDIDATES_MAX {
-                break;
             }
         }
         all

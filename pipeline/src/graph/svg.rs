@@ -1,0 +1,440 @@
+//! The picture in SVG: a small layered layout. A box stands in the layer of the longest way to it;
+//! arrows that pass layers get a place of their own in each, so that they go around boxes; boxes are
+//! ordered in their layer by the average place of their neighbours, which removes most crossings.
+//!
+//! Text is measured by a fixed width for each letter: there is no font here to ask.
+
+use std::fmt::Write;
+
+use super::{Arrow, Box, Drawing, Kind, label_of};
+
+const LETTER_WIDTH: f64 = 7.2;
+const NAME_WIDTH: f64 = 8.6;
+const LABEL_WIDTH: f64 = 6.2;
+const LINE_HEIGHT: f64 = 17.0;
+const PADDING: f64 = 14.0;
+const GAP_X: f64 = 36.0;
+const GAP_Y: f64 = 66.0;
+const MARGIN: f64 = 24.0;
+const TITLE_HEIGHT: f64 = 34.0;
+/// Sweeps down and up that settle the order; more changes nothing in pipelines of any size seen.
+const SWEEPS: usize = 8;
+
+/// A place in a layer: a box, or where an arrow passes.
+struct Slot {
+    layer: usize,
+    width: f64,
+    height: f64,
+    /// Centre; `y` is the top of the layer.
+    x: f64,
+    y: f64,
+    /// The box drawn here; `None` where an arrow passes.
+    shown: Option<usize>,
+    above: Vec<usize>,
+    below: Vec<usize>,
+}
+
+struct Layout {
+    slots: Vec<Slot>,
+    /// Slots of each layer from left to right.
+    layers: Vec<Vec<usize>>,
+    /// The slots along each arrow, both boxes included.
+    ways: Vec<Vec<usize>>,
+    width: f64,
+    height: f64,
+}
+
+pub(super) fn render(drawing: &Drawing) -> String {
+    let layout = Layout::new(drawing);
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w:.0}\" height=\"{h:.0}\" \
+         viewBox=\"0 0 {w:.0} {h:.0}\" font-family=\"Helvetica, Arial, sans-serif\" role=\"img\" \
+         aria-label=\"{}\">",
+        escape(&drawing.title),
+        w = layout.width,
+        h = layout.height
+    );
+    out.push_str(
+        "  <defs><marker id=\"head\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" \
+         markerHeight=\"7\" orient=\"auto\"><path d=\"M0 1 L9 5 L0 9 z\" fill=\"#57606a\"/></marker>\
+         </defs>\n",
+    );
+    out.push_str("  <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
+    let _ = writeln!(
+        out,
+        "  <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"15\" \
+         font-weight=\"bold\" fill=\"#1f2328\">{}</text>",
+        layout.width / 2.0,
+        MARGIN + 8.0,
+        escape(&drawing.title)
+    );
+    for (arrow, way) in drawing.arrows.iter().zip(&layout.ways) {
+        draw_line(&mut out, &layout, arrow, way, drawing);
+    }
+    for slot in &layout.slots {
+        if let Some(b) = slot.shown {
+            draw_box(&mut out, slot, &drawing.boxes[b]);
+        }
+    }
+    // Labels last: nothing may cross them.
+    for (i, arrow) in drawing.arrows.iter().enumerate() {
+        draw_label(&mut out, &layout, drawing, arrow, i);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+impl Layout {
+    fn new(drawing: &Drawing) -> Self {
+        let mut layout = Layout::layered(drawing);
+        for sweep in 0..SWEEPS {
+            layout.order(sweep % 2 == 0);
+        }
+        layout.place();
+        layout
+    }
+
+    /// Boxes in their layers, arrows cut at each layer that they pass.
+    fn layered(drawing: &Drawing) -> Self {
+        let n_boxes = drawing.boxes.len();
+        let mut rank = vec![0usize; n_boxes];
+        // Boxes come in topological order, and arrows by the box they lead to.
+        for arrow in &drawing.arrows {
+            rank[arrow.to] = rank[arrow.to].max(rank[arrow.from] + 1);
+        }
+        // The result stands below everything, also below modules that nobody reads.
+        let n_layers = rank.iter().max().map_or(1, |last| last + 1);
+        if let Some(result) = drawing.boxes.iter().position(|b| b.kind == Kind::Result) {
+            rank[result] = n_layers - 1;
+        }
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut layers = vec![Vec::new(); n_layers];
+        for (i, b) in drawing.boxes.iter().enumerate() {
+            let (width, height) = size(b);
+            layers[rank[i]].push(slots.len());
+            slots.push(Slot::new(rank[i], width, height, Some(i)));
+        }
+        let mut ways = Vec::new();
+        for arrow in &drawing.arrows {
+            let mut way = vec![arrow.from];
+            for (layer, members) in layers
+                .iter_mut()
+                .enumerate()
+                .take(rank[arrow.to])
+                .skip(rank[arrow.from] + 1)
+            {
+                members.push(slots.len());
+                way.push(slots.len());
+                slots.push(Slot::new(layer, 12.0, 0.0, None));
+            }
+            way.push(arrow.to);
+            for pair in way.windows(2) {
+                slots[pair[0]].below.push(pair[1]);
+                slots[pair[1]].above.push(pair[0]);
+            }
+            ways.push(way);
+        }
+        Layout {
+            slots,
+            layers,
+            ways,
+            width: 0.0,
+            height: 0.0,
+        }
+    }
+
+    /// Orders each layer by the average position of the neighbours in the layer before.
+    fn order(&mut self, down: bool) {
+        let n_layers = self.layers.len();
+        let mut position = vec![0.0; self.slots.len()];
+        let note = |position: &mut Vec<f64>, layer: &[usize]| {
+            for (i, slot) in layer.iter().enumerate() {
+                // Relative to the layer's middle, so that wide layers do not pull narrow ones.
+                position[*slot] = i as f64 - (layer.len() as f64 - 1.0) / 2.0;
+            }
+        };
+        for layer in &self.layers {
+            note(&mut position, layer);
+        }
+        for step in 0..n_layers {
+            let at = if down { step } else { n_layers - 1 - step };
+            let slots = &self.slots;
+            let key = |slot: &usize| {
+                let near = if down {
+                    &slots[*slot].above
+                } else {
+                    &slots[*slot].below
+                };
+                match near.len() {
+                    0 => position[*slot],
+                    n => near.iter().map(|s| position[*s]).sum::<f64>() / n as f64,
+                }
+            };
+            let mut keyed: Vec<(f64, usize)> =
+                self.layers[at].iter().map(|s| (key(s), *s)).collect();
+            keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+            self.layers[at] = keyed.into_iter().map(|(_, slot)| slot).collect();
+            note(&mut position, &self.layers[at]);
+        }
+    }
+
+    /// Gives coordinates: each layer packed and centred, then moved towards its neighbours.
+    fn place(&mut self) {
+        let mut top = MARGIN + TITLE_HEIGHT;
+        for layer in self.layers.clone() {
+            let height = layer
+                .iter()
+                .map(|s| self.slots[*s].height)
+                .fold(0.0, f64::max);
+            let mut x = 0.0;
+            for &slot in &layer {
+                let s = &mut self.slots[slot];
+                s.x = x + s.width / 2.0;
+                s.y = top + (height - s.height) / 2.0;
+                x += s.width + GAP_X;
+            }
+            let shift = (x - GAP_X) / 2.0;
+            layer.iter().for_each(|s| self.slots[*s].x -= shift);
+            top += height + GAP_Y;
+        }
+        for _ in 0..SWEEPS {
+            for layer in self.layers.clone() {
+                self.attract(&layer);
+            }
+        }
+        let left = |s: &Slot| s.x - s.width / 2.0;
+        let right = |s: &Slot| s.x + s.width / 2.0;
+        let min = self.slots.iter().map(left).fold(f64::MAX, f64::min);
+        let max = self.slots.iter().map(right).fold(f64::MIN, f64::max);
+        for slot in &mut self.slots {
+            slot.x += MARGIN + LABEL_WIDTH * 6.0 - min;
+        }
+        self.width = max - min + 2.0 * (MARGIN + LABEL_WIDTH * 6.0);
+        self.height = top - GAP_Y + MARGIN;
+    }
+
+    /// Moves the slots of a layer towards the average of all their neighbours, without overlap.
+    fn attract(&mut self, layer: &[usize]) {
+        let wanted: Vec<f64> = layer
+            .iter()
+            .map(|s| {
+                let slot = &self.slots[*s];
+                let near = slot.above.iter().chain(&slot.below);
+                let (sum, n) =
+                    near.fold((0.0, 0.0), |(sum, n), s| (sum + self.slots[*s].x, n + 1.0));
+                if n == 0.0 { slot.x } else { sum / n }
+            })
+            .collect();
+        let gap = |a: &Slot, b: &Slot| (a.width + b.width) / 2.0 + GAP_X;
+        // Pushed right from the left, and left from the right; the middle of both is free of
+        // overlap, too.
+        let mut from_left = wanted.clone();
+        for i in 1..layer.len() {
+            let space = gap(&self.slots[layer[i - 1]], &self.slots[layer[i]]);
+            from_left[i] = from_left[i].max(from_left[i - 1] + space);
+        }
+        let mut from_right = wanted;
+        for i in (1..layer.len()).rev() {
+            let space = gap(&self.slots[layer[i - 1]], &self.slots[layer[i]]);
+            from_right[i - 1] = from_right[i - 1].min(from_right[i] - space);
+        }
+        for (i, slot) in layer.iter().enumerate() {
+            self.slots[*slot].x = (from_left[i] + from_right[i]) / 2.0;
+        }
+    }
+}
+
+impl Slot {
+    fn new(layer: usize, width: f64, height: f64, shown: Option<usize>) -> Self {
+        let (above, below) = (Vec::new(), Vec::new());
+        Slot {
+            layer,
+            width,
+            height,
+            x: 0.0,
+            y: 0.0,
+            shown,
+            above,
+            below,
+        }
+    }
+
+    fn bottom(&self) -> f64 {
+        self.y + self.height
+    }
+}
+
+fn size(b: &Box) -> (f64, f64) {
+    let lines = b
+        .lines
+        .iter()
+        .map(|l| l.chars().count() as f64 * LETTER_WIDTH);
+    let name = b.name.chars().count() as f64 * NAME_WIDTH;
+    let width = lines.fold(name, f64::max) + 2.0 * PADDING;
+    let height = (b.lines.len() as f64 + 1.0) * LINE_HEIGHT + 2.0 * PADDING - 6.0;
+    (width.max(90.0), height)
+}
+
+fn draw_box(out: &mut String, slot: &Slot, b: &Box) {
+    let (fill, stroke, radius) = match b.kind {
+        Kind::Module => ("#ddf4ff", "#0969da", 9.0),
+        Kind::Source | Kind::Result => ("#f6f8fa", "#57606a", slot.height / 2.0),
+    };
+    let _ = writeln!(
+        out,
+        "  <rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"{radius:.1}\" \
+         fill=\"{fill}\" stroke=\"{stroke}\" stroke-width=\"1.4\"/>",
+        slot.x - slot.width / 2.0,
+        slot.y,
+        slot.width,
+        slot.height
+    );
+    let mut y = slot.y + PADDING + 9.0;
+    let mut line = |text: &str, style: &str| {
+        let (x, text) = (slot.x, escape(text));
+        let _ = writeln!(
+            out,
+            "  <text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" {style}>{text}</text>"
+        );
+        y += LINE_HEIGHT;
+    };
+    line(
+        &b.name,
+        "font-size=\"14\" font-weight=\"bold\" fill=\"#1f2328\"",
+    );
+    for text in &b.lines {
+        line(text, "font-size=\"12\" fill=\"#424a53\"");
+    }
+}
+
+/// Where an arrow leaves its box and where it arrives: side by side with the other arrows there.
+fn ends(layout: &Layout, drawing: &Drawing, arrow: &Arrow, way: &[usize]) -> (f64, f64) {
+    let spread = |slot: usize, is_start: bool| {
+        let mut others: Vec<(f64, bool)> = Vec::new();
+        for (other, other_way) in drawing.arrows.iter().zip(&layout.ways) {
+            let (end, next) = if is_start {
+                (other.from, other_way[1])
+            } else {
+                (other.to, other_way[other_way.len() - 2])
+            };
+            if end == slot {
+                others.push((layout.slots[next].x, std::ptr::eq(other, arrow)));
+            }
+        }
+        others.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let place = others.iter().position(|(_, is_this)| *is_this).unwrap_or(0) as f64;
+        let s = &layout.slots[slot];
+        s.x - s.width / 2.0 + s.width * (place + 1.0) / (others.len() as f64 + 1.0)
+    };
+    (spread(way[0], true), spread(way[way.len() - 1], false))
+}
+
+/// The points of an arrow from the bottom of one box to the top of another.
+fn points(layout: &Layout, drawing: &Drawing, arrow: &Arrow, way: &[usize]) -> Vec<(f64, f64)> {
+    let (start_x, end_x) = ends(layout, drawing, arrow, way);
+    let (first, last) = (&layout.slots[way[0]], &layout.slots[way[way.len() - 1]]);
+    let mut points = vec![(start_x, first.bottom())];
+    for &slot in &way[1..way.len() - 1] {
+        // Straight through the layer that it passes.
+        let s = &layout.slots[slot];
+        let layer = &layout.layers[s.layer];
+        let tall = layer
+            .iter()
+            .map(|s| layout.slots[*s].height)
+            .fold(0.0, f64::max);
+        points.push((s.x, s.y - tall / 2.0));
+        points.push((s.x, s.y + tall / 2.0));
+    }
+    points.push((end_x, last.y));
+    points
+}
+
+fn draw_line(out: &mut String, layout: &Layout, arrow: &Arrow, way: &[usize], drawing: &Drawing) {
+    let points = points(layout, drawing, arrow, way);
+    let mut path = format!("M{:.1} {:.1}", points[0].0, points[0].1);
+    for (i, pair) in points.windows(2).enumerate() {
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        if i % 2 == 1 {
+            let _ = write!(path, " L{x1:.1} {y1:.1}");
+        } else {
+            let middle = (y0 + y1) / 2.0;
+            let _ = write!(
+                path,
+                " C{x0:.1} {middle:.1} {x1:.1} {middle:.1} {x1:.1} {y1:.1}"
+            );
+        }
+    }
+    let dash = if arrow.condition {
+        " stroke-dasharray=\"5 4\""
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        out,
+        "  <path d=\"{path}\" fill=\"none\" stroke=\"#57606a\" stroke-width=\"1.3\"{dash} \
+         marker-end=\"url(#head)\"/>"
+    );
+}
+
+/// The label stands where the arrow leaves its box, on every other line for neighbours.
+fn draw_label(out: &mut String, layout: &Layout, drawing: &Drawing, arrow: &Arrow, i: usize) {
+    let way = &layout.ways[i];
+    let points = points(layout, drawing, arrow, way);
+    // The last gap of the way is nearest to what reads it.
+    let ((x0, y0), (x1, y1)) = (points[points.len() - 2], points[points.len() - 1]);
+    let text = label_of(arrow);
+    let width = text.chars().count() as f64 * LABEL_WIDTH + 6.0;
+    let readers = drawing.arrows.iter().filter(|a| a.to == arrow.to).count();
+    let before = drawing.arrows[..i]
+        .iter()
+        .filter(|a| a.to == arrow.to)
+        .count();
+    // Spread over the gap, so that the labels of arrows to one box do not cover each other.
+    let share = (before as f64 + 1.0) / (readers as f64 + 1.0);
+    let t = 0.25 + 0.5 * share;
+    let (x, y) = bezier((x0, y0), (x1, y1), t);
+    let _ = writeln!(
+        out,
+        "  <rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"14\" fill=\"#ffffff\" \
+         fill-opacity=\"0.85\"/>",
+        x - width / 2.0,
+        y - 7.0
+    );
+    let _ = writeln!(
+        out,
+        "  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\" \
+         fill=\"#57606a\">{}</text>",
+        y + 4.0,
+        escape(&text)
+    );
+}
+
+/// The point at `t` of the curve that [`draw_line`] draws between two points.
+fn bezier((x0, y0): (f64, f64), (x1, y1): (f64, f64), t: f64) -> (f64, f64) {
+    let middle = (y0 + y1) / 2.0;
+    let u = 1.0 - t;
+    let weigh = |a: f64, b: f64, c: f64, d: f64| {
+        u * u * u * a + 3.0 * u * u * t * b + 3.0 * u * t * t * c + t * t * t * d
+    };
+    (weigh(x0, x0, x1, x1), weigh(y0, middle, middle, y1))
+}
+
+/// Text inside an element or an attribute. What XML cannot hold is left out.
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
