@@ -1,0 +1,92 @@
+//! The commands that are cargo's own with the project's arguments.
+//!
+//! Whatever is tested, linted or run end to end is chosen with `--workspace`: cargo unifies features
+//! over the packages it is asked for, so a narrower choice would compile the same crates once more.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::commands::{Args, no_args, only_switch};
+use crate::workspace::Workspace;
+use crate::{process, setup};
+
+/// `cargo xtask test`: the test command of the README.
+pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {
+    setup::run(workspace)?;
+    process::run(test_command(workspace).args(args))
+}
+
+/// The tests themselves.
+pub(crate) fn test_command(workspace: &Workspace) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(["test", "--workspace"]);
+    cargo
+}
+
+/// `cargo xtask train`.
+pub(crate) fn train(workspace: &Workspace, args: Args) -> Result<()> {
+    trainer(workspace, "train", args)
+}
+
+/// `cargo xtask eval`.
+pub(crate) fn eval(workspace: &Workspace, args: Args) -> Result<()> {
+    trainer(workspace, "eval", args)
+}
+
+fn trainer(workspace: &Workspace, verb: &str, args: Args) -> Result<()> {
+    setup::run(workspace)?;
+    let mut cargo = workspace.cargo();
+    cargo
+        .args(["run", "--release", "-p", "spillgate-train", "--", verb])
+        .args(args);
+    process::run(&mut cargo)
+}
+
+/// `cargo xtask fmt`.
+pub(crate) fn fmt(workspace: &Workspace, args: Args) -> Result<()> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["fmt", "--all"]);
+    if only_switch(args, "check")? {
+        cargo.arg("--check");
+    }
+    process::run(&mut cargo)
+}
+
+/// `cargo xtask clippy`.
+pub(crate) fn clippy(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    setup::run(workspace)?;
+    let mut cargo = workspace.cargo();
+    cargo.args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    process::run(&mut cargo)
+}
+
+/// `cargo xtask doc`.
+pub(crate) fn doc(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    setup::run(workspace)?;
+    let mut cargo = workspace.cargo();
+    cargo
+        .args(["doc", "--workspace", "--no-deps"])
+        .env("RUSTDOCFLAGS", "-D warnings");
+    process::run(&mut cargo)
+}
+
+/// `cargo xtask sim-smoke`: what needs neither libtorch nor a network.
+pub(crate) fn sim_smoke(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    let mut cargo = workspace.cargo();
+    cargo.arg("test");
+    for package in crate::tidy::PURE_CRATES {
+        cargo.args(["-p", package]);
+    }
+    process::run(&mut cargo)
+}

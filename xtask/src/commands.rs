@@ -1,0 +1,212 @@
+//! The table of commands: what `cargo xtask help` lists and what `main` calls.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use lexopt::prelude::*;
+
+use crate::workspace::Workspace;
+use crate::{cargo, ci, demo, dist, e2e, setup, tidy, tools};
+
+/// The arguments after the command's name.
+pub(crate) type Args = Vec<OsString>;
+
+/// One command.
+pub(crate) struct Command {
+    /// What is typed after `cargo xtask`.
+    pub(crate) name: &'static str,
+    /// Its options, as the help shows them.
+    pub(crate) options: &'static str,
+    /// One line of help.
+    pub(crate) help: &'static str,
+    /// Does it.
+    pub(crate) run: fn(&Workspace, Args) -> Result<()>,
+}
+
+const fn command(
+    name: &'static str,
+    options: &'static str,
+    help: &'static str,
+    run: fn(&Workspace, Args) -> Result<()>,
+) -> Command {
+    Command {
+        name,
+        options,
+        help,
+        run,
+    }
+}
+
+/// Every command, in the order of the help.
+pub(crate) const COMMANDS: &[Command] = &[
+    command(
+        "setup",
+        "",
+        "fetch libtorch into third_party/libtorch, unless it is there",
+        setup::command,
+    ),
+    command(
+        "demo",
+        "[--frames N] [--fps F]",
+        "serve the traffic pipeline, stream the synthetic scene to it, save annotated frames",
+        demo::command,
+    ),
+    command(
+        "test",
+        "[CARGO TEST ARGS]",
+        "setup, then every test of the workspace",
+        cargo::test,
+    ),
+    command(
+        "train",
+        "[ARGS]",
+        "train the shipped models on synthetic scenes",
+        cargo::train,
+    ),
+    command(
+        "eval",
+        "[ARGS]",
+        "measure the shipped models on scenes they have not seen",
+        cargo::eval,
+    ),
+    command("fmt", "[--check]", "format every crate", cargo::fmt),
+    command(
+        "clippy",
+        "",
+        "lint every target of every crate; warnings are errors",
+        cargo::clippy,
+    ),
+    command(
+        "doc",
+        "",
+        "build the documentation; warnings are errors",
+        cargo::doc,
+    ),
+    command(
+        "tidy",
+        "[--no-build] [--spillgate PATH]",
+        "the project's own checks: layering, pure policies, sizes, links, pipelines",
+        tidy::command,
+    ),
+    command(
+        "deny",
+        "",
+        "licences, banned and duplicate crates, sources (cargo-deny)",
+        tools::deny,
+    ),
+    command(
+        "sim-smoke",
+        "",
+        "the policies and a quick simulation; needs no libtorch",
+        cargo::sim_smoke,
+    ),
+    command(
+        "jaeger",
+        "",
+        "build the pinned Jaeger, unless it is there, and run it",
+        tools::jaeger,
+    ),
+    command(
+        "grpcurl",
+        "",
+        "build the pinned grpcurl, unless it is there",
+        tools::grpcurl,
+    ),
+    command(
+        "tools",
+        "",
+        "build all the foreign tools that e2e and deny use",
+        tools::all,
+    ),
+    command(
+        "e2e",
+        "",
+        "end-to-end tests against real processes: Jaeger, grpcurl, Python",
+        e2e::command,
+    ),
+    command(
+        "dist",
+        "[--with-libtorch]",
+        "make the release archive under dist/",
+        dist::command,
+    ),
+    command(
+        "ci",
+        "",
+        "everything that CI runs, in its order",
+        ci::command,
+    ),
+];
+
+/// The command of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// The list of commands, one line each.
+pub(crate) fn help() -> String {
+    let mut text = String::from("usage: cargo xtask COMMAND [OPTIONS]\n\n");
+    for command in COMMANDS {
+        let _ = writeln!(text, "  {:<10} {}", command.name, command.help);
+        if !command.options.is_empty() {
+            let _ = writeln!(text, "  {:<10}   {}", "", command.options);
+        }
+    }
+    let _ = writeln!(text, "  {:<10} this list", "help");
+    text
+}
+
+/// Refuses arguments, for a command that takes none.
+pub(crate) fn no_args(args: Args) -> Result<()> {
+    match lexopt::Parser::from_args(args).next()? {
+        None => Ok(()),
+        Some(argument) => Err(argument.unexpected().into()),
+    }
+}
+
+/// True if the one switch was given; anything else is refused.
+pub(crate) fn only_switch(args: Args, switch: &str) -> Result<bool> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let mut given = false;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long(name) if name == switch => given = true,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_command_once_and_names_are_unique() {
+        let help = help();
+        for command in COMMANDS {
+            let lines = help
+                .lines()
+                .filter(|line| line.starts_with(&format!("  {} ", command.name)));
+            assert_eq!(lines.count(), 1, "{}", command.name);
+            assert_eq!(
+                COMMANDS
+                    .iter()
+                    .filter(|other| other.name == command.name)
+                    .count(),
+                1
+            );
+            assert!(find(command.name).is_some());
+        }
+        assert!(find("no-such-command").is_none());
+    }
+
+    #[test]
+    fn switches_are_strict() {
+        assert!(!only_switch(vec![], "check").unwrap());
+        assert!(only_switch(vec!["--check".into()], "check").unwrap());
+        assert!(only_switch(vec!["--chekc".into()], "check").is_err());
+        assert!(no_args(vec!["extra".into()]).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! `demo`: the whole product on this machine, once: a server, a client, annotated frames.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use lexopt::prelude::*;
+
+use crate::commands::Args;
+use crate::process::{self, Daemon, Ended};
+use crate::setup;
+use crate::workspace::Workspace;
+
+/// Models load in a second or two; a minute covers a busy machine with cold disks.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// What the server may take to answer what is in flight: many times the pipeline's objective.
+const DRAIN_LIMIT: Duration = Duration::from_secs(15);
+
+/// How much is streamed.
+pub(crate) struct Options {
+    /// Frames sent.
+    pub(crate) frames: u32,
+    /// Frames sent a second.
+    pub(crate) fps: u32,
+}
+
+impl Options {
+    fn parse(args: Args) -> Result<Options> {
+        // Ten seconds of video at a rate that two cores keep up with.
+        let mut options = Options {
+            frames: 100,
+            fps: 10,
+        };
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Long("frames") => options.frames = parser.value()?.parse()?,
+                Long("fps") => options.fps = parser.value()?.parse()?,
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        if options.frames == 0 || options.fps == 0 {
+            bail!("--frames and --fps must be at least 1");
+        }
+        Ok(options)
+    }
+}
+
+/// `cargo xtask demo`.
+pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, &Options::parse(args)?)
+}
+
+/// Builds, serves, streams, and leaves nothing running.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    setup::run(workspace)?;
+    println!("demo: building the release binary ...");
+    let mut cargo = workspace.cargo();
+    process::run(cargo.args(["build", "--quiet", "--release", "-p", "spillgate"]))?;
+    let spillgate = workspace.target_dir()?.join("release/spillgate");
+
+    let out = workspace.path("out/demo");
+    if out.exists() {
+        std::fs::remove_dir_all(&out)?;
+    }
+    std::fs::create_dir_all(&out)?;
+    let port_file = out.join("address");
+    let mut server = Daemon::start(
+        "the server",
+        workspace
+            .program(&spillgate)
+            .args([
+                "serve",
+                "apps/pipelines/traffic.yaml",
+                "--listen",
+                "127.0.0.1:0",
+            ])
+            .args(["--admin", "127.0.0.1:0", "--port-file"])
+            .arg(&port_file),
+        &out.join("server.log"),
+    )?;
+    let address = await_address(&mut server, &port_file)?;
+    println!("demo: serving apps/pipelines/traffic.yaml at {address}");
+
+    // On an error the server is stopped as it goes out of scope.
+    process::run(&mut stream(workspace, &spillgate, &address, options, &out))?;
+
+    match server.stop(DRAIN_LIMIT)? {
+        Ended::Itself(status) if status.success() => {}
+        Ended::Itself(status) => bail!("the server ended with {status}; see out/demo/server.log"),
+        Ended::Killed => bail!("the server did not end within {DRAIN_LIMIT:?} of SIGTERM"),
+    }
+    std::fs::remove_file(&port_file)?;
+    println!(
+        "demo: annotated frames are in out/demo/frames, each result in out/demo/results.jsonl"
+    );
+    Ok(())
+}
+
+fn stream(
+    workspace: &Workspace,
+    spillgate: &Path,
+    address: &str,
+    options: &Options,
+    out: &Path,
+) -> Command {
+    let mut client = workspace.program(spillgate);
+    client.args([
+        "stream",
+        "--server",
+        address,
+        "--pipeline",
+        "traffic",
+        "--source",
+        "scene",
+    ]);
+    client.args([
+        "--frames",
+        &options.frames.to_string(),
+        "--fps",
+        &options.fps.to_string(),
+    ]);
+    client.arg("--save-frames").arg(out.join("frames"));
+    client.arg("--results").arg(out.join("results.jsonl"));
+    client
+}
+
+/// The server's URL, once it is ready to serve.
+fn await_address(server: &mut Daemon, port_file: &Path) -> Result<String> {
+    let begun = Instant::now();
+    let mut before = String::new();
+    loop {
+        let text = std::fs::read_to_string(port_file).unwrap_or_default();
+        // The same at two looks: no half-written address is taken for a whole one.
+        if text == before
+            && let Ok(address) = url(&text)
+        {
+            return Ok(address);
+        }
+        before = text;
+        if let Some(status) = server.ended()? {
+            bail!(
+                "the server ended ({status}) before it was ready:\n{}",
+                server.tail(30)
+            );
+        }
+        if begun.elapsed() > START_LIMIT {
+            bail!(
+                "the server was not ready after {START_LIMIT:?}:\n{}",
+                server.tail(30)
+            );
+        }
+        if process::interrupted() {
+            bail!("interrupted");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// `127.0.0.1:1234` or a URL, as a URL.
+fn url(address: &str) -> Result<String> {
+    let address = address.trim();
+    let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
+    let (_, port) = rest
+        .rsplit_once(':')
+        .with_context(|| format!("no port in {address:?}"))?;
+    port.parse::<u16>()
+        .with_context(|| format!("no port in {address:?}"))?;
+    Ok(format!("{scheme}://{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_become_urls() {
+        assert_eq!(url("127.0.0.1:4000").unwrap(), "http://127.0.0.1:4000");
+        assert_eq!(url("http://[::1]:4000\n").unwrap(), "http://[::1]:4000");
+        assert!(url("127.0.0.1").is_err());
+        assert!(url("").is_err());
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let parse = |words: &[&str]| Options::parse(words.iter().map(Into::into).collect());
+        let options = parse(&["--frames", "7", "--fps=3"]).unwrap();
+        assert_eq!((options.frames, options.fps), (7, 3));
+        assert!(parse(&["--frames", "0"]).is_err());
+        assert!(parse(&["--frame", "1"]).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+//! `setup`: what must be there before anything is compiled: a C++ compiler and libtorch.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::commands::{Args, no_args};
+use crate::process;
+use crate::workspace::Workspace;
+
+/// Something that must be installed by hand.
+pub(crate) struct Prerequisite {
+    /// What it is, in a sentence.
+    pub(crate) name: &'static str,
+    /// Programs that provide it, any of which will do, each with an argument that only succeeds.
+    pub(crate) any_of: &'static [(&'static str, &'static [&'static str])],
+    /// What is missing without it.
+    pub(crate) used_for: &'static str,
+    /// The command that installs it on Debian and its like.
+    pub(crate) install: &'static str,
+}
+
+const COMPILER: Prerequisite = Prerequisite {
+    name: "a C++ compiler",
+    any_of: &[
+        ("c++", &["--version"]),
+        ("g++", &["--version"]),
+        ("clang++", &["--version"]),
+    ],
+    used_for: "to build the Rust binding of libtorch",
+    install: "apt-get install g++",
+};
+
+const PIP: Prerequisite = Prerequisite {
+    name: "pip for Python 3",
+    any_of: &[("python3", &["-m", "pip", "--version"])],
+    used_for: "to fetch libtorch, and the Python client of the end-to-end tests",
+    install: "apt-get install python3-pip",
+};
+
+const PYTHON: Prerequisite = Prerequisite {
+    name: "Python 3",
+    any_of: &[("python3", &["--version"])],
+    used_for: PIP.used_for,
+    install: "apt-get install python3 python3-pip",
+};
+
+/// Python's virtual environments.
+pub(crate) const VENV: Prerequisite = Prerequisite {
+    name: "the venv module of Python 3",
+    any_of: &[("python3", &["-c", "import venv, ensurepip"])],
+    used_for: "for the Python client of the end-to-end tests",
+    install: "apt-get install python3-venv",
+};
+
+/// The Go toolchain.
+pub(crate) const GO: Prerequisite = Prerequisite {
+    name: "Go",
+    any_of: &[("go", &["version"])],
+    used_for: "to build Jaeger and grpcurl for the end-to-end tests",
+    install: "apt-get install golang-go (1.25.4 or later)",
+};
+
+impl Prerequisite {
+    fn is_met(&self) -> bool {
+        self.any_of
+            .iter()
+            .any(|(program, args)| process::succeeds(program, args))
+    }
+
+    /// What is missing and how to get it.
+    fn complaint(&self) -> String {
+        format!(
+            "{} is missing; it is needed {}. Install it: {}",
+            self.name, self.used_for, self.install
+        )
+    }
+}
+
+/// Complains about everything that is missing, at once.
+pub(crate) fn require(prerequisites: &[&Prerequisite]) -> Result<()> {
+    let complaints: Vec<String> = prerequisites
+        .iter()
+        .filter(|prerequisite| !prerequisite.is_met())
+        .map(|prerequisite| prerequisite.complaint())
+        .collect();
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        bail!("{}", complaints.join("\n       "))
+    }
+}
+
+/// Where libtorch comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Source<'a> {
+    /// The folder under third_party that [`run`] fills.
+    Fetched,
+    /// A folder that the user names in `LIBTORCH`.
+    Folder(&'a Path),
+    /// The torch package of the user's Python, by `LIBTORCH_USE_PYTORCH`.
+    Python,
+}
+
+/// Decides from the environment, as torch-sys does. Cargo's configuration names our own folder in
+/// `LIBTORCH` when the user names none.
+fn source<'a>(libtorch: Option<&'a OsStr>, use_pytorch: Option<&OsStr>, own: &Path) -> Source<'a> {
+    if use_pytorch.is_some_and(|value| value == "1") {
+        return Source::Python;
+    }
+    match libtorch.map(Path::new) {
+        Some(folder) if folder != own => Source::Folder(folder),
+        _ => Source::Fetched,
+    }
+}
+
+/// `cargo xtask setup`.
+pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    run(workspace)
+}
+
+/// Sees to it that the workspace can be compiled. Says one line; does nothing the second time.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    require(&[&COMPILER])?;
+    let own = workspace.own_libtorch();
+    let libtorch = std::env::var_os("LIBTORCH");
+    let use_pytorch = std::env::var_os("LIBTORCH_USE_PYTORCH");
+    match source(libtorch.as_deref(), use_pytorch.as_deref(), &own) {
+        Source::Python => println!("setup: libtorch is that of your Python (LIBTORCH_USE_PYTORCH)"),
+        Source::Folder(folder) => {
+            if !folder.join("lib/libtorch.so").is_file() {
+                bail!(
+                    "LIBTORCH is {}, which has no lib/libtorch.so; name a libtorch, or unset it to \
+                     have one fetched",
+                    folder.display()
+                );
+            }
+            println!(
+                "setup: libtorch is yours, in {} (LIBTORCH)",
+                folder.display()
+            );
+        }
+        Source::Fetched => fetch(workspace, &own)?,
+    }
+    Ok(())
+}
+
+fn fetch(workspace: &Workspace, own: &Path) -> Result<()> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        bail!(
+            "libtorch can be fetched for x86_64 Linux only; install libtorch 2.11 and name its folder \
+             in LIBTORCH"
+        );
+    }
+    require(&[&PYTHON, &PIP])?;
+    if !own.join("build-version").is_file() {
+        println!("setup: fetching libtorch (about 550 MB) into third_party/libtorch ...");
+    }
+    // The script knows the version, and says whether there was anything to do.
+    process::run(workspace.program("python3").arg("xtask/fetch_libtorch.py"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_libtorch_comes_first() {
+        let own = Path::new("repo/third_party/libtorch");
+        let theirs = OsStr::new("opt/libtorch");
+        assert_eq!(source(None, None, own), Source::Fetched);
+        assert_eq!(source(Some(own.as_os_str()), None, own), Source::Fetched);
+        assert_eq!(
+            source(Some(theirs), None, own),
+            Source::Folder(Path::new(theirs))
+        );
+        assert_eq!(
+            source(Some(theirs), Some(OsStr::new("1")), own),
+            Source::Python
+        );
+        assert_eq!(source(None, Some(OsStr::new("0")), own), Source::Fetched);
+    }
+
+    #[test]
+    fn everything_missing_is_named_with_its_install_command() {
+        let absent = |name, install| Prerequisite {
+            name,
+            any_of: &[("no-such-program-anywhere", &[])],
+            used_for: "for a test",
+            install,
+        };
+        let one = absent("one", "install one");
+        let two = absent("two", "install two");
+        let error = require(&[&one, &two]).unwrap_err().to_string();
+        assert!(error.contains("one is missing; it is needed for a test. Install it: install one"));
+        assert!(error.contains("Install it: install two"));
+        assert!(require(&[]).is_ok());
+    }
+}

@@ -1,0 +1,171 @@
+//! Dependencies between the crates of the workspace point one way (DESIGN section 3):
+//!
+//! ```text
+//! pipeline <- {controller,worker}/policy <- sim
+//! pipeline <- proto <- {controller,worker}/runtime (each on its own policy; the worker's also on
+//!                      backend) <- apps
+//! ```
+
+use serde_json::Value;
+
+const PIPELINE: &str = "spillgate-pipeline";
+const PROTO: &str = "spillgate-proto";
+const BACKEND: &str = "spillgate-backend";
+const TELEMETRY: &str = "spillgate-telemetry";
+const CONTROLLER_POLICY: &str = "spillgate-controller-policy";
+const WORKER_POLICY: &str = "spillgate-worker-policy";
+const CONTROLLER: &str = "spillgate-controller";
+const WORKER: &str = "spillgate-worker";
+const SIM: &str = "spillgate-sim";
+const SCENES: &str = "spillgate-scenes";
+const MODULES: &str = "spillgate-modules";
+const CLIENT: &str = "spillgate-client";
+
+/// What each crate may depend on. The programs compose: they may use every library.
+const ALLOWED: &[(&str, &[&str])] = &[
+    (PIPELINE, &[]),
+    (SCENES, &[]),
+    (CONTROLLER_POLICY, &[PIPELINE]),
+    (WORKER_POLICY, &[PIPELINE]),
+    (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
+    (PROTO, &[PIPELINE]),
+    (BACKEND, &[PIPELINE]),
+    (CONTROLLER, &[PIPELINE, PROTO, CONTROLLER_POLICY]),
+    (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
+    (MODULES, &[PIPELINE, BACKEND]),
+    (CLIENT, &[PIPELINE, PROTO, SCENES]),
+    // It watches the runtimes, so it stands above them.
+    (TELEMETRY, &[PIPELINE, PROTO, BACKEND, CONTROLLER, WORKER]),
+    ("spillgate-train", LIBRARIES),
+    ("spillgate", LIBRARIES),
+    ("xtask", &[]),
+];
+
+const LIBRARIES: &[&str] = &[
+    PIPELINE,
+    SCENES,
+    TELEMETRY,
+    CONTROLLER_POLICY,
+    WORKER_POLICY,
+    SIM,
+    PROTO,
+    BACKEND,
+    CONTROLLER,
+    WORKER,
+    MODULES,
+    CLIENT,
+];
+
+/// Libraries that belong to some crates alone.
+const RESERVED: &[(&[&str], &[&str])] = &[
+    // libtorch: the backend behind a feature; programs for its link arguments, the trainer for gradients.
+    (
+        &["tch", "torch-sys"],
+        &[BACKEND, MODULES, "spillgate-train", "spillgate"],
+    ),
+];
+
+/// What the workspace's manifests (`cargo metadata --no-deps`) break. Tests may look wherever they like.
+pub(super) fn problems(metadata: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    let packages = metadata["packages"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let names: Vec<&str> = packages
+        .iter()
+        .filter_map(|package| package["name"].as_str())
+        .collect();
+    for package in packages {
+        let Some(name) = package["name"].as_str() else {
+            continue;
+        };
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+            problems.push(format!(
+                "{name} has no place in the layering (xtask/src/tidy/layering.rs)"
+            ));
+            continue;
+        };
+        for dependency in dependencies(package) {
+            if names.contains(&dependency) && !allowed.contains(&dependency) {
+                problems.push(format!("{name} must not depend on {dependency}"));
+            }
+            for (libraries, owners) in RESERVED {
+                if libraries.contains(&dependency) && !owners.contains(&name) {
+                    problems.push(format!(
+                        "{name} must not depend on {dependency}: only {owners:?} may"
+                    ));
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// Direct dependencies, those of tests left out.
+fn dependencies(package: &Value) -> Vec<&str> {
+    let all = package["dependencies"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    all.iter()
+        .filter(|dependency| dependency["kind"] != "dev")
+        .filter_map(|dependency| dependency["name"].as_str())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Value {
+        let dependencies: Vec<Value> = dependencies
+            .iter()
+            .map(|(name, kind)| json!({"name": name, "kind": kind}))
+            .collect();
+        json!({"name": name, "dependencies": dependencies})
+    }
+
+    #[test]
+    fn the_drawn_direction_is_accepted() {
+        let metadata = json!({"packages": [
+            package(PIPELINE, &[("serde", None)]),
+            package(WORKER_POLICY, &[(PIPELINE, None), (SIM, Some("dev"))]),
+            package(SIM, &[(PIPELINE, None), (WORKER_POLICY, None)]),
+            package(BACKEND, &[(PIPELINE, None), ("tch", None)]),
+            package("spillgate", &[(SIM, None), (BACKEND, None)]),
+        ]});
+        assert!(problems(&metadata).is_empty(), "{:?}", problems(&metadata));
+    }
+
+    #[test]
+    fn a_step_back_a_stranger_and_a_leak_of_libtorch_are_found() {
+        let metadata = json!({"packages": [
+            package(PIPELINE, &[(WORKER_POLICY, None)]),
+            package(WORKER_POLICY, &[("tch", None)]),
+            package(PROTO, &[(WORKER_POLICY, Some("build"))]),
+            package("spillgate-newcomer", &[]),
+        ]});
+        let problems = problems(&metadata);
+        assert_eq!(problems.len(), 4, "{problems:?}");
+        assert!(
+            problems[0].contains("spillgate-pipeline must not depend on spillgate-worker-policy")
+        );
+        assert!(problems[1].contains("must not depend on tch"));
+        assert!(problems[2].contains("spillgate-proto must not depend on"));
+        assert!(problems[3].contains("spillgate-newcomer has no place"));
+    }
+
+    #[test]
+    fn the_table_has_no_cycle() {
+        // Each crate may only use crates that stand above it in the table.
+        for (at, (name, allowed)) in ALLOWED.iter().enumerate() {
+            for dependency in *allowed {
+                let above = ALLOWED[..at]
+                    .iter()
+                    .any(|(earlier, _)| earlier == dependency);
+                assert!(above, "{name} uses {dependency}, which is not above it");
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Foreign programs, pinned and built from source: cargo-deny, Jaeger, grpcurl, and a Python with gRPC.
+//!
+//! Each lies under [`Workspace::tools`] beside a note of what it was built from; it is built again only
+//! when the note no longer matches the pin.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::commands::{Args, no_args};
+use crate::process;
+use crate::setup::{GO, VENV, require};
+use crate::workspace::Workspace;
+
+const CARGO_DENY: &str = "0.20.2";
+const GRPCURL: &str = "v1.9.4";
+/// What deploy/jaeger/go.mod asks for.
+const GO_AT_LEAST: (u32, u32, u32) = (1, 25, 4);
+
+/// A built program and the pin it must match.
+struct Tool {
+    program: PathBuf,
+    note: PathBuf,
+    pin: String,
+}
+
+impl Tool {
+    fn new(workspace: &Workspace, program: &str, pin: String) -> Tool {
+        let program = workspace.tools().join(program);
+        let mut note = program.clone().into_os_string();
+        note.push(".built-from");
+        Tool {
+            program,
+            note: note.into(),
+            pin,
+        }
+    }
+
+    fn is_built(&self) -> bool {
+        self.program.is_file()
+            && std::fs::read_to_string(&self.note).is_ok_and(|note| note == self.pin)
+    }
+
+    fn note_built(&self) -> Result<()> {
+        std::fs::write(&self.note, &self.pin)
+            .with_context(|| format!("cannot write {}", self.note.display()))
+    }
+}
+
+/// Puts a freshly built program in place at once: another process may be running the old one.
+fn put(built: &Path, program: &Path) -> Result<()> {
+    std::fs::rename(built, program)
+        .with_context(|| format!("cannot move {} to {}", built.display(), program.display()))
+}
+
+/// `cargo xtask tools`.
+pub(crate) fn all(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    require(&[&GO, &VENV])?;
+    build_python(workspace)?;
+    build_grpcurl(workspace)?;
+    build_jaeger(workspace)?;
+    build_cargo_deny(workspace)?;
+    Ok(())
+}
+
+/// `cargo xtask deny`. Advisories are not among the checks: their database is fetched from the
+/// network by git, which CI cannot do.
+pub(crate) fn deny(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    let program = build_cargo_deny(workspace)?;
+    let mut deny = workspace.program(program);
+    deny.args(["--all-features", "check", "licenses", "bans", "sources"]);
+    process::run(&mut deny)
+}
+
+/// cargo-deny, built if need be.
+fn build_cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
+    let tool = Tool::new(
+        workspace,
+        "bin/cargo-deny",
+        format!("cargo-deny {CARGO_DENY}\n"),
+    );
+    if !tool.is_built() {
+        println!("tools: building cargo-deny {CARGO_DENY} (a few minutes) ...");
+        let mut cargo = workspace.cargo();
+        cargo.args([
+            "install",
+            "--quiet",
+            "--locked",
+            "--force",
+            "cargo-deny",
+            "--version",
+            CARGO_DENY,
+        ]);
+        cargo.arg("--root").arg(workspace.tools());
+        // A folder of its own: it shares no crate with us, and must not hold the lock on ours.
+        cargo
+            .arg("--target-dir")
+            .arg(workspace.tools().join("cargo-deny-target"));
+        process::run(&mut cargo)?;
+        std::fs::remove_dir_all(workspace.tools().join("cargo-deny-target"))?;
+        tool.note_built()?;
+    }
+    Ok(tool.program)
+}
+
+/// `cargo xtask grpcurl`.
+pub(crate) fn grpcurl(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    println!("{}", build_grpcurl(workspace)?.display());
+    Ok(())
+}
+
+/// grpcurl, built if need be.
+pub(crate) fn build_grpcurl(workspace: &Workspace) -> Result<PathBuf> {
+    let module = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
+    let tool = Tool::new(workspace, "grpcurl", format!("{module}@{GRPCURL}\n"));
+    if !tool.is_built() {
+        require_go(workspace)?;
+        println!("tools: building grpcurl {GRPCURL} (under a minute) ...");
+        let staging = workspace.tools().join("grpcurl-new");
+        let mut go = workspace.program("go");
+        go.args(["install", &format!("{module}@{GRPCURL}")])
+            .env("GOBIN", &staging);
+        process::run(&mut go)?;
+        put(&staging.join("grpcurl"), &tool.program)?;
+        std::fs::remove_dir(&staging)?;
+        tool.note_built()?;
+    }
+    Ok(tool.program)
+}
+
+/// `cargo xtask jaeger`.
+pub(crate) fn jaeger(workspace: &Workspace, args: Args) -> Result<()> {
+    no_args(args)?;
+    let program = build_jaeger(workspace)?;
+    println!(
+        "jaeger: send traces to 127.0.0.1:24317 (OTLP over gRPC) or 127.0.0.1:24318 (over HTTP), read \
+         them at 127.0.0.1:26686/api/traces; Ctrl-C ends it"
+    );
+    let mut jaeger = workspace.program(program);
+    jaeger
+        .arg("--config")
+        .arg(workspace.path("deploy/jaeger/config.yaml"));
+    match process::run(&mut jaeger) {
+        // How it is meant to end.
+        Err(_) if process::interrupted() => Ok(()),
+        other => other,
+    }
+}
+
+/// Jaeger, built if need be.
+pub(crate) fn build_jaeger(workspace: &Workspace) -> Result<PathBuf> {
+    let module = workspace.path("deploy/jaeger");
+    let pin = std::fs::read_to_string(module.join("go.mod")).context("deploy/jaeger/go.mod")?;
+    let tool = Tool::new(workspace, "jaeger", pin);
+    if !tool.is_built() {
+        require_go(workspace)?;
+        println!("tools: building Jaeger (minutes when Go's cache is empty) ...");
+        let built = workspace.tools().join("jaeger-new");
+        std::fs::create_dir_all(workspace.tools())?;
+        let mut go = workspace.program("go");
+        go.current_dir(&module)
+            .args(["build", "-mod=readonly", "-o"])
+            .arg(&built);
+        go.arg("github.com/jaegertracing/jaeger/cmd/jaeger");
+        process::run(&mut go)?;
+        put(&built, &tool.program)?;
+        tool.note_built()?;
+    }
+    Ok(tool.program)
+}
+
+/// A Python with the gRPC packages, installed if need be.
+pub(crate) fn build_python(workspace: &Workspace) -> Result<PathBuf> {
+    let requirements = workspace.path("xtask/e2e-requirements.txt");
+    let pin = std::fs::read_to_string(&requirements).context("xtask/e2e-requirements.txt")?;
+    let tool = Tool::new(workspace, "venv/bin/python3", pin);
+    if !tool.is_built() {
+        require(&[&VENV])?;
+        println!("tools: installing gRPC for Python ...");
+        let venv = workspace.tools().join("venv");
+        process::run(
+            workspace
+                .program("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&venv),
+        )?;
+        let mut pip = workspace.program(&tool.program);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--only-binary=:all:",
+            "-r",
+        ])
+        .arg(&requirements);
+        process::run(&mut pip)?;
+        tool.note_built()?;
+    }
+    Ok(tool.program)
+}
+
+/// Complains unless Go is there and recent enough to build the pinned modules.
+fn require_go(workspace: &Workspace) -> Result<()> {
+    require(&[&GO])?;
+    let said = process::capture(workspace.program("go").args(["env", "GOVERSION"]))?;
+    let (major, minor, patch) = GO_AT_LEAST;
+    match go_version(said.trim()) {
+        Some(version) if version < GO_AT_LEAST => bail!(
+            "{} is too old to build the pinned Jaeger, which needs Go {major}.{minor}.{patch}; install a \
+             newer Go and put it first on PATH",
+            said.trim()
+        ),
+        // A development version names no number; let the build decide.
+        _ => Ok(()),
+    }
+}
+
+/// `go1.26.8` as numbers.
+fn go_version(said: &str) -> Option<(u32, u32, u32)> {
+    let digits = said.strip_prefix("go")?;
+    // Release candidates read `1.26rc1`.
+    let digits = digits
+        .split(|c: char| c != '.' && !c.is_ascii_digit())
+        .next()?;
+    let mut parts = digits.split('.').map(str::parse);
+    let mut part = || parts.next().unwrap_or(Ok(0)).ok();
+    Some((part()?, part()?, part()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_versions_compare_as_numbers() {
+        assert_eq!(go_version("go1.26.8"), Some((1, 26, 8)));
+        assert_eq!(go_version("go1.26rc1"), Some((1, 26, 0)));
+        assert_eq!(go_version("go1.9"), Some((1, 9, 0)));
+        assert!(go_version("go1.9").unwrap() < GO_AT_LEAST);
+        assert_eq!(go_version("devel abc"), None);
+    }
+
+    #[test]
+    fn the_oldest_go_is_the_one_that_the_jaeger_module_names() {
+        let go_mod = include_str!("../../deploy/jaeger/go.mod");
+        let (major, minor, patch) = GO_AT_LEAST;
+        assert!(
+            go_mod
+                .lines()
+                .any(|line| line == format!("go {major}.{minor}.{patch}"))
+        );
+    }
+
+    #[test]
+    fn a_tool_is_built_again_when_its_pin_changes() {
+        let folder = std::env::temp_dir().join(format!("xtask-tool-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let tool = |pin: &str| Tool {
+            program: folder.join("program"),
+            note: folder.join("program.built-from"),
+            pin: pin.into(),
+        };
+        assert!(!tool("1").is_built());
+        std::fs::write(folder.join("program"), "").unwrap();
+        tool("1").note_built().unwrap();
+        assert!(tool("1").is_built());
+        assert!(!tool("2").is_built());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
