@@ -16,6 +16,7 @@ pub mod profile;
 pub mod profile_file;
 mod reader;
 pub mod request;
+pub mod schema;
 pub mod spec;
 pub mod testing;
 pub mod time;

@@ -34,6 +34,15 @@ pub const QUEUE_MAX: u32 = 1 << 20;
 /// Largest side of a network input, in pixels.
 pub const INPUT_MAX: u32 = 16_384;
 
+/// Highest `in_flight`.
+pub const IN_FLIGHT_MAX: u32 = 1 << 20;
+/// Highest `pixels`: a gigapixel, more than any camera sends.
+pub const PIXELS_MAX: u32 = 1 << 30;
+/// Highest `frame_bytes`: a gigabyte, more than any codec needs.
+pub const FRAME_BYTES_MAX: u32 = 1 << 30;
+/// Highest `objects`.
+pub const OBJECTS_MAX: u32 = 1 << 16;
+
 /// Default batch limit.
 pub const BATCH_DEFAULT: u32 = 8;
 /// Default queue bound: a second of a fast camera.
@@ -566,12 +575,11 @@ fn read_limits(sink: &mut Sink, node: &Node, place: &Place) -> Limits {
         let field = fields.get(key)?;
         reader::count(sink, field.node, &field.place, 1, high)
     };
-    let in_flight = bound("in_flight", 1 << 20);
-    let per_stream = bound("in_flight_per_stream", 1 << 20);
-    // A gigapixel, a gigabyte: more than any camera sends and any codec takes.
-    let pixels = bound("pixels", 1 << 30);
-    let frame_bytes = bound("frame_bytes", 1 << 30);
-    let objects = bound("objects", 1 << 16);
+    let in_flight = bound("in_flight", IN_FLIGHT_MAX);
+    let per_stream = bound("in_flight_per_stream", IN_FLIGHT_MAX);
+    let pixels = bound("pixels", PIXELS_MAX);
+    let frame_bytes = bound("frame_bytes", FRAME_BYTES_MAX);
+    let objects = bound("objects", OBJECTS_MAX);
     let mut limits = LIMITS_DEFAULT;
     if let Some(n) = in_flight {
         limits.in_flight = n as usize;

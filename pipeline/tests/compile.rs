@@ -9,6 +9,9 @@ mod errors;
 #[path = "compile/pictures.rs"]
 mod pictures;
 
+#[path = "compile/schema.rs"]
+mod schema;
+
 use spillgate_pipeline::catalog::{Catalog, ModelNeed, ModuleType, OptionType, ValueType};
 
 /// The example of DESIGN.md §6.

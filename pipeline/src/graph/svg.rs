@@ -11,10 +11,15 @@ use super::{Arrow, Box, Drawing, Kind, label_of};
 const LETTER_WIDTH: f64 = 7.2;
 const NAME_WIDTH: f64 = 8.6;
 const LABEL_WIDTH: f64 = 6.2;
+const LABEL_HEIGHT: f64 = 14.0;
+/// In how many of an arrow's last gaps its label may stand: it belongs near the reader.
+const LABEL_GAPS: usize = 3;
+/// Where on a curve a label may stand, the best place first.
+const LABEL_PLACES: [f64; 7] = [0.5, 0.38, 0.62, 0.28, 0.72, 0.2, 0.8];
 const LINE_HEIGHT: f64 = 17.0;
 const PADDING: f64 = 14.0;
 const GAP_X: f64 = 36.0;
-const GAP_Y: f64 = 66.0;
+const GAP_Y: f64 = 72.0;
 const MARGIN: f64 = 24.0;
 const TITLE_HEIGHT: f64 = 34.0;
 /// Sweeps down and up that settle the order; more changes nothing in pipelines of any size seen.
@@ -80,9 +85,7 @@ pub(super) fn render(drawing: &Drawing) -> String {
         }
     }
     // Labels last: nothing may cross them.
-    for (i, arrow) in drawing.arrows.iter().enumerate() {
-        draw_label(&mut out, &layout, drawing, arrow, i);
-    }
+    draw_labels(&mut out, &layout, drawing);
     out.push_str("</svg>\n");
     out
 }
@@ -379,36 +382,88 @@ fn draw_line(out: &mut String, layout: &Layout, arrow: &Arrow, way: &[usize], dr
     );
 }
 
-/// The label stands where the arrow leaves its box, on every other line for neighbours.
-fn draw_label(out: &mut String, layout: &Layout, drawing: &Drawing, arrow: &Arrow, i: usize) {
-    let way = &layout.ways[i];
-    let points = points(layout, drawing, arrow, way);
-    // The last gap of the way is nearest to what reads it.
-    let ((x0, y0), (x1, y1)) = (points[points.len() - 2], points[points.len() - 1]);
-    let text = label_of(arrow);
-    let width = text.chars().count() as f64 * LABEL_WIDTH + 6.0;
-    let readers = drawing.arrows.iter().filter(|a| a.to == arrow.to).count();
-    let before = drawing.arrows[..i]
+/// A rectangle by its centre.
+#[derive(Clone, Copy)]
+struct Area {
+    x: f64,
+    y: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Area {
+    fn overlap(&self, other: &Area) -> f64 {
+        let shared = |a: f64, a_len: f64, b: f64, b_len: f64| {
+            let end = (a + a_len / 2.0).min(b + b_len / 2.0);
+            (end - (a - a_len / 2.0).max(b - b_len / 2.0)).max(0.0)
+        };
+        shared(self.x, self.width, other.x, other.width)
+            * shared(self.y, self.height, other.y, other.height)
+    }
+}
+
+/// Draws the labels, each where its arrow leaves it the most room.
+fn draw_labels(out: &mut String, layout: &Layout, drawing: &Drawing) {
+    let mut taken: Vec<Area> = layout
+        .slots
         .iter()
-        .filter(|a| a.to == arrow.to)
-        .count();
-    // Spread over the gap, so that the labels of arrows to one box do not cover each other.
-    let share = (before as f64 + 1.0) / (readers as f64 + 1.0);
-    let t = 0.25 + 0.5 * share;
-    let (x, y) = bezier((x0, y0), (x1, y1), t);
+        .filter(|s| s.shown.is_some())
+        .map(|s| Area {
+            x: s.x,
+            y: s.y + s.height / 2.0,
+            width: s.width,
+            height: s.height,
+        })
+        .collect();
+    for (arrow, way) in drawing.arrows.iter().zip(&layout.ways) {
+        let points = points(layout, drawing, arrow, way);
+        let text = label_of(arrow);
+        let width = text.chars().count() as f64 * LABEL_WIDTH + 6.0;
+        // Best in the gap above the box that reads it, in the middle; then elsewhere on the way.
+        let gaps = points.windows(2).rev().step_by(2).take(LABEL_GAPS);
+        let places = gaps.flat_map(|gap| {
+            LABEL_PLACES.map(|t| {
+                let (x, y) = bezier(gap[0], gap[1], t);
+                Area {
+                    x,
+                    y,
+                    width,
+                    height: LABEL_HEIGHT,
+                }
+            })
+        });
+        let mut best: Option<(f64, Area)> = None;
+        for area in places {
+            let covered: f64 = taken.iter().map(|other| area.overlap(other)).sum();
+            if best.is_none_or(|(least, _)| covered < least) {
+                best = Some((covered, area));
+            }
+        }
+        if let Some((_, area)) = best {
+            draw_label(out, area, &text);
+            taken.push(area);
+        }
+    }
+}
+
+fn draw_label(out: &mut String, area: Area, text: &str) {
+    // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "  <rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"14\" fill=\"#ffffff\" \
+        "  <rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#ffffff\" \
          fill-opacity=\"0.85\"/>",
-        x - width / 2.0,
-        y - 7.0
+        area.x - area.width / 2.0,
+        area.y - area.height / 2.0,
+        area.width,
+        area.height
     );
     let _ = writeln!(
         out,
-        "  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\" \
+        "  <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\" \
          fill=\"#57606a\">{}</text>",
-        y + 4.0,
-        escape(&text)
+        area.x,
+        area.y + 4.0,
+        escape(text)
     );
 }
 

@@ -108,10 +108,8 @@ outputs: { out: $last.payload }
     }
 }
 
-#[test]
-fn every_field_can_be_set() {
-    let p = accepted(
-        "
+/// A file with every field.
+pub(crate) const EVERY_FIELD: &str = "\
 name: all
 slo: 1.5s
 source: { picture: image }
@@ -137,8 +135,11 @@ modules:
 outputs: { boxes: $detect.vehicles, frame: $source.picture }
 policy: { drop: none, dispatch: round-robin }
 limits: { in_flight: 16, pixels: 1000000, frame_bytes: 500000, objects: 8 }
-",
-    );
+";
+
+#[test]
+fn every_field_can_be_set() {
+    let p = accepted(EVERY_FIELD);
     let detect = &p.modules[1];
     let inputs: Vec<_> = detect.variants.iter().map(|v| v.input).collect();
     assert_eq!(inputs, [Some(320), Some(640)], "best accuracy last");

@@ -66,6 +66,26 @@ fn svg() {
     expect_file!["traffic.svg"].assert_eq(&render(&traffic(), Format::Svg));
 }
 
+/// A pipeline whose arrows pass many layers and cross.
+const GAME: &str = "
+name: game
+slo: 150ms
+modules:
+  detect: { op: detector, model: game.pt, input: 640, inputs: { image: $source.frame }, device: [cuda:0, cuda:1, cuda:2, cuda:3], workers: 4 }
+  widen: { op: crop, inputs: { boxes: $detect.people }, options: { margin: 0.2 } }
+  narrow: { op: crop, inputs: { boxes: $widen.boxes }, options: { margin: -0.1 } }
+  names: { op: text_reader, model: text.pt, inputs: { image: $source.frame, boxes: $detect.vehicles }, when: $detect.vehicles }
+  scores: { op: text_reader, model: text.pt, inputs: { image: $source.frame, boxes: $narrow.boxes } }
+  faces: { op: face_recognizer, model: face.pt, inputs: { image: $source.frame, boxes: $widen.boxes }, when: $names.text }
+outputs: { names: $names.text, scores: $scores.text, faces: $faces.id, raw: $detect.people, frame: $source.frame }
+";
+
+#[test]
+fn svg_of_a_deep_pipeline() {
+    let compiled = compile(GAME, "game.yaml", &catalog(), None).expect("a good file");
+    expect_file!["game.svg"].assert_eq(&render(&compiled.pipeline, Format::Svg));
+}
+
 #[test]
 fn text_is_escaped() {
     let mut pipeline = traffic();

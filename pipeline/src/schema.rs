@@ -1,0 +1,361 @@
+//! The JSON Schema (draft 2020-12) of pipeline files, for editors: every field with its description
+//! and range, and for each op its inputs and options. It says what a file may look like; whether its
+//! references and its graph are right only [`crate::compile`] knows.
+
+use serde_json::{Map, Value, json};
+
+use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
+use crate::pipeline::{DispatchPolicyName, DropPolicyName};
+use crate::spec::{
+    BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,
+    MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, POLICY_DEFAULT, QUEUE_DEFAULT, QUEUE_MAX,
+    VARIANTS_MAX, WORKERS_MAX,
+};
+
+/// Where the dialect is defined.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+const NAME_PATTERN: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
+const REFERENCE_PATTERN: &str = "^\\$[A-Za-z][A-Za-z0-9_-]{0,63}\\.[A-Za-z][A-Za-z0-9_-]{0,63}$";
+const DURATION_PATTERN: &str = "^[0-9]*\\.?[0-9]+ *(ns|us|ms|s|m)$";
+const DEVICE_PATTERN: &str = "^(auto|(cpu|cuda|emulated)(:(0|[1-9][0-9]{0,4}))?)$";
+
+/// The schema of pipeline files whose ops are those of the catalogue.
+pub fn json_schema(catalog: &Catalog) -> Value {
+    json!({
+        "$schema": DIALECT,
+        "title": "Spillgate pipeline",
+        "description": "A DAG of modules served under one end-to-end latency objective.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["name", "slo", "modules", "outputs"],
+        "properties": {
+            "name": {
+                "description": "Its name, by which clients address it.",
+                "type": "string",
+                "pattern": NAME_PATTERN,
+            },
+            "slo": {
+                "description": "The end-to-end latency objective, 1ms to an hour, like 400ms.",
+                "type": "string",
+                "pattern": DURATION_PATTERN,
+            },
+            "source": {
+                "description": "What a request carries: one field, an image or bytes; modules \
+                                read it as $source.NAME. Default: { frame: image }.",
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 1,
+                "propertyNames": { "pattern": NAME_PATTERN },
+                "additionalProperties": { "enum": ["image", "bytes"] },
+                "default": { "frame": "image" },
+            },
+            "modules": {
+                "description": "The modules by name. Edges follow from the references in inputs \
+                                and when.",
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": MODULES_MAX,
+                "propertyNames": { "pattern": NAME_PATTERN, "not": { "const": "source" } },
+                "additionalProperties": { "$ref": "#/$defs/module" },
+            },
+            "outputs": {
+                "description": "What a result carries: a name and the output it comes from.",
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": OUTPUTS_MAX,
+                "propertyNames": { "pattern": NAME_PATTERN },
+                "additionalProperties": { "$ref": "#/$defs/reference" },
+            },
+            "policy": policy(),
+            "limits": limits(),
+        },
+        "$defs": {
+            "reference": {
+                "description": "An output: $module.output, or $source.NAME.",
+                "type": "string",
+                "pattern": REFERENCE_PATTERN,
+            },
+            "model": {
+                "description": "The model file, relative to the pipeline file.",
+                "type": "string",
+                "minLength": 1,
+            },
+            "input": integer("Side of the square network input in pixels.", 1, INPUT_MAX.into()),
+            "accuracy": {
+                "description": "Measured accuracy of the model.",
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+            },
+            "device": {
+                "description": "auto, or a kind of device with or without its number: cuda:0.",
+                "type": "string",
+                "pattern": DEVICE_PATTERN,
+            },
+            "module": module(catalog),
+        },
+    })
+}
+
+fn policy() -> Value {
+    json!({
+        "description": "Which policies decide.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "drop": {
+                "description": "Which requests are dropped. none: only what does not fit the \
+                                queue; deadline: what has missed its deadline.",
+                "enum": DropPolicyName::ALL.map(DropPolicyName::name),
+                "default": POLICY_DEFAULT.drop.name(),
+            },
+            "dispatch": {
+                "description": "Which worker of a module a request goes to.",
+                "enum": DispatchPolicyName::ALL.map(DispatchPolicyName::name),
+                "default": POLICY_DEFAULT.dispatch.name(),
+            },
+        },
+    })
+}
+
+fn limits() -> Value {
+    let bound = |text: &str, high: u32, default: u64| {
+        let mut value = integer(text, 1, high.into());
+        value["default"] = default.into();
+        value
+    };
+    let d = LIMITS_DEFAULT;
+    json!({
+        "description": "Bounds at the gateway. What is over a bound is answered at once.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "in_flight": bound("Most requests in flight.", IN_FLIGHT_MAX, d.in_flight as u64),
+            "in_flight_per_stream": bound(
+                "Most requests in flight of one client stream.",
+                IN_FLIGHT_MAX,
+                d.in_flight_per_stream as u64,
+            ),
+            "pixels": bound("Most pixels of a frame.", PIXELS_MAX, d.pixels),
+            "frame_bytes": bound(
+                "Most bytes of a frame as sent.",
+                FRAME_BYTES_MAX,
+                d.frame_bytes as u64,
+            ),
+            "objects": bound(
+                "Most objects that a frame may bring to a module that works on objects.",
+                OBJECTS_MAX,
+                d.objects as u64,
+            ),
+        },
+    })
+}
+
+fn module(catalog: &Catalog) -> Value {
+    let ops: Vec<&str> = catalog.types().map(|ty| ty.name.as_str()).collect();
+    let about_ops: Vec<String> = catalog
+        .types()
+        .map(|ty| format!("{}: {}", ty.name, ty.doc))
+        .collect();
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["op"],
+        "properties": {
+            "op": {
+                "description": format!("What the module does.\n{}", about_ops.join("\n")),
+                "enum": ops,
+            },
+            "model": { "$ref": "#/$defs/model" },
+            "input": { "$ref": "#/$defs/input" },
+            "accuracy": { "$ref": "#/$defs/accuracy" },
+            "variants": {
+                "description": "Several models for the same work, each with its own input size; \
+                                in place of model.",
+                "type": "array",
+                "minItems": 1,
+                "maxItems": VARIANTS_MAX,
+                "items": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["model"],
+                    "properties": {
+                        "model": { "$ref": "#/$defs/model" },
+                        "input": { "$ref": "#/$defs/input" },
+                        "accuracy": { "$ref": "#/$defs/accuracy" },
+                    },
+                },
+            },
+            "inputs": {
+                "description": "Where each input comes from.",
+                "type": "object",
+                "additionalProperties": { "$ref": "#/$defs/reference" },
+            },
+            "when": {
+                "description": "The module runs only for requests for which this output is not \
+                                empty.",
+                "$ref": "#/$defs/reference",
+            },
+            "batch": {
+                "description": "Limits of a batch.",
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "max": with_default(
+                        integer("Most requests in a batch.", 1, BATCH_MAX.into()),
+                        BATCH_DEFAULT,
+                    ),
+                },
+            },
+            "workers": {
+                "description": "How many workers: a number, or bounds between which it is scaled. \
+                                Default: 1.",
+                "anyOf": [
+                    integer("So many.", 1, WORKERS_MAX.into()),
+                    {
+                        "type": "object",
+                        "additionalProperties": false,
+                        "properties": {
+                            "min": integer("At least; default 1.", 1, WORKERS_MAX.into()),
+                            "max": integer("At most; default min.", 1, WORKERS_MAX.into()),
+                        },
+                    },
+                ],
+            },
+            "device": {
+                "description": "The device, or the devices, that may serve it. Default: auto.",
+                "anyOf": [
+                    { "$ref": "#/$defs/device" },
+                    {
+                        "type": "array",
+                        "minItems": 1,
+                        "uniqueItems": true,
+                        "items": { "$ref": "#/$defs/device" },
+                    },
+                ],
+            },
+            "queue": with_default(
+                integer("Bound of each worker's queue.", 1, QUEUE_MAX.into()),
+                QUEUE_DEFAULT,
+            ),
+            "options": { "description": "Options of the op.", "type": "object" },
+        },
+        "dependentSchemas": {
+            "variants": {
+                "properties": { "model": false, "input": false, "accuracy": false },
+            },
+        },
+        "allOf": catalog.types().map(rules_of_op).collect::<Vec<_>>(),
+    })
+}
+
+/// What a module looks like if it is of this op.
+fn rules_of_op(ty: &ModuleType) -> Value {
+    let mut required = Vec::new();
+    let needs_inputs = ty.inputs.iter().any(|p| !p.optional);
+    if needs_inputs {
+        required.push("inputs");
+    }
+    if ty.options.iter().any(|o| o.required) {
+        required.push("options");
+    }
+    let names = |ports: &[Port]| -> Vec<String> {
+        ports
+            .iter()
+            .filter(|p| !p.optional)
+            .map(|p| p.name.clone())
+            .collect()
+    };
+    let inputs: Map<String, Value> = ty
+        .inputs
+        .iter()
+        .map(|p| (p.name.clone(), input_of(p)))
+        .collect();
+    let options: Map<String, Value> = ty
+        .options
+        .iter()
+        .map(|o| (o.name.clone(), value_of_option(&o.ty, &o.doc)))
+        .collect();
+    let required_options: Vec<&str> = ty
+        .options
+        .iter()
+        .filter(|o| o.required)
+        .map(|o| o.name.as_str())
+        .collect();
+    let mut properties = Map::new();
+    properties.insert(
+        "inputs".to_owned(),
+        json!({
+            "properties": inputs,
+            "required": names(&ty.inputs),
+            "additionalProperties": false,
+        }),
+    );
+    properties.insert(
+        "options".to_owned(),
+        json!({
+            "properties": options,
+            "required": required_options,
+            "additionalProperties": false,
+        }),
+    );
+    let mut then = json!({ "required": required });
+    match ty.model {
+        ModelNeed::Required => {
+            then["anyOf"] = json!([{ "required": ["model"] }, { "required": ["variants"] }]);
+        }
+        ModelNeed::None => {
+            for field in ["model", "input", "accuracy", "variants"] {
+                properties.insert(field.to_owned(), Value::Bool(false));
+            }
+        }
+    }
+    then["properties"] = Value::Object(properties);
+    json!({
+        "if": { "properties": { "op": { "const": ty.name } }, "required": ["op"] },
+        "then": then,
+    })
+}
+
+fn input_of(port: &Port) -> Value {
+    let optional = if port.optional { " Optional." } else { "" };
+    json!({
+        "description": format!("{} Takes {}.{optional}", port.doc, port.ty),
+        "$ref": "#/$defs/reference",
+    })
+}
+
+fn value_of_option(ty: &OptionType, doc: &str) -> Value {
+    let mut value = match ty {
+        OptionType::Bool => json!({ "type": "boolean" }),
+        OptionType::Integer(low, high) => {
+            json!({ "type": "integer", "minimum": low, "maximum": high })
+        }
+        OptionType::Number(low, high) => {
+            json!({ "type": "number", "minimum": low, "maximum": high })
+        }
+        OptionType::Text | OptionType::File => json!({ "type": "string", "minLength": 1 }),
+        OptionType::Choice(words) => json!({ "enum": words }),
+        OptionType::Numbers(0) => json!({ "type": "array", "items": { "type": "number" } }),
+        OptionType::Numbers(len) => json!({
+            "type": "array",
+            "items": { "type": "number" },
+            "minItems": len,
+            "maxItems": len,
+        }),
+        OptionType::Texts => {
+            json!({ "type": "array", "items": { "type": "string", "minLength": 1 } })
+        }
+    };
+    value["description"] = doc.into();
+    value
+}
+
+fn integer(text: &str, low: i64, high: i64) -> Value {
+    json!({ "description": text, "type": "integer", "minimum": low, "maximum": high })
+}
+
+fn with_default(mut value: Value, default: u32) -> Value {
+    value["default"] = default.into();
+    value
+}
