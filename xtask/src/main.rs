@@ -21,11 +21,25 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+/// A failure that the command has reported itself.
+#[derive(Debug)]
+struct AlreadyTold;
+
+impl std::fmt::Display for AlreadyTold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("failed, as reported above")
+    }
+}
+
+impl std::error::Error for AlreadyTold {}
+
 fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            if !error.is::<AlreadyTold>() {
+                eprintln!("error: {error:#}");
+            }
             if process::interrupted() {
                 ExitCode::from(130)
             } else {

@@ -49,9 +49,11 @@ pub(crate) fn interrupted() -> bool {
     interruption().is_some()
 }
 
-/// The program and its arguments as one would type them.
+/// The program, without its folder, and its arguments, about as one would type them.
 pub(crate) fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(program.as_os_str());
+    let words = std::iter::once(program).chain(command.get_args());
     words
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>()
