@@ -1,2 +1,63 @@
-//! Placeholder.
-fn main() {}
+//! `spillgate`: one binary for serving, streaming, checking and measuring pipelines.
+//! Exit codes: 0 ok, 1 runtime, 2 usage, 78 bad pipeline file.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{graph, profile, schema, serve, simulate, validate};
+
+/// Serves a DAG of DNN modules, defined in YAML, under one end-to-end latency objective.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    /// Log as JSON lines.
+    #[arg(long, global = true)]
+    log_json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve pipelines over gRPC.
+    Serve(serve::ServeArgs),
+    /// Send a video, camera, folder of pictures or the built-in scene to a server.
+    Stream(spillgate_client::stream::StreamArgs),
+    /// Load a server and report goodput and latencies.
+    Bench(spillgate_client::bench::BenchArgs),
+    /// Check pipeline files.
+    Validate(validate::ValidateArgs),
+    /// Draw a pipeline.
+    Graph(graph::GraphArgs),
+    /// Print the JSON Schema of pipeline files, for editors.
+    Schema,
+    /// Measure how long each module takes at each batch size, and write the profile file.
+    Profile(profile::ProfileArgs),
+    /// Run a pipeline in virtual time on emulated devices.
+    Simulate(simulate::SimulateArgs),
+    /// Show a trace as a waterfall.
+    Trace(spillgate_telemetry::waterfall::TraceArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = spillgate_telemetry::init_logging(cli.log_json) {
+        eprintln!("error: logging: {error}");
+        return ExitCode::from(1);
+    }
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Stream(args) => commands::client(|| spillgate_client::stream::run(args)),
+        Command::Bench(args) => commands::client(|| spillgate_client::bench::run(args)),
+        Command::Validate(args) => validate::run(&args),
+        Command::Graph(args) => graph::run(&args),
+        Command::Schema => schema::run(),
+        Command::Profile(args) => profile::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Trace(args) => spillgate_telemetry::waterfall::run(&args).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| commands::report(&error))
+}

@@ -1,0 +1,35 @@
+//! The subcommands, one file each, and what they share.
+
+pub mod graph;
+pub mod profile;
+pub mod schema;
+pub mod serve;
+pub mod simulate;
+pub mod validate;
+
+use std::process::ExitCode;
+
+use spillgate::files::LoadError;
+
+/// Exit code of a bad pipeline file (EX_CONFIG).
+const BAD_SPEC: u8 = 78;
+
+/// Prints an error and chooses the exit code.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(bad) = error.downcast_ref::<LoadError>() {
+        eprintln!("{bad}");
+        return ExitCode::from(BAD_SPEC);
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::from(1)
+}
+
+/// Runs a client command on a runtime of its own.
+pub fn client<F, T>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = anyhow::Result<T>>,
+    T: Into<ExitCode>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async { run().await }).map(Into::into)
+}

@@ -1,0 +1,40 @@
+//! `spillgate graph`: draws a pipeline.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use spillgate::files;
+use spillgate_pipeline::graph::{Format, render};
+
+/// What to draw, and how.
+#[derive(Args)]
+pub struct GraphArgs {
+    /// Pipeline file.
+    pipeline: PathBuf,
+    /// How to draw it.
+    #[arg(long, value_enum, default_value = "dot")]
+    format: FormatArg,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FormatArg {
+    /// Graphviz.
+    Dot,
+    /// Mermaid, for Markdown.
+    Mermaid,
+    /// A picture.
+    Svg,
+}
+
+/// Prints the drawing.
+pub fn run(args: &GraphArgs) -> anyhow::Result<ExitCode> {
+    let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    let format = match args.format {
+        FormatArg::Dot => Format::Dot,
+        FormatArg::Mermaid => Format::Mermaid,
+        FormatArg::Svg => Format::Svg,
+    };
+    println!("{}", render(&loaded.pipeline, format).trim_end());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,77 @@
+//! `spillgate profile`: measures modules and writes the profile file beside the pipeline.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use spillgate::embedded::Deployment;
+use spillgate::files::{self, profile_path};
+use spillgate::measure::{self, Effort};
+use spillgate_pipeline::profile::ProfileSet;
+use spillgate_pipeline::profile_file::render_profiles;
+
+/// What to measure, and how thoroughly.
+#[derive(Args)]
+pub struct ProfileArgs {
+    /// Pipeline file.
+    pipeline: PathBuf,
+    /// Batches that count, for each batch size.
+    #[arg(long, default_value_t = Effort::FULL.rounds)]
+    rounds: usize,
+    /// Batches before those.
+    #[arg(long, default_value_t = Effort::FULL.warm_up)]
+    warm_up: usize,
+    /// Objects a frame brings to modules that work on objects.
+    #[arg(long, default_value_t = Effort::FULL.objects)]
+    objects: usize,
+    /// Where to write it; beside the pipeline unless said.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Measures everything on this machine's devices; what the file says of other kinds of device stays.
+pub fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(args.rounds > 0, "--rounds must be at least 1");
+    let library = Arc::new(spillgate_modules::library());
+    let loaded = files::load(&args.pipeline, &library.catalog())?;
+    let base_dir = loaded.base_dir();
+    let mut deployment = Deployment {
+        pipeline: loaded.pipeline,
+        base_dir,
+        profiles: ProfileSet::default(),
+    };
+    let effort = Effort { warm_up: args.warm_up, rounds: args.rounds, objects: args.objects };
+    let bar = super::serve::progress_bar();
+    let measured = measure::complete(&mut deployment, &library, true, effort, |m, done, total| {
+        super::serve::show_progress(&bar, m, done, total);
+    })?;
+    bar.finish_and_clear();
+    let mut all = loaded.profiles;
+    for (kind, modules) in &measured.devices {
+        for (module, variants) in modules {
+            for (variant, profile) in variants {
+                all.insert(kind, module, variant, profile.clone());
+                for p in &profile.points {
+                    println!(
+                        "{kind} {module} {variant} batch {}: mean {:.2} ms, p50 {:.2}, p99 {:.2}",
+                        p.batch,
+                        p.mean.as_secs_f64() * 1e3,
+                        p.p50.as_secs_f64() * 1e3,
+                        p.p99.as_secs_f64() * 1e3
+                    );
+                }
+            }
+        }
+    }
+    let out = args.out.clone().unwrap_or_else(|| profile_path(&args.pipeline));
+    let header = format!(
+        "Measured by `spillgate profile`: {} batches a size after {} to warm up, {} objects a frame where a module works on objects.",
+        args.rounds, args.warm_up, args.objects
+    );
+    std::fs::write(&out, render_profiles(&all, &header))
+        .with_context(|| format!("cannot write {}", out.display()))?;
+    println!("written to {}", out.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,48 @@
+//! `spillgate validate`: checks pipeline files without serving them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use spillgate::files;
+use spillgate_pipeline::time::format_duration;
+
+/// Which files, how strictly.
+#[derive(Args)]
+pub struct ValidateArgs {
+    /// Pipeline files.
+    #[arg(required = true)]
+    pipelines: Vec<PathBuf>,
+    /// Treat warnings as errors.
+    #[arg(long)]
+    deny_warnings: bool,
+}
+
+/// Checks all files, also after one that is bad.
+pub fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
+    let catalog = spillgate_modules::library().catalog();
+    let mut bad = false;
+    for file in &args.pipelines {
+        match files::load(file, &catalog) {
+            Ok(loaded) => {
+                for warning in &loaded.warnings {
+                    eprintln!("{warning}");
+                }
+                bad |= args.deny_warnings && !loaded.warnings.is_empty();
+                let p = &loaded.pipeline;
+                println!(
+                    "{}: ok: pipeline {}, {} modules, slo {}",
+                    file.display(),
+                    p.name,
+                    p.modules.len() - 1,
+                    format_duration(p.slo)
+                );
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                bad = true;
+            }
+        }
+    }
+    Ok(ExitCode::from(if bad { super::BAD_SPEC } else { 0 }))
+}

@@ -1,0 +1,391 @@
+//! All of Spillgate in one process: pipeline hosts, device threads and decoders, joined by plain calls.
+//!
+//! A module's workers are spread over its devices in turn. `auto` is the first GPU, else the CPU; `emulated`
+//! is an emulated device of its own for each worker, `emulated:N` one that is shared. Frames are decoded on
+//! devices of their own, `decode:N`, whose worker is the module `source`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use spillgate_backend::Backend;
+use spillgate_backend::job::Job;
+use spillgate_backend::operator::{Library, OperatorError};
+use spillgate_backend::torch::{self, TorchBackend};
+use spillgate_controller::host::{
+    Dispatched, MemberResult, PipelineHost, RequestIds, Worker, WorkerLink,
+};
+use spillgate_controller::record::{BatchRecord, Observer};
+use spillgate_pipeline::catalog::ValueType;
+use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::pipeline::{Module, Pipeline};
+use spillgate_pipeline::profile::{ProfileSet, device_kind};
+use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Request};
+use spillgate_worker::clock::Clock;
+use spillgate_worker::device::{
+    DeviceConfig, DeviceHandle, DeviceThread, ExecutorFactory, Finished, Upstream,
+};
+use spillgate_worker::executor::{
+    DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
+};
+use spillgate_worker::timer::TimerThread;
+use spillgate_worker_policy::broker::BrokerConfig;
+use spillgate_worker_policy::device::{Arrival, Device};
+use spillgate_worker_policy::drop_policy;
+
+/// Expected time to decode a frame, until decoders are profiled: a 720p JPEG on one core.
+const DECODE_TIME: Duration = Duration::from_millis(5);
+
+/// A pipeline to be served.
+pub struct Deployment {
+    /// The pipeline.
+    pub pipeline: Arc<Pipeline>,
+    /// Folder of its file.
+    pub base_dir: PathBuf,
+    /// Profiles of its modules, none missing: see [`crate::measure`].
+    pub profiles: ProfileSet,
+}
+
+/// Why a deployment could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A device, model or file is missing or does not fit.
+    #[error("{device}: {source}")]
+    Device {
+        /// The device.
+        device: String,
+        /// Why.
+        source: OperatorError,
+    },
+    /// A module that would run for an unknown time.
+    #[error("module {module}: no profile for \"{variant}\" on {kind}; {hint}")]
+    NoProfile {
+        /// The module.
+        module: String,
+        /// The variant's key.
+        variant: String,
+        /// The kind of device.
+        kind: String,
+        /// What would be right.
+        hint: &'static str,
+    },
+    /// The system gives no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Everything that serves, running.
+pub struct Embedded {
+    /// The pipelines' hosts, in the order of the deployments.
+    pub hosts: Vec<Arc<PipelineHost>>,
+    devices: Vec<DeviceThread>,
+    names: Vec<(DeviceId, String)>,
+    _timers: TimerThread,
+}
+
+/// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal.
+pub fn resolve_device(name: &str) -> String {
+    match name {
+        "auto" => torch::auto(),
+        "cpu" => "cpu:0".to_owned(),
+        "cuda" => "cuda:0".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The variant of a module that is served until variants are adapted: the most accurate, which is last.
+pub fn served_variant_key(module: &Module) -> String {
+    module.variants.last().map_or_else(|| "-".to_owned(), |v| v.profile_key())
+}
+
+#[derive(Default)]
+struct Plan {
+    /// Device name -> its workers.
+    devices: IndexMap<String, Vec<WorkerSpec>>,
+    workers: Vec<Vec<Worker>>,
+    next_worker: u32,
+}
+
+impl Plan {
+    fn add(&mut self, device: String, host: usize, spec: WorkerSpec) {
+        let link = self.devices.get_index_of(&device).unwrap_or(self.devices.len());
+        self.workers[host].push(Worker { id: spec.worker, module: spec.module, link });
+        self.devices.entry(device).or_default().push(spec);
+    }
+
+    fn worker_id(&mut self) -> WorkerId {
+        self.next_worker += 1;
+        WorkerId(self.next_worker - 1)
+    }
+}
+
+fn plan(deployments: &[Deployment], n_decoders: usize) -> Result<Plan, StartError> {
+    let mut plan = Plan::default();
+    let mut n_emulated = 0;
+    for (host, deployment) in deployments.iter().enumerate() {
+        plan.workers.push(Vec::new());
+        let pipeline = &deployment.pipeline;
+        let spec = |worker, module, execution| WorkerSpec {
+            worker,
+            pipeline: pipeline.clone(),
+            base_dir: deployment.base_dir.clone(),
+            module,
+            execution,
+        };
+        if pipeline.source.ty == ValueType::Image {
+            for i in 0..n_decoders {
+                let worker = plan.worker_id();
+                let spec = spec(worker, ModuleId::SOURCE, vec![DECODE_TIME]);
+                plan.add(format!("decode:{i}"), host, spec);
+            }
+        }
+        for module in &pipeline.modules[1..] {
+            for i in 0..module.workers.min as usize {
+                let device = match module.devices[i % module.devices.len()].as_str() {
+                    "emulated" => {
+                        n_emulated += 1;
+                        format!("emulated:own{}", n_emulated - 1)
+                    }
+                    name => resolve_device(name),
+                };
+                let execution = execution_times(module, &device, &deployment.profiles)?;
+                let worker = plan.worker_id();
+                plan.add(device, host, spec(worker, module.id, execution));
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// Expected execution time of a module by batch size.
+fn execution_times(
+    module: &Module,
+    device: &str,
+    profiles: &ProfileSet,
+) -> Result<Vec<Duration>, StartError> {
+    let kind = device_kind(device);
+    let variant = served_variant_key(module);
+    match profiles.get(kind, &module.name, &variant) {
+        Some(profile) => Ok((1..=module.batch.max).map(|n| profile.mean(n)).collect()),
+        // Types without a model (no-op) take no time of their own.
+        None if module.variants.is_empty() => Ok(vec![Duration::ZERO; module.batch.max as usize]),
+        None => Err(StartError::NoProfile {
+            module: module.name.clone(),
+            variant,
+            kind: kind.to_owned(),
+            hint: "an emulated device needs one in the profile file beside the pipeline; for real \
+                   devices `spillgate profile` measures it",
+        }),
+    }
+}
+
+impl Embedded {
+    /// Starts devices and hosts. Returns once every model is loaded.
+    ///
+    /// # Errors
+    /// When a device, model or profile is missing.
+    pub fn start(
+        deployments: &[Deployment],
+        library: &Arc<Library>,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+        n_decoders: usize,
+    ) -> Result<Self, StartError> {
+        let plan = plan(deployments, n_decoders.max(1))?;
+        let ids = Arc::new(RequestIds::default());
+        let now: spillgate_controller::host::Now = Arc::new(move || clock.now());
+        let hosts: Vec<Arc<PipelineHost>> = deployments
+            .iter()
+            .zip(plan.workers)
+            .map(|(deployment, workers)| {
+                Arc::new(PipelineHost::new(
+                    deployment.pipeline.clone(),
+                    workers,
+                    ids.clone(),
+                    now.clone(),
+                    observer.clone(),
+                ))
+            })
+            .collect();
+        let upstream = Arc::new(Upstreams::default());
+        let routes: IndexMap<WorkerId, Arc<PipelineHost>> = hosts
+            .iter()
+            .flat_map(|host| host.workers().map(|w| (w.id, host.clone())))
+            .collect();
+        let _ = upstream.routes.set(routes);
+        let timers = TimerThread::start(clock)?;
+        let mut devices = Vec::new();
+        let mut names = Vec::new();
+        for (i, (name, specs)) in plan.devices.into_iter().enumerate() {
+            let id = DeviceId(i as u16);
+            names.push((id, name.clone()));
+            let brokers = specs.iter().map(|s| (s.worker, broker_config(s))).collect();
+            let config = DeviceConfig {
+                id,
+                name: name.clone(),
+                policy: Device::new(brokers),
+                workers: specs.iter().map(|s| s.worker).collect(),
+            };
+            let executor = executor_factory(name.clone(), specs, library.clone());
+            let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
+                .map_err(|source| StartError::Device { device: name, source })?;
+            devices.push(thread);
+        }
+        let links: Vec<Arc<dyn WorkerLink>> = devices
+            .iter()
+            .map(|d| Arc::new(DeviceLink(d.handle())) as Arc<dyn WorkerLink>)
+            .collect();
+        for host in &hosts {
+            host.connect(links.clone());
+        }
+        Ok(Embedded { hosts, devices, names, _timers: timers })
+    }
+
+    /// Ids and names of the devices.
+    pub fn device_names(&self) -> &[(DeviceId, String)] {
+        &self.names
+    }
+
+    /// Handles of the devices, for readiness and queue lengths.
+    pub fn device_handles(&self) -> Vec<DeviceHandle> {
+        self.devices.iter().map(DeviceThread::handle).collect()
+    }
+
+    /// Reads the queue length of each worker: pipeline, module, worker, requests.
+    pub fn queue_lengths(&self) -> Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync> {
+        let hosts = self.hosts.clone();
+        let handles = self.device_handles();
+        Box::new(move || {
+            let worker = |host: &Arc<PipelineHost>, w: &Worker| {
+                let pipeline = host.pipeline();
+                let module = pipeline.modules[w.module.idx()].name.clone();
+                (pipeline.name.clone(), module, w.id.0, handles[w.link].waiting(w.id))
+            };
+            hosts.iter().flat_map(|h| h.workers().map(|w| worker(h, w))).collect()
+        })
+    }
+
+    /// Ends the device threads, each within `limit`. Names those that were still busy.
+    pub fn stop(self, limit: Duration) -> Vec<String> {
+        let names = self.names;
+        self.devices
+            .into_iter()
+            .zip(names)
+            .filter_map(|(device, (_, name))| (!device.stop(limit)).then_some(name))
+            .collect()
+    }
+}
+
+fn broker_config(spec: &WorkerSpec) -> BrokerConfig {
+    let pipeline = &spec.pipeline;
+    let module = &pipeline.modules[spec.module.idx()];
+    let source = spec.module == ModuleId::SOURCE;
+    BrokerConfig {
+        module: spec.module,
+        capacity: if source { pipeline.limits.in_flight } else { module.queue },
+        batch_max: if source { 1 } else { module.batch.max },
+        execution: spec.execution.clone(),
+        policy: drop_policy::by_name(pipeline.policy.drop),
+    }
+}
+
+fn executor_factory(
+    name: String,
+    specs: Vec<WorkerSpec>,
+    library: Arc<Library>,
+) -> ExecutorFactory<OperatorError> {
+    Box::new(move || {
+        Ok(match device_kind(&name) {
+            "decode" => Box::new(DecodeExecutor::new(&specs)) as Box<dyn Executor>,
+            "emulated" => Box::new(EmulatedExecutor::build(&library, &specs)?),
+            _ => {
+                let backend = Box::new(move || {
+                    TorchBackend::new(&name).map(|b| Box::new(b) as Box<dyn Backend>)
+                });
+                Box::new(OperatorExecutor::build(backend, &library, &specs)?)
+            }
+        })
+    })
+}
+
+/// Tells hosts what devices report. A worker belongs to one host.
+#[derive(Default)]
+struct Upstreams {
+    routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>>>,
+}
+
+impl Upstreams {
+    fn host(&self, worker: WorkerId) -> &Arc<PipelineHost> {
+        let routes = self.routes.get().expect("routes are set before devices start");
+        &routes[&worker]
+    }
+}
+
+impl Upstream for Upstreams {
+    fn finished(&self, finished: Finished) {
+        let Finished { device, batch, results, ended_at } = finished;
+        let size = batch.members.len() as u32;
+        let record = BatchRecord {
+            device,
+            batch: batch.id,
+            module: batch.module,
+            size,
+            started_at: batch.started_at,
+            expected_end: batch.expected_end,
+            ended_at,
+        };
+        let members = batch
+            .members
+            .into_iter()
+            .zip(results)
+            .map(|(member, result)| MemberResult {
+                request: member.request,
+                job: member.payload,
+                times: ModuleTimes {
+                    module: batch.module,
+                    worker: batch.worker,
+                    arrived_at: member.arrived_at,
+                    batched_at: member.batched_at,
+                    started_at: batch.started_at,
+                    ended_at,
+                    batch: batch.id,
+                    batch_size: size,
+                },
+                result,
+            })
+            .collect();
+        self.host(batch.worker).finished(&record, members);
+    }
+
+    fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord) {
+        self.host(worker).dropped(request, drop);
+    }
+
+    fn workers_down(&self, workers: &[WorkerId], cause: &str) {
+        for &worker in workers {
+            self.host(worker).workers_down(&[worker], cause);
+        }
+    }
+}
+
+/// The way to a device in this process: a plain call.
+struct DeviceLink(DeviceHandle);
+
+impl WorkerLink for DeviceLink {
+    fn send(&self, requests: Vec<Dispatched>) {
+        let mut arrivals: Vec<Arrival<Arc<Job>>> = requests
+            .into_iter()
+            .map(|d| Arrival { worker: d.worker, request: d.request, payload: d.job })
+            .collect();
+        self.0.send(&mut arrivals);
+    }
+
+    fn cancel(&self, request: RequestId) {
+        self.0.cancel(request);
+    }
+
+    fn withdraw(&self, request: RequestId, reason: DropReason) {
+        self.0.withdraw(request, reason);
+    }
+}

@@ -1,0 +1,114 @@
+//! Reads pipeline files and the profile files beside them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use spillgate_pipeline::Catalog;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::compile::compile;
+use spillgate_pipeline::diagnostic::Diagnostics;
+use spillgate_pipeline::profile::ProfileSet;
+use spillgate_pipeline::profile_file::parse_profiles;
+
+/// A pipeline file, read and checked.
+#[derive(Clone, Debug)]
+pub struct LoadedPipeline {
+    /// The pipeline.
+    pub pipeline: Arc<Pipeline>,
+    /// The file.
+    pub file: PathBuf,
+    /// Its profiles; empty when there is no profile file.
+    pub profiles: ProfileSet,
+    /// Warnings, one a line.
+    pub warnings: Vec<String>,
+}
+
+impl LoadedPipeline {
+    /// Folder of the file: paths in it are relative to this.
+    pub fn base_dir(&self) -> PathBuf {
+        self.file.parent().map_or_else(PathBuf::new, Path::to_owned)
+    }
+}
+
+/// Why a pipeline file could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be read.
+    #[error("error: {}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file has errors, one a line.
+    #[error("{0}")]
+    Spec(Diagnostics),
+    /// Two files define pipelines of the same name.
+    #[error("error: {}: the name \"{name}\" is taken by {}; pipelines of one server need different names", second.display(), first.display())]
+    SameName {
+        /// The name.
+        name: String,
+        /// The earlier file.
+        first: PathBuf,
+        /// The later file.
+        second: PathBuf,
+    },
+}
+
+/// Where the profiles of a pipeline file lie: `traffic.yaml` has `traffic.profile.yaml`.
+pub fn profile_path(file: &Path) -> PathBuf {
+    file.with_extension("profile.yaml")
+}
+
+/// Loads a pipeline file and, if there is one, its profile file.
+///
+/// # Errors
+/// When a file cannot be read or has errors.
+pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError> {
+    let text = read(file)?;
+    let profile_file = profile_path(file);
+    let profiles = match std::fs::read_to_string(&profile_file) {
+        Ok(text) => parse_profiles(&text, &name_of(&profile_file)).map_err(LoadError::Spec)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ProfileSet::default(),
+        Err(source) => return Err(LoadError::Read { path: profile_file, source }),
+    };
+    let compiled =
+        compile(&text, &name_of(file), catalog, Some(&profiles)).map_err(LoadError::Spec)?;
+    Ok(LoadedPipeline {
+        pipeline: Arc::new(compiled.pipeline),
+        file: file.to_owned(),
+        profiles,
+        warnings: compiled.warnings.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// Loads several files, whose pipelines must have different names.
+///
+/// # Errors
+/// The first file that cannot be loaded.
+pub fn load_all(files: &[PathBuf], catalog: &Catalog) -> Result<Vec<LoadedPipeline>, LoadError> {
+    let mut loaded: Vec<LoadedPipeline> = Vec::new();
+    for file in files {
+        let next = load(file, catalog)?;
+        let name = &next.pipeline.name;
+        if let Some(first) = loaded.iter().find(|l| l.pipeline.name == *name) {
+            return Err(LoadError::SameName {
+                name: name.clone(),
+                first: first.file.clone(),
+                second: file.clone(),
+            });
+        }
+        loaded.push(next);
+    }
+    Ok(loaded)
+}
+
+fn read(path: &Path) -> Result<String, LoadError> {
+    std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
+}
+
+/// The file as messages name it: as the user wrote it.
+fn name_of(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,8 @@
+//! The product, composed: pipeline files become hosts and device threads ([`embedded`]), served over gRPC
+//! ([`server`]) and an admin port ([`admin`]). The binary adds the command line.
+
+pub mod admin;
+pub mod embedded;
+pub mod files;
+pub mod measure;
+pub mod server;

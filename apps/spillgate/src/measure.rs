@@ -1,0 +1,179 @@
+//! Measures how long batches of each module take on a device, with the module's own example inputs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spillgate_backend::operator::{Inputs, Library, OperatorError};
+use spillgate_backend::torch::TorchBackend;
+use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
+use spillgate_worker::executor::{WorkerSpec, build_operator};
+
+use crate::embedded::{Deployment, resolve_device};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Batches before the first that counts.
+    pub warm_up: usize,
+    /// Batches that count, for each size.
+    pub rounds: usize,
+    /// Objects a frame brings to modules that work on objects.
+    pub objects: usize,
+}
+
+impl Effort {
+    /// For a profile file.
+    pub const FULL: Effort = Effort { warm_up: 5, rounds: 100, objects: 3 };
+    /// For a server that finds no profile file: good enough to start with.
+    pub const QUICK: Effort = Effort { warm_up: 2, rounds: 7, objects: 3 };
+}
+
+/// One module variant on one device that has no profile yet.
+#[derive(Clone, Debug)]
+pub struct Missing {
+    /// Ordinal of the module in its pipeline.
+    pub module: Module,
+    /// Ordinal of the variant among the module's.
+    pub variant: usize,
+    /// Device to measure on.
+    pub device: String,
+}
+
+/// Module variants of a deployment without a profile, on real devices. All variants, or only the served one.
+pub fn missing(deployment: &Deployment, all_variants: bool) -> Vec<Missing> {
+    let mut list: Vec<Missing> = Vec::new();
+    for module in &deployment.pipeline.modules[1..] {
+        for device in module.devices.iter().map(|d| resolve_device(d)) {
+            let kind = device_kind(&device);
+            if kind == "emulated" {
+                continue;
+            }
+            let first = if all_variants { 0 } else { module.variants.len().saturating_sub(1) };
+            for variant in first..module.variants.len() {
+                let key = module.variants[variant].profile_key();
+                let known = deployment.profiles.get(kind, &module.name, &key).is_some();
+                let listed = list.iter().any(|m| {
+                    m.module.id == module.id
+                        && m.variant == variant
+                        && device_kind(&m.device) == kind
+                });
+                if !known && !listed {
+                    list.push(Missing { module: module.clone(), variant, device: device.clone() });
+                }
+            }
+        }
+    }
+    list
+}
+
+/// Measures one module variant on one device. `progress` is called after each batch size.
+///
+/// # Errors
+/// When the device or model is missing, or the module fails on its own example.
+pub fn measure(
+    deployment: &Deployment,
+    library: &Arc<Library>,
+    what: &Missing,
+    effort: Effort,
+    mut progress: impl FnMut(u32),
+) -> Result<ModuleProfile, OperatorError> {
+    let mut backend = TorchBackend::new(&what.device)?;
+    let spec = WorkerSpec {
+        worker: WorkerId(0),
+        pipeline: deployment.pipeline.clone(),
+        base_dir: deployment.base_dir.clone(),
+        module: what.module.id,
+        execution: vec![],
+    };
+    let mut operator = build_operator(&spec, library, &mut backend)?;
+    let mut points = Vec::new();
+    for batch in batch_sizes(what.module.batch.max) {
+        let inputs: Vec<Inputs> =
+            (0..batch).map(|_| operator.example(effort.objects)).collect();
+        let mut times = Vec::with_capacity(effort.rounds);
+        for round in 0..effort.warm_up + effort.rounds {
+            let start = Instant::now();
+            for result in operator.run(what.variant, &inputs) {
+                result.map_err(|e| {
+                    OperatorError::Other(format!(
+                        "module {} fails on its own example: {e}",
+                        what.module.name
+                    ))
+                })?;
+            }
+            if round >= effort.warm_up {
+                times.push(start.elapsed());
+            }
+        }
+        points.push(summarize(batch, times));
+        progress(batch);
+    }
+    Ok(ModuleProfile { points })
+}
+
+/// 1, 2, 4, ... and the largest: what lies between is interpolated.
+fn batch_sizes(max: u32) -> Vec<u32> {
+    let mut sizes: Vec<u32> =
+        std::iter::successors(Some(1u32), |n| n.checked_mul(2)).take_while(|n| *n < max).collect();
+    sizes.push(max);
+    sizes
+}
+
+fn summarize(batch: u32, mut times: Vec<Duration>) -> BatchLatency {
+    times.sort_unstable();
+    let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
+    let mean = times.iter().sum::<Duration>() / times.len() as u32;
+    BatchLatency { batch, mean, p50: quantile(0.5), p99: quantile(0.99) }
+}
+
+/// Measures all that is missing and adds it to the deployment's profiles. `say` gets a line for people
+/// before each module and the steps done of all.
+///
+/// # Errors
+/// As [`measure`].
+pub fn complete(
+    deployment: &mut Deployment,
+    library: &Arc<Library>,
+    all_variants: bool,
+    effort: Effort,
+    mut say: impl FnMut(&Missing, usize, usize),
+) -> Result<ProfileSet, OperatorError> {
+    let list = missing(deployment, all_variants);
+    let total: usize = list.iter().map(|m| batch_sizes(m.module.batch.max).len()).sum();
+    let mut done = 0;
+    let mut measured = ProfileSet::default();
+    for what in &list {
+        say(what, done, total);
+        let profile = measure(deployment, library, what, effort, |_| {
+            done += 1;
+            say(what, done, total);
+        })?;
+        let key = what.module.variants[what.variant].profile_key();
+        measured.insert(device_kind(&what.device), &what.module.name, &key, profile.clone());
+        deployment.profiles.insert(device_kind(&what.device), &what.module.name, &key, profile);
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_sizes_double_up_to_the_largest() {
+        assert_eq!(batch_sizes(1), [1]);
+        assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
+        assert_eq!(batch_sizes(6), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn a_summary_has_mean_and_quantiles() {
+        let times = (1..=100).map(Duration::from_millis).collect();
+        let point = summarize(4, times);
+        assert_eq!(point.mean, Duration::from_micros(50_500));
+        assert_eq!(point.p50, Duration::from_millis(51));
+        assert_eq!(point.p99, Duration::from_millis(99));
+    }
+}

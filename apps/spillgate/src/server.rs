@@ -1,0 +1,279 @@
+//! A running server: hosts and devices, the gRPC port, the admin port, telemetry; and its orderly end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spillgate_backend::operator::Library;
+use spillgate_controller::gateway::{Gateway, Sampler};
+use spillgate_controller::host::PipelineHost;
+use spillgate_controller::listener::{self, ListenerLimits, Services};
+use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
+use spillgate_worker::clock::Clock;
+use spillgate_worker::device::DeviceHandle;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+
+use crate::admin::{self, Admin};
+use crate::embedded::{Deployment, Embedded, StartError};
+
+/// How often readiness looks at the device threads.
+const READINESS_INTERVAL: Duration = Duration::from_millis(100);
+/// How long device threads and telemetry may take to end once no request is left.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// What a message may hold beside the frame.
+const MESSAGE_OVERHEAD: usize = 64 << 10;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Address of the gRPC port; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Address of the admin port, if it is wanted.
+    pub admin: Option<SocketAddr>,
+    /// Most connections at a time.
+    pub connections: usize,
+    /// Most concurrent calls on one connection.
+    pub calls_per_connection: u32,
+    /// Threads that decode frames.
+    pub decoders: usize,
+    /// How long requests in flight may take to end after a stop.
+    pub drain: Duration,
+    /// Traces and metrics.
+    pub telemetry: TelemetryConfig,
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A port cannot be had.
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Devices or models.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Telemetry.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// The reflection service.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+fn hint(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another program listens there: stop it, or choose another with --listen or --admin"
+        }
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
+        _ => "",
+    }
+}
+
+/// A running server.
+pub struct Server {
+    /// Where the gRPC port is.
+    pub address: SocketAddr,
+    /// Where the admin port is.
+    pub admin_address: Option<SocketAddr>,
+    embedded: Embedded,
+    telemetry: Arc<Telemetry>,
+    health: tonic_health::server::HealthReporter,
+    stop: CancellationToken,
+    connections: TaskTracker,
+    drain: Duration,
+}
+
+/// How a server ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Requests that did not end in the time given and were dropped.
+    pub aborted: usize,
+    /// Devices that were still busy and were left behind.
+    pub busy_devices: Vec<String>,
+    /// Spans that could not be exported in time.
+    pub telemetry_flushed: bool,
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
+}
+
+impl Server {
+    /// Starts a server. Returns once it can serve.
+    ///
+    /// # Errors
+    /// When a port, device, model or profile is missing.
+    pub async fn start(
+        config: ServerConfig,
+        deployments: Vec<Deployment>,
+        library: Arc<Library>,
+    ) -> Result<Self, ServeError> {
+        // Ports first: a port in use should not cost the loading of models.
+        let listener = bind(config.listen).await?;
+        let admin_listener = match config.admin {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let clock = Clock::start();
+        let telemetry = Arc::new(Telemetry::new(config.telemetry, clock.epoch_wall())?);
+        for deployment in &deployments {
+            telemetry.register_pipeline(&deployment.pipeline);
+        }
+        let embedded =
+            Embedded::start(&deployments, &library, clock, telemetry.clone(), config.decoders)?;
+        for (id, name) in embedded.device_names() {
+            telemetry.register_device(*id, name);
+        }
+        telemetry.register_queue_lengths(embedded.queue_lengths());
+
+        let limits = ListenerLimits {
+            connections: config.connections,
+            calls_per_connection: config.calls_per_connection,
+            message_bytes: deployments
+                .iter()
+                .map(|d| d.pipeline.limits.frame_bytes)
+                .max()
+                .unwrap_or(0)
+                + MESSAGE_OVERHEAD,
+        };
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let reflection = |()| {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(spillgate_proto::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let other = Routes::new(health_service)
+            .add_service(reflection(()).build_v1()?)
+            .add_service(reflection(()).build_v1alpha()?);
+        let sampler: Sampler = {
+            let telemetry = telemetry.clone();
+            Arc::new(move |traceparent| telemetry.sampler().decide(traceparent))
+        };
+        let gateway = Gateway::new(embedded.hosts.clone(), sampler);
+        let services = Services::new(gateway, other, &limits);
+
+        let stop = CancellationToken::new();
+        let connections = TaskTracker::new();
+        let address = listener.local_addr().unwrap_or(config.listen);
+        let handles = embedded.device_handles();
+        let mut admin_address = None;
+        if let Some(listener) = admin_listener {
+            admin_address = listener.local_addr().ok();
+            let admin = Admin {
+                metrics: Box::new({
+                    let telemetry = telemetry.clone();
+                    move || telemetry.render()
+                }),
+                not_ready: Box::new({
+                    let (handles, stop) = (handles.clone(), stop.clone());
+                    move || not_ready(&handles, &stop)
+                }),
+            };
+            // Lives until the process ends, so that probes see a drain.
+            tokio::spawn(admin::serve(listener, Arc::new(admin), CancellationToken::new()));
+        }
+        set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
+        tokio::spawn(watch(handles, embedded.hosts.clone(), health.clone(), stop.clone()));
+        connections.spawn(listener::serve(
+            listener,
+            services,
+            limits,
+            stop.clone(),
+            connections.clone(),
+        ));
+        let drain = config.drain;
+        Ok(Server { address, admin_address, embedded, telemetry, health, stop, connections, drain })
+    }
+
+    /// The hosts, in the order of the deployments.
+    pub fn hosts(&self) -> &[Arc<PipelineHost>] {
+        &self.embedded.hosts
+    }
+
+    /// Names of the devices.
+    pub fn devices(&self) -> Vec<String> {
+        self.embedded.device_names().iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Stops in order: no new requests, those in flight end or are dropped when their time is over,
+    /// connections close, devices end, telemetry is flushed. Bounded at each step.
+    pub async fn stop(self) -> Ended {
+        let Server { embedded, telemetry, health, stop, connections, drain, .. } = self;
+        set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
+        for host in &embedded.hosts {
+            host.drain();
+        }
+        stop.cancel();
+        let give_up = Instant::now() + drain;
+        let in_flight = || embedded.hosts.iter().map(|h| h.in_flight()).sum::<usize>();
+        while in_flight() > 0 && Instant::now() < give_up {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let aborted = in_flight();
+        for host in &embedded.hosts {
+            host.abort();
+        }
+        connections.close();
+        // Streams that their clients keep open are cut off.
+        if tokio::time::timeout(Duration::from_millis(500), connections.wait()).await.is_err() {
+            tracing::info!("clients kept their connections open; closing them");
+        }
+        let (busy_devices, telemetry_flushed) = tokio::task::spawn_blocking(move || {
+            let busy = embedded.stop(STOP_LIMIT);
+            (busy, telemetry.shutdown(STOP_LIMIT))
+        })
+        .await
+        .unwrap_or_default();
+        Ended { aborted, busy_devices, telemetry_flushed }
+    }
+}
+
+fn not_ready(handles: &[DeviceHandle], stop: &CancellationToken) -> Option<String> {
+    if stop.is_cancelled() {
+        return Some("shutting down".to_owned());
+    }
+    let dead: Vec<&str> = handles.iter().filter(|h| !h.is_alive()).map(|h| h.name()).collect();
+    (!dead.is_empty()).then(|| format!("dead devices: {}", dead.join(", ")))
+}
+
+async fn set_health(
+    health: &tonic_health::server::HealthReporter,
+    hosts: &[Arc<PipelineHost>],
+    status: ServingStatus,
+) {
+    health.set_service_status("", status).await;
+    health.set_service_status("spillgate.v1.Spillgate", status).await;
+    for host in hosts {
+        health.set_service_status(format!("pipeline/{}", host.pipeline().name), status).await;
+    }
+}
+
+/// Reports NOT_SERVING once a device thread has died. It does not come back: restart the process.
+async fn watch(
+    handles: Vec<DeviceHandle>,
+    hosts: Vec<Arc<PipelineHost>>,
+    health: tonic_health::server::HealthReporter,
+    stop: CancellationToken,
+) {
+    let mut ticks = tokio::time::interval(READINESS_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        if let Some(why) = not_ready(&handles, &stop) {
+            tracing::error!(why, "not ready");
+            set_health(&health, &hosts, ServingStatus::NotServing).await;
+            return;
+        }
+    }
+}
