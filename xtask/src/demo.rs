@@ -12,8 +12,8 @@ use crate::process::{self, Daemon, Ended};
 use crate::setup;
 use crate::workspace::Workspace;
 
-/// Models load in a second or two; a minute covers a busy machine with cold disks.
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// Models load in a second or two; a pipeline without a measured profile is measured first.
+const START_LIMIT: Duration = Duration::from_secs(300);
 
 /// What the server may take to answer what is in flight: many times the pipeline's objective.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
@@ -82,7 +82,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         &out.join("server.log"),
     )?;
     let address = await_address(&mut server, &port_file)?;
-    println!("demo: serving apps/pipelines/traffic.yaml at {address}");
+    println!("demo: serving apps/pipelines/traffic.yaml at {address} (log: out/demo/server.log)");
 
     // On an error the server is stopped as it goes out of scope.
     process::run(&mut stream(workspace, &spillgate, &address, options, &out))?;
@@ -109,12 +109,12 @@ fn stream(
     let mut client = workspace.program(spillgate);
     client.args([
         "stream",
+        "scene:",
         "--server",
         address,
         "--pipeline",
         "traffic",
-        "--source",
-        "scene",
+        "--verbose",
     ]);
     client.args([
         "--frames",

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::commands::{Args, only_switch};
+use crate::tidy::is_pipeline;
 use crate::workspace::Workspace;
 use crate::{process, setup};
 
@@ -78,6 +79,8 @@ pub(crate) fn run(workspace: &Workspace, with_libtorch: bool) -> Result<()> {
     if with_libtorch {
         copy_libtorch(workspace, &stage)?;
     }
+
+    try_out(workspace, &stage)?;
 
     let archive = dist.join(format!("{name}.tar.gz"));
     pack(workspace, &dist, &name, &archive)?;
@@ -163,6 +166,27 @@ fn copy_libtorch(workspace: &Workspace, stage: &Path) -> Result<()> {
     copy_tree(&libtorch.join("lib"), &stage.join("lib"))?;
     copy_tree(&libtorch.join("licenses"), &stage.join("lib/licenses"))
         .context("a libtorch fetched before its licences were kept: delete third_party/libtorch")
+}
+
+/// The program starts where it lies, and finds the models of every pipeline beside it.
+fn try_out(workspace: &Workspace, stage: &Path) -> Result<()> {
+    for entry in fs::read_dir(stage.join("pipelines"))? {
+        let path = entry?.path();
+        if is_pipeline(&path) {
+            let mut validate = workspace.program(stage.join("run.sh"));
+            if std::env::var_os("LIBTORCH").is_none() {
+                validate.env("LIBTORCH", workspace.own_libtorch());
+            }
+            let (valid, said) = process::judge(validate.arg("validate").arg(&path))?;
+            if !valid {
+                bail!(
+                    "{} is not valid where the archive has it:\n{said}",
+                    path.display()
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The same content gives the same archive: sorted names, no owners, one date.

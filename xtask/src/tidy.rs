@@ -17,6 +17,7 @@ use crate::commands::Args;
 use crate::process;
 use crate::workspace::Workspace;
 
+pub(crate) use pipelines::is_pipeline;
 pub(crate) use purity::PURE_CRATES;
 
 /// A file with its path relative to the repository root.

@@ -52,8 +52,9 @@ impl Workspace {
 
     /// Where foreign tools are put. `SPILLGATE_TOOLS` moves it, so that several checkouts may share it.
     pub(crate) fn tools(&self) -> PathBuf {
-        std::env::var_os("SPILLGATE_TOOLS")
-            .map_or_else(|| self.path("third_party/tools"), PathBuf::from)
+        let folder = std::env::var_os("SPILLGATE_TOOLS");
+        self.root
+            .join(folder.unwrap_or_else(|| "third_party/tools".into()))
     }
 
     /// A program that runs in the repository root.

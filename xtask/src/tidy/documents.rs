@@ -24,11 +24,23 @@ pub(super) fn problems(root: &Path, files: &[SourceFile]) -> Vec<String> {
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
         problems.extend(broken_links(file, files, &|path| root.join(path).exists()));
         problems.extend(unknown_commands(file));
+        if file.path == "README.md" {
+            problems.extend(unnamed_commands(file));
+        }
     }
     if let Some(file) = files.iter().find(|file| file.path == "CHANGELOG.md") {
         problems.extend(changelog(file));
     }
     problems
+}
+
+/// The first page names the commands that CI runs, so that what it promises is what is tested.
+fn unnamed_commands(file: &SourceFile) -> Vec<String> {
+    ["cargo xtask demo", "cargo xtask test"]
+        .iter()
+        .filter(|command| !file.text.contains(*command))
+        .map(|command| format!("{}: does not name `{command}`", file.path))
+        .collect()
 }
 
 /// Links of one document to files or headings that are not there. Links out of the repository are
@@ -210,6 +222,16 @@ mod tests {
         assert_eq!(
             unknown_commands(&bad),
             ["a.md:2: no command `cargo xtask tset`"]
+        );
+    }
+
+    #[test]
+    fn the_first_page_names_what_is_tested() {
+        let page = |text| unnamed_commands(&file("README.md", text));
+        assert!(page("`cargo xtask demo`, then\n    cargo xtask test").is_empty());
+        assert_eq!(
+            page("cargo xtask demo"),
+            ["README.md: does not name `cargo xtask test`"]
         );
     }
 

@@ -15,7 +15,10 @@ pub(super) fn problems(workspace: &Workspace, program: &Path) -> Result<Vec<Stri
         bail!("{} is not built", program.display());
     }
     let files = workspace.files()?;
-    let pipelines: Vec<&String> = files.iter().filter(|path| is_pipeline(path)).collect();
+    let pipelines: Vec<&String> = files
+        .iter()
+        .filter(|path| path.starts_with(FOLDER) && is_pipeline(Path::new(path)))
+        .collect();
     if pipelines.is_empty() {
         return Ok(vec![format!("{FOLDER}: no pipeline there")]);
     }
@@ -31,11 +34,10 @@ pub(super) fn problems(workspace: &Workspace, program: &Path) -> Result<Vec<Stri
     Ok(problems)
 }
 
-/// YAML below the folder, except measured profiles, which lie beside their pipelines.
-fn is_pipeline(path: &str) -> bool {
-    path.starts_with("apps/pipelines/")
-        && path.ends_with(".yaml")
-        && !path.ends_with(".profile.yaml")
+/// True for YAML, except measured profiles, which lie beside their pipelines.
+pub(crate) fn is_pipeline(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with(".yaml") && !name.ends_with(".profile.yaml")
 }
 
 fn indented(text: &str) -> String {
@@ -51,10 +53,11 @@ mod tests {
 
     #[test]
     fn pipelines_are_told_from_what_lies_beside_them() {
-        assert!(is_pipeline("apps/pipelines/traffic.yaml"));
-        assert!(!is_pipeline("apps/pipelines/traffic.profile.yaml"));
-        assert!(!is_pipeline("apps/pipelines/README.md"));
-        assert!(!is_pipeline("deploy/compose.yaml"));
+        assert!(is_pipeline(Path::new("apps/pipelines/traffic.yaml")));
+        assert!(!is_pipeline(Path::new(
+            "apps/pipelines/traffic.profile.yaml"
+        )));
+        assert!(!is_pipeline(Path::new("apps/pipelines/README.md")));
     }
 
     #[test]
