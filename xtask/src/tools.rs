@@ -142,7 +142,9 @@ pub(crate) fn jaeger(workspace: &Workspace, args: Args) -> Result<()> {
     let mut jaeger = workspace.program(program);
     jaeger
         .arg("--config")
-        .arg(workspace.path("deploy/jaeger/config.yaml"));
+        .arg(workspace.path("deploy/jaeger/config.yaml"))
+        // Else it tries, and complains, to send traces of its own to the usual port.
+        .env("OTEL_TRACES_SAMPLER", "always_off");
     match process::run(&mut jaeger) {
         // How it is meant to end.
         Err(_) if process::interrupted() => Ok(()),
