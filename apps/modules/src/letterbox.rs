@@ -10,14 +10,14 @@ const GREY: f32 = 114.0;
 
 /// Where a picture lies in a network input.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Fit {
+pub struct Fit {
     place: Place,
     source: (f32, f32),
 }
 
 impl Fit {
     /// Scaled to fit into `width` x `height`, centred.
-    pub(crate) fn letterbox(source: (u32, u32), width: usize, height: usize) -> Self {
+    pub fn letterbox(source: (u32, u32), width: usize, height: usize) -> Self {
         let scale = (width as f32 / source.0 as f32).min(height as f32 / source.1 as f32);
         let side = |len: u32, max: usize| ((len as f32 * scale).round() as usize).clamp(1, max);
         let (w, h) = (side(source.0, width), side(source.1, height));
@@ -34,7 +34,7 @@ impl Fit {
     }
 
     /// Stretched to fill `width` x `height`.
-    pub(crate) fn stretch(source: (u32, u32), width: usize, height: usize) -> Self {
+    pub fn stretch(source: (u32, u32), width: usize, height: usize) -> Self {
         let place = Place {
             x: 0,
             y: 0,
@@ -48,15 +48,23 @@ impl Fit {
     }
 
     /// Paints the picture into a network input.
-    pub(crate) fn paint(&self, image: &Image, resampler: &mut Resampler, target: &mut Target<'_>) {
+    pub fn paint(&self, image: &Image, resampler: &mut Resampler, target: &mut Target<'_>) {
         if self.place.width < target.width || self.place.height < target.height {
             target.fill(GREY);
         }
         resampler.paint(image, Region::of(image), target, self.place);
     }
 
+    /// A box in pixels of the picture as one in pixels of the network input.
+    pub fn to_input(&self, [x0, y0, x1, y1]: [f32; 4]) -> [f32; 4] {
+        let sx = self.place.width as f32 / self.source.0;
+        let sy = self.place.height as f32 / self.source.1;
+        let (x, y) = (self.place.x as f32, self.place.y as f32);
+        [x0 * sx + x, y0 * sy + y, x1 * sx + x, y1 * sy + y]
+    }
+
     /// A box in pixels of the network input as one in pixels of the picture, cut at its edges.
-    pub(crate) fn to_source(&self, [x0, y0, x1, y1]: [f32; 4]) -> [f32; 4] {
+    pub fn to_source(&self, [x0, y0, x1, y1]: [f32; 4]) -> [f32; 4] {
         let sx = self.source.0 / self.place.width as f32;
         let sy = self.source.1 / self.place.height as f32;
         let x = |v: f32| ((v - self.place.x as f32) * sx).clamp(0.0, self.source.0);
@@ -69,14 +77,6 @@ impl Fit {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    impl Fit {
-        fn to_input(self, [x0, y0, x1, y1]: [f32; 4]) -> [f32; 4] {
-            let x = |v: f32| v * self.place.width as f32 / self.source.0 + self.place.x as f32;
-            let y = |v: f32| v * self.place.height as f32 / self.source.1 + self.place.y as f32;
-            [x(x0), y(y0), x(x1), y(y1)]
-        }
-    }
 
     proptest! {
         #[test]

@@ -13,6 +13,9 @@
 //! that cannot be computed (a broken picture, say) fails alone. An output of an unexpected shape is an
 //! error that names the model, the shape expected and the one got.
 //!
+//! [`resample`] and [`letterbox`], which turn pictures into network inputs, are public: training must
+//! prepare pictures exactly as serving does, and modules of your own can use them.
+//!
 //! The modules know models only through [`spillgate_backend::Backend`]: nothing here links libtorch,
 //! decodes a picture file, or decides when a batch runs.
 
@@ -22,11 +25,11 @@ mod classifier;
 mod detector;
 mod face_recognizer;
 mod labels;
-mod letterbox;
+pub mod letterbox;
 mod models;
 mod noop;
 mod options;
-mod resample;
+pub mod resample;
 mod scores;
 mod text_reader;
 mod torchscript;

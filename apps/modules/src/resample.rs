@@ -6,16 +6,20 @@ use spillgate_backend::value::Image;
 
 /// A part of a picture, in pixels; it may reach over the picture's edges.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Region {
-    pub(crate) x0: f32,
-    pub(crate) y0: f32,
-    pub(crate) x1: f32,
-    pub(crate) y1: f32,
+pub struct Region {
+    /// Left edge.
+    pub x0: f32,
+    /// Top edge.
+    pub y0: f32,
+    /// Right edge.
+    pub x1: f32,
+    /// Bottom edge.
+    pub y1: f32,
 }
 
 impl Region {
     /// All of a picture.
-    pub(crate) fn of(image: &Image) -> Self {
+    pub fn of(image: &Image) -> Self {
         Region {
             x0: 0.0,
             y0: 0.0,
@@ -27,20 +31,20 @@ impl Region {
 
 /// How pixels lie in an input tensor. A value `v` of channel `c` (0 to 255) becomes `v * mul[c] + add[c]`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PixelFormat {
+pub struct PixelFormat {
     /// Rows of interleaved pixels instead of one plane a channel.
-    pub(crate) interleaved: bool,
+    pub interleaved: bool,
     /// Blue first.
-    pub(crate) bgr: bool,
+    pub bgr: bool,
     /// By the tensor's channels, so in its order of colours.
-    pub(crate) mul: [f32; 3],
+    pub mul: [f32; 3],
     /// By the tensor's channels.
-    pub(crate) add: [f32; 3],
+    pub add: [f32; 3],
 }
 
 impl PixelFormat {
     /// One plane a channel, RGB, 0 to 1.
-    pub(crate) const UNIT: PixelFormat = PixelFormat {
+    pub const UNIT: PixelFormat = PixelFormat {
         interleaved: false,
         bgr: false,
         mul: [1.0 / 255.0; 3],
@@ -49,25 +53,33 @@ impl PixelFormat {
 }
 
 /// One picture's place in an input tensor: `width * height * 3` elements.
-pub(crate) struct Target<'a> {
-    pub(crate) data: &'a mut [f32],
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    pub(crate) format: &'a PixelFormat,
+pub struct Target<'a> {
+    /// The elements.
+    pub data: &'a mut [f32],
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// How pixels lie in it.
+    pub format: &'a PixelFormat,
 }
 
 /// Where in a target to paint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) x: usize,
-    pub(crate) y: usize,
-    pub(crate) width: usize,
-    pub(crate) height: usize,
+pub struct Place {
+    /// First column.
+    pub x: usize,
+    /// First row.
+    pub y: usize,
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
 }
 
 impl Target<'_> {
     /// Fills all of it with one grey level.
-    pub(crate) fn fill(&mut self, grey: f32) {
+    pub fn fill(&mut self, grey: f32) {
         let plane = self.width * self.height;
         for (i, v) in self.data.iter_mut().enumerate() {
             let c = if self.format.interleaved {
@@ -105,7 +117,7 @@ impl Target<'_> {
 
 /// Resamples; keeps its buffers from one picture to the next.
 #[derive(Default)]
-pub(crate) struct Resampler {
+pub struct Resampler {
     columns: Taps,
     rows: Taps,
     /// One row of the source's height-reduced picture.
@@ -161,13 +173,7 @@ impl Resampler {
     ///
     /// # Panics
     /// When the image has no pixels or the place does not lie in the target: callers check.
-    pub(crate) fn paint(
-        &mut self,
-        image: &Image,
-        region: Region,
-        target: &mut Target<'_>,
-        place: Place,
-    ) {
+    pub fn paint(&mut self, image: &Image, region: Region, target: &mut Target<'_>, place: Place) {
         let (width, height) = (image.width as usize, image.height as usize);
         self.columns.set(region.x0, region.x1, width, place.width);
         self.rows.set(region.y0, region.y1, height, place.height);

@@ -2,7 +2,7 @@
 
 use crate::condition::Condition;
 use crate::geometry::Rect;
-use crate::vehicle::VehicleKind;
+use crate::vehicle::{self, VehicleKind};
 
 /// Classes of objects that the shipped detector finds, in the order of its ordinals.
 pub const CLASSES: [&str; 2] = ["vehicle", "person"];
@@ -51,6 +51,21 @@ pub struct VehicleTruth {
     pub plate_visible: bool,
     /// Share of its area that is in the frame and not covered by nearer objects, 0 to 1.
     pub visible: f32,
+}
+
+impl VehicleTruth {
+    /// Box of letter `idx` of the plate, not cut.
+    ///
+    /// # Panics
+    /// When the plate has no such letter.
+    pub fn letter_box(&self, idx: usize) -> Rect {
+        assert!(
+            idx < self.plate.len(),
+            "a plate has {} letters, no letter {idx}",
+            self.plate.len()
+        );
+        vehicle::letter_box(&self.plate_box, idx)
+    }
 }
 
 /// A person.

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 
-use crate::font::ALPHABET;
+use crate::font::{ALPHABET, GLYPH_WIDTH};
 use crate::geometry::Rect;
 use crate::sprite::{Canvas, Color, Sprite, shaded};
 
@@ -155,8 +155,32 @@ fn draw_plate(canvas: &mut Canvas, r: Rect, text: &str, yellow: bool) {
     canvas.rounded(r, 0.012, [24, 24, 26]);
     let inner = r.part(0.015, 0.06, 0.985, 0.94);
     canvas.rounded(inner, 0.01, ground);
-    canvas.text(r.part(0.05, 0.15, 0.48, 0.85), &text[..3], [14, 14, 18]);
-    canvas.text(r.part(0.52, 0.15, 0.95, 0.85), &text[3..], [14, 14, 18]);
+    for (part, letters) in GROUPS.iter().zip([&text[..3], &text[3..]]) {
+        canvas.text(
+            r.part(part.0, LETTERS_Y.0, part.1, LETTERS_Y.1),
+            letters,
+            [14, 14, 18],
+        );
+    }
+}
+
+/// Left and right end of the two groups of three letters, in fractions of the plate's width.
+const GROUPS: [(f32, f32); 2] = [(0.05, 0.48), (0.52, 0.95)];
+/// Upper and lower end of the letters, in fractions of the plate's height.
+const LETTERS_Y: (f32, f32) = (0.15, 0.85);
+
+/// Box of letter `idx` (0 to 5) of the plate that fills `plate`.
+pub(crate) fn letter_box(plate: &Rect, idx: usize) -> Rect {
+    let (x0, x1) = GROUPS[idx / 3];
+    // Three glyphs with one column between them.
+    let unit = (x1 - x0) / (3 * (GLYPH_WIDTH + 1) - 1) as f32;
+    let left = x0 + (idx % 3 * (GLYPH_WIDTH + 1)) as f32 * unit;
+    plate.part(
+        left,
+        LETTERS_Y.0,
+        left + GLYPH_WIDTH as f32 * unit,
+        LETTERS_Y.1,
+    )
 }
 
 const TYRE: Color = [22, 22, 24];

@@ -1,1 +1,380 @@
-//! libtorch through tch.
+//! libtorch through tch: TorchScript files on `cpu:0` or `cuda:N`.
+//!
+//! Set `OMP_WAIT_POLICY=PASSIVE` in the environment before the process starts (the `spillgate` binary
+//! does): OpenMP reads it once, and threads that spin between batches take the cores from everything
+//! else. This backend runs each model on one thread, so that a batch takes the same time whatever else
+//! the machine does; more cores serve more devices, not one batch faster.
+//!
+//! Durations must be predictable: libtorch's run-time fusion is off, because it compiles anew when a batch
+//! has another shape. What remains lazy is paid by the first call of each shape (memory, cuDNN's choice of
+//! algorithm): warm up with the batch sizes that will be served.
+
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use tch::{CModule, Device, IValue, Kind};
+
+use crate::value::Tensor;
+use crate::{Backend, BackendError, Model};
+
+/// The name of the best device here: `cuda:0` where libtorch finds a usable GPU, else `cpu:0`. This is
+/// what `auto` in a pipeline means.
+pub fn auto() -> String {
+    if tch::Cuda::is_available() {
+        "cuda:0"
+    } else {
+        "cpu:0"
+    }
+    .to_owned()
+}
+
+/// Names of all devices that [`TorchBackend::new`] accepts here: the GPUs, then `cpu:0`.
+pub fn devices() -> Vec<String> {
+    let n_gpus = if tch::Cuda::is_available() {
+        tch::Cuda::device_count()
+    } else {
+        0
+    };
+    (0..n_gpus)
+        .map(|i| format!("cuda:{i}"))
+        .chain(["cpu:0".to_owned()])
+        .collect()
+}
+
+/// Runs TorchScript models on one device.
+pub struct TorchBackend {
+    device: Device,
+}
+
+impl TorchBackend {
+    /// For `cpu:0` (or `cpu`), `cuda:N`, or `auto` (see [`auto`]).
+    ///
+    /// The first call in a process sets libtorch to one thread an operation, and one between operations.
+    ///
+    /// # Errors
+    /// When there is no such device here.
+    pub fn new(device: &str) -> Result<Self, BackendError> {
+        configure();
+        Ok(TorchBackend {
+            device: parse(device)?,
+        })
+    }
+}
+
+/// Settings of the whole process, made once.
+fn configure() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tch::set_num_threads(1);
+        tch::set_num_interop_threads(1);
+        tch::jit::set_tensor_expr_fuser_enabled(false);
+    });
+}
+
+fn parse(name: &str) -> Result<Device, BackendError> {
+    let no_device = |detail: String| BackendError::Device {
+        device: name.to_owned(),
+        detail,
+    };
+    if name == "auto" {
+        return parse(&auto());
+    }
+    if name == "cpu" || name == "cpu:0" {
+        return Ok(Device::Cpu);
+    }
+    if name.starts_with("cpu:") {
+        return Err(no_device("all cores are one device, cpu:0".to_owned()));
+    }
+    let Some(index) = name
+        .strip_prefix("cuda:")
+        .and_then(|n| n.parse::<usize>().ok())
+    else {
+        return Err(no_device("expected cpu:0, cuda:N or auto".to_owned()));
+    };
+    if !tch::Cuda::is_available() {
+        let why = if tch::utils::has_cuda() {
+            "libtorch sees no usable GPU (driver?)"
+        } else {
+            "this libtorch is built without CUDA"
+        };
+        return Err(no_device(format!("{why}; cpu:0 is there")));
+    }
+    let n_gpus = tch::Cuda::device_count() as usize;
+    if index >= n_gpus {
+        return Err(no_device(format!(
+            "there are {n_gpus} GPUs, cuda:0 to cuda:{}",
+            n_gpus - 1
+        )));
+    }
+    Ok(Device::Cuda(index))
+}
+
+impl Backend for TorchBackend {
+    fn device_kind(&self) -> &'static str {
+        if self.device.is_cuda() { "cuda" } else { "cpu" }
+    }
+
+    fn load(&mut self, path: &Path) -> Result<Box<dyn Model>, BackendError> {
+        let error = |detail: String| BackendError::Load {
+            path: path.to_path_buf(),
+            detail,
+        };
+        // libtorch's own words for a missing file are a stack of C++ names.
+        std::fs::File::open(path).map_err(|e| error(e.to_string()))?;
+        let mut module = CModule::load_on_device(path, self.device).map_err(|e| {
+            error(format!(
+                "no TorchScript model: {}",
+                one_line(&e.to_string())
+            ))
+        })?;
+        module
+            .f_set_eval()
+            .map_err(|e| error(one_line(&e.to_string())))?;
+        Ok(Box::new(TorchModel {
+            path: path.to_path_buf(),
+            module,
+            device: self.device,
+        }))
+    }
+}
+
+struct TorchModel {
+    path: PathBuf,
+    module: CModule,
+    device: Device,
+}
+
+impl Model for TorchModel {
+    fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        tch::no_grad(|| self.run(inputs)).map_err(|detail| BackendError::Forward {
+            shapes: shapes(inputs),
+            detail: format!("{detail} ({})", self.path.display()),
+        })
+    }
+}
+
+impl TorchModel {
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
+        let say = |e: tch::TchError| one_line(&e.to_string());
+        let mut arguments = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let n: i64 = input.shape.iter().product();
+            if n != input.data.len() as i64 {
+                let n_data = input.data.len();
+                return Err(format!(
+                    "{n_data} numbers do not fill the shape {:?}",
+                    input.shape
+                ));
+            }
+            let tensor = tch::Tensor::f_from_slice(&input.data)
+                .and_then(|t| t.f_reshape(&input.shape))
+                .and_then(|t| t.f_to_device(self.device))
+                .map_err(say)?;
+            arguments.push(IValue::Tensor(tensor));
+        }
+        let output = self.module.forward_is(&arguments).map_err(say)?;
+        let mut outputs = Vec::new();
+        flatten(output, &mut outputs)?;
+        outputs.iter().map(|t| to_host(t).map_err(say)).collect()
+    }
+}
+
+/// The tensors of an output, in order: one tensor, or tuples and lists of them.
+fn flatten(output: IValue, tensors: &mut Vec<tch::Tensor>) -> Result<(), String> {
+    match output {
+        IValue::Tensor(tensor) => tensors.push(tensor),
+        IValue::TensorList(list) => tensors.extend(list),
+        IValue::Tuple(list) | IValue::GenericList(list) => {
+            for value in list {
+                flatten(value, tensors)?;
+            }
+        }
+        IValue::None => {}
+        IValue::GenericDict(_) => {
+            return Err(
+                "the model returns a dictionary; wrap it so that it returns a tensor or a \
+                        tuple of tensors"
+                    .to_owned(),
+            );
+        }
+        _ => {
+            return Err(
+                "the model returns something that is no tensor; wrap it so that it returns a \
+                        tensor or a tuple of tensors"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn to_host(tensor: &tch::Tensor) -> Result<Tensor, tch::TchError> {
+    let tensor = tensor
+        .f_to_device(Device::Cpu)?
+        .f_to_kind(Kind::Float)?
+        .f_contiguous()?;
+    let shape = tensor.size();
+    let mut data = vec![0.0; tensor.numel()];
+    let n = data.len();
+    tensor.f_copy_data(&mut data, n)?;
+    Ok(Tensor { shape, data })
+}
+
+fn shapes(inputs: &[Tensor]) -> String {
+    let all: Vec<String> = inputs.iter().map(|t| format!("{:?}", t.shape)).collect();
+    all.join(", ")
+}
+
+/// What libtorch has to say, without its C++ and TorchScript backtraces.
+fn one_line(text: &str) -> String {
+    let text = text.trim_start_matches("Internal torch error: ");
+    // A failing operation is told last, after the traceback of the TorchScript code.
+    let told = text
+        .lines()
+        .rev()
+        .find_map(|l| l.trim().strip_prefix("RuntimeError: "));
+    let line = told
+        .or_else(|| text.lines().map(str::trim).find(|l| !l.is_empty()))
+        .unwrap_or("");
+    // "[enforce fail at file.cc:152] . message", "message (at file.cpp:12)", "Exception raised from ...".
+    let line = line.split("Exception raised from").next().unwrap_or(line);
+    let line = match line.strip_prefix("[enforce fail at ") {
+        Some(rest) => rest.split_once("] . ").map_or(rest, |(_, message)| message),
+        None => line,
+    };
+    line.trim().trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model file that goes with its test.
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str) -> Self {
+            File(std::env::temp_dir().join(format!("spillgate-{}-{name}", std::process::id())))
+        }
+
+        fn traced(name: &str, f: fn(&tch::Tensor) -> Vec<tch::Tensor>, example: &[i64]) -> Self {
+            let file = File::new(name);
+            let example = tch::Tensor::zeros(example, (Kind::Float, Device::Cpu));
+            CModule::create_by_tracing(
+                "test",
+                "forward",
+                &[example],
+                &mut |x: &[tch::Tensor]| f(&x[0]),
+            )
+            .and_then(|module| module.save(&file.0))
+            .expect("tracing");
+            file
+        }
+
+        fn load(&self) -> Result<Box<dyn Model>, BackendError> {
+            TorchBackend::new("cpu:0").expect("a CPU").load(&self.0)
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_traced_model_runs_at_any_batch_size() {
+        let file = File::traced("double.pt", |x| vec![x * 2.0 + 1.0], &[1, 3]);
+        let mut model = file.load().expect("a model");
+        for n in [1usize, 2, 5] {
+            let data: Vec<f32> = (0..n * 3).map(|v| v as f32).collect();
+            let outputs = model
+                .forward(&[Tensor::new(vec![n as i64, 3], data.clone())])
+                .expect("runs");
+            assert_eq!(outputs.len(), 1);
+            assert_eq!(outputs[0].shape, [n as i64, 3]);
+            let expected: Vec<f32> = data.iter().map(|v| v * 2.0 + 1.0).collect();
+            assert_eq!(outputs[0].data, expected);
+        }
+    }
+
+    #[test]
+    fn outputs_of_other_kinds_and_strides_arrive_as_floats() {
+        let swapped = |x: &tch::Tensor| vec![x.transpose(0, 1), x.to_kind(Kind::Int64)];
+        let file = File::traced("two.pt", swapped, &[2, 2]);
+        let mut model = file.load().expect("a model");
+        let outputs = model
+            .forward(&[Tensor::new(vec![2, 2], vec![1.0, 2.0, 3.0, 4.5])])
+            .expect("runs");
+        assert_eq!(outputs[0].data, [1.0, 3.0, 2.0, 4.5]);
+        assert_eq!(outputs[1].data, [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    fn is_clean(text: &str) {
+        assert!(!text.contains('\n'), "{text}");
+        assert!(!text.contains("Exception raised"), "{text}");
+        assert!(!text.contains("frame #"), "{text}");
+        assert!(text.len() < 400, "{text}");
+    }
+
+    #[test]
+    fn junk_and_missing_files_are_errors_of_one_line() {
+        let file = File::new("junk.pt");
+        std::fs::write(&file.0, b"this is no model").expect("writes");
+        let error = file.load().err().expect("junk is no model").to_string();
+        is_clean(&error);
+        assert!(
+            error.contains("junk.pt") && error.contains("no TorchScript model"),
+            "{error}"
+        );
+        let error = File::new("missing.pt")
+            .load()
+            .err()
+            .expect("no file")
+            .to_string();
+        is_clean(&error);
+        assert!(
+            error.contains("missing.pt") && error.contains("No such file"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn wrong_shapes_are_errors_of_one_line_and_the_model_lives_on() {
+        fn times_matrix(x: &tch::Tensor) -> Vec<tch::Tensor> {
+            vec![x.matmul(&tch::Tensor::ones([3, 2], (Kind::Float, Device::Cpu)))]
+        }
+        let file = File::traced("matmul.pt", times_matrix, &[1, 3]);
+        let mut model = file.load().expect("a model");
+        let error = model
+            .forward(&[Tensor::new(vec![1, 4], vec![0.0; 4])])
+            .expect_err("4 is not 3");
+        let error = error.to_string();
+        is_clean(&error);
+        assert!(
+            error.contains("[1, 4]") && error.contains("cannot be multiplied"),
+            "{error}"
+        );
+        let short = Tensor {
+            shape: vec![1, 3],
+            data: vec![0.0; 2],
+        };
+        is_clean(&model.forward(&[short]).expect_err("too short").to_string());
+        is_clean(&model.forward(&[]).expect_err("no input").to_string());
+        let outputs = model
+            .forward(&[Tensor::new(vec![1, 3], vec![1.0; 3])])
+            .expect("still runs");
+        assert_eq!(outputs[0].data, [3.0, 3.0]);
+    }
+
+    #[test]
+    fn devices_that_are_not_here_are_errors() {
+        for name in ["cpu:1", "cuda:99", "tpu:0", "cuda:x", ""] {
+            let error = TorchBackend::new(name).err().expect(name).to_string();
+            assert!(error.contains(name), "{error}");
+            is_clean(&error);
+        }
+        assert!(devices().contains(&auto()));
+        TorchBackend::new("auto").expect("the best device is there");
+    }
+}

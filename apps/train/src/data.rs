@@ -1,0 +1,137 @@
+//! Frames to train and to measure on. Training and measuring use scenes of different seeds.
+
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use spillgate_backend::value::Image;
+use spillgate_modules::resample::{PixelFormat, Place, Region, Resampler, Target};
+use spillgate_scenes::{GroundTruth, Rect, RgbFrame, Scene, SceneConfig};
+
+/// First seed of the scenes trained on; those measured on start at [`HELD_OUT`].
+const TRAINING: u64 = 1_000_000;
+/// First seed of the scenes measured on.
+pub(crate) const HELD_OUT: u64 = 9_000_000;
+
+/// A frame with what is in it.
+pub(crate) struct Sample {
+    pub(crate) image: Arc<Image>,
+    pub(crate) truth: GroundTruth,
+}
+
+/// Frames of `n_scenes` scenes, `per_scene` each, a few seconds apart.
+fn render(first_seed: u64, n_scenes: u64, per_scene: u64, mixed_sizes: bool) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for i in 0..n_scenes {
+        let seed = first_seed + i;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let density = rng.random_range(0.15..1.0);
+        let (width, height) = match rng.random_range(0..10) {
+            0 if mixed_sizes => (480, 360),
+            1 if mixed_sizes => (800, 450),
+            _ => (640, 360),
+        };
+        let config = SceneConfig {
+            seed,
+            width,
+            height,
+            density,
+            ..SceneConfig::default()
+        };
+        let mut scene = Scene::new(config);
+        let start: u64 = rng.random_range(0..5000);
+        for k in 0..per_scene {
+            let (frame, truth) = scene.frame(start + k * 61);
+            samples.push(Sample {
+                image: Arc::new(image(frame)),
+                truth,
+            });
+        }
+    }
+    samples
+}
+
+/// Frames to train on.
+pub(crate) fn training(n_scenes: u64) -> Vec<Sample> {
+    render(TRAINING, n_scenes, 4, true)
+}
+
+/// Frames to measure on: 640x360, as a camera of one kind sends them.
+pub(crate) fn held_out(n_scenes: u64) -> Vec<Sample> {
+    render(HELD_OUT, n_scenes, 4, false)
+}
+
+/// A rendered frame as the picture that modules take.
+pub(crate) fn image(frame: RgbFrame) -> Image {
+    Image {
+        width: frame.width,
+        height: frame.height,
+        rgb: frame.rgb.into(),
+    }
+}
+
+/// Draws one element.
+pub(crate) fn any<'a, T>(items: &'a [T], rng: &mut ChaCha8Rng) -> &'a T {
+    &items[rng.random_range(0..items.len())]
+}
+
+/// A box as a detector would have found it: each edge is off by up to `by` of the box's sides.
+pub(crate) fn jittered(r: Rect, by: f32, rng: &mut ChaCha8Rng) -> Rect {
+    let (w, h) = (r.width() * by, r.height() * by);
+    Rect::new(
+        r.x0 + rng.random_range(-w..=w),
+        r.y0 + rng.random_range(-h..=h),
+        r.x1 + rng.random_range(-w..=w),
+        r.y1 + rng.random_range(-h..=h),
+    )
+}
+
+/// Cut-outs of one size, made as the module library makes them.
+pub(crate) struct CropBatch {
+    width: usize,
+    height: usize,
+    data: Vec<f32>,
+    resampler: Resampler,
+}
+
+impl CropBatch {
+    pub(crate) fn new(width: usize, height: usize) -> Self {
+        CropBatch {
+            width,
+            height,
+            data: Vec::new(),
+            resampler: Resampler::default(),
+        }
+    }
+
+    /// Adds what `r` shows of `image`.
+    pub(crate) fn push(&mut self, image: &Image, r: Rect) {
+        let start = self.data.len();
+        self.data.resize(start + self.width * self.height * 3, 0.0);
+        let mut target = Target {
+            data: &mut self.data[start..],
+            width: self.width,
+            height: self.height,
+            format: &PixelFormat::UNIT,
+        };
+        let region = Region {
+            x0: r.x0,
+            y0: r.y0,
+            x1: r.x1,
+            y1: r.y1,
+        };
+        let place = Place {
+            x: 0,
+            y: 0,
+            width: self.width,
+            height: self.height,
+        };
+        self.resampler.paint(image, region, &mut target, place);
+    }
+
+    /// All of them as `[n, 3, height, width]`; the batch is empty afterwards.
+    pub(crate) fn take(&mut self) -> tch::Tensor {
+        let data = std::mem::take(&mut self.data);
+        tch::Tensor::from_slice(&data).reshape([-1, 3, self.height as i64, self.width as i64])
+    }
+}

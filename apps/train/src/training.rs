@@ -1,0 +1,189 @@
+//! Training: draws batches, steps the optimiser, folds, traces, saves.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use spillgate_scenes::{CLASSES, Condition, IDENTITIES};
+use tch::nn::{self, OptimizerConfig};
+use tch::{CModule, Device, Kind, Tensor};
+
+use crate::data::{Sample, any};
+use crate::layers::Network;
+use crate::{face, light, plate, road};
+
+/// Seed of the initial weights and of what is drawn when.
+const SEED: u64 = 20_260;
+
+/// The shipped models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ModelName {
+    /// The detector.
+    Road,
+    /// The text reader.
+    Plate,
+    /// The face recogniser.
+    Face,
+    /// The classifier of light and weather.
+    Light,
+}
+
+/// Trains one model on `samples` and writes it, with its class names, into `folder`.
+pub(crate) fn train(
+    name: ModelName,
+    steps: Option<usize>,
+    samples: &[Sample],
+    folder: &Path,
+) -> anyhow::Result<()> {
+    tch::manual_seed(SEED as i64);
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let mut store = nn::VarStore::new(Device::Cpu);
+    let root = store.root();
+    match name {
+        ModelName::Road => {
+            let mut network = road::Road::new(&root);
+            fit(&store, steps.unwrap_or(1200), 2e-3, || {
+                let side = *any(&road::SIZES, &mut rng);
+                // About as many pixels whatever the size.
+                let n = (5 * 256 * 256 / (side * side)).clamp(4, 16);
+                road::Batch::draw(samples, n, side, &mut rng).loss(&network)
+            });
+            ship(
+                &mut store,
+                &mut network,
+                [2, 3, 192, 256],
+                &CLASSES,
+                &folder.join("road.pt"),
+            )
+        }
+        ModelName::Plate => {
+            let mut network = plate::Plate::new(&root);
+            fit(&store, steps.unwrap_or(1600), 2e-3, || {
+                plate::Batch::draw(samples, 32, &mut rng).loss(&network)
+            });
+            let shape = [2, 3, plate::HEIGHT as i64, plate::WIDTH as i64];
+            ship(
+                &mut store,
+                &mut network,
+                shape,
+                &[],
+                &folder.join("plate.pt"),
+            )
+        }
+        ModelName::Face => {
+            let mut network = face::Face::new(&root);
+            fit(&store, steps.unwrap_or(600), 2e-3, || {
+                face::Batch::draw(samples, 64, &mut rng).loss(&network)
+            });
+            let shape = [2, 3, face::SIDE as i64, face::SIDE as i64];
+            ship(
+                &mut store,
+                &mut network,
+                shape,
+                &IDENTITIES,
+                &folder.join("face.pt"),
+            )
+        }
+        ModelName::Light => {
+            let mut network = light::Light::new(&root);
+            fit(&store, steps.unwrap_or(300), 3e-3, || {
+                light::Batch::draw(samples, 32, &mut rng).loss(&network)
+            });
+            let shape = [2, 3, light::SIDE as i64, light::SIDE as i64];
+            ship(
+                &mut store,
+                &mut network,
+                shape,
+                &Condition::ALL.map(Condition::name),
+                &folder.join("light.pt"),
+            )
+        }
+    }
+}
+
+/// AdamW, a short rise and then a cosine fall of the learning rate.
+fn fit(store: &nn::VarStore, steps: usize, top_rate: f64, mut loss: impl FnMut() -> Tensor) {
+    let mut optimizer = nn::adamw(0.9, 0.99, 1e-4)
+        .build(store, top_rate)
+        .expect("an optimiser over the network's own weights");
+    let start = Instant::now();
+    let mut mean = f64::NAN;
+    for step in 0..steps {
+        let done = step as f64 / steps as f64;
+        let rise = ((step + 1) as f64 / 40.0).min(1.0);
+        optimizer.set_lr(
+            top_rate * rise * (0.02 + 0.98 * 0.5 * (1.0 + (done * std::f64::consts::PI).cos())),
+        );
+        let loss = loss();
+        optimizer.backward_step_clip_norm(&loss, 5.0);
+        let loss = loss.double_value(&[]);
+        mean = if mean.is_nan() {
+            loss
+        } else {
+            mean * 0.97 + loss * 0.03
+        };
+        if step % 50 == 49 {
+            println!(
+                "  step {}/{steps}: loss {mean:.4}, {:.0} s",
+                step + 1,
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+}
+
+/// Folds, traces and writes a network; checks that the written model says what the network says, at another
+/// batch size than the traced one.
+fn ship(
+    store: &mut nn::VarStore,
+    network: &mut impl Network,
+    shape: [i64; 4],
+    labels: &[&str],
+    path: &Path,
+) -> anyhow::Result<()> {
+    // A trace takes in no weights that still want gradients.
+    store.freeze();
+    tch::no_grad(|| {
+        let example = Tensor::rand(shape, (Kind::Float, Device::Cpu));
+        let plain = network.output(&example);
+        network.fold();
+        let difference = (network.output(&example) - plain)
+            .abs()
+            .max()
+            .double_value(&[]);
+        anyhow::ensure!(
+            difference < 0.05,
+            "folding changed the output by {difference}"
+        );
+        let mut forward = |x: &[Tensor]| vec![network.output(&x[0])];
+        let module = CModule::create_by_tracing("Model", "forward", &[example], &mut forward)?;
+        module
+            .save(path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let loaded = CModule::load(path)?;
+        let other = Tensor::rand(
+            [5, shape[1], shape[2], shape[3]],
+            (Kind::Float, Device::Cpu),
+        );
+        let difference = (loaded.forward_ts(&[&other])? - network.output(&other))
+            .abs()
+            .max()
+            .double_value(&[]);
+        anyhow::ensure!(
+            difference < 1e-3,
+            "the trace differs from the network by {difference}"
+        );
+        if !labels.is_empty() {
+            std::fs::write(path.with_extension("labels"), labels.join("\n") + "\n")
+                .with_context(|| format!("cannot write the labels of {}", path.display()))?;
+        }
+        println!(
+            "  wrote {} ({} KiB)",
+            path.display(),
+            std::fs::metadata(path)?.len() / 1024
+        );
+        Ok(())
+    })
+}
