@@ -1,0 +1,275 @@
+//! The thread that turns queued entries into spans and sends them to an OTLP endpoint.
+//!
+//! It polls its queue instead of sleeping on it, so that putting an entry in never wakes a thread: the
+//! hot path makes no system call. While an export is under way the queue fills; what no longer fits is
+//! counted by whoever could not put it in. One export at a time, each under a timeout; a failed one is
+//! not retried, for spans of a server in trouble would only pile up.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use opentelemetry_otlp::{RetryPolicy, WithExportConfig, WithTonicConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::batches::Batches;
+use crate::entry::Entry;
+use crate::metrics::{Losses, Metrics};
+use crate::spans::SpanBuilder;
+
+/// How often the queue is looked at: with a queue of 8192 entries this takes 160,000 a second, and an
+/// idle server wakes 20 times a second.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest that a span waits for others to be exported with.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+/// Spans that make an export without waiting for more. About 300 bytes each: well below the 4 MB that
+/// gRPC servers take by default, also with the spans of the one entry by which it may be passed.
+const SPANS_PER_EXPORT: usize = 2048;
+
+/// What the exporter is started with.
+pub(crate) struct ExporterConfig {
+    pub(crate) endpoint: String,
+    pub(crate) service_name: String,
+    pub(crate) queue_capacity: usize,
+    pub(crate) export_timeout: Duration,
+    pub(crate) epoch_unix: SystemTime,
+    pub(crate) seed: u64,
+}
+
+/// The serving side's end of the queue.
+pub(crate) struct Exporter {
+    queue: SyncSender<Entry>,
+    stop: Arc<Stop>,
+    /// Says when the thread is done. Locked by `shutdown` only.
+    done: Mutex<Receiver<Infallible>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    /// Set once: what is not exported by then is lost.
+    deadline: Mutex<Option<Instant>>,
+    wake: Notify,
+}
+
+impl Exporter {
+    /// Starts the thread. Fails when the endpoint is no URL or the thread cannot be started; whether
+    /// anybody listens there is not checked, it may come up later.
+    pub(crate) fn start(config: ExporterConfig, metrics: Arc<Metrics>) -> Result<Self, String> {
+        let (queue, entries) = mpsc::sync_channel(config.queue_capacity.max(1));
+        let (started_tx, started) = mpsc::sync_channel(1);
+        let (done_tx, done) = mpsc::sync_channel(0);
+        let stop = Arc::new(Stop::default());
+        let its_stop = stop.clone();
+        let run = move || {
+            let result = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| error.to_string())
+                .and_then(|runtime| {
+                    // The channel to the endpoint needs the runtime around it.
+                    let sender = runtime.block_on(async { build_sender(&config) })?;
+                    Ok((runtime, sender))
+                });
+            let (runtime, sender) = match result {
+                Ok(parts) => parts,
+                Err(error) => {
+                    started_tx
+                        .try_send(Err(error))
+                        .expect("the starter waits with room for one");
+                    return;
+                }
+            };
+            started_tx
+                .try_send(Ok(()))
+                .expect("the starter waits with room for one");
+            let worker = Worker {
+                entries,
+                builder: SpanBuilder::new(config.epoch_unix, config.seed),
+                batches: Batches::default(),
+                spans: Vec::with_capacity(SPANS_PER_EXPORT),
+                oldest_span_at: Instant::now(),
+                sender,
+                timeout: config.export_timeout,
+                failing: false,
+                stop: its_stop,
+                metrics,
+            };
+            runtime.block_on(worker.run());
+            // Closes the channel: `shutdown` learns that the thread is done.
+            drop(done_tx);
+        };
+        thread::Builder::new()
+            .name("telemetry".to_owned())
+            .spawn(run)
+            .map_err(|error| error.to_string())?;
+        started
+            .recv()
+            .map_err(|_| "the telemetry thread died".to_owned())??;
+        Ok(Exporter {
+            queue,
+            stop,
+            done: Mutex::new(done),
+        })
+    }
+
+    /// Queues an entry; `false` when there is no room.
+    pub(crate) fn push(&self, entry: Entry) -> bool {
+        self.queue.try_send(entry).is_ok()
+    }
+
+    /// Exports what is queued, for at most `timeout`. Whether the thread ended in that time.
+    pub(crate) fn shutdown(&self, timeout: Duration) -> bool {
+        self.request_stop(Instant::now() + timeout);
+        // The thread stops by itself at the deadline; the grace is for noticing it.
+        let ended = self.done.lock().recv_timeout(timeout + POLL_INTERVAL);
+        matches!(ended, Err(RecvTimeoutError::Disconnected))
+    }
+
+    fn request_stop(&self, deadline: Instant) {
+        self.stop.deadline.lock().get_or_insert(deadline);
+        self.stop.wake.notify_one();
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.request_stop(Instant::now());
+    }
+}
+
+fn build_sender(config: &ExporterConfig) -> Result<opentelemetry_otlp::SpanExporter, String> {
+    let mut sender = opentelemetry_otlp::SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(config.endpoint.as_str())
+        .with_timeout(config.export_timeout)
+        .with_retry_policy(RetryPolicy::disabled())
+        .build()
+        .map_err(|error| error.to_string())?;
+    let resource = Resource::builder_empty()
+        .with_service_name(config.service_name.clone())
+        .build();
+    sender.set_resource(&resource);
+    Ok(sender)
+}
+
+/// The thread's state.
+struct Worker {
+    entries: Receiver<Entry>,
+    builder: SpanBuilder,
+    batches: Batches,
+    spans: Vec<SpanData>,
+    oldest_span_at: Instant,
+    sender: opentelemetry_otlp::SpanExporter,
+    timeout: Duration,
+    /// The last export failed; said once, not each time.
+    failing: bool,
+    stop: Arc<Stop>,
+    metrics: Arc<Metrics>,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        loop {
+            let drained = self.take_entries();
+            let stop_at = *self.stop.deadline.lock();
+            let due = self.spans.len() >= SPANS_PER_EXPORT
+                || stop_at.is_some()
+                || self.oldest_span_at.elapsed() >= FLUSH_INTERVAL;
+            if due && !self.spans.is_empty() {
+                let left = stop_at.map(|at| at.saturating_duration_since(Instant::now()));
+                self.export(left.map_or(self.timeout, |left| left.min(self.timeout)))
+                    .await;
+            }
+            match stop_at {
+                Some(at) if Instant::now() >= at => return self.give_up(),
+                Some(_) if drained => return,
+                _ => {}
+            }
+            if drained {
+                tokio::select! {
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
+                    () = self.stop.wake.notified() => {}
+                }
+            }
+        }
+    }
+
+    /// Makes spans of what is queued, up to one export. Whether the queue is empty now.
+    fn take_entries(&mut self) -> bool {
+        while self.spans.len() < SPANS_PER_EXPORT {
+            let Ok(entry) = self.entries.try_recv() else {
+                return true;
+            };
+            if self.spans.is_empty() {
+                self.oldest_span_at = Instant::now();
+            }
+            self.add(entry);
+        }
+        false
+    }
+
+    fn add(&mut self, entry: Entry) {
+        match entry {
+            Entry::Request(entry) => {
+                self.builder.request(&entry, &mut self.spans);
+                for times in &entry.times {
+                    let id = self.builder.batch_of(&entry, times);
+                    if let Some(batch) = self.batches.wanted(id.span) {
+                        self.spans.push(self.builder.batch(&batch));
+                    }
+                }
+            }
+            Entry::Batch(entry) => {
+                let id = self.builder.batch_id(&entry);
+                if let Some(batch) = self.batches.ended(id.span, entry) {
+                    self.spans.push(self.builder.batch(&batch));
+                }
+            }
+        }
+        let n_unknown = self.batches.take_unknown();
+        self.losses().batches_unknown.inc_by(n_unknown);
+    }
+
+    async fn export(&mut self, timeout: Duration) {
+        let spans = std::mem::replace(&mut self.spans, Vec::with_capacity(SPANS_PER_EXPORT));
+        let n_spans = spans.len() as u64;
+        let result = match tokio::time::timeout(timeout, self.sender.export(spans)).await {
+            Ok(result) => result.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer in {} ms", timeout.as_millis())),
+        };
+        match result {
+            Ok(()) => {
+                self.losses().spans_exported.inc_by(n_spans);
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("traces are exported again");
+                }
+            }
+            Err(error) => {
+                self.losses().spans_export_failed.inc_by(n_spans);
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(error, "traces cannot be exported; what is lost is counted");
+                }
+            }
+        }
+    }
+
+    /// Counts what is left as lost.
+    fn give_up(&mut self) {
+        self.losses().spans_stopped.inc_by(self.spans.len() as u64);
+        while let Ok(entry) = self.entries.try_recv() {
+            match entry {
+                Entry::Request(_) => self.losses().requests_stopped.inc(),
+                Entry::Batch(_) => self.losses().batches_stopped.inc(),
+            };
+        }
+    }
+
+    fn losses(&self) -> &Losses {
+        self.metrics.losses()
+    }
+}

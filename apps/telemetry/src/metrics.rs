@@ -1,0 +1,446 @@
+//! Prometheus metrics: their names, and one [`Metrics`] that holds them all.
+//!
+//! The hot path touches only atomics: the handles of a pipeline are looked up once, when it is
+//! registered, and kept in arrays by `ModuleId` ([`PipelineMetrics`]). Nothing here has a request id
+//! or a client's name as a label: the number of series depends on the pipelines alone.
+//!
+//! Not here: percentiles and rates. Prometheus derives them from histograms and counters.
+
+mod buckets;
+mod family;
+mod histogram;
+mod pipeline;
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+use spillgate_controller::record::{BatchRecord, RequestRecord};
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::DeviceId;
+use spillgate_pipeline::request::DropReason;
+
+use family::Family;
+use histogram::Histogram;
+pub use histogram::Seconds;
+use pipeline::PipelineMetrics;
+
+/// Requests that ended: by pipeline, outcome, and for drops and failures module and reason.
+pub const REQUESTS: &str = "spillgate_gateway_requests_total";
+/// Requests completed within their deadline; their rate is the goodput.
+pub const GOOD_REQUESTS: &str = "spillgate_gateway_good_requests_total";
+/// Requests that were never admitted, by reason.
+pub const REFUSED_REQUESTS: &str = "spillgate_gateway_refused_requests_total";
+/// From admission to the end, by outcome.
+pub const LATENCY: &str = "spillgate_gateway_latency_seconds";
+/// The latency objective of a pipeline.
+pub const SLO: &str = "spillgate_pipeline_slo_seconds";
+/// Q of PARD: arrival at a module's worker until the forming batch.
+pub const QUEUEING: &str = "spillgate_module_queueing_seconds";
+/// W of PARD: forming batch until execution.
+pub const BATCH_WAIT: &str = "spillgate_module_batch_wait_seconds";
+/// D of PARD: execution of the batch, once for each of its requests.
+pub const EXECUTION: &str = "spillgate_module_execution_seconds";
+/// Requests in a batch.
+pub const BATCH_SIZE: &str = "spillgate_module_batch_size_requests";
+/// Distance of a batch's measured duration from the expected one, by direction.
+pub const PREDICTION_ERROR: &str = "spillgate_module_prediction_error_seconds";
+/// Requests that wait at a worker, read at each scrape.
+pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
+/// Time a device spent on batches.
+pub const DEVICE_BUSY: &str = "spillgate_device_busy_seconds_total";
+/// Device time by the outcome of the requests it was spent on; a batch's time is shared equally.
+/// All but `completed`, divided by all, is the invalid rate.
+pub const DEVICE_REQUEST_TIME: &str = "spillgate_device_request_time_seconds_total";
+/// Spans that were exported.
+pub const EXPORTED_SPANS: &str = "spillgate_telemetry_exported_spans_total";
+/// Spans that were built but not exported, by cause.
+pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
+/// Sampled requests and batches of which no span was built, by kind and cause.
+pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
+
+/// All names, as queries see them.
+pub const ALL: [&str; 16] = [
+    REQUESTS,
+    GOOD_REQUESTS,
+    REFUSED_REQUESTS,
+    LATENCY,
+    SLO,
+    QUEUEING,
+    BATCH_WAIT,
+    EXECUTION,
+    BATCH_SIZE,
+    PREDICTION_ERROR,
+    QUEUE_LENGTH,
+    DEVICE_BUSY,
+    DEVICE_REQUEST_TIME,
+    EXPORTED_SPANS,
+    LOST_SPANS,
+    LOST_RECORDS,
+];
+
+/// Content type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Most pipelines whose handles are kept at hand. A reload adds one under the same name; the oldest goes
+/// first, and its series stay.
+const PIPELINES_MAX: usize = 64;
+
+/// Reads the queue lengths: pipeline, module, worker and waiting requests of each worker.
+pub type QueueLengths = Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync>;
+
+/// Labels of [`REQUESTS`]; `module` and `reason` are empty where they say nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    pipeline: String,
+    outcome: &'static str,
+    module: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct PipelineLabels {
+    pipeline: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct RefusedLabels {
+    pipeline: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    pipeline: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct ModuleLabels {
+    pipeline: String,
+    module: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    pipeline: String,
+    module: String,
+    direction: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    pipeline: String,
+    module: String,
+    worker: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct DeviceLabels {
+    device: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct LostLabels {
+    kind: &'static str,
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct CauseLabels {
+    cause: &'static str,
+}
+
+/// What telemetry itself lost or sent.
+#[derive(Clone, Debug)]
+pub struct Losses {
+    /// Requests that found the queue full.
+    pub requests_queue_full: Counter,
+    /// Batches that found the queue full.
+    pub batches_queue_full: Counter,
+    /// Requests still queued when the time to shut down was over.
+    pub requests_stopped: Counter,
+    /// Batches still queued when the time to shut down was over.
+    pub batches_stopped: Counter,
+    /// Batches that a request links to but of which nothing was heard.
+    pub batches_unknown: Counter,
+    /// Spans whose export failed or timed out.
+    pub spans_export_failed: Counter,
+    /// Spans not yet exported when the time to shut down was over.
+    pub spans_stopped: Counter,
+    /// Spans that were exported.
+    pub spans_exported: Counter,
+}
+
+/// The families from which a pipeline takes its handles.
+#[derive(Clone, Default)]
+struct Families {
+    requests: Family<RequestLabels, Counter>,
+    good: Family<PipelineLabels, Counter>,
+    refused: Family<RefusedLabels, Counter>,
+    latency: Family<OutcomeLabels, Histogram>,
+    slo: Family<PipelineLabels, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    queueing: Family<ModuleLabels, Histogram>,
+    batch_wait: Family<ModuleLabels, Histogram>,
+    execution: Family<ModuleLabels, Histogram>,
+    batch_size: Family<ModuleLabels, Histogram>,
+    prediction_error: Family<ErrorLabels, Histogram>,
+    device_request_time: Family<OutcomeLabels, Seconds>,
+}
+
+/// All metrics of a process.
+pub struct Metrics {
+    registry: Registry,
+    families: Families,
+    device_busy: Family<DeviceLabels, Seconds>,
+    /// By `DeviceId`.
+    devices: RwLock<Vec<Option<Seconds>>>,
+    pipelines: RwLock<Vec<(Arc<Pipeline>, PipelineMetrics)>>,
+    queue_lengths: Arc<QueueLengthCollector>,
+    losses: Losses,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics without pipelines or devices.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let f = Families::default();
+        let device_busy: Family<DeviceLabels, Seconds> = Family::default();
+        let lost_records: Family<LostLabels, Counter> = Family::default();
+        let lost_spans: Family<CauseLabels, Counter> = Family::default();
+        let exported = Counter::default();
+        let r = &mut registry;
+        add(r, REQUESTS, "Requests that ended, by outcome", &f.requests);
+        add(
+            r,
+            GOOD_REQUESTS,
+            "Requests completed within their deadline",
+            &f.good,
+        );
+        add(r, REFUSED_REQUESTS, "Requests never admitted", &f.refused);
+        add(
+            r,
+            LATENCY,
+            "From admission to the end of a request",
+            &f.latency,
+        );
+        add(r, SLO, "Latency objective of the pipeline", &f.slo);
+        add(
+            r,
+            QUEUEING,
+            "Arrival at the worker until the forming batch",
+            &f.queueing,
+        );
+        add(
+            r,
+            BATCH_WAIT,
+            "Forming batch until execution",
+            &f.batch_wait,
+        );
+        add(
+            r,
+            EXECUTION,
+            "Execution of the batch, for each request",
+            &f.execution,
+        );
+        add(r, BATCH_SIZE, "Requests in a batch", &f.batch_size);
+        let help = "Distance of a batch's duration from the expected one";
+        add(r, PREDICTION_ERROR, help, &f.prediction_error);
+        add(
+            r,
+            DEVICE_BUSY,
+            "Time a device spent on batches",
+            &device_busy,
+        );
+        let help = "Device time by the outcome of the requests it was spent on";
+        add(r, DEVICE_REQUEST_TIME, help, &f.device_request_time);
+        add(r, EXPORTED_SPANS, "Spans exported", &exported);
+        add(r, LOST_SPANS, "Spans built but not exported", &lost_spans);
+        add(
+            r,
+            LOST_RECORDS,
+            "Sampled records without spans",
+            &lost_records,
+        );
+        let queue_lengths = Arc::new(QueueLengthCollector::default());
+        registry.register_collector(Box::new(queue_lengths.clone()));
+
+        let record = |kind, cause| lost_records.handle(LostLabels { kind, cause });
+        let span = |cause| lost_spans.handle(CauseLabels { cause });
+        let losses = Losses {
+            requests_queue_full: record("request", "queue_full"),
+            batches_queue_full: record("batch", "queue_full"),
+            requests_stopped: record("request", "stopped"),
+            batches_stopped: record("batch", "stopped"),
+            batches_unknown: record("batch", "unknown"),
+            spans_export_failed: span("export_failed"),
+            spans_stopped: span("stopped"),
+            spans_exported: exported,
+        };
+        Metrics {
+            registry,
+            families: f,
+            device_busy,
+            devices: RwLock::default(),
+            pipelines: RwLock::default(),
+            queue_lengths,
+            losses,
+        }
+    }
+
+    /// Makes the handles of a pipeline, so that its first request finds them. A pipeline of the same
+    /// name goes on with the same series.
+    pub fn register_pipeline(&self, pipeline: &Arc<Pipeline>) {
+        let mut pipelines = self.pipelines.write();
+        if pipelines
+            .iter()
+            .any(|(known, _)| Arc::ptr_eq(known, pipeline))
+        {
+            return;
+        }
+        if pipelines.len() == PIPELINES_MAX {
+            pipelines.remove(0);
+        }
+        pipelines.push((
+            pipeline.clone(),
+            PipelineMetrics::new(pipeline, &self.families),
+        ));
+    }
+
+    /// Gives a device its name (`cuda:0`); one without is labelled by its number.
+    pub fn register_device(&self, device: DeviceId, name: &str) {
+        let busy = self.device_busy.handle(DeviceLabels {
+            device: name.to_owned(),
+        });
+        let mut devices = self.devices.write();
+        if devices.len() <= device.idx() {
+            devices.resize(device.idx() + 1, None);
+        }
+        devices[device.idx()] = Some(busy);
+    }
+
+    /// Adds a source of queue lengths, read at each scrape.
+    pub fn register_queue_lengths(&self, read: QueueLengths) {
+        self.queue_lengths.sources.write().push(read);
+    }
+
+    /// A request ended.
+    pub fn request_ended(&self, record: &RequestRecord) {
+        self.with_pipeline(&record.pipeline, |metrics| metrics.request_ended(record));
+    }
+
+    /// A request was refused.
+    pub fn request_refused(&self, pipeline: &Arc<Pipeline>, reason: &'static str) {
+        self.with_pipeline(pipeline, |metrics| metrics.refused.count(reason));
+    }
+
+    /// A batch ended.
+    pub fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord) {
+        self.with_pipeline(pipeline, |metrics| metrics.batch_ended(record));
+        let measured = record.ended_at.since(record.started_at);
+        if let Some(Some(busy)) = self.devices.read().get(record.device.idx()) {
+            busy.add(measured);
+            return;
+        }
+        self.register_device(record.device, &record.device.to_string());
+        if let Some(Some(busy)) = self.devices.read().get(record.device.idx()) {
+            busy.add(measured);
+        }
+    }
+
+    /// What telemetry lost or sent.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// The text of a scrape: OpenMetrics, see [`CONTENT_TYPE`].
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)
+            .expect("writing to a string does not fail");
+        text
+    }
+
+    /// Calls `update` with the handles of a pipeline, which a pipeline not registered gets now.
+    fn with_pipeline(&self, pipeline: &Arc<Pipeline>, update: impl Fn(&PipelineMetrics)) {
+        let find = || {
+            let pipelines = self.pipelines.read();
+            let found = pipelines
+                .iter()
+                .rev()
+                .find(|(known, _)| Arc::ptr_eq(known, pipeline));
+            found.map(|(_, metrics)| update(metrics)).is_some()
+        };
+        if !find() {
+            self.register_pipeline(pipeline);
+            find();
+        }
+    }
+}
+
+#[derive(Default)]
+struct QueueLengthCollector {
+    sources: RwLock<Vec<QueueLengths>>,
+}
+
+impl fmt::Debug for QueueLengthCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "QueueLengthCollector({} sources)",
+            self.sources.read().len()
+        )
+    }
+}
+
+impl Collector for QueueLengthCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Requests that wait at a worker.";
+        let mut metric = encoder.encode_descriptor(QUEUE_LENGTH, help, None, MetricType::Gauge)?;
+        for read in self.sources.read().iter() {
+            for (pipeline, module, worker, length) in read() {
+                let labels = QueueLabels {
+                    pipeline,
+                    module,
+                    worker,
+                };
+                metric
+                    .encode_family(&labels)?
+                    .encode_gauge(&(length as i64))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Registers a metric under the name that queries see: the encoder appends `_total` to counters itself.
+fn add(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
+    registry.register(
+        name.strip_suffix("_total").unwrap_or(name),
+        help,
+        metric.clone(),
+    );
+}
+
+/// Position of a reason in [`DropReason::ALL`].
+fn reason_idx(reason: DropReason) -> usize {
+    DropReason::ALL
+        .iter()
+        .position(|r| *r == reason)
+        .expect("ALL holds every reason")
+}
+
+#[cfg(test)]
+mod tests;

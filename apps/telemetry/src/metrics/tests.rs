@@ -1,0 +1,175 @@
+use expect_test::expect;
+use spillgate_pipeline::request::Outcome;
+
+use super::*;
+use crate::testing;
+
+/// The lines of a scrape that are not zero, without the empty buckets.
+fn lines(text: &str) -> String {
+    let keep = |line: &&str| {
+        line.starts_with("# EOF")
+            || !(line.starts_with('#') || line.ends_with(" 0") || line.ends_with(" 0.0"))
+    };
+    text.lines()
+        .filter(keep)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+#[test]
+fn what_ended_is_counted() {
+    let metrics = Metrics::new();
+    let pipeline = testing::pipeline();
+    metrics.register_pipeline(&pipeline);
+    metrics.register_device(DeviceId(0), "cuda:0");
+    metrics.register_queue_lengths(Box::new(|| {
+        vec![("traffic".to_owned(), "detect".to_owned(), 1, 5)]
+    }));
+    metrics.request_ended(&testing::completed(&pipeline));
+    metrics.request_ended(&testing::dropped(&pipeline));
+    metrics.request_refused(&pipeline, "too_large");
+    metrics.batch_ended(&pipeline, &testing::batch());
+    let text: String = lines(&metrics.render())
+        .lines()
+        .filter(|line| !line.contains("_bucket{"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    expect![[r#"
+        spillgate_gateway_requests_total{pipeline="traffic",outcome="completed",module="",reason=""} 1
+        spillgate_gateway_requests_total{pipeline="traffic",outcome="dropped",module="plates",reason="predicted"} 1
+        spillgate_gateway_good_requests_total{pipeline="traffic"} 1
+        spillgate_gateway_refused_requests_total{pipeline="traffic",reason="too_large"} 1
+        spillgate_gateway_latency_seconds_sum{pipeline="traffic",outcome="completed"} 0.238
+        spillgate_gateway_latency_seconds_count{pipeline="traffic",outcome="completed"} 1
+        spillgate_gateway_latency_seconds_sum{pipeline="traffic",outcome="dropped"} 0.188
+        spillgate_gateway_latency_seconds_count{pipeline="traffic",outcome="dropped"} 1
+        spillgate_pipeline_slo_seconds{pipeline="traffic"} 0.4
+        spillgate_module_queueing_seconds_sum{pipeline="traffic",module="detect"} 0.054
+        spillgate_module_queueing_seconds_count{pipeline="traffic",module="detect"} 2
+        spillgate_module_queueing_seconds_sum{pipeline="traffic",module="faces"} 0.008
+        spillgate_module_queueing_seconds_count{pipeline="traffic",module="faces"} 2
+        spillgate_module_queueing_seconds_sum{pipeline="traffic",module="plates"} 0.024
+        spillgate_module_queueing_seconds_count{pipeline="traffic",module="plates"} 1
+        spillgate_module_queueing_seconds_sum{pipeline="traffic",module="source"} 0.002
+        spillgate_module_queueing_seconds_count{pipeline="traffic",module="source"} 2
+        spillgate_module_batch_wait_seconds_sum{pipeline="traffic",module="detect"} 0.042
+        spillgate_module_batch_wait_seconds_count{pipeline="traffic",module="detect"} 2
+        spillgate_module_batch_wait_seconds_sum{pipeline="traffic",module="faces"} 0.024
+        spillgate_module_batch_wait_seconds_count{pipeline="traffic",module="faces"} 2
+        spillgate_module_batch_wait_seconds_sum{pipeline="traffic",module="plates"} 0.031
+        spillgate_module_batch_wait_seconds_count{pipeline="traffic",module="plates"} 1
+        spillgate_module_batch_wait_seconds_sum{pipeline="traffic",module="source"} 0.002
+        spillgate_module_batch_wait_seconds_count{pipeline="traffic",module="source"} 2
+        spillgate_module_execution_seconds_sum{pipeline="traffic",module="detect"} 0.128
+        spillgate_module_execution_seconds_count{pipeline="traffic",module="detect"} 2
+        spillgate_module_execution_seconds_sum{pipeline="traffic",module="faces"} 0.076
+        spillgate_module_execution_seconds_count{pipeline="traffic",module="faces"} 2
+        spillgate_module_execution_seconds_sum{pipeline="traffic",module="plates"} 0.058
+        spillgate_module_execution_seconds_count{pipeline="traffic",module="plates"} 1
+        spillgate_module_execution_seconds_sum{pipeline="traffic",module="source"} 0.016
+        spillgate_module_execution_seconds_count{pipeline="traffic",module="source"} 2
+        spillgate_module_batch_size_requests_sum{pipeline="traffic",module="detect"} 4.0
+        spillgate_module_batch_size_requests_count{pipeline="traffic",module="detect"} 1
+        spillgate_module_prediction_error_seconds_sum{pipeline="traffic",module="detect",direction="over"} 0.004
+        spillgate_module_prediction_error_seconds_count{pipeline="traffic",module="detect",direction="over"} 1
+        spillgate_device_busy_seconds_total{device="cuda:0"} 0.064
+        spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="completed"} 0.062333333
+        spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="dropped"} 0.043
+        spillgate_worker_queue_length_requests{pipeline="traffic",module="detect",worker="1"} 5
+        # EOF
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn buckets_are_cumulative_and_in_seconds() {
+    let metrics = Metrics::new();
+    let pipeline = testing::pipeline();
+    metrics.request_ended(&testing::completed(&pipeline));
+    metrics.batch_ended(&pipeline, &testing::batch());
+    let text: String = metrics
+        .render()
+        .lines()
+        .filter(|line| line.contains("module=\"detect\"") && line.contains("_bucket{"))
+        .filter(|line| line.contains("queueing") || line.contains("batch_size"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    expect![[r#"
+        spillgate_module_queueing_seconds_bucket{le="0.0001",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.0002",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.0005",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.001",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.002",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.005",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.01",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.02",pipeline="traffic",module="detect"} 0
+        spillgate_module_queueing_seconds_bucket{le="0.05",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="0.1",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="0.2",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="0.5",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="1.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="2.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="5.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_queueing_seconds_bucket{le="+Inf",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="1.0",pipeline="traffic",module="detect"} 0
+        spillgate_module_batch_size_requests_bucket{le="2.0",pipeline="traffic",module="detect"} 0
+        spillgate_module_batch_size_requests_bucket{le="3.0",pipeline="traffic",module="detect"} 0
+        spillgate_module_batch_size_requests_bucket{le="4.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="6.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="8.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="12.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="16.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="24.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="32.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="48.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="64.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="128.0",pipeline="traffic",module="detect"} 1
+        spillgate_module_batch_size_requests_bucket{le="+Inf",pipeline="traffic",module="detect"} 1
+    "#]]
+    .assert_eq(&text);
+}
+
+#[test]
+fn every_metric_is_described_under_its_name() {
+    let metrics = Metrics::new();
+    metrics.register_queue_lengths(Box::new(Vec::new));
+    let text = metrics.render();
+    for name in ALL {
+        let described = format!("# HELP {} ", name.strip_suffix("_total").unwrap_or(name));
+        assert!(text.contains(&described), "{name}");
+        let is_counter = text.contains(&format!(
+            "# TYPE {} counter",
+            name.trim_end_matches("_total")
+        ));
+        assert_eq!(is_counter, name.ends_with("_total"), "{name}");
+    }
+    assert_eq!(text.matches("# HELP ").count(), ALL.len());
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_reloaded_pipeline_goes_on_with_its_series() {
+    let metrics = Metrics::new();
+    for _ in 0..2 * PIPELINES_MAX {
+        let pipeline = testing::pipeline();
+        metrics.register_pipeline(&pipeline);
+        metrics.request_ended(&testing::completed(&pipeline));
+    }
+    assert_eq!(metrics.pipelines.read().len(), PIPELINES_MAX);
+    let line = format!(
+        "{GOOD_REQUESTS}{{pipeline=\"traffic\"}} {}\n",
+        2 * PIPELINES_MAX
+    );
+    assert!(metrics.render().contains(&line));
+}
+
+#[test]
+fn a_device_time_is_shared_by_the_members_of_a_batch() {
+    let metrics = Metrics::new();
+    let pipeline = testing::pipeline();
+    let mut record = testing::completed(&pipeline);
+    record.outcome = Outcome::Late;
+    record.times = vec![testing::times(testing::DETECT, [0, 1, 2, 102], 1, 4)];
+    metrics.request_ended(&record);
+    let line = format!("{DEVICE_REQUEST_TIME}{{pipeline=\"traffic\",outcome=\"late\"}} 0.025\n");
+    assert!(metrics.render().contains(&line));
+}

@@ -1,0 +1,183 @@
+//! Metrics and traces behind one [`Observer`].
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{DeviceId, RequestId};
+
+use crate::entry::{BatchEntry, Entry, RequestEntry};
+use crate::exporter::{Exporter, ExporterConfig};
+use crate::metrics::{Metrics, QueueLengths};
+use crate::sampler::Sampler;
+
+/// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times what
+/// arrives between two looks at the queue; a megabyte or two.
+const QUEUE_CAPACITY: usize = 8192;
+/// How long one export may take by default. A collector on the same network answers in milliseconds.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How telemetry is set up.
+#[derive(Clone, Debug)]
+pub struct TelemetryConfig {
+    /// Where spans are sent: OTLP over gRPC, `http://host:4317`. Without it there are no traces.
+    pub otlp_endpoint: Option<String>,
+    /// `service.name` of the spans.
+    pub service_name: String,
+    /// Part of the traces that begin here which is sampled, 0 to 1. A client's own choice goes first.
+    pub sample_ratio: f64,
+    /// Requests and batches that wait for the exporter; what comes on top is lost, and counted.
+    pub queue_capacity: usize,
+    /// How long one export may take.
+    pub export_timeout: Duration,
+    /// Trace and span ids follow from it; draw it anew in each process.
+    pub seed: u64,
+}
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        TelemetryConfig {
+            otlp_endpoint: None,
+            service_name: "spillgate".to_owned(),
+            sample_ratio: 1.0,
+            queue_capacity: QUEUE_CAPACITY,
+            export_timeout: EXPORT_TIMEOUT,
+            seed: 0,
+        }
+    }
+}
+
+/// Why telemetry cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The exporter did not start.
+    #[error("cannot send traces to {endpoint}: {reason}")]
+    Exporter {
+        /// The endpoint.
+        endpoint: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The ratio lies outside 0 to 1.
+    #[error("the sample ratio is {0}; it must lie between 0 and 1")]
+    SampleRatio(f64),
+}
+
+/// Metrics and traces of one process.
+pub struct Telemetry {
+    metrics: Arc<Metrics>,
+    sampler: Sampler,
+    exporter: Option<Exporter>,
+}
+
+impl Telemetry {
+    /// Sets up metrics and, where there is an endpoint, starts the thread that exports spans.
+    /// `epoch_unix` is the moment from which timestamps count.
+    ///
+    /// # Errors
+    /// When the endpoint is no URL, or the ratio is out of range. That nobody listens at the endpoint is
+    /// no error.
+    pub fn new(config: TelemetryConfig, epoch_unix: SystemTime) -> Result<Self, TelemetryError> {
+        if !(0.0..=1.0).contains(&config.sample_ratio) {
+            return Err(TelemetryError::SampleRatio(config.sample_ratio));
+        }
+        let metrics = Arc::new(Metrics::new());
+        let start = |endpoint: String| {
+            let exporter_config = ExporterConfig {
+                endpoint: endpoint.clone(),
+                service_name: config.service_name,
+                queue_capacity: config.queue_capacity,
+                export_timeout: config.export_timeout,
+                epoch_unix,
+                // Not the sampler's: span ids must not repeat halves of trace ids.
+                seed: !config.seed,
+            };
+            Exporter::start(exporter_config, metrics.clone())
+                .map_err(|reason| TelemetryError::Exporter { endpoint, reason })
+        };
+        let exporter = config.otlp_endpoint.map(start).transpose()?;
+        // Without an endpoint nothing is sampled, so that nothing is copied for nobody.
+        let ratio = if exporter.is_some() {
+            config.sample_ratio
+        } else {
+            0.0
+        };
+        let sampler = Sampler::new(ratio, config.seed);
+        Ok(Telemetry {
+            metrics,
+            sampler,
+            exporter,
+        })
+    }
+
+    /// Decides at admission whether a request is traced.
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Makes the metrics of a pipeline before its first request.
+    pub fn register_pipeline(&self, pipeline: &Arc<Pipeline>) {
+        self.metrics.register_pipeline(pipeline);
+    }
+
+    /// Gives a device its name in metrics (`cuda:0`).
+    pub fn register_device(&self, device: DeviceId, name: &str) {
+        self.metrics.register_device(device, name);
+    }
+
+    /// Adds a source of queue lengths, read at each scrape.
+    pub fn register_queue_lengths(&self, read: QueueLengths) {
+        self.metrics.register_queue_lengths(read);
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The text of a scrape; its content type is [`crate::metrics::CONTENT_TYPE`].
+    pub fn render(&self) -> String {
+        self.metrics.render()
+    }
+
+    /// Exports what is queued, for at most `timeout` (and blocks for as long: not on an async task).
+    /// Call it once everything else has ended. What is left then is counted as lost; records that still
+    /// come are too. Whether everything was handled in time.
+    pub fn shutdown(&self, timeout: Duration) -> bool {
+        self.exporter
+            .as_ref()
+            .is_none_or(|exporter| exporter.shutdown(timeout))
+    }
+}
+
+impl Observer for Telemetry {
+    fn request_ended(&self, record: &Arc<RequestRecord>) {
+        self.metrics.request_ended(record);
+        let Some(exporter) = &self.exporter else {
+            return;
+        };
+        if record.trace.sampled && !exporter.push(Entry::Request(RequestEntry::of(record))) {
+            self.metrics.losses().requests_queue_full.inc();
+        }
+    }
+
+    fn request_refused(&self, pipeline: &Arc<Pipeline>, reason: &'static str) {
+        self.metrics.request_refused(pipeline, reason);
+    }
+
+    fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord, _: &[RequestId]) {
+        self.metrics.batch_ended(pipeline, record);
+        let Some(exporter) = &self.exporter else {
+            return;
+        };
+        // Whether a member is sampled is known only when it ends; the exporter brings both together.
+        let entry = BatchEntry {
+            pipeline: pipeline.clone(),
+            record: *record,
+        };
+        if !exporter.push(Entry::Batch(entry)) {
+            self.metrics.losses().batches_queue_full.inc();
+        }
+    }
+}
