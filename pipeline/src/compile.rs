@@ -18,7 +18,7 @@ use crate::catalog::{Catalog, ModelNeed, ModuleType};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Sink};
 use crate::document;
 use crate::id::ModuleId;
-use crate::near::nearest;
+use crate::near::{known, nearest};
 use crate::pipeline::{
     Batch, Edge, Module, OptionValue, Output, Pipeline, PortRef, Variant, Workers,
 };
@@ -127,7 +127,7 @@ fn find_type<'c>(
             Problem::UnknownOp {
                 op: op.value.clone(),
                 near: nearest(&op.value, names()),
-                known: names().map(str::to_owned).collect(),
+                known: known(names()),
             },
         );
     }

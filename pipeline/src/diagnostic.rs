@@ -120,7 +120,7 @@ impl Sink {
     }
 
     pub(crate) fn error(&mut self, place: &Place, problem: Problem) {
-        if self.errors.len() < PROBLEMS_MAX {
+        if !self.is_full() {
             self.errors
                 .push(self.diagnostic(Severity::Error, place, problem));
         }
@@ -139,6 +139,11 @@ impl Sink {
             path: place.path.clone(),
             problem,
         }
+    }
+
+    /// No further error is kept.
+    pub(crate) fn is_full(&self) -> bool {
+        self.errors.len() >= PROBLEMS_MAX
     }
 
     pub(crate) fn has_errors(&self) -> bool {

@@ -208,8 +208,11 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
     let mut builder = Builder::default();
     let mut n_documents = 0usize;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event
-            .map_err(|error| syntax_error(text, error.marker().line().max(1), error.info()))?;
+        let (event, span) = event.map_err(|error| {
+            // At the end of the text the parser may stand on a line that no editor shows.
+            let line = error.marker().line().clamp(1, text.lines().count().max(1));
+            syntax_error(text, line, error.info())
+        })?;
         let line = span.start.line().max(1);
         let untagged = |tag: Option<Cow<'_, Tag>>| match tag {
             Some(tag) if tag.is_yaml_core_schema() => {

@@ -1,7 +1,22 @@
 //! Near names: what a writer most likely meant by a name that does not exist.
 
-/// Longer names are not compared: the distance takes time by the square of the length.
+/// Longer names are not compared: a typo in them is beyond help.
 const NAME_LEN_MAX: usize = 64;
+
+/// Most letters wrong in a typo.
+const DISTANCE_MAX: usize = 3;
+
+/// Most names that a problem carries; a message shows one less and says that there are more.
+pub(crate) const KNOWN_MAX: usize = 25;
+
+/// The first of the names that there are.
+pub(crate) fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    names
+        .into_iter()
+        .take(KNOWN_MAX)
+        .map(str::to_owned)
+        .collect()
+}
 
 /// The candidate nearest to `name` if it is near enough to be a typo of it; the first among equals.
 pub(crate) fn nearest<'a>(
@@ -12,13 +27,13 @@ pub(crate) fn nearest<'a>(
     if name.is_empty() || name.len() > NAME_LEN_MAX {
         return None;
     }
-    // A third of the letters wrong is still a typo; more is another word.
-    let distance_max = (name.len() / 3).max(1);
+    // A third of the letters wrong is still a typo, three of a long name; more is another word.
+    let distance_max = (name.len() / 3).clamp(1, DISTANCE_MAX);
     candidates
         .into_iter()
         .filter_map(|candidate| {
             let letters: Vec<char> = candidate.chars().take(NAME_LEN_MAX + 1).collect();
-            let d = distance(&name, &letters);
+            let d = distance(&name, &letters, distance_max)?;
             (d <= distance_max).then_some((d, candidate))
         })
         .min_by_key(|(d, _)| *d)
@@ -26,24 +41,35 @@ pub(crate) fn nearest<'a>(
 }
 
 /// Letters to insert, delete, replace, or swap with their neighbour (optimal string alignment);
-/// upper and lower case count as equal.
-fn distance(a: &[char], b: &[char]) -> usize {
+/// upper and lower case count as equal. `None` where it is more than `max` for sure. Only the cells
+/// near the diagonal are looked at: a file may hold many names, all of them wrong.
+fn distance(a: &[char], b: &[char], max: usize) -> Option<usize> {
+    const FAR: usize = usize::MAX / 2;
+    if a.len().abs_diff(b.len()) > max {
+        return None;
+    }
     let same = |x: char, y: char| x.eq_ignore_ascii_case(&y);
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
+        let mut row = vec![FAR; b.len() + 1];
+        row[0] = i;
+        let mut least = FAR;
+        for j in i.saturating_sub(max).max(1)..=(i + max).min(b.len()) {
             let replaced = last[j - 1] + usize::from(!same(a[i - 1], b[j - 1]));
             let mut best = replaced.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]) {
                 best = best.min(before[j - 2] + 1);
             }
-            row.push(best);
+            row[j] = best;
+            least = least.min(best);
+        }
+        if least > max && i > max {
+            return None;
         }
         before = std::mem::replace(&mut last, row);
     }
-    last[b.len()]
+    Some(last[b.len()])
 }
 
 #[cfg(test)]

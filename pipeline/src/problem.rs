@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::catalog::ValueType;
+use crate::near::KNOWN_MAX;
 use crate::time::format_duration;
 
 /// A problem in a file.
@@ -291,8 +292,7 @@ fn long_hint(near: &Option<String>, what: &str, known: &[String]) -> String {
 }
 
 fn listed(what: &str, known: &[String]) -> String {
-    // More would hide the message.
-    const LISTED_MAX: usize = 24;
+    const LISTED_MAX: usize = KNOWN_MAX - 1;
     if known.is_empty() {
         return format!("there are no {what}");
     }

@@ -63,7 +63,7 @@ fn read_set(sink: &mut Sink, root: &Node, set: &mut ProfileSet) {
         if !KINDS.contains(&kind.key) {
             // No near name: who writes gpu does not mean cpu.
             let (what, value) = ("kind of device".to_owned(), kind.key.to_owned());
-            let known = KINDS.map(str::to_owned).to_vec();
+            let known = crate::near::known(KINDS);
             sink.error(
                 &kind.place,
                 Problem::UnknownChoice {

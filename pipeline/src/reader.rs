@@ -7,7 +7,7 @@ use serde_yaml::Value;
 
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
-use crate::near::nearest;
+use crate::near::{self, nearest};
 use crate::problem::{Problem, one_line};
 use crate::time::{format_duration, parse_duration};
 
@@ -103,7 +103,7 @@ pub(crate) fn record<'n>(
                 Problem::UnknownField {
                     field: field.key.to_owned(),
                     near: nearest(field.key, known.iter().copied()),
-                    known: known.iter().map(|k| (*k).to_owned()).collect(),
+                    known: near::known(known.iter().copied()),
                 },
             );
         }
@@ -293,7 +293,7 @@ pub(crate) fn choice(
                 what: what.to_owned(),
                 value: text.clone(),
                 near: nearest(text, known.iter().copied()),
-                known: known.iter().map(|k| (*k).to_owned()).collect(),
+                known: near::known(known.iter().copied()),
             },
         );
     }

@@ -9,6 +9,8 @@ mod errors;
 #[path = "compile/pictures.rs"]
 mod pictures;
 
+#[path = "compile/properties.rs"]
+mod properties;
 #[path = "compile/schema.rs"]
 mod schema;
 

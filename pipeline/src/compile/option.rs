@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use crate::catalog::{ModuleType, OptionType};
 use crate::diagnostic::Sink;
-use crate::near::nearest;
+use crate::near::{known, nearest};
 use crate::pipeline::OptionValue;
 use crate::problem::Problem;
 use crate::reader::{self, Field};
@@ -29,7 +29,7 @@ pub(super) fn check(
                     op: ty.name.clone(),
                     option: field.key.to_owned(),
                     near: nearest(field.key, names()),
-                    known: names().map(str::to_owned).collect(),
+                    known: known(names()),
                 },
             );
             continue;

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::catalog::{ModuleType, ValueType};
 use crate::diagnostic::Sink;
-use crate::near::nearest;
+use crate::near::{known, nearest};
 use crate::problem::Problem;
 use crate::reader::is_name;
 use crate::spec::{Located, ModuleSpec, Spec};
+
+/// Most outputs that a message offers; more would hide it.
+const OFFERS_MAX: usize = 6;
 
 /// What a reference names. Modules by their position in the file.
 #[derive(Clone, Debug)]
@@ -104,6 +107,9 @@ impl<'a> Resolver<'a> {
         let mut wires = Wires::default();
         let mut found_by_input: BTreeMap<&str, Target> = BTreeMap::new();
         for (input, reference) in &module.inputs {
+            if sink.is_full() {
+                break;
+            }
             let port = self.types[at].and_then(|ty| ty.inputs.iter().find(|p| p.name == *input));
             if let (Some(ty), None) = (self.types[at], port) {
                 sink.error(&reference.place, unknown_input(ty, input));
@@ -118,7 +124,7 @@ impl<'a> Resolver<'a> {
                             found: target.ty,
                             input: input.clone(),
                             expected,
-                            candidates: self.candidates(Wanted::Type(expected), Some(at)),
+                            candidates: self.offers(expected, at),
                         };
                         sink.error(&reference.place, problem);
                     }
@@ -174,7 +180,7 @@ impl<'a> Resolver<'a> {
                     Problem::MissingInput {
                         input: port.name.clone(),
                         ty: port.ty,
-                        candidates: self.candidates(Wanted::Type(port.ty), Some(at)),
+                        candidates: self.offers(port.ty, at),
                     },
                 );
             }
@@ -228,7 +234,7 @@ impl<'a> Resolver<'a> {
                             .to_owned(),
                         output: output.to_owned(),
                         near: nearest(output, names()),
-                        known: names().map(str::to_owned).collect(),
+                        known: known(names()),
                     },
                 );
                 Found::OnlyModule(module)
@@ -236,36 +242,46 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// A reference that would be right, nearest to what was written.
+    /// A reference that would be right: to the module that was named, else to any.
     fn example(&self, text: &str, reader: Option<usize>, wanted: Wanted) -> Option<String> {
-        let all = self.candidates(wanted, reader);
         let bare = text.trim_start_matches('$');
-        let of_module = all.iter().find(|c| {
-            c.strip_prefix('$').is_some_and(|c| {
-                c == bare
-                    || c.strip_prefix(bare)
-                        .is_some_and(|rest| rest.starts_with('.'))
-            })
-        });
-        of_module.or(all.first()).cloned()
+        let is_of_module = |candidate: &String| {
+            let rest = candidate
+                .strip_prefix('$')
+                .and_then(|c| c.strip_prefix(bare));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut all = self.candidates(wanted, reader);
+        let first = all.next()?;
+        if is_of_module(&first) {
+            Some(first)
+        } else {
+            all.find(is_of_module).or(Some(first))
+        }
+    }
+
+    /// What a message offers for an input of this type.
+    fn offers(&self, ty: ValueType, reader: usize) -> Vec<String> {
+        self.candidates(Wanted::Type(ty), Some(reader))
+            .take(OFFERS_MAX)
+            .collect()
     }
 
     /// Outputs that fit, the source's first; not those of the reader itself.
-    fn candidates(&self, wanted: Wanted, reader: Option<usize>) -> Vec<String> {
+    fn candidates(&self, wanted: Wanted, reader: Option<usize>) -> impl Iterator<Item = String> {
         let source = &self.spec.source;
-        let mut all = Vec::new();
-        if wanted.fits(source.ty) {
-            all.push(format!("$source.{}", source.field));
-        }
-        for (at, module) in self.spec.modules.iter().enumerate() {
-            let (Some(ty), false) = (self.types[at], reader == Some(at)) else {
-                continue;
-            };
-            for output in ty.outputs.iter().filter(|o| wanted.fits(o.ty)) {
-                all.push(format!("${}.{}", module.name, output.name));
-            }
-        }
-        all
+        let of_source = wanted
+            .fits(source.ty)
+            .then(|| format!("$source.{}", source.field));
+        let others = (0..self.spec.modules.len()).filter(move |at| reader != Some(*at));
+        let of_modules = others.flat_map(move |at| {
+            let outputs = self.types[at]
+                .map(|ty| ty.outputs.as_slice())
+                .unwrap_or_default();
+            let fitting = outputs.iter().filter(move |o| wanted.fits(o.ty));
+            fitting.map(move |o| format!("${}.{}", self.spec.modules[at].name, o.name))
+        });
+        of_source.into_iter().chain(of_modules)
     }
 
     fn unknown_module(&self, module: &str, reader: Option<usize>) -> Problem {
@@ -283,7 +299,7 @@ impl<'a> Resolver<'a> {
         Problem::UnknownModule {
             module: module.to_owned(),
             near: nearest(module, names()),
-            known: names().map(str::to_owned).collect(),
+            known: known(names()),
         }
     }
 }
@@ -300,6 +316,6 @@ fn unknown_input(ty: &ModuleType, input: &str) -> Problem {
         op: ty.name.clone(),
         input: input.to_owned(),
         near: nearest(input, names()),
-        known: names().map(str::to_owned).collect(),
+        known: known(names()),
     }
 }

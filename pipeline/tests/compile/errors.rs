@@ -213,6 +213,7 @@ fn text_that_is_no_yaml(golden: &mut Golden) {
     golden.file("a: &a [*a]\n");
     golden.file("name: !thing traffic\n");
     golden.file("modules: !!omap {}\n");
+    golden.file("%\n");
 }
 
 fn text_without_a_pipeline(golden: &mut Golden) {
