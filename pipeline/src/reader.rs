@@ -97,7 +97,7 @@ pub(crate) fn record<'n>(
     let mut fields = map(sink, node, place, expected);
     fields.list.retain(|field| {
         let is_known = known.contains(&field.key);
-        if !is_known {
+        if !is_known && !sink.is_full() {
             sink.error(
                 &field.place,
                 Problem::UnknownField {

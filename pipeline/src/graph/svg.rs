@@ -27,7 +27,6 @@ const SWEEPS: usize = 8;
 
 /// A place in a layer: a box, or where an arrow passes.
 struct Slot {
-    layer: usize,
     width: f64,
     height: f64,
     /// Centre; `y` is the top of the layer.
@@ -39,12 +38,16 @@ struct Slot {
     below: Vec<usize>,
 }
 
+type Point = (f64, f64);
+
 struct Layout {
     slots: Vec<Slot>,
     /// Slots of each layer from left to right.
     layers: Vec<Vec<usize>>,
     /// The slots along each arrow, both boxes included.
     ways: Vec<Vec<usize>>,
+    /// The points of each arrow, in pairs: curves between the layers, straight through them.
+    lines: Vec<Vec<Point>>,
     width: f64,
     height: f64,
 }
@@ -76,8 +79,8 @@ pub(super) fn render(drawing: &Drawing) -> String {
         MARGIN + 8.0,
         escape(&drawing.title)
     );
-    for (arrow, way) in drawing.arrows.iter().zip(&layout.ways) {
-        draw_line(&mut out, &layout, arrow, way, drawing);
+    for (arrow, points) in drawing.arrows.iter().zip(&layout.lines) {
+        draw_line(&mut out, arrow, points);
     }
     for slot in &layout.slots {
         if let Some(b) = slot.shown {
@@ -97,6 +100,7 @@ impl Layout {
             layout.order(sweep % 2 == 0);
         }
         layout.place();
+        layout.lines = layout.lines(drawing);
         layout
     }
 
@@ -118,20 +122,15 @@ impl Layout {
         for (i, b) in drawing.boxes.iter().enumerate() {
             let (width, height) = size(b);
             layers[rank[i]].push(slots.len());
-            slots.push(Slot::new(rank[i], width, height, Some(i)));
+            slots.push(Slot::new(width, height, Some(i)));
         }
         let mut ways = Vec::new();
         for arrow in &drawing.arrows {
             let mut way = vec![arrow.from];
-            for (layer, members) in layers
-                .iter_mut()
-                .enumerate()
-                .take(rank[arrow.to])
-                .skip(rank[arrow.from] + 1)
-            {
+            for members in &mut layers[rank[arrow.from] + 1..rank[arrow.to]] {
                 members.push(slots.len());
                 way.push(slots.len());
-                slots.push(Slot::new(layer, 12.0, 0.0, None));
+                slots.push(Slot::new(12.0, 0.0, None));
             }
             way.push(arrow.to);
             for pair in way.windows(2) {
@@ -144,6 +143,7 @@ impl Layout {
             slots,
             layers,
             ways,
+            lines: Vec::new(),
             width: 0.0,
             height: 0.0,
         }
@@ -196,6 +196,10 @@ impl Layout {
             for &slot in &layer {
                 let s = &mut self.slots[slot];
                 s.x = x + s.width / 2.0;
+                if s.shown.is_none() {
+                    // An arrow goes straight through the layer.
+                    s.height = height;
+                }
                 s.y = top + (height - s.height) / 2.0;
                 x += s.width + GAP_X;
             }
@@ -248,13 +252,44 @@ impl Layout {
             self.slots[*slot].x = (from_left[i] + from_right[i]) / 2.0;
         }
     }
+
+    /// The points of each arrow, from the bottom of one box to the top of another. Arrows at one box
+    /// stand side by side, in the order of where they come from or go.
+    fn lines(&self, drawing: &Drawing) -> Vec<Vec<Point>> {
+        let mut starts = vec![Vec::new(); drawing.boxes.len()];
+        let mut ends = vec![Vec::new(); drawing.boxes.len()];
+        for (i, way) in self.ways.iter().enumerate() {
+            starts[way[0]].push((self.slots[way[1]].x, i));
+            ends[way[way.len() - 1]].push((self.slots[way[way.len() - 2]].x, i));
+        }
+        let mut spread = [vec![0.0; self.ways.len()], vec![0.0; self.ways.len()]];
+        for (side, boxes) in [starts, ends].iter_mut().enumerate() {
+            for (slot, arrows) in boxes.iter_mut().enumerate() {
+                arrows.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let s = &self.slots[slot];
+                let step = s.width / (arrows.len() as f64 + 1.0);
+                for (place, (_, arrow)) in arrows.iter().enumerate() {
+                    spread[side][*arrow] = s.x - s.width / 2.0 + step * (place as f64 + 1.0);
+                }
+            }
+        }
+        let line = |(i, way): (usize, &Vec<usize>)| {
+            let (first, last) = (&self.slots[way[0]], &self.slots[way[way.len() - 1]]);
+            let mut points = vec![(spread[0][i], first.bottom())];
+            for slot in way[1..way.len() - 1].iter().map(|s| &self.slots[*s]) {
+                points.extend([(slot.x, slot.y), (slot.x, slot.bottom())]);
+            }
+            points.push((spread[1][i], last.y));
+            points
+        };
+        self.ways.iter().enumerate().map(line).collect()
+    }
 }
 
 impl Slot {
-    fn new(layer: usize, width: f64, height: f64, shown: Option<usize>) -> Self {
+    fn new(width: f64, height: f64, shown: Option<usize>) -> Self {
         let (above, below) = (Vec::new(), Vec::new());
         Slot {
-            layer,
             width,
             height,
             x: 0.0,
@@ -313,50 +348,7 @@ fn draw_box(out: &mut String, slot: &Slot, b: &Box) {
     }
 }
 
-/// Where an arrow leaves its box and where it arrives: side by side with the other arrows there.
-fn ends(layout: &Layout, drawing: &Drawing, arrow: &Arrow, way: &[usize]) -> (f64, f64) {
-    let spread = |slot: usize, is_start: bool| {
-        let mut others: Vec<(f64, bool)> = Vec::new();
-        for (other, other_way) in drawing.arrows.iter().zip(&layout.ways) {
-            let (end, next) = if is_start {
-                (other.from, other_way[1])
-            } else {
-                (other.to, other_way[other_way.len() - 2])
-            };
-            if end == slot {
-                others.push((layout.slots[next].x, std::ptr::eq(other, arrow)));
-            }
-        }
-        others.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let place = others.iter().position(|(_, is_this)| *is_this).unwrap_or(0) as f64;
-        let s = &layout.slots[slot];
-        s.x - s.width / 2.0 + s.width * (place + 1.0) / (others.len() as f64 + 1.0)
-    };
-    (spread(way[0], true), spread(way[way.len() - 1], false))
-}
-
-/// The points of an arrow from the bottom of one box to the top of another.
-fn points(layout: &Layout, drawing: &Drawing, arrow: &Arrow, way: &[usize]) -> Vec<(f64, f64)> {
-    let (start_x, end_x) = ends(layout, drawing, arrow, way);
-    let (first, last) = (&layout.slots[way[0]], &layout.slots[way[way.len() - 1]]);
-    let mut points = vec![(start_x, first.bottom())];
-    for &slot in &way[1..way.len() - 1] {
-        // Straight through the layer that it passes.
-        let s = &layout.slots[slot];
-        let layer = &layout.layers[s.layer];
-        let tall = layer
-            .iter()
-            .map(|s| layout.slots[*s].height)
-            .fold(0.0, f64::max);
-        points.push((s.x, s.y - tall / 2.0));
-        points.push((s.x, s.y + tall / 2.0));
-    }
-    points.push((end_x, last.y));
-    points
-}
-
-fn draw_line(out: &mut String, layout: &Layout, arrow: &Arrow, way: &[usize], drawing: &Drawing) {
-    let points = points(layout, drawing, arrow, way);
+fn draw_line(out: &mut String, arrow: &Arrow, points: &[Point]) {
     let mut path = format!("M{:.1} {:.1}", points[0].0, points[0].1);
     for (i, pair) in points.windows(2).enumerate() {
         let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
@@ -415,8 +407,7 @@ fn draw_labels(out: &mut String, layout: &Layout, drawing: &Drawing) {
             height: s.height,
         })
         .collect();
-    for (arrow, way) in drawing.arrows.iter().zip(&layout.ways) {
-        let points = points(layout, drawing, arrow, way);
+    for (arrow, points) in drawing.arrows.iter().zip(&layout.lines) {
         let text = label_of(arrow);
         let width = text.chars().count() as f64 * LABEL_WIDTH + 6.0;
         // Best in the gap above the box that reads it, in the middle; then elsewhere on the way.
@@ -468,7 +459,7 @@ fn draw_label(out: &mut String, area: Area, text: &str) {
 }
 
 /// The point at `t` of the curve that [`draw_line`] draws between two points.
-fn bezier((x0, y0): (f64, f64), (x1, y1): (f64, f64), t: f64) -> (f64, f64) {
+fn bezier((x0, y0): Point, (x1, y1): Point, t: f64) -> Point {
     let middle = (y0 + y1) / 2.0;
     let u = 1.0 - t;
     let weigh = |a: f64, b: f64, c: f64, d: f64| {
