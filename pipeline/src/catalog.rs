@@ -1,4 +1,4 @@
-//! What module types exist: a table that the application hands to [`crate::compile`], so that types
+//! What module types exist: a table that the application hands to [`crate::compile()`], so that types
 //! are checked without this crate knowing any operator.
 
 use std::fmt;

@@ -2,8 +2,8 @@
 //! catalogue, proves the graph acyclic and the objective possible. Finds all problems of a file in one
 //! pass. Text in, values out: model files and devices are not looked at.
 //!
-//! The order of the stages: names and references ([`reference`]), options ([`option`]), cycle and
-//! order ([`order`]), assembly, use of every module, objective ([`objective`]). The last two need a
+//! The order of the stages: names and references (`reference`), options (`option`), cycle and
+//! order (`order`), assembly, use of every module, objective (`objective`). The last two need a
 //! pipeline without errors.
 
 mod objective;

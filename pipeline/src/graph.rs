@@ -1,6 +1,7 @@
-//! Pictures of a pipeline: Graphviz, Mermaid, and SVG drawn here ([`svg`]). Solid lines carry data
+//! Pictures of a pipeline: Graphviz, Mermaid, and SVG drawn here (`svg`). Solid lines carry data
 //! and bear the names of the outputs; dashed ones lead to a module whose `when:` looks at them.
 
+mod layout;
 mod svg;
 
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! The JSON Schema (draft 2020-12) of pipeline files, for editors: every field with its description
 //! and range, and for each op its inputs and options. It says what a file may look like; whether its
-//! references and its graph are right only [`crate::compile`] knows.
+//! references and its graph are right only [`crate::compile()`] knows.
 
 use serde_json::{Map, Value, json};
 

@@ -1,0 +1,318 @@
+//! Modules as written: their fields, defaults and ranges.
+
+use crate::diagnostic::{Place, Sink};
+use crate::document::{Content, Node};
+use crate::pipeline::{Batch, Variant, Workers};
+use crate::problem::Problem;
+use crate::reader::{self, Fields};
+
+use super::{
+    BATCH_DEFAULT, BATCH_MAX, INPUT_MAX, Located, MODULES_MAX, QUEUE_DEFAULT, QUEUE_MAX,
+    VARIANTS_MAX, WORKERS_MAX, missing, read_reference,
+};
+
+/// Fields of a module.
+const MODULE_FIELDS: [&str; 12] = [
+    "op", "model", "input", "accuracy", "variants", "inputs", "when", "batch", "workers", "device",
+    "queue", "options",
+];
+const VARIANT_FIELDS: [&str; 3] = ["model", "input", "accuracy"];
+
+/// A module as written.
+pub(crate) struct ModuleSpec<'n> {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+    pub(crate) op: Option<Located<String>>,
+    /// Inputs and the references they name.
+    pub(crate) inputs: Vec<(String, Located<String>)>,
+    /// Some of the inputs could not be read: others may only seem to be missing.
+    pub(crate) has_unread_inputs: bool,
+    pub(crate) inputs_place: Place,
+    pub(crate) when: Option<Located<String>>,
+    pub(crate) variants: Vec<Variant>,
+    /// Each of the fields that speak of a model, where there is one.
+    pub(crate) model_fields: Vec<Located<&'static str>>,
+    pub(crate) batch: Batch,
+    pub(crate) workers: Workers,
+    pub(crate) devices: Vec<String>,
+    pub(crate) queue: usize,
+    pub(crate) options: Fields<'n>,
+    pub(crate) options_place: Place,
+}
+
+pub(super) fn read_modules<'n>(
+    sink: &mut Sink,
+    node: &'n Node,
+    place: &Place,
+) -> Vec<ModuleSpec<'n>> {
+    let fields = reader::map(sink, node, place, "a map of modules");
+    let count = fields.iter().count();
+    if count == 0 && matches!(node.content, Content::Mapping(_)) {
+        sink.error(
+            place,
+            Problem::NoEntries {
+                example: "detect: { op: ... }",
+            },
+        );
+    }
+    if count > MODULES_MAX {
+        sink.error(
+            place,
+            Problem::TooMany {
+                what: "modules",
+                count,
+                limit: MODULES_MAX,
+            },
+        );
+    }
+    let mut modules = Vec::new();
+    for field in fields.iter().take(MODULES_MAX) {
+        if field.key == "source" {
+            sink.error(&field.place, Problem::ReservedName);
+        } else {
+            reader::check_name(sink, field.key, &field.place);
+        }
+        modules.push(read_module(sink, field.key, field.node, &field.place));
+    }
+    modules
+}
+
+fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -> ModuleSpec<'n> {
+    let expected = "a map with op and inputs";
+    let fields = reader::record(sink, node, place, expected, &MODULE_FIELDS);
+    let op = match fields.get("op") {
+        Some(f) => reader::text(sink, f.node, &f.place, "the name of an op").map(|text| Located {
+            value: text.to_owned(),
+            place: f.place.clone(),
+        }),
+        None => {
+            if matches!(node.content, Content::Mapping(_)) {
+                missing(sink, place, "op", "op: NAME");
+            }
+            None
+        }
+    };
+    let (mut inputs, mut has_unread_inputs, mut inputs_place) = (Vec::new(), false, place.clone());
+    if let Some(f) = fields.get("inputs") {
+        inputs_place = f.place.clone();
+        has_unread_inputs = !matches!(f.node.content, Content::Mapping(_));
+        let expected = "a map of inputs, like { image: $source.frame }";
+        for input in reader::map(sink, f.node, &f.place, expected).iter() {
+            match read_reference(sink, input.node, &input.place) {
+                Some(reference) => inputs.push((input.key.to_owned(), reference)),
+                None => has_unread_inputs = true,
+            }
+        }
+    }
+    let when = fields
+        .get("when")
+        .and_then(|f| read_reference(sink, f.node, &f.place));
+    let (variants, model_fields) = read_model(sink, &fields);
+    let batch = fields.get("batch").and_then(|f| {
+        let batch = reader::record(sink, f.node, &f.place, "a map, like { max: 8 }", &["max"]);
+        let max = batch.get("max")?;
+        Some(Batch {
+            max: reader::count(sink, max.node, &max.place, 1, BATCH_MAX)?,
+        })
+    });
+    let workers = fields
+        .get("workers")
+        .and_then(|f| read_workers(sink, f.node, &f.place));
+    let devices = fields
+        .get("device")
+        .map(|f| read_devices(sink, f.node, &f.place));
+    let queue = fields
+        .get("queue")
+        .and_then(|f| reader::count(sink, f.node, &f.place, 1, QUEUE_MAX))
+        .unwrap_or(QUEUE_DEFAULT);
+    let (options, options_place) = match fields.get("options") {
+        Some(f) => {
+            let expected = "a map of options";
+            (
+                reader::map(sink, f.node, &f.place, expected),
+                f.place.clone(),
+            )
+        }
+        None => (Fields::default(), place.clone()),
+    };
+    ModuleSpec {
+        name: name.to_owned(),
+        place: place.clone(),
+        op,
+        inputs,
+        has_unread_inputs,
+        inputs_place,
+        when,
+        variants,
+        model_fields,
+        batch: batch.unwrap_or(Batch { max: BATCH_DEFAULT }),
+        workers: workers.unwrap_or(Workers { min: 1, max: 1 }),
+        devices: devices.unwrap_or_else(|| vec!["auto".to_owned()]),
+        queue: queue as usize,
+        options,
+        options_place,
+    }
+}
+
+/// `model`, `input` and `accuracy`, or `variants`.
+fn read_model(sink: &mut Sink, fields: &Fields<'_>) -> (Vec<Variant>, Vec<Located<&'static str>>) {
+    let mut named = Vec::new();
+    for field in VARIANT_FIELDS.into_iter().chain(["variants"]) {
+        if let Some(f) = fields.get(field) {
+            named.push(Located {
+                value: field,
+                place: f.place.clone(),
+            });
+        }
+    }
+    let Some(list_field) = fields.get("variants") else {
+        let has_model = fields.get("model").is_some();
+        let variant = read_variant(sink, fields);
+        return (if has_model { vec![variant] } else { Vec::new() }, named);
+    };
+    for field in named.iter().filter(|f| f.value != "variants") {
+        sink.error(
+            &field.place,
+            Problem::ModelAndVariants { field: field.value },
+        );
+    }
+    let expected = "a list of variants, like [{ model: FILE, input: 320 }]";
+    let entries =
+        reader::list(sink, list_field.node, &list_field.place, expected).unwrap_or_default();
+    if entries.is_empty() && matches!(list_field.node.content, Content::Sequence(_)) {
+        let example = "[{ model: FILE, input: 320 }]";
+        sink.error(&list_field.place, Problem::NoEntries { example });
+    }
+    if entries.len() > VARIANTS_MAX {
+        let (what, count, limit) = ("variants", entries.len(), VARIANTS_MAX);
+        sink.error(&list_field.place, Problem::TooMany { what, count, limit });
+    }
+    let mut variants: Vec<Variant> = Vec::new();
+    for (i, entry) in entries.iter().take(VARIANTS_MAX).enumerate() {
+        let place = list_field.place.index(i, entry.line);
+        let expected = "a variant, like { model: FILE, input: 320 }";
+        let fields = reader::record(sink, entry, &place, expected, &VARIANT_FIELDS);
+        if fields.get("model").is_none() && matches!(entry.content, Content::Mapping(_)) {
+            missing(sink, &place, "model", "model: FILE");
+        }
+        let variant = read_variant(sink, &fields);
+        if matches!(entry.content, Content::Mapping(_))
+            && let Some(first) = variants.iter().position(|v| v.input == variant.input)
+        {
+            sink.error(
+                &place,
+                Problem::EqualVariants {
+                    input: variant.input,
+                    first,
+                },
+            );
+        }
+        variants.push(variant);
+    }
+    (variants, named)
+}
+
+fn read_variant(sink: &mut Sink, fields: &Fields<'_>) -> Variant {
+    let model = fields
+        .get("model")
+        .and_then(|f| reader::text(sink, f.node, &f.place, "the path of a model file"));
+    let input = fields
+        .get("input")
+        .and_then(|f| reader::count(sink, f.node, &f.place, 1, INPUT_MAX));
+    let accuracy = fields
+        .get("accuracy")
+        .and_then(|f| reader::number(sink, f.node, &f.place, 0.0, 1.0));
+    Variant {
+        model: model.unwrap_or_default().to_owned(),
+        input,
+        accuracy,
+    }
+}
+
+fn read_workers(sink: &mut Sink, node: &Node, place: &Place) -> Option<Workers> {
+    if matches!(node.content, Content::Scalar(..)) {
+        let n = reader::count(sink, node, place, 1, WORKERS_MAX)?;
+        return Some(Workers { min: n, max: n });
+    }
+    let expected = "a number, or a map like { min: 1, max: 4 }";
+    let fields = reader::record(sink, node, place, expected, &["min", "max"]);
+    let mut bound = |key: &str| {
+        let field = fields.get(key)?;
+        reader::count(sink, field.node, &field.place, 1, WORKERS_MAX)
+    };
+    let (min, max) = (bound("min"), bound("max"));
+    let workers = match (min, max) {
+        (Some(min), Some(max)) => Workers { min, max },
+        (Some(min), None) => Workers { min, max: min },
+        (None, max) => Workers {
+            min: 1,
+            max: max.unwrap_or(1),
+        },
+    };
+    if workers.min > workers.max {
+        let (min, max) = (u64::from(workers.min), u64::from(workers.max));
+        sink.error(place, Problem::MinAboveMax { min, max });
+    }
+    Some(workers)
+}
+
+fn read_devices(sink: &mut Sink, node: &Node, place: &Place) -> Vec<String> {
+    const EXPECTED: &str = "a device or a list of devices, like [cuda:0, cuda:1]";
+    let mut devices: Vec<String> = Vec::new();
+    match &node.content {
+        Content::Sequence(list) => {
+            if list.is_empty() {
+                sink.error(
+                    place,
+                    Problem::NoEntries {
+                        example: "[cuda:0, cuda:1]",
+                    },
+                );
+            }
+            for (i, entry) in list.iter().enumerate() {
+                let place = place.index(i, entry.line);
+                let Some(device) = read_device(sink, entry, &place, "a device, like cuda:0") else {
+                    continue;
+                };
+                if devices.contains(&device) {
+                    sink.error(&place, Problem::RepeatedDevice { device });
+                } else {
+                    devices.push(device);
+                }
+            }
+        }
+        _ => devices.extend(read_device(sink, node, place, EXPECTED)),
+    }
+    if devices.len() > 1 && devices.iter().any(|d| d == "auto") {
+        sink.error(place, Problem::AutoWithOthers);
+    }
+    devices
+}
+
+fn read_device(sink: &mut Sink, node: &Node, place: &Place, expected: &str) -> Option<String> {
+    let text = reader::text(sink, node, place, expected)?;
+    if !is_device(text) {
+        sink.error(
+            place,
+            Problem::UnknownDevice {
+                device: text.to_owned(),
+            },
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// `auto`, or a kind, with or without a number.
+fn is_device(text: &str) -> bool {
+    let (kind, number) = match text.split_once(':') {
+        Some((kind, number)) => (kind, Some(number)),
+        None => (text, None),
+    };
+    let is_number = |n: &str| n.parse::<u16>().is_ok_and(|value| value.to_string() == n);
+    match kind {
+        "auto" => number.is_none(),
+        "cpu" | "cuda" | "emulated" => number.is_none_or(is_number),
+        _ => false,
+    }
+}
