@@ -209,3 +209,99 @@ impl Score {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Scene, SceneConfig};
+
+    const A: Rect = Rect::new(0.0, 0.0, 10.0, 10.0);
+    const B: Rect = Rect::new(100.0, 0.0, 110.0, 10.0);
+    const NEAR_A: Rect = Rect::new(1.0, 0.0, 11.0, 10.0);
+
+    #[test]
+    fn the_best_box_takes_the_object_and_the_other_is_spurious() {
+        let matching = match_boxes(&[(A, true), (B, true)], &[(NEAR_A, 0.5), (A, 0.9)], 0.5);
+        assert_eq!(matching.pairs, [(1, 0)]);
+        assert_eq!(
+            matching.counts,
+            Counts {
+                found: 1,
+                missed: 1,
+                spurious: 1
+            }
+        );
+        assert!((matching.counts.f1() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ignored_objects_cost_nothing_either_way() {
+        let none = match_boxes(&[(A, false)], &[], 0.5);
+        assert_eq!(none.counts, Counts::default());
+        let found = match_boxes(&[(A, false)], &[(A, 0.9), (NEAR_A, 0.8)], 0.5);
+        assert_eq!(found.counts, Counts::default());
+    }
+
+    #[test]
+    fn a_box_off_by_too_much_is_a_miss() {
+        let half = Rect::new(0.0, 0.0, 10.0, 4.0);
+        let matching = match_boxes(&[(A, true)], &[(half, 0.9)], 0.5);
+        assert_eq!(
+            matching.counts,
+            Counts {
+                found: 0,
+                missed: 1,
+                spurious: 1
+            }
+        );
+    }
+
+    fn perfect(truth: &GroundTruth) -> Findings {
+        Findings {
+            vehicles: truth.vehicles.iter().map(|v| (v.bbox, 0.9)).collect(),
+            plates: truth.vehicles.iter().map(|v| v.plate.clone()).collect(),
+            people: truth.people.iter().map(|p| (p.bbox, 0.9)).collect(),
+            faces: truth
+                .people
+                .iter()
+                .map(|p| crate::IDENTITIES[p.identity].to_owned())
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn perfect_findings_score_one_and_wrong_ones_less() {
+        let mut scene = Scene::new(SceneConfig {
+            seed: 2,
+            density: 0.9,
+            ..SceneConfig::default()
+        });
+        let (mut right, mut wrong) = (Score::default(), Score::default());
+        for n in (0..500).step_by(100) {
+            let (_, truth) = scene.frame(n);
+            let mut findings = perfect(&truth);
+            right.add_frame(&truth, &findings, IOU);
+            findings.plates.iter_mut().for_each(|p| p.push('X'));
+            findings
+                .faces
+                .iter_mut()
+                .for_each(|f| *f = "nobody".to_owned());
+            findings
+                .vehicles
+                .iter_mut()
+                .for_each(|v| v.0 = v.0.part(0.6, 0.0, 1.6, 1.0));
+            wrong.add_frame(&truth, &findings, IOU);
+        }
+        assert!(right.plates.all > 10 && right.faces.all > 10);
+        assert_eq!(
+            (
+                right.detection().f1(),
+                right.plates.rate(),
+                right.faces.rate()
+            ),
+            (1.0, 1.0, 1.0)
+        );
+        assert_eq!(wrong.faces.right, 0);
+        assert!(wrong.vehicles.f1() < 0.1, "{:?}", wrong.vehicles);
+    }
+}

@@ -39,7 +39,7 @@ enum Command {
         #[arg(long, value_enum)]
         only: Vec<ModelName>,
         /// Scenes to train on, four frames each.
-        #[arg(long, default_value_t = 400)]
+        #[arg(long, default_value_t = 500)]
         scenes: u64,
         /// Optimiser steps, instead of each model's own number.
         #[arg(long)]

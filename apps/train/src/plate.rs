@@ -86,7 +86,7 @@ impl Batch {
             if !vehicle.plate_visible || vehicle.visible < 0.5 {
                 continue;
             }
-            let spread = rng.random_range(0.01..0.07);
+            let spread = rng.random_range(0.005..0.08);
             let found = jittered(vehicle.bbox, spread, rng);
             let [x0, y0, x1, y1] = REGION;
             let region = found.part(x0, y0, x1, y1);

@@ -1,6 +1,7 @@
 //! The detector `road.pt`: a small fully convolutional network without anchors. Each cell of 8x8 input
 //! pixels predicts one box around its centre and a score for each class, so one set of weights runs at
-//! any input size. The shipped form gives `[batch, 4 + classes, cells]` as YOLOv8 exports do.
+//! any input size that is a multiple of 32. The shipped form gives `[batch, 4 + classes, cells]` as
+//! YOLOv8 exports do.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -17,8 +18,8 @@ use crate::layers::{ConvUnit, Network, Shape};
 const STRIDE: usize = 8;
 /// Size in pixels of a box whose logarithmic size is 0.
 const UNIT_SIZE: f64 = 24.0;
-/// Input sizes trained on.
-pub(crate) const SIZES: [usize; 6] = [128, 160, 192, 224, 256, 320];
+/// Input sizes trained on, each as often as it is listed: the smallest and the largest need most.
+pub(crate) const SIZES: [usize; 10] = [128, 128, 160, 192, 224, 256, 288, 320, 320, 320];
 const N_CLASSES: usize = CLASSES.len();
 
 /// The network.
@@ -26,9 +27,12 @@ const N_CLASSES: usize = CLASSES.len();
 pub(crate) struct Road {
     /// Down to cells of 8 pixels.
     fine: Vec<ConvUnit>,
-    /// Further down to cells of 16 pixels: sees whole vehicles.
+    /// Further down to cells of 16 pixels.
     coarse: Vec<ConvUnit>,
-    up: nn::ConvTranspose2D,
+    /// And to cells of 32 pixels: sees whole vehicles.
+    deep: Vec<ConvUnit>,
+    deep_up: nn::ConvTranspose2D,
+    coarse_up: nn::ConvTranspose2D,
     joined: ConvUnit,
     head: nn::Conv2D,
 }
@@ -63,7 +67,9 @@ impl Road {
                 unit("f5", 64, 64, 1),
             ],
             coarse: vec![unit("c1", 64, 96, 2), unit("c2", 96, 96, 1)],
-            up: nn::conv_transpose2d(path / "up", 96, 64, 2, transposed),
+            deep: vec![unit("d1", 96, 64, 2), unit("d2", 64, 64, 1)],
+            deep_up: nn::conv_transpose2d(path / "deep_up", 64, 96, 2, transposed),
+            coarse_up: nn::conv_transpose2d(path / "coarse_up", 96, 64, 2, transposed),
             joined: unit("joined", 64, 64, 1),
             head,
         }
@@ -79,9 +85,11 @@ impl Network for Road {
                 .fold(x.shallow_clone(), |x, unit| unit.forward(&x, train))
         };
         let fine = run(&self.fine, &(x - 0.45));
-        let coarse = self.up.forward(&run(&self.coarse, &fine));
-        self.head
-            .forward(&self.joined.forward(&(fine + coarse).relu(), train))
+        let coarse = run(&self.coarse, &fine);
+        let deep = self.deep_up.forward(&run(&self.deep, &coarse));
+        let coarse = self.coarse_up.forward(&(coarse + deep).relu());
+        let joined = self.joined.forward(&(fine + coarse).relu(), train);
+        self.head.forward(&joined)
     }
 
     /// No size may be baked in by the trace: positions come from sums of ones.
@@ -93,10 +101,8 @@ impl Network for Road {
     }
 
     fn fold(&mut self) {
-        self.fine
-            .iter_mut()
-            .chain(&mut self.coarse)
-            .for_each(ConvUnit::fold);
+        let units = self.fine.iter_mut().chain(&mut self.coarse);
+        units.chain(&mut self.deep).for_each(ConvUnit::fold);
         self.joined.fold();
     }
 }

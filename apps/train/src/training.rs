@@ -44,7 +44,7 @@ pub(crate) fn train(
     match name {
         ModelName::Road => {
             let mut network = road::Road::new(&root);
-            fit(&store, steps.unwrap_or(1200), 2e-3, || {
+            fit(&store, steps.unwrap_or(1800), 2e-3, || {
                 let side = *any(&road::SIZES, &mut rng);
                 // About as many pixels whatever the size.
                 let n = (5 * 256 * 256 / (side * side)).clamp(4, 16);
@@ -60,7 +60,7 @@ pub(crate) fn train(
         }
         ModelName::Plate => {
             let mut network = plate::Plate::new(&root);
-            fit(&store, steps.unwrap_or(1600), 2e-3, || {
+            fit(&store, steps.unwrap_or(2400), 2e-3, || {
                 plate::Batch::draw(samples, 32, &mut rng).loss(&network)
             });
             let shape = [2, 3, plate::HEIGHT as i64, plate::WIDTH as i64];
