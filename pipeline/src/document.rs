@@ -2,7 +2,7 @@
 //! plain scalar means (number, truth value, text) is decided by `serde_yaml`.
 //!
 //! Anchors and aliases work, but an alias counts in full against the bounds below, so that a small
-//! file cannot grow into a huge tree. Merge keys (`<<`) and tags other than `!!str` do not exist here.
+//! file cannot grow into a huge tree. Tags other than `!!str` do not exist here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -292,11 +292,57 @@ fn meaning(text: &str) -> Value {
     if text.is_empty() {
         return Value::Null;
     }
+    // Most scalars are texts, and can be told by their first letter.
+    let may_be_else = |c: char| c.is_ascii_digit() || "+-.~nNtTfF".contains(c);
     if text.len() <= WORD_LEN_MAX
+        && text.starts_with(may_be_else)
         && let Ok(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) =
             serde_yaml::from_str::<Value>(text)
     {
         return value;
     }
     Value::String(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn scalar(text: &str) -> Option<Value> {
+        match read(text).ok()??.content {
+            Content::Scalar(_, value) => Some(value),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn scalars_mean_what_yaml_says() {
+        for text in [
+            "~", "null", "true", "False", "-1", "+3", "0x1F", "0o17", "1e3", ".5", ".inf",
+        ] {
+            let expected = serde_yaml::from_str::<Value>(text).expect("YAML");
+            assert!(!expected.is_string(), "{text}");
+            assert_eq!(scalar(text), Some(expected), "{text}");
+        }
+        for text in [
+            "yes", "on", "400ms", "1.2.3", "cuda:0", "'1'", "\"true\"", "!!str 5",
+        ] {
+            assert!(
+                scalar(text).is_some_and(|value| value.is_string()),
+                "{text}"
+            );
+        }
+    }
+
+    proptest! {
+        /// Both parsers read the same words the same way.
+        #[test]
+        fn words_mean_what_serde_yaml_says(word in "[-+.~0-9a-zA-Z_$]{1,8}") {
+            if let (Some(ours), Ok(theirs)) = (scalar(&word), serde_yaml::from_str::<Value>(&word)) {
+                // Not a number equals itself here.
+                prop_assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{}", word);
+            }
+        }
+    }
 }

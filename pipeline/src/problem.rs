@@ -46,6 +46,9 @@ pub enum Problem {
     /// A key that is a list or a map.
     #[error("a key must be a word, found {found}")]
     BadKey { found: &'static str },
+    /// A merge key of YAML 1.1.
+    #[error("<< merges nothing here; write the fields out, or repeat a whole value with *NAME")]
+    MergeKey,
     /// A key appears twice in a map.
     #[error("{} stands on line {first} already; remove one of the two", Quoted(.key))]
     DuplicateKey { key: String, first: usize },

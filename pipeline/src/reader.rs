@@ -66,6 +66,10 @@ pub(crate) fn map<'n>(
             continue;
         };
         let place = place.field(text, key.line);
+        if text == "<<" {
+            sink.error(&place, Problem::MergeKey);
+            continue;
+        }
         if let Some(first) = first_lines.get(text.as_str()) {
             sink.error(
                 &place,

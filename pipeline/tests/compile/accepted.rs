@@ -173,6 +173,17 @@ fn every_field_can_be_set() {
 }
 
 #[test]
+fn files_from_other_systems_compile() {
+    let lines = |p: &Pipeline| p.modules.iter().map(|m| m.line).collect::<Vec<_>>();
+    let expected = lines(&accepted(TRAFFIC));
+    let text = TRAFFIC.replace('\n', "\r\n");
+    assert_eq!(lines(&accepted(&text)), expected);
+    assert_eq!(accepted(&text).modules[2].op, "text_reader");
+    assert_eq!(lines(&accepted(&format!("\u{feff}{TRAFFIC}"))), expected);
+    assert_eq!(lines(&accepted(TRAFFIC.trim_end())), expected);
+}
+
+#[test]
 fn aliases_repeat_values() {
     let p = accepted(
         "

@@ -256,6 +256,7 @@ fn keys(golden: &mut Golden) {
     golden.root("[a, b]: c");
     golden.root("{ a: b }: c");
     golden.module("  detect: { op: noop }");
+    golden.module("  c: &c { op: noop }\n  e: { <<: *c, queue: 3 }");
 }
 
 // Fields of the file.
