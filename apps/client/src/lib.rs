@@ -1,1 +1,42 @@
-//! Placeholder.
+//! The video client of Spillgate, and its load generator. The `spillgate` binary calls [`stream::run`] and
+//! [`bench::run`]; everything else here serves those two.
+//!
+//! | module | has |
+//! |---|---|
+//! | [`source`] | pictures from a video file, a camera, a folder, a synthetic scene |
+//! | [`encode`] | pictures to JPEG |
+//! | [`stream`] | frames at a given rate over `Stream`, live view, closing summary |
+//! | [`annotate`], [`video`] | results drawn into pictures; pictures to an MP4 file |
+//! | [`bench`] | load at exact times, latencies free of coordinated omission |
+//! | [`tally`] | how requests ended, counted for both |
+//!
+//! This crate decides nothing about serving: it sends what it is told to send, when it is told to, and reports
+//! what came back. It knows no model and no policy.
+
+pub mod annotate;
+pub mod bench;
+pub mod connect;
+pub mod encode;
+pub mod findings;
+pub mod record;
+mod report;
+pub mod source;
+pub mod stream;
+pub mod tally;
+pub mod video;
+
+/// What is left to the caller once a run has printed its summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExitSummary {
+    /// Requests that were sent, or were due and could not be sent.
+    pub requests: u64,
+    /// Requests that completed, in time or late.
+    pub served: u64,
+}
+
+impl ExitSummary {
+    /// Exit code of the process: 0 when at least one request was served, 1 otherwise.
+    pub fn exit_code(self) -> u8 {
+        u8::from(self.served == 0)
+    }
+}

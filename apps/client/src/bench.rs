@@ -1,0 +1,379 @@
+//! `spillgate bench`: load on a pipeline, at exact times or with a fixed number of requests in flight.
+//!
+//! Two threads: the pacer says when, the generator sends and takes the answers. Requests are one picture, or
+//! one block of bytes, sent over and over: what is measured is the server, not the client's encoder.
+
+mod arrivals;
+mod generator;
+mod measure;
+mod pacer;
+mod streams;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use image::RgbImage;
+use nix::time::{ClockId, clock_gettime};
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use spillgate_pipeline::time::parse_duration;
+use spillgate_proto::pb;
+use spillgate_proto::pb::FrameFormat;
+use spillgate_scenes::{Scene, SceneConfig};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::arrivals::{Arrivals, Segment, read_trace};
+use self::generator::{Generator, Source, Transport};
+use self::measure::Measure;
+use self::pacer::Pacer;
+use self::streams::Streams;
+use self::wire::Connections;
+use crate::ExitSummary;
+use crate::connect::{DEFAULT_SERVER, connect, describe, server_url};
+use crate::encode::{Encoding, encode};
+
+/// Of constant and closed-loop load, unless told otherwise.
+const DURATION: Duration = Duration::from_secs(10);
+/// From being connected to the first request.
+const START_IN: Duration = Duration::from_millis(50);
+/// For pipelines over bytes, unless told otherwise.
+const PAYLOAD_BYTES: usize = 1024;
+
+/// Arguments of `spillgate bench`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("load").required(true).args(["rate", "trace", "concurrency"])))]
+pub struct BenchArgs {
+    /// Requests a second, sent on time whether or not earlier ones were answered
+    #[arg(long, value_name = "RATE", value_parser = positive)]
+    pub rate: Option<f64>,
+
+    /// Rates from a file of `second,rate` lines
+    #[arg(long, value_name = "FILE.csv")]
+    pub trace: Option<PathBuf>,
+
+    /// Closed loop: so many requests in flight, each followed by the next when it is answered
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub concurrency: Option<u32>,
+
+    /// Random distances between requests (a Poisson process) instead of equal ones
+    #[arg(long, conflicts_with = "concurrency")]
+    pub poisson: bool,
+
+    /// Seed of --poisson: equal seeds send at equal times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Begin the trace at this time of it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "trace")]
+    pub offset: Option<Duration>,
+
+    /// Multiply the rates of the trace
+    #[arg(long, value_name = "FACTOR", value_parser = positive, requires = "trace")]
+    pub scale: Option<f64>,
+
+    /// How long to send; by default 10s, or the rest of the trace
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Requests that are due before this time has passed are sent, but not counted
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    pub warmup: Duration,
+
+    /// Address of the server
+    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
+    pub server: String,
+
+    /// Name of the pipeline; not needed when the server serves just one
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub pipeline: String,
+
+    /// Send this JPEG or PNG file; by default a frame of the built-in scene
+    #[arg(long, value_name = "FILE", conflicts_with = "payload_bytes")]
+    pub image: Option<PathBuf>,
+
+    /// Send so many random bytes: for pipelines whose source is bytes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64 << 20))]
+    pub payload_bytes: Option<u32>,
+
+    /// Over so many connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub connections: u16,
+
+    /// Over streams, one a connection, instead of unary calls
+    #[arg(long)]
+    pub stream: bool,
+
+    /// The client gives a request up after this time, and cancels it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub timeout_ms: Option<u32>,
+
+    /// Ask the server for answers within this time, at most the pipeline's slo
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub deadline: Option<Duration>,
+
+    /// Write all numbers, with a series by seconds, to this file; - is standard output, without the summary
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Print the closing summary only
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|n: &f64| n.is_finite() && *n > 0.0);
+    number.ok_or_else(|| "this must be a number above 0".to_owned())
+}
+
+/// Runs the load to its end, or to Ctrl-C, and prints the summary.
+///
+/// # Errors
+/// When it could not begin, or a file cannot be written; one line that says why.
+pub async fn run(args: BenchArgs) -> Result<ExitSummary> {
+    let stop = CancellationToken::new();
+    let interrupted = stop.clone();
+    let mut signals = JoinSet::new();
+    signals.spawn(async move {
+        // Without a handler Ctrl-C ends the process, which is right as well.
+        if tokio::signal::ctrl_c().await.is_ok() {
+            interrupted.cancel();
+        }
+    });
+    run_until(args, stop).await
+}
+
+/// Like [`run`], with any other event in the place of Ctrl-C.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitSummary> {
+    let server = server_url(&args.server)?;
+    let mut client = connect(&server).await?;
+    let pipeline = describe(&mut client, &args.pipeline).await?;
+    drop(client);
+    let frame = frame(&args, &pipeline)?;
+    let load = Load::of(&args)?;
+
+    let cpu_before = cpu_time()?;
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let silent = args.quiet || to_stdout;
+    let heading = format!(
+        "{} at {server}, slo {}ms: {}, {} bytes each, {} {} over {} connection{}",
+        pipeline.name,
+        pipeline.slo_ms,
+        load.words,
+        frame.data.len(),
+        if args.concurrency.is_some() {
+            "closed loop"
+        } else {
+            "open loop"
+        },
+        if args.stream {
+            "of frames on streams"
+        } else {
+            "of unary calls"
+        },
+        args.connections,
+        if args.connections == 1 { "" } else { "s" },
+    );
+    let config = Config {
+        server,
+        pipeline: pipeline.name.clone(),
+        frame,
+        connections: usize::from(args.connections),
+        stream: args.stream,
+        patience: args.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+        warmup: args.warmup,
+        silent,
+    };
+    let planned = load.planned;
+    let words = load.words.clone();
+    let measure = on_own_thread(config, load, stop).await?;
+    let cpu = cpu_time()?.saturating_sub(cpu_before);
+
+    if let Some(path) = &args.json {
+        let run = json!({
+            "pipeline": pipeline.name, "slo_ms": pipeline.slo_ms, "load": words,
+            "poisson": args.poisson, "stream": args.stream, "connections": args.connections,
+            "warmup_ms": args.warmup.as_secs_f64() * 1e3,
+        });
+        let text = format!("{:#}\n", measure.to_json(run, Some(planned), cpu));
+        if to_stdout {
+            print!("{text}");
+        } else {
+            std::fs::write(path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    if !to_stdout {
+        print!("{}", measure.render(&heading, Some(planned), cpu));
+    }
+    let outcomes = &measure.tally().outcomes;
+    Ok(ExitSummary {
+        requests: outcomes.total(),
+        served: outcomes.served(),
+    })
+}
+
+/// When requests leave.
+struct Load {
+    kind: LoadKind,
+    planned: Duration,
+    words: String,
+}
+
+enum LoadKind {
+    Open(Box<Arrivals>),
+    Closed(usize),
+}
+
+impl Load {
+    fn of(args: &BenchArgs) -> Result<Self> {
+        if let Some(n) = args.concurrency {
+            let planned = args.duration.unwrap_or(DURATION);
+            let words = format!("{n} in flight");
+            return Ok(Load {
+                kind: LoadKind::Closed(n as usize),
+                planned,
+                words,
+            });
+        }
+        let (segments, words) = match (args.rate, &args.trace) {
+            (Some(rate), _) => {
+                let seconds = args.duration.unwrap_or(DURATION).as_secs_f64();
+                (vec![Segment { seconds, rate }], format!("{rate}/s"))
+            }
+            (None, Some(path)) => {
+                let (offset, scale) = (args.offset.unwrap_or_default(), args.scale.unwrap_or(1.0));
+                let segments = read_trace(path, offset, args.duration, scale)?;
+                (segments, format!("trace {} times {scale}", path.display()))
+            }
+            (None, None) => bail!("give --rate, --trace or --concurrency"),
+        };
+        let arrivals = if args.poisson {
+            Arrivals::poisson(segments, args.seed)
+        } else {
+            Arrivals::even(segments)
+        };
+        let planned = arrivals.duration();
+        let words = if args.poisson {
+            format!("{words} poisson")
+        } else {
+            words
+        };
+        Ok(Load {
+            kind: LoadKind::Open(Box::new(arrivals)),
+            planned,
+            words,
+        })
+    }
+}
+
+struct Config {
+    server: String,
+    pipeline: String,
+    frame: pb::Frame,
+    connections: usize,
+    stream: bool,
+    patience: Option<Duration>,
+    warmup: Duration,
+    silent: bool,
+}
+
+/// A runtime of its own: what else the caller's runtime does cannot delay a request.
+async fn on_own_thread(config: Config, load: Load, stop: CancellationToken) -> Result<Measure> {
+    let (sender, outcome) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("generator".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let measured = match runtime {
+                Ok(runtime) => runtime.block_on(generate(config, load, stop)),
+                Err(error) => Err(error.into()),
+            };
+            // The caller has gone: nobody wants the numbers.
+            let _ = sender.send(measured);
+        })
+        .context("cannot start a thread for the generator")?;
+    let measured = outcome.await;
+    thread
+        .join()
+        .map_err(|_| anyhow!("the generator panicked"))?;
+    measured.context("the generator ended without a result")?
+}
+
+async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result<Measure> {
+    let transport = if config.stream {
+        Transport::Stream(
+            Streams::open(&config.server, config.connections, &config.pipeline).await?,
+        )
+    } else {
+        let request = pb::InferRequest {
+            pipeline: config.pipeline,
+            frame: Some(config.frame.clone()),
+        };
+        Transport::Unary(Box::new(
+            Connections::open(&config.server, config.connections, &request).await?,
+        ))
+    };
+    let start = Instant::now() + START_IN;
+    let source = match load.kind {
+        LoadKind::Open(arrivals) => Source::Open(Pacer::start(*arrivals, start.into_std())?),
+        LoadKind::Closed(n) => {
+            tokio::time::sleep_until(start).await;
+            Source::Closed(n, start + load.planned)
+        }
+    };
+    let measure = Measure::new(config.warmup);
+    let generator = Generator::new(start, transport, config.frame, config.patience, measure);
+    let tell = |line: String| {
+        if !config.silent {
+            println!("{line}");
+        }
+    };
+    generator.run(source, stop, tell).await
+}
+
+/// What every request carries.
+fn frame(args: &BenchArgs, pipeline: &pb::PipelineDescription) -> Result<pb::Frame> {
+    let mut frame = pb::Frame {
+        timeout_ms: args.deadline.map_or(0.0, |d| d.as_secs_f64() * 1e3),
+        ..Default::default()
+    };
+    if let Some(path) = &args.image {
+        let data =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        frame.data = data.into();
+    } else if args.payload_bytes.is_some() || pipeline.source == "bytes" {
+        let n = args.payload_bytes.map_or(PAYLOAD_BYTES, |n| n as usize);
+        let mut data = vec![0; n];
+        ChaCha8Rng::seed_from_u64(args.seed).fill_bytes(&mut data);
+        frame.data = Bytes::from(data);
+        frame.format = FrameFormat::Bytes.into();
+    } else {
+        let (scene, _) = Scene::new(SceneConfig::default()).frame(0);
+        let picture = RgbImage::from_raw(scene.width, scene.height, scene.rgb)
+            .context("a scene's frame has the wrong number of bytes")?;
+        let encoded = encode(&picture, Encoding::Jpeg(90))?;
+        frame.data = encoded.data;
+        frame.format = encoded.format.into();
+    }
+    Ok(frame)
+}
+
+/// CPU time of this process so far.
+fn cpu_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
+}

@@ -1,0 +1,278 @@
+//! Sends requests when they are due and takes the answers, on one thread.
+//!
+//! Open loop: the pacer says when, and nothing that the server does delays the next request. Closed loop: each
+//! answer lets the next request go. Latencies count from the due time, so a request that left late, because the
+//! generator had no CPU time or the connection was stuck, is not flattered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use spillgate_proto::pb;
+use spillgate_proto::pb::Outcome;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use super::measure::{Ended, Measure};
+use super::pacer::Pacer;
+use super::streams::{Event, Streams};
+use super::wire::{Connections, Reply, client_failure};
+
+/// Requests that wait for their answers at once. More means that the server is not answering at all: further
+/// ones fail here, and memory stays bounded.
+const IN_FLIGHT_MAX: usize = 65_536;
+/// After the last request left, answers are waited for this long.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How requests travel.
+pub(crate) enum Transport {
+    Unary(Box<Connections>),
+    Stream(Streams),
+}
+
+/// When requests leave.
+pub(crate) enum Source {
+    /// When the pacer says so.
+    Open(Pacer),
+    /// So many at a time, until this moment.
+    Closed(usize, Instant),
+}
+
+/// A request that waits for its answer.
+struct Waiting {
+    due: Duration,
+    sent: Option<Duration>,
+    call: Option<AbortHandle>,
+    stream: usize,
+}
+
+pub(crate) struct Generator {
+    start: Instant,
+    transport: Transport,
+    frame: pb::Frame,
+    /// The client gives up after this.
+    patience: Option<Duration>,
+    calls: JoinSet<(u64, Reply)>,
+    /// By number, which is the order of due times.
+    waiting: BTreeMap<u64, Waiting>,
+    next_number: u64,
+    measure: Measure,
+}
+
+impl Generator {
+    pub(crate) fn new(
+        start: Instant,
+        transport: Transport,
+        frame: pb::Frame,
+        patience: Option<Duration>,
+        measure: Measure,
+    ) -> Self {
+        Generator {
+            start,
+            transport,
+            frame,
+            patience,
+            calls: JoinSet::new(),
+            waiting: BTreeMap::new(),
+            next_number: 0,
+            measure,
+        }
+    }
+
+    /// Runs to the end of the source, or until `stop`, and waits for the last answers. `tell` gets a line a second.
+    pub(crate) async fn run(
+        mut self,
+        mut source: Source,
+        stop: CancellationToken,
+        mut tell: impl FnMut(String),
+    ) -> Result<Measure> {
+        const SECOND: Duration = Duration::from_secs(1);
+        let mut seconds = interval_at(self.start + SECOND, SECOND);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut give_up_at = None;
+        if let Source::Closed(concurrency, _) = source {
+            for _ in 0..concurrency {
+                self.send(self.start.elapsed());
+            }
+        }
+        loop {
+            if give_up_at.is_some() && self.waiting.is_empty() {
+                break;
+            }
+            let impatient_at = self.first_impatient();
+            tokio::select! {
+                due = next_due(&mut source), if give_up_at.is_none() => match due {
+                    Some(due) => self.send(due),
+                    None => give_up_at = Some(Instant::now() + ANSWER_WAIT_MAX),
+                },
+                Some(joined) = self.calls.join_next() => {
+                    // A call that was given up is cancelled: it has been counted.
+                    if let Ok((number, reply)) = joined {
+                        let sent = reply.sent.map(|at| at.saturating_duration_since(self.start));
+                        self.answered(number, sent, reply.result);
+                        self.follow(&source, give_up_at);
+                    }
+                }
+                Some(event) = next_event(&mut self.transport) => match event {
+                    Event::Answered(result) => {
+                        self.answered(result.number, None, result);
+                        self.follow(&source, give_up_at);
+                    }
+                    Event::Lost(stream, cause) => self.lose(stream, &cause),
+                },
+                () = sleep_until(impatient_at.unwrap_or(self.start)), if impatient_at.is_some() => {
+                    self.give_up_impatient();
+                    self.follow(&source, give_up_at);
+                }
+                _ = seconds.tick() => tell(self.measure.line(self.start.elapsed(), self.waiting.len())),
+                () = stop.cancelled(), if give_up_at.is_none() => {
+                    give_up_at = Some(Instant::now() + ANSWER_WAIT_MAX);
+                }
+                () = sleep_until(give_up_at.unwrap_or(self.start)), if give_up_at.is_some() => {
+                    for number in self.waiting.keys().copied().collect::<Vec<_>>() {
+                        self.fail(number, "no_answer", "the server did not answer in time");
+                    }
+                }
+            }
+        }
+        if let Source::Open(pacer) = &source {
+            pacer.stop();
+            self.measure.overrun(pacer.overrun());
+        }
+        self.measure.finish(self.start.elapsed());
+        Ok(self.measure)
+    }
+
+    /// In a closed loop, an end is followed by the next request.
+    fn follow(&mut self, source: &Source, give_up_at: Option<Instant>) {
+        if let Source::Closed(concurrency, until) = source
+            && give_up_at.is_none()
+            && self.waiting.len() < *concurrency
+            && Instant::now() < *until
+        {
+            self.send(self.start.elapsed());
+        }
+    }
+
+    fn send(&mut self, due: Duration) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let mut waiting = Waiting {
+            due,
+            sent: None,
+            call: None,
+            stream: 0,
+        };
+        if self.waiting.len() >= IN_FLIGHT_MAX {
+            self.waiting.insert(number, waiting);
+            self.fail(
+                number,
+                "in_flight",
+                "too many requests wait for their answers",
+            );
+            return;
+        }
+        match &mut self.transport {
+            Transport::Unary(connections) => {
+                let call = connections.call();
+                waiting.call = Some(self.calls.spawn(async move { (number, call.await) }));
+                self.waiting.insert(number, waiting);
+            }
+            Transport::Stream(streams) => {
+                let frame = pb::Frame {
+                    number,
+                    ..self.frame.clone()
+                };
+                let taken = streams.send(frame);
+                waiting.sent = taken.map(|_| self.start.elapsed());
+                waiting.stream = taken.unwrap_or(0);
+                self.waiting.insert(number, waiting);
+                if taken.is_none() {
+                    self.fail(
+                        number,
+                        "backlog",
+                        "the connection does not take frames that fast",
+                    );
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, number: u64, sent: Option<Duration>, result: pb::Result) {
+        // An answer to a request that was given up: it has been counted.
+        if let Some(waiting) = self.waiting.remove(&number) {
+            let sent = sent.or(waiting.sent);
+            self.measure.add(&Ended {
+                due: waiting.due,
+                sent,
+                at: self.start.elapsed(),
+                result,
+            });
+        }
+    }
+
+    fn fail(&mut self, number: u64, reason: &str, detail: &str) {
+        let mut result = client_failure(reason, detail);
+        if reason == GAVE_UP {
+            result.code = Code::DeadlineExceeded.into();
+        }
+        debug_assert_eq!(result.outcome(), Outcome::Failed);
+        if let Some(call) = self.waiting.get(&number).and_then(|w| w.call.as_ref()) {
+            // Ends the call: the server sees that it was cancelled.
+            call.abort();
+        }
+        self.answered(number, None, result);
+    }
+
+    fn lose(&mut self, stream: usize, cause: &str) {
+        let of_stream =
+            |(number, waiting): (&u64, &Waiting)| (waiting.stream == stream).then_some(*number);
+        for number in self
+            .waiting
+            .iter()
+            .filter_map(of_stream)
+            .collect::<Vec<_>>()
+        {
+            self.fail(number, "connection_lost", cause);
+        }
+    }
+
+    fn first_impatient(&self) -> Option<Instant> {
+        let (_, first) = self.waiting.first_key_value()?;
+        Some(self.start + first.due + self.patience?)
+    }
+
+    fn give_up_impatient(&mut self) {
+        while self
+            .first_impatient()
+            .is_some_and(|at| at <= Instant::now())
+        {
+            let Some((&number, _)) = self.waiting.first_key_value() else {
+                return;
+            };
+            self.fail(number, GAVE_UP, "the client's own time was over");
+        }
+    }
+}
+
+/// The reason of a request whose answer the client no longer waited for.
+const GAVE_UP: &str = "gave_up";
+
+async fn next_due(source: &mut Source) -> Option<Duration> {
+    match source {
+        Source::Open(pacer) => pacer.due.recv().await,
+        Source::Closed(_, until) => {
+            sleep_until(*until).await;
+            None
+        }
+    }
+}
+
+async fn next_event(transport: &mut Transport) -> Option<Event> {
+    match transport {
+        Transport::Unary(_) => None,
+        Transport::Stream(streams) => streams.events.recv().await,
+    }
+}

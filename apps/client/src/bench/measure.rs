@@ -1,0 +1,272 @@
+//! What a load run measured: outcomes, latencies, how exactly requests left, a series by seconds.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use spillgate_proto::pb;
+use spillgate_proto::pb::Outcome;
+
+use crate::report::{write_causes, write_emulated, write_modules, write_outcomes};
+use crate::tally::{Latencies, Outcomes, Tally};
+
+/// A request that ended. Times count from the start of the run.
+pub(crate) struct Ended {
+    pub(crate) due: Duration,
+    /// When it went to the connection; `None` when it never did.
+    pub(crate) sent: Option<Duration>,
+    pub(crate) at: Duration,
+    pub(crate) result: pb::Result,
+}
+
+/// Requests that were due in one second.
+#[derive(Clone, Debug, Default)]
+struct Second {
+    outcomes: Outcomes,
+    /// Of the served, microseconds.
+    latencies_us: Vec<u32>,
+}
+
+impl Second {
+    fn quantile_ms(&self, quantile: f64) -> Option<f64> {
+        let mut sorted = self.latencies_us.clone();
+        sorted.sort_unstable();
+        let idx = (sorted.len() as f64 * quantile) as usize;
+        sorted
+            .get(idx.min(sorted.len().saturating_sub(1)))
+            .map(|us| f64::from(*us) / 1e3)
+    }
+}
+
+/// Grows while a run lasts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measure {
+    /// Requests due before this are not counted.
+    warmup: Duration,
+    tally: Tally,
+    send_delay: Latencies,
+    seconds: Vec<Second>,
+    elapsed: Duration,
+    /// For the line a second.
+    shown: Outcomes,
+}
+
+impl Measure {
+    pub(crate) fn new(warmup: Duration) -> Self {
+        Measure {
+            warmup,
+            ..Measure::default()
+        }
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(crate) fn add(&mut self, ended: &Ended) {
+        let Some(due) = ended.due.checked_sub(self.warmup) else {
+            return;
+        };
+        let latency = ended.at.saturating_sub(ended.due);
+        self.tally.count(&ended.result, latency);
+        if let Some(sent) = ended.sent {
+            self.send_delay.add(sent.saturating_sub(ended.due));
+        }
+        let idx = due.as_secs() as usize;
+        if self.seconds.len() <= idx {
+            self.seconds.resize(idx + 1, Second::default());
+        }
+        let second = &mut self.seconds[idx];
+        let outcome = ended.result.outcome();
+        second.outcomes.count(outcome);
+        if matches!(outcome, Outcome::Completed | Outcome::Late) {
+            second
+                .latencies_us
+                .push(u32::try_from(latency.as_micros()).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Requests that the generator had no time to send at all.
+    pub(crate) fn overrun(&mut self, n: u64) {
+        let result = super::wire::client_failure("overrun", "the generator was out of CPU time");
+        for _ in 0..n {
+            self.tally.count(&result, Duration::ZERO);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, elapsed: Duration) {
+        self.elapsed = elapsed.saturating_sub(self.warmup);
+    }
+
+    /// What has happened since the line before.
+    pub(crate) fn line(&mut self, now: Duration, in_flight: usize) -> String {
+        let all = self.tally.outcomes;
+        let before = std::mem::replace(&mut self.shown, all);
+        format!(
+            "{:6.0}s  completed {}/s  late {}  dropped {}  refused {}  failed {}  in flight {in_flight}",
+            now.as_secs_f64(),
+            all.completed - before.completed,
+            all.late - before.late,
+            all.dropped - before.dropped,
+            all.refused - before.refused,
+            all.failed - before.failed,
+        )
+    }
+
+    /// Over which goodput is counted: the span in which requests were due. The wait for the last answers
+    /// does not belong to it.
+    fn span(&self, planned: Option<Duration>) -> Duration {
+        planned.map_or(self.elapsed, |planned| {
+            self.elapsed.min(planned.saturating_sub(self.warmup))
+        })
+    }
+
+    /// The closing summary.
+    pub(crate) fn render(&self, heading: &str, planned: Option<Duration>, cpu: Duration) -> String {
+        let mut text = format!("\n{heading}\n\n");
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "requests   {:>8}", self.tally.outcomes.total());
+        let _ = write_outcomes(&mut text, &self.tally, self.span(planned));
+        let us = |q| self.send_delay.quantile_ms(q).map_or(0.0, |ms| ms * 1e3);
+        let _ = writeln!(
+            text,
+            "sent late  p50 {:.0}us  p99 {:.0}us  max {:.0}us  (generator: {:.1}% of a core)",
+            us(0.5),
+            us(0.99),
+            us(1.0),
+            100.0 * self.cpu_share(cpu),
+        );
+        if let Some(rate) = self.invalid_rate() {
+            let _ = writeln!(text, "invalid    {:.1}% of the device time", rate * 100.0);
+        }
+        let _ = write_causes(&mut text, &self.tally);
+        let _ = write_modules(&mut text, &self.tally);
+        let _ = write_emulated(&mut text, &self.tally);
+        text
+    }
+
+    fn cpu_share(&self, cpu: Duration) -> f64 {
+        cpu.as_secs_f64() / (self.elapsed + self.warmup).as_secs_f64().max(1e-3)
+    }
+
+    /// Device time of requests that did not complete in time, of all device time that answers tell of.
+    fn invalid_rate(&self) -> Option<f64> {
+        let time = &self.tally.device_time;
+        (time.all_seconds > 0.0).then(|| time.invalid_seconds / time.all_seconds)
+    }
+
+    /// All of it, for other programs. Field names are added to, never changed.
+    pub(crate) fn to_json(&self, run: Json, planned: Option<Duration>, cpu: Duration) -> Json {
+        let outcomes = &self.tally.outcomes;
+        let total = outcomes.total().max(1) as f64;
+        let span = self.span(planned).as_secs_f64().max(1e-3);
+        let causes: Vec<Json> = self
+            .tally
+            .causes
+            .iter()
+            .map(|(cause, n)| {
+                json!({
+                    "outcome": cause.outcome, "module": cause.module, "reason": cause.reason,
+                    "code": cause.code, "requests": n,
+                })
+            })
+            .collect();
+        let modules: Vec<Json> = self
+            .tally
+            .modules
+            .iter()
+            .map(|(name, module)| {
+                json!({
+                    "module": name, "requests": module.requests(), "mean_batch": module.mean_batch(),
+                    "queueing_ms": quantiles(&module.queueing),
+                    "batch_wait_ms": quantiles(&module.batch_wait),
+                    "execution_ms": quantiles(&module.execution),
+                })
+            })
+            .collect();
+        let series: Vec<Json> = self
+            .seconds
+            .iter()
+            .enumerate()
+            .map(|(idx, second)| {
+                let o = &second.outcomes;
+                json!({
+                    "second": idx, "due": o.total(), "completed": o.completed, "late": o.late,
+                    "dropped": o.dropped, "refused": o.refused, "failed": o.failed,
+                    "p50_ms": second.quantile_ms(0.5), "p99_ms": second.quantile_ms(0.99),
+                })
+            })
+            .collect();
+        json!({
+            "run": run,
+            "seconds": span,
+            "requests": outcomes.total(),
+            "outcomes": {
+                "completed": outcomes.completed, "late": outcomes.late, "dropped": outcomes.dropped,
+                "refused": outcomes.refused, "failed": outcomes.failed,
+            },
+            "goodput_per_s": outcomes.completed as f64 / span,
+            "finish_rate": outcomes.completed as f64 / total,
+            "drop_rate": (outcomes.dropped + outcomes.late) as f64 / total,
+            "invalid_rate": self.invalid_rate(),
+            "latency_ms": quantiles(&self.tally.latency),
+            "server_latency_ms": quantiles(&self.tally.server_latency),
+            "send_delay_ms": quantiles(&self.send_delay),
+            "generator_cpu": self.cpu_share(cpu),
+            "emulated": self.tally.emulated,
+            "causes": causes,
+            "modules": modules,
+            "series": series,
+        })
+    }
+}
+
+fn quantiles(latencies: &Latencies) -> Json {
+    json!({
+        "count": latencies.count(), "mean": latencies.mean_ms(), "max": latencies.max_ms(),
+        "p50": latencies.quantile_ms(0.5), "p90": latencies.quantile_ms(0.9),
+        "p95": latencies.quantile_ms(0.95), "p99": latencies.quantile_ms(0.99),
+        "p999": latencies.quantile_ms(0.999),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(due_ms: u64, at_ms: u64, outcome: Outcome) -> Ended {
+        Ended {
+            due: Duration::from_millis(due_ms),
+            sent: Some(Duration::from_millis(due_ms + 5)),
+            at: Duration::from_millis(at_ms),
+            result: pb::Result {
+                outcome: outcome.into(),
+                ..Default::default()
+            },
+        }
+    }
+
+    #[test]
+    fn latency_counts_from_the_due_time_and_not_from_sending() {
+        let mut measure = Measure::new(Duration::ZERO);
+        measure.add(&ended(1000, 1030, Outcome::Completed));
+        let p50 = measure.tally.latency.quantile_ms(0.5).unwrap();
+        assert!((29.9..30.1).contains(&p50), "{p50}");
+    }
+
+    #[test]
+    fn seconds_are_by_due_time_and_warm_up_is_left_out() {
+        let mut measure = Measure::new(Duration::from_secs(1));
+        measure.add(&ended(500, 510, Outcome::Completed));
+        measure.add(&ended(1900, 3500, Outcome::Late));
+        measure.add(&ended(2100, 2110, Outcome::Dropped));
+        measure.finish(Duration::from_secs(3));
+        let json = measure.to_json(Json::Null, Some(Duration::from_secs(3)), Duration::ZERO);
+        assert_eq!(json["requests"], 2);
+        assert_eq!(json["seconds"], 2.0);
+        assert_eq!(json["series"][0]["late"], 1);
+        assert_eq!(json["series"][1]["dropped"], 1);
+        assert_eq!(json["drop_rate"], 1.0);
+        assert_eq!(json["goodput_per_s"], 0.0);
+    }
+}

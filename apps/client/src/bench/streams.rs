@@ -1,0 +1,106 @@
+//! The transport of `bench --stream`: one stream a connection, frames spread over them in turn.
+//!
+//! A stream that breaks is not opened again: its frames fail, with the cause.
+
+use anyhow::{Context, Result, bail};
+use spillgate_proto::pb;
+use spillgate_proto::pb::StreamRequest;
+use spillgate_proto::pb::stream_request::Message as Request;
+use spillgate_proto::pb::stream_response::Message as Response;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::connect::{connect, refused_call};
+
+/// Frames handed to a connection and not yet written.
+const OUTGOING_MAX: usize = 1024;
+/// Answers that the generator has not yet taken, over all streams.
+const ANSWERS_MAX: usize = 4096;
+
+/// What comes back.
+pub(crate) enum Event {
+    Answered(pb::Result),
+    /// The stream of this index is over.
+    Lost(usize, String),
+}
+
+/// Open streams.
+pub(crate) struct Streams {
+    outgoing: Vec<mpsc::Sender<StreamRequest>>,
+    pub(crate) events: mpsc::Receiver<Event>,
+    next: usize,
+    /// Read the answers; end with this.
+    _readers: JoinSet<()>,
+}
+
+impl Streams {
+    pub(crate) async fn open(url: &str, n: usize, pipeline: &str) -> Result<Self> {
+        let (sender, events) = mpsc::channel(ANSWERS_MAX);
+        let mut streams = Streams {
+            outgoing: Vec::new(),
+            events,
+            next: 0,
+            _readers: JoinSet::new(),
+        };
+        for idx in 0..n {
+            let mut client = connect(url).await?;
+            let (outgoing, requests) = mpsc::channel(OUTGOING_MAX);
+            let open = pb::StreamOpen {
+                pipeline: pipeline.to_owned(),
+                client: format!("bench-{idx}"),
+                ..Default::default()
+            };
+            outgoing
+                .send(StreamRequest {
+                    message: Some(Request::Open(open)),
+                })
+                .await
+                .context("the stream closed before it was opened")?;
+            let response = client.stream(ReceiverStream::new(requests)).await;
+            let mut answers = response
+                .map_err(|status| refused_call(&status))?
+                .into_inner();
+            let opened = answers
+                .message()
+                .await
+                .map_err(|status| refused_call(&status))?;
+            if !matches!(opened.and_then(|o| o.message), Some(Response::Opened(_))) {
+                bail!(
+                    "the server did not answer `open`; is it a Spillgate server of this version?"
+                );
+            }
+            let sender = sender.clone();
+            streams._readers.spawn(async move {
+                let cause = loop {
+                    match answers.message().await {
+                        Ok(Some(pb::StreamResponse {
+                            message: Some(Response::Result(result)),
+                        })) => {
+                            if sender.send(Event::Answered(result)).await.is_err() {
+                                return;
+                            }
+                        }
+                        Ok(Some(_)) => {}
+                        Ok(None) => break "the server ended the stream".to_owned(),
+                        Err(status) => break status.message().replace('\n', " "),
+                    }
+                };
+                // Nobody listens any more when the run is over.
+                let _ = sender.send(Event::Lost(idx, cause)).await;
+            });
+            streams.outgoing.push(outgoing);
+        }
+        Ok(streams)
+    }
+
+    /// The index of the stream that took the frame; none when its connection has no room.
+    pub(crate) fn send(&mut self, frame: pb::Frame) -> Option<usize> {
+        let idx = self.next;
+        self.next = (self.next + 1) % self.outgoing.len();
+        let request = StreamRequest {
+            message: Some(Request::Frame(frame)),
+        };
+        self.outgoing[idx].try_send(request).ok().map(|()| idx)
+    }
+}

@@ -1,0 +1,179 @@
+//! Results as JSON lines: one object a frame, for other programs.
+//!
+//! Field names are a published format: they are added to, never changed.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+use spillgate_proto::pb;
+use spillgate_proto::pb::value::Value;
+
+use crate::tally::outcome_word;
+
+/// A frame that ended, as its client saw it. Times count from the start of the run.
+#[derive(Clone, Debug)]
+pub struct FrameEnd {
+    /// Which client sent it.
+    pub client: usize,
+    /// When it was to leave.
+    pub due: Duration,
+    /// When it left; `None` when it could not.
+    pub sent: Option<Duration>,
+    /// When its end was known.
+    pub ended: Duration,
+    /// The server's answer, or the client's own account when there was none.
+    pub result: pb::Result,
+}
+
+impl FrameEnd {
+    /// From the moment it was due until its end was known.
+    pub fn latency(&self) -> Duration {
+        self.ended.saturating_sub(self.due)
+    }
+
+    /// One line of JSON, without a line feed.
+    pub fn to_json_line(&self) -> String {
+        let result = &self.result;
+        let mut line = Map::new();
+        let mut put = |name: &str, value: Json| line.insert(name.to_owned(), value);
+        put("client", self.client.into());
+        put("frame", result.number.into());
+        put("outcome", outcome_word(result.outcome()).into());
+        put("due_ms", milliseconds(self.due));
+        put("sent_ms", self.sent.map_or(Json::Null, milliseconds));
+        put("latency_ms", milliseconds(self.latency()));
+        put("server_latency_ms", rounded(result.latency_ms));
+        if !result.reason.is_empty() {
+            put("module", result.module.as_str().into());
+            put("reason", result.reason.as_str().into());
+            put("detail", result.detail.as_str().into());
+            put("code", result.code.into());
+        }
+        if !result.trace_id.is_empty() {
+            put("trace_id", result.trace_id.as_str().into());
+        }
+        put("emulated", result.emulated.into());
+        let mut names: Vec<&String> = result.outputs.keys().collect();
+        names.sort();
+        let outputs: Map<String, Json> = names
+            .into_iter()
+            .map(|n| (n.clone(), value_to_json(&result.outputs[n])))
+            .collect();
+        put("outputs", outputs.into());
+        put(
+            "timings",
+            result.timings.iter().map(timing_to_json).collect(),
+        );
+        Json::Object(line).to_string()
+    }
+}
+
+fn milliseconds(span: Duration) -> Json {
+    rounded(span.as_secs_f64() * 1e3)
+}
+
+fn rounded(ms: f64) -> Json {
+    json!((ms * 1e3).round() / 1e3)
+}
+
+fn timing_to_json(timing: &pb::ModuleTiming) -> Json {
+    json!({
+        "module": timing.module,
+        "arrived_ms": rounded(timing.arrived_ms),
+        "queueing_ms": rounded(timing.queueing_ms),
+        "batch_wait_ms": rounded(timing.batch_wait_ms),
+        "execution_ms": rounded(timing.execution_ms),
+        "batch_size": timing.batch_size,
+    })
+}
+
+/// Pictures and bytes are told by their size only.
+fn value_to_json(value: &pb::Value) -> Json {
+    match &value.value {
+        None => Json::Null,
+        Some(Value::Boxes(list)) => list
+            .boxes
+            .iter()
+            .map(|b| json!({ "box": [b.x0, b.y0, b.x1, b.y1], "label": b.label, "score": b.score }))
+            .collect(),
+        Some(Value::Texts(list)) => list
+            .texts
+            .iter()
+            .map(|t| json!({ "text": t.text, "score": t.score }))
+            .collect(),
+        Some(Value::Labels(list)) => list
+            .labels
+            .iter()
+            .map(|l| json!({ "label": l.label, "score": l.score }))
+            .collect(),
+        Some(Value::Tensor(tensor)) => json!({ "shape": tensor.shape, "data": tensor.data }),
+        Some(Value::Data(data)) => json!({ "bytes": data.len() }),
+        Some(Value::Picture(picture)) => json!({ "picture": [picture.width, picture.height] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn a_line_has_everything_of_a_result() {
+        let text = pb::Value {
+            value: Some(Value::Texts(pb::TextList {
+                texts: vec![pb::Text {
+                    text: "AB12".into(),
+                    score: 0.5,
+                }],
+            })),
+        };
+        let end = FrameEnd {
+            client: 2,
+            due: Duration::from_millis(40),
+            sent: Some(Duration::from_micros(40_250)),
+            ended: Duration::from_millis(65),
+            result: pb::Result {
+                number: 7,
+                outcome: pb::Outcome::Completed.into(),
+                latency_ms: 20.5,
+                outputs: HashMap::from([("plates".to_owned(), text)]),
+                ..Default::default()
+            },
+        };
+        let line = end.to_json_line();
+        assert!(!line.contains('\n'));
+        let back: Json = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            back,
+            json!({
+                "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25,
+                "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
+                "outputs": { "plates": [{ "text": "AB12", "score": 0.5 }] }, "timings": [],
+            })
+        );
+    }
+
+    #[test]
+    fn a_drop_says_where_and_why() {
+        let end = FrameEnd {
+            client: 0,
+            due: Duration::ZERO,
+            sent: None,
+            ended: Duration::ZERO,
+            result: pb::Result {
+                outcome: pb::Outcome::Dropped.into(),
+                code: 4,
+                module: "detect".into(),
+                reason: "estimate".into(),
+                detail: "needs 50ms, has 20ms".into(),
+                ..Default::default()
+            },
+        };
+        let back: Json = serde_json::from_str(&end.to_json_line()).unwrap();
+        assert_eq!(back["outcome"], "dropped");
+        assert_eq!(back["module"], "detect");
+        assert_eq!(back["reason"], "estimate");
+        assert_eq!(back["sent_ms"], Json::Null);
+    }
+}

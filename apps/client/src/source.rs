@@ -1,0 +1,140 @@
+//! Where pictures come from. A [`SourceSpec`] is what the user wrote; opened, it is a [`Source`] that yields
+//! frames until it ends.
+//!
+//! Sources block: they run on a thread of their own. They know nothing of time: who asks decides when.
+
+mod ffmpeg;
+mod folder;
+mod mp4_file;
+mod scene;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use image::RgbImage;
+use spillgate_scenes::{GroundTruth, SceneConfig};
+
+/// One picture of a source.
+pub struct SourceFrame {
+    /// The picture.
+    pub content: Content,
+    /// What is really in it, where that is known.
+    pub truth: Option<GroundTruth>,
+}
+
+/// A picture, decoded or not.
+pub enum Content {
+    /// Pixels.
+    Picture(RgbImage),
+    /// A JPEG or PNG file, to be sent as it is.
+    File {
+        /// Its bytes.
+        data: Bytes,
+        /// Its path, for messages.
+        path: PathBuf,
+    },
+}
+
+/// Yields pictures.
+pub trait Source: Send {
+    /// The next picture; `None` at the end.
+    ///
+    /// # Errors
+    /// When the rest cannot be read. One line that names the file.
+    fn next_frame(&mut self) -> Result<Option<SourceFrame>>;
+
+    /// How many frames there are in all, where that is known and finite.
+    fn frame_count(&self) -> Option<u64> {
+        None
+    }
+
+    /// Frames a second that the source was made for.
+    fn frames_per_second(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether the frames come at their own pace, and old ones are worth nothing.
+    fn is_live(&self) -> bool {
+        false
+    }
+}
+
+/// What to stream, as the user wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceSpec {
+    /// `scene:` with options.
+    Scene(SceneConfig),
+    /// A folder of JPEG and PNG files, or one such file.
+    Folder(PathBuf),
+    /// An MP4 file.
+    Mp4(PathBuf),
+    /// Whatever `ffmpeg` reads: another file, an RTSP or HTTP address, a camera.
+    Ffmpeg(String),
+}
+
+impl SourceSpec {
+    /// Reads what the user wrote.
+    ///
+    /// # Errors
+    /// When it names nothing that exists, or a scene option is wrong.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Some(options) = text.strip_prefix("scene:") {
+            return Ok(SourceSpec::Scene(scene::parse(options)?));
+        }
+        if text == "scene" {
+            return Ok(SourceSpec::Scene(SceneConfig::default()));
+        }
+        if text.contains("://") || text.starts_with("/dev/video") {
+            return Ok(SourceSpec::Ffmpeg(text.to_owned()));
+        }
+        let path = Path::new(text);
+        let metadata = std::fs::metadata(path).with_context(|| {
+            format!(
+                "{text} (a source is a file, a folder, an rtsp:// address, /dev/videoN or scene:)"
+            )
+        })?;
+        let extension = path
+            .extension()
+            .map(|e| e.to_string_lossy().to_lowercase())
+            .unwrap_or_default();
+        Ok(match extension.as_str() {
+            _ if metadata.is_dir() => SourceSpec::Folder(path.to_owned()),
+            "jpg" | "jpeg" | "png" => SourceSpec::Folder(path.to_owned()),
+            "mp4" | "m4v" | "mov" => SourceSpec::Mp4(path.to_owned()),
+            _ => SourceSpec::Ffmpeg(text.to_owned()),
+        })
+    }
+
+    /// Opens it for the client with this number: scenes differ by client, all else is the same.
+    ///
+    /// # Errors
+    /// When it cannot be read. One line that names the file.
+    pub fn open(&self, client: usize) -> Result<Box<dyn Source>> {
+        Ok(match self {
+            SourceSpec::Scene(config) => Box::new(scene::SceneSource::new(config, client)?),
+            SourceSpec::Folder(path) => Box::new(folder::FolderSource::open(path)?),
+            SourceSpec::Mp4(path) => match mp4_file::Mp4Source::open(path)? {
+                mp4_file::Opened::H264(source) => source,
+                mp4_file::Opened::Other(codec) => {
+                    let input = path.to_string_lossy();
+                    Box::new(ffmpeg::FfmpegSource::start(&input).with_context(|| {
+                        format!("{input}: the video is {codec}; without ffmpeg only H.264 is read")
+                    })?)
+                }
+            },
+            SourceSpec::Ffmpeg(input) => Box::new(ffmpeg::FfmpegSource::start(input)?),
+        })
+    }
+}
+
+impl std::str::FromStr for SourceSpec {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text.is_empty() {
+            bail!("no source given");
+        }
+        SourceSpec::parse(text)
+    }
+}

@@ -1,0 +1,73 @@
+//! A folder of JPEG and PNG files in the order of their names, or one such file. Files are sent as they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+
+use super::{Content, Source, SourceFrame};
+
+pub(crate) struct FolderSource {
+    files: Vec<PathBuf>,
+    next: usize,
+}
+
+impl FolderSource {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let mut files = Vec::new();
+        if path.is_dir() {
+            let entries =
+                fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+            for entry in entries {
+                let file = entry
+                    .with_context(|| format!("cannot read {}", path.display()))?
+                    .path();
+                if is_picture(&file) {
+                    files.push(file);
+                }
+            }
+            files.sort();
+        } else {
+            files.push(path.to_owned());
+        }
+        if files.is_empty() {
+            bail!("{} has no .jpg, .jpeg or .png files", path.display());
+        }
+        Ok(FolderSource { files, next: 0 })
+    }
+}
+
+fn is_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|e| {
+        let e = e.to_string_lossy().to_lowercase();
+        matches!(e.as_str(), "jpg" | "jpeg" | "png")
+    })
+}
+
+impl Source for FolderSource {
+    fn next_frame(&mut self) -> Result<Option<SourceFrame>> {
+        let Some(path) = self.files.get(self.next) else {
+            return Ok(None);
+        };
+        self.next += 1;
+        let data = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        // Only the header is looked at: the server decodes.
+        image::ImageReader::new(std::io::Cursor::new(&data))
+            .with_guessed_format()?
+            .into_dimensions()
+            .with_context(|| format!("{} is no readable JPEG or PNG", path.display()))?;
+        let content = Content::File {
+            data: Bytes::from(data),
+            path: path.clone(),
+        };
+        Ok(Some(SourceFrame {
+            content,
+            truth: None,
+        }))
+    }
+
+    fn frame_count(&self) -> Option<u64> {
+        Some(self.files.len() as u64)
+    }
+}

@@ -1,0 +1,159 @@
+//! What all clients of a run report to: counts, the results file, the terminal.
+//!
+//! Clients call it for each frame, so its locks are held for short and never across a wait.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use spillgate_proto::pb::Outcome;
+use spillgate_scenes::GroundTruth;
+use spillgate_scenes::score::{IOU, Score};
+
+use super::screen::Screen;
+use crate::findings::Shown;
+use crate::record::FrameEnd;
+use crate::tally::Tally;
+
+/// The live line speaks of the last second.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Ends that the window holds at most: at higher rates it is shorter than a second.
+const WINDOW_ENDS_MAX: usize = 20_000;
+
+/// Counts of a run so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) tally: Tally,
+    pub(crate) score: Score,
+    pub(crate) sent: u64,
+    pub(crate) bytes: u64,
+    /// Answers to frames that wait for none.
+    pub(crate) strays: u64,
+    /// Ends of the last second: when, latency of the served, whether in time.
+    window: VecDeque<(Duration, Option<Duration>, bool)>,
+}
+
+/// The last second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Recent {
+    pub(crate) goodput_per_s: f64,
+    pub(crate) p50_ms: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
+}
+
+impl Counts {
+    #[cfg(test)]
+    pub(crate) fn of_sent(sent: u64) -> Self {
+        Counts {
+            sent,
+            ..Counts::default()
+        }
+    }
+
+    /// `now` counts from the start of the run.
+    pub(crate) fn recent(&mut self, now: Duration) -> Recent {
+        let from = now.saturating_sub(WINDOW);
+        while self.window.front().is_some_and(|(ended, ..)| *ended < from) {
+            self.window.pop_front();
+        }
+        let in_time = self.window.iter().filter(|(.., in_time)| *in_time).count();
+        let mut latencies: Vec<Duration> = self.window.iter().filter_map(|w| w.1).collect();
+        latencies.sort_unstable();
+        let quantile = |q: f64| {
+            let idx = (latencies.len() as f64 * q) as usize;
+            latencies.get(idx).map(|l| l.as_secs_f64() * 1e3)
+        };
+        let seconds = WINDOW.min(now).as_secs_f64().max(1e-3);
+        Recent {
+            goodput_per_s: in_time as f64 / seconds,
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+        }
+    }
+}
+
+/// Shared by the clients of a run.
+pub(crate) struct Board {
+    counts: Mutex<Counts>,
+    results: Option<Mutex<BufWriter<File>>>,
+    pub(crate) screen: Screen,
+    verbose: bool,
+}
+
+impl Board {
+    pub(crate) fn new(results: Option<&Path>, screen: Screen, verbose: bool) -> Result<Self> {
+        let create = |path: &Path| {
+            let file =
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            anyhow::Ok(Mutex::new(BufWriter::new(file)))
+        };
+        let results = results.map(create).transpose()?;
+        Ok(Board {
+            counts: Mutex::default(),
+            results,
+            screen,
+            verbose,
+        })
+    }
+
+    pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
+        // A client that panicked while counting left whole numbers behind.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A frame left.
+    pub(crate) fn sent(&self, bytes: usize) {
+        let mut counts = self.counts();
+        counts.sent += 1;
+        counts.bytes += bytes as u64;
+    }
+
+    /// An answer came to a frame that waits for none.
+    pub(crate) fn stray(&self) {
+        self.counts().strays += 1;
+    }
+
+    /// A frame ended: once for each.
+    pub(crate) fn ended(&self, end: &FrameEnd, truth: Option<&GroundTruth>) -> Result<()> {
+        let outcome = end.result.outcome();
+        let served = matches!(outcome, Outcome::Completed | Outcome::Late);
+        // Emulated devices answer something: there is nothing to judge.
+        let truth = truth.filter(|_| served && !end.result.emulated);
+        let findings = truth.map(|_| Shown::from_outputs(&end.result.outputs).findings());
+        {
+            let mut counts = self.counts();
+            counts.tally.count(&end.result, end.latency());
+            if let (Some(truth), Some(findings)) = (truth, &findings) {
+                counts.score.add_frame(truth, findings, IOU);
+            }
+            if counts.window.len() == WINDOW_ENDS_MAX {
+                counts.window.pop_front();
+            }
+            let latency = served.then(|| end.latency());
+            counts
+                .window
+                .push_back((end.ended, latency, outcome == Outcome::Completed));
+        }
+        if let Some(results) = &self.results {
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            writeln!(results, "{}", end.to_json_line()).context("cannot write the results")?;
+        }
+        if self.verbose {
+            self.screen.line(&super::screen::result_line(end));
+        }
+        Ok(())
+    }
+
+    /// Completes the results file.
+    pub(crate) fn flush(&self) -> Result<()> {
+        if let Some(results) = &self.results {
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.flush().context("cannot write the results")?;
+        }
+        Ok(())
+    }
+}

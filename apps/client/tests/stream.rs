@@ -1,0 +1,314 @@
+//! `spillgate stream` against a small server: every frame is accounted for once, whatever the server does.
+
+#[path = "fake/server.rs"]
+mod fake;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use fake::{Answer, Behaviour, FakeServer};
+use serde_json::Value as Json;
+use spillgate_client::ExitSummary;
+use spillgate_client::stream::{StreamArgs, run_until};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("spillgate-client-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn stream(arguments: &[&str]) -> anyhow::Result<ExitSummary> {
+    let all = ["stream", "--quiet"].iter().chain(arguments);
+    run_until(Cli::parse_from(all).stream, CancellationToken::new()).await
+}
+
+/// Streams small frames at a high rate; what was returned, and the results file.
+async fn stream_to(
+    server: &FakeServer,
+    name: &str,
+    arguments: &[&str],
+) -> (anyhow::Result<ExitSummary>, Vec<Json>) {
+    let folder = Folder::new(name);
+    let results = folder.file("results.jsonl");
+    let mut all = vec![
+        "scene:size=64x64",
+        "--server",
+        &server.url,
+        "--results",
+        &results,
+    ];
+    all.extend(arguments);
+    if !arguments.contains(&"--fps") {
+        all.extend(["--fps", "200"]);
+    }
+    let outcome = stream(&all).await;
+    (outcome, read_lines(Path::new(&results)))
+}
+
+fn read_lines(path: &Path) -> Vec<Json> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn by_outcome(lines: &[Json]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in lines {
+        *counts
+            .entry(line["outcome"].as_str().unwrap().to_owned())
+            .or_default() += 1;
+    }
+    counts
+}
+
+/// Panics unless frames 0 to n-1 of each client end exactly once.
+fn assert_each_once(lines: &[Json], clients: u64, frames: u64) {
+    let mut ends: Vec<(u64, u64)> = lines
+        .iter()
+        .map(|l| (l["client"].as_u64().unwrap(), l["frame"].as_u64().unwrap()))
+        .collect();
+    ends.sort_unstable();
+    let expected: Vec<(u64, u64)> = (0..clients)
+        .flat_map(|c| (0..frames).map(move |f| (c, f)))
+        .collect();
+    assert_eq!(ends, expected);
+}
+
+const MIXED: Behaviour = |number| match number % 5 {
+    0 => Answer::Dropped,
+    1 => Answer::Late,
+    2 => Answer::Refused,
+    3 => Answer::Twice,
+    _ => Answer::Completed,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_frame_of_every_client_ends_once() {
+    let server = FakeServer::start(MIXED).await;
+    let (outcome, lines) = stream_to(
+        &server,
+        "mixed",
+        &["--frames", "50", "--clients", "3", "--trace-sample", "0.5"],
+    )
+    .await;
+    let summary = outcome.unwrap();
+    assert_each_once(&lines, 3, 50);
+    assert_eq!(
+        summary,
+        ExitSummary {
+            requests: 150,
+            served: 90
+        }
+    );
+    let counts = by_outcome(&lines);
+    assert_eq!((counts["completed"], counts["late"]), (60, 30));
+    assert_eq!((counts["dropped"], counts["refused"]), (30, 30));
+    let dropped = lines.iter().find(|l| l["outcome"] == "dropped").unwrap();
+    assert_eq!(
+        (&dropped["module"], &dropped["reason"]),
+        (&"detect".into(), &"estimate".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_leave_on_schedule_though_nothing_is_answered() {
+    let server = FakeServer::start(|_| Answer::Silence).await;
+    let (outcome, lines) = stream_to(&server, "silence", &["--frames", "40", "--fps", "100"]).await;
+    assert_eq!(
+        outcome.unwrap(),
+        ExitSummary {
+            requests: 40,
+            served: 0
+        }
+    );
+    assert_each_once(&lines, 1, 40);
+    for line in &lines {
+        assert_eq!(line["reason"], "no_answer");
+        let late = line["sent_ms"].as_f64().unwrap() - line["due_ms"].as_f64().unwrap();
+        assert!((0.0..100.0).contains(&late), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_the_server_goes_the_rest_has_failed_with_the_cause() {
+    let server = FakeServer::start(|n| {
+        if n == 20 {
+            Answer::Break
+        } else {
+            Answer::Completed
+        }
+    })
+    .await;
+    let begun = Instant::now();
+    let (outcome, lines) = stream_to(&server, "gone", &["--frames", "100"]).await;
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains("shutting down"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_each_once(&lines, 1, 100);
+    let counts = by_outcome(&lines);
+    assert_eq!((counts["completed"], counts["failed"]), (20, 80));
+    for line in lines.iter().filter(|l| l["outcome"] == "failed") {
+        assert_eq!(line["reason"], "connection_lost");
+        assert!(line["detail"].as_str().unwrap().contains("shutting down"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_run_waits_for_answers_and_reports() {
+    let server = FakeServer::start(|_| Answer::Completed).await;
+    let stop = CancellationToken::new();
+    let arguments = [
+        "stream",
+        "--quiet",
+        "scene:size=64x64",
+        "--server",
+        &server.url,
+    ];
+    let running = run_until(Cli::parse_from(arguments).stream, stop.clone());
+    let interrupt = async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        stop.cancel();
+    };
+    let (outcome, ()) = tokio::join!(running, interrupt);
+    let summary = outcome.unwrap();
+    assert!((4..=12).contains(&summary.requests), "{summary:?}");
+    assert_eq!(summary.requests, summary.served);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duration_ends_the_run() {
+    let server = FakeServer::start(|_| Answer::Completed).await;
+    let (outcome, lines) = stream_to(
+        &server,
+        "duration",
+        &["--duration", "300ms", "--preload", "2"],
+    )
+    .await;
+    let summary = outcome.unwrap();
+    assert!((50..=62).contains(&summary.requests), "{summary:?}");
+    assert_each_once(&lines, 1, summary.requests);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn annotated_frames_and_video_are_saved() {
+    let server = FakeServer::start(MIXED).await;
+    let folder = Folder::new("saved");
+    let (frames, video) = (folder.file("frames"), folder.file("out.mp4"));
+    let arguments = [
+        "scene:size=128x96",
+        "--frames",
+        "10",
+        "--save-frames",
+        &frames,
+        "--save-video",
+        &video,
+    ];
+    let all: Vec<&str> = arguments
+        .into_iter()
+        .chain(["--server", &server.url])
+        .collect();
+    stream(&all).await.unwrap();
+    assert_eq!(std::fs::read_dir(&frames).unwrap().count(), 10);
+
+    // The video goes round once more: as a source, without its end.
+    let results = folder.file("results.jsonl");
+    stream(&[
+        &video,
+        "--server",
+        &server.url,
+        "--fps",
+        "200",
+        "--results",
+        &results,
+    ])
+    .await
+    .unwrap();
+    assert_each_once(&read_lines(Path::new(&results)), 1, 10);
+
+    // And the frames as a folder, two times over.
+    let all = [
+        &*frames,
+        "--server",
+        &server.url,
+        "--fps",
+        "200",
+        "--loop",
+        "--frames",
+        "20",
+    ];
+    assert_eq!(stream(&all).await.unwrap().requests, 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_begin_says_why_in_one_line() {
+    let server = FakeServer::start(|_| Answer::Completed).await;
+    let folder = Folder::new("errors");
+    let broken = folder.file("broken.mp4");
+    std::fs::write(&broken, b"this is no video at all").unwrap();
+    let not_a_picture = folder.file("a.jpg");
+    std::fs::write(&not_a_picture, b"nor is this a picture").unwrap();
+    let empty = Folder::new("errors-empty");
+    let url = server.url.as_str();
+    let closed = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let cases: [(&[&str], &str); 7] = [
+        (
+            &["--server", &closed],
+            "connection refused; is `spillgate serve` running there?",
+        ),
+        (
+            &["--server", url, "--pipeline", "nope"],
+            "no pipeline named \"nope\"; there is: fake",
+        ),
+        (
+            &["--server", url, &broken],
+            "broken.mp4 is no readable MP4 file",
+        ),
+        (
+            &["--server", url, &not_a_picture],
+            "a.jpg is no readable JPEG or PNG",
+        ),
+        (&["--server", url, "/no/such/file.mp4"], "/no/such/file.mp4"),
+        (
+            &["--server", url, &empty.file("")],
+            "has no .jpg, .jpeg or .png files",
+        ),
+        (
+            &["--server", url, "scene:colour=red"],
+            "unknown scene option \"colour\"",
+        ),
+    ];
+    for (arguments, says) in cases {
+        let error = format!("{:#}", stream(arguments).await.unwrap_err());
+        assert!(error.contains(says), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
