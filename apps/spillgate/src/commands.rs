@@ -5,11 +5,13 @@ pub mod profile;
 pub mod schema;
 pub mod serve;
 pub mod simulate;
+pub mod trace;
 pub mod validate;
 
 use std::process::ExitCode;
 
 use spillgate::files::LoadError;
+use spillgate_client::ExitSummary;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
@@ -25,11 +27,11 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Runs a client command on a runtime of its own.
-pub fn client<F, T>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
+pub fn client<F>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
 where
-    F: Future<Output = anyhow::Result<T>>,
-    T: Into<ExitCode>,
+    F: Future<Output = anyhow::Result<ExitSummary>>,
 {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async { run().await }).map(Into::into)
+    let summary = runtime.block_on(async { run().await })?;
+    Ok(ExitCode::from(summary.exit_code()))
 }

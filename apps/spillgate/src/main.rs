@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{graph, profile, schema, serve, simulate, validate};
+use commands::{graph, profile, schema, serve, simulate, trace, validate};
 
 /// Serves a DAG of DNN modules, defined in YAML, under one end-to-end latency objective.
 #[derive(Parser)]
@@ -39,13 +39,13 @@ enum Command {
     /// Run a pipeline in virtual time on emulated devices.
     Simulate(simulate::SimulateArgs),
     /// Show a trace as a waterfall.
-    Trace(spillgate_telemetry::waterfall::TraceArgs),
+    Trace(trace::TraceArgs),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = spillgate_telemetry::init_logging(cli.log_json) {
-        eprintln!("error: logging: {error}");
+        eprintln!("error: cannot start logging: {error}");
         return ExitCode::from(1);
     }
     let result = match cli.command {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Command::Schema => schema::run(),
         Command::Profile(args) => profile::run(&args),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Trace(args) => spillgate_telemetry::waterfall::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Trace(args) => trace::run(&args),
     };
     result.unwrap_or_else(|error| commands::report(&error))
 }

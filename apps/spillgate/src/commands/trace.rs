@@ -1,0 +1,36 @@
+//! `spillgate trace`: shows a trace as a waterfall.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use spillgate_telemetry::waterfall;
+
+/// Columns of the drawing where the terminal does not say how many it has.
+const COLUMNS_DEFAULT: usize = 110;
+
+/// Which trace, from where.
+#[derive(Args)]
+pub struct TraceArgs {
+    /// Trace id in hex, as results carry it.
+    id: String,
+    /// Jaeger's query API.
+    #[arg(long, env = "SPILLGATE_JAEGER_QUERY", default_value = "http://127.0.0.1:26686")]
+    jaeger: String,
+    /// Draw it to this file, too.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+/// Prints the waterfall.
+pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    let trace = waterfall::fetch(&args.jaeger, &args.id)?;
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    print!("{}", trace.to_text(columns.unwrap_or(COLUMNS_DEFAULT)));
+    if let Some(file) = &args.svg {
+        std::fs::write(file, trace.to_svg())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
