@@ -314,7 +314,7 @@ impl Belt {
                 } else {
                     length + 170.0 - along
                 };
-                (taken && (from..to).contains(&y)).then(|| (k, y as f32 * view.unit, rng))
+                (taken && (from..to).contains(&y)).then_some((k, y as f32 * view.unit, rng))
             })
             .collect()
     }
