@@ -66,10 +66,6 @@ pub(crate) fn map<'n>(
             continue;
         };
         let place = place.field(text, key.line);
-        if text == "<<" {
-            sink.error(&place, Problem::MergeKey);
-            continue;
-        }
         if let Some(first) = first_lines.get(text.as_str()) {
             sink.error(
                 &place,
@@ -101,7 +97,9 @@ pub(crate) fn record<'n>(
     let mut fields = map(sink, node, place, expected);
     fields.list.retain(|field| {
         let is_known = known.contains(&field.key);
-        if !is_known && !sink.is_full() {
+        if field.key == "<<" {
+            sink.error(&field.place, Problem::MergeKey);
+        } else if !is_known && !sink.is_full() {
             sink.error(
                 &field.place,
                 Problem::UnknownField {

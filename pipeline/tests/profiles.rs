@@ -73,6 +73,17 @@ fn a_line_stands_for_many_points() {
     assert_eq!(profile.mean(32), Duration::from_millis(69));
 }
 
+/// Found by `profiles_round_trip`: a name that means something elsewhere in YAML.
+#[test]
+fn a_variant_may_be_called_like_a_merge_key() {
+    let mut set = ProfileSet {
+        origin: Some(FILE.to_owned()),
+        ..ProfileSet::default()
+    };
+    set.insert("cpu", "a", "<<", ModuleProfile::linear(span(1), span(1), 1));
+    assert_eq!(parse_profiles(&render_profiles(&set, ""), FILE), Ok(set));
+}
+
 #[test]
 fn percentiles_may_be_left_out() {
     let text = "cpu: { a: { m: [{ batch: 2, mean: 3ms }, { batch: 4, mean: 3ms, p50: 4ms }] } }";
