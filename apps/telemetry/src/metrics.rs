@@ -55,8 +55,8 @@ pub const PREDICTION_ERROR: &str = "spillgate_module_prediction_error_seconds";
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
 pub const DEVICE_BUSY: &str = "spillgate_device_busy_seconds_total";
-/// Device time by the outcome of the requests it was spent on; a batch's time is shared equally.
-/// All but `completed`, divided by all, is the invalid rate.
+/// Device time by the outcome of the requests it was spent on, decoding left out; a batch's time is
+/// shared equally. All but `completed`, divided by all, is the invalid rate.
 pub const DEVICE_REQUEST_TIME: &str = "spillgate_device_request_time_seconds_total";
 /// Spans that were exported.
 pub const EXPORTED_SPANS: &str = "spillgate_telemetry_exported_spans_total";

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use prometheus_client::metrics::counter::Counter;
 use spillgate_controller::record::{BatchRecord, RequestRecord};
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::request::{DropReason, Outcome};
 
 use super::buckets::{BATCH_SIZES, ERRORS, LATENCIES, PARTS};
@@ -151,9 +152,11 @@ impl PipelineMetrics {
             module.queueing.observe_duration(times.queueing());
             module.batch_wait.observe_duration(times.batch_wait());
             module.execution.observe_duration(times.execution());
-            by_outcome
-                .device_time
-                .add(times.execution() / times.batch_size.max(1));
+            // Frames are decoded on the CPU, beside the devices that run models.
+            if times.module != ModuleId::SOURCE {
+                let share = times.execution() / times.batch_size.max(1);
+                by_outcome.device_time.add(share);
+            }
         }
     }
 
@@ -220,8 +223,6 @@ impl Refused {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_pipeline::id::ModuleId;
-
     use super::*;
 
     #[test]

@@ -73,8 +73,8 @@ fn what_ended_is_counted() {
         spillgate_module_prediction_error_seconds_sum{pipeline="traffic",module="detect",direction="over"} 0.004
         spillgate_module_prediction_error_seconds_count{pipeline="traffic",module="detect",direction="over"} 1
         spillgate_device_busy_seconds_total{device="cuda:0"} 0.064
-        spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="completed"} 0.062333333
-        spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="dropped"} 0.043
+        spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="completed"} 0.054333333
+        spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="dropped"} 0.035
         spillgate_worker_queue_length_requests{pipeline="traffic",module="detect",worker="1"} 5
         # EOF
     "#]].assert_eq(&text);

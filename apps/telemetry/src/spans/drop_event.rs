@@ -40,14 +40,14 @@ pub(super) fn event(drop: &Drop, at: SystemTime) -> Event {
 fn sentence(drop: &Drop) -> String {
     let what = match drop.reason {
         DropReason::Expired => "its deadline passed while it waited",
-        DropReason::Predicted => "it was expected to miss its deadline",
+        DropReason::Predicted => "expected to miss its deadline",
         DropReason::QueueFull => "the queue was full",
         DropReason::Cancelled => "its client cancelled it or went away",
         DropReason::Superseded => "a newer frame of its stream took its place",
         DropReason::Draining => "the server was shutting down",
         DropReason::NoWorker => "no worker of the module was alive",
     };
-    let mut text = format!("dropped: {what}; {}", left(drop.budget));
+    let mut text = format!("{what}; {}", left(drop.budget));
     if let Some(estimate) = drop.estimate {
         text.push_str(&format!(
             ", {} still needed ({} wait, {} execution, {} downstream)",
@@ -98,9 +98,12 @@ mod tests {
             execution: ms(40),
             downstream: ms(80),
         };
-        expect!["dropped: it was expected to miss its deadline; 95ms left, 180ms still needed (60ms wait, 40ms execution, 80ms downstream)"]
+        expect!["expected to miss its deadline; 95ms left, 180ms still needed (60ms wait, 40ms execution, 80ms downstream)"]
             .assert_eq(&sentence(&drop(DropReason::Predicted, 185, Some(estimate))));
-        expect!["dropped: its deadline passed while it waited; 2ms too late"]
-            .assert_eq(&sentence(&drop(DropReason::Expired, 88, None)));
+        expect!["its deadline passed while it waited; 2ms too late"].assert_eq(&sentence(&drop(
+            DropReason::Expired,
+            88,
+            None,
+        )));
     }
 }

@@ -121,21 +121,21 @@ fn a_drop_is_an_event_where_it_happened() {
     check(
         &tree(&spans, events),
         expect![[r#"
-        request @1002 +188
-          module source @1002 +10
-            queueing @1002 +1
-            batch wait @1003 +1
-            execution @1004 +8
-          module detect @1013 +112
-            queueing @1013 +27
-            batch wait @1040 +21
-            execution @1061 +64
-          module faces @1126 +54
-            queueing @1126 +4
-            batch wait @1130 +12
-            execution @1142 +38
-          module plates @1125 +65 [drop: spillgate.drop.reason=predicted, spillgate.drop.budget_ms=210, spillgate.estimate.wait_ms=170, spillgate.estimate.execution_ms=58, spillgate.estimate.downstream_ms=2, spillgate.estimate.total_ms=230, message=dropped: it was expected to miss its deadline; 210ms left, 230ms still needed (170ms wait, 58ms execution, 2ms downstream)]
-    "#]],
+            request @1002 +188
+              module source @1002 +10
+                queueing @1002 +1
+                batch wait @1003 +1
+                execution @1004 +8
+              module detect @1013 +112
+                queueing @1013 +27
+                batch wait @1040 +21
+                execution @1061 +64
+              module faces @1126 +54
+                queueing @1126 +4
+                batch wait @1130 +12
+                execution @1142 +38
+              module plates @1125 +65 [drop: spillgate.drop.reason=predicted, spillgate.drop.budget_ms=210, spillgate.estimate.wait_ms=170, spillgate.estimate.execution_ms=58, spillgate.estimate.downstream_ms=2, spillgate.estimate.total_ms=230, message=expected to miss its deadline; 210ms left, 230ms still needed (170ms wait, 58ms execution, 2ms downstream)]
+        "#]],
     );
 }
 

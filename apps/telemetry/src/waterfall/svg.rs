@@ -13,10 +13,11 @@ const FOOT: f64 = 40.0;
 const AXIS_LEFT: f64 = 250.0;
 /// Right end; notes stand after it.
 const AXIS_RIGHT: f64 = 860.0;
-const TICKS: u32 = 5;
+/// Most intervals between ticks.
+const TICKS_MAX: u128 = 8;
 const INDENT: f64 = 16.0;
-/// Characters of an event's line, which begins at the names and must stay inside the picture.
-const EVENT_LINE_CHARS: usize = 150;
+/// Characters of an event's line, which begins where the axis does and must stay inside the picture.
+const EVENT_LINE_CHARS: usize = 115;
 
 pub(super) fn draw(trace: &Trace) -> String {
     let n_events: usize = trace.spans.iter().map(|span| event_lines(span).len()).sum();
@@ -84,8 +85,9 @@ impl Canvas {
 }
 
 fn axis(svg: &mut Canvas, length: Duration, bottom: f64) {
-    for tick in 0..=TICKS {
-        let at = length * tick / TICKS;
+    let step = tick_step(length);
+    let mut at = Duration::ZERO;
+    while at <= length {
         let x = x_of(at, length);
         svg.line(&format!(
             "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"#e3e8ed\"/>",
@@ -93,7 +95,16 @@ fn axis(svg: &mut Canvas, length: Duration, bottom: f64) {
         ));
         let style = "text-anchor=\"middle\" font-size=\"11\" fill=\"#6b7885\"";
         svg.label(x, HEAD - 9.0, &milliseconds(at), style);
+        at += step;
     }
+}
+
+/// The shortest of 1, 2, 5, 10, ... microseconds that needs no more ticks than there is room for.
+fn tick_step(length: Duration) -> Duration {
+    let decades = (0..).map(|exponent| 10_u64.saturating_pow(exponent));
+    let mut steps = decades.flat_map(|decade| [1, 2, 5].map(|n| decade.saturating_mul(n)));
+    let fits = |us: &u64| length.as_micros() <= u128::from(*us) * TICKS_MAX;
+    Duration::from_micros(steps.find(fits).expect("steps grow until one fits"))
 }
 
 fn row(svg: &mut Canvas, trace: &Trace, span: &Span, y: f64) {

@@ -101,7 +101,7 @@ fn a_trace_arrives_whole() {
     let event = &plates.events[0];
     assert_eq!(event.name, "drop");
     assert_eq!(event.time_unix_nano, plates.end_time_unix_nano);
-    expect!["dropped: it was expected to miss its deadline; 210ms left, 230ms still needed (170ms wait, 58ms execution, 2ms downstream)"].assert_eq(&attribute(&event.attributes, "message"));
+    expect!["expected to miss its deadline; 210ms left, 230ms still needed (170ms wait, 58ms execution, 2ms downstream)"].assert_eq(&attribute(&event.attributes, "message"));
     assert_eq!(
         attribute(&event.attributes, "spillgate.drop.reason"),
         "predicted"

@@ -34,10 +34,10 @@ fn a_completed_request_in_a_terminal() {
           └ execution     38.0 ms │                                         ███████████                  │
 
         batches (each a trace of its own):
-          module source: batch 90, 1 requests, trace 1069657ee99832b862e85abc1edeaed7
-          module detect: batch 7, 4 requests, trace b298199dc9747259b1b1f7a5dd897d1f
-          module plates: batch 9, 3 requests, trace a2fe0fed2d763956071f44c840251de7
-          module faces: batch 8, 2 requests, trace 5838bc5b0810b903092cc181b9afd418
+          module source: batch 90, 1 requests, trace 5312a6181502631489e328e375d6112b
+          module detect: batch 7, 4 requests, trace 10406b91cb64b7c64d5bbf54679a29af
+          module plates: batch 9, 3 requests, trace d9cf4cd6aab661715d2069376710645c
+          module faces: batch 8, 2 requests, trace 0cc58366534feb3df510d5a36cb0ecf9
 
         ░ queueing  ▒ batch wait  █ execution  ─ request, module
     "#]].assert_eq(&trace.to_text(120));
@@ -61,16 +61,16 @@ fn a_dropped_request_in_a_terminal() {
         │ └ execution     64.0 ms │                      ████████████████████████                        │
         ├ module plates   65.0 ms │                                              ────────────────────────│
                                   │                                                                     ▲│
-        │   drop at 188.0 ms: dropped: it was expected to miss its deadline; 210ms left, 230ms still needed (170ms wait, 58ms execution, 2ms downstream)
+        │   drop at 188.0 ms: expected to miss its deadline; 210ms left, 230ms still needed (170ms wait, 58ms execution, 2ms downstream)
         └ module faces    54.0 ms │                                              ────────────────────    │ worker 3, batch of 2
           ├ queueing       4.0 ms │                                              ░░                      │
           ├ batch wait    12.0 ms │                                                ▒▒▒▒                  │
           └ execution     38.0 ms │                                                    ██████████████    │
 
         batches (each a trace of its own):
-          module source: batch 90, 1 requests, trace 1069657ee99832b862e85abc1edeaed7
-          module detect: batch 7, 4 requests, trace b298199dc9747259b1b1f7a5dd897d1f
-          module faces: batch 8, 2 requests, trace 5838bc5b0810b903092cc181b9afd418
+          module source: batch 90, 1 requests, trace 5312a6181502631489e328e375d6112b
+          module detect: batch 7, 4 requests, trace 10406b91cb64b7c64d5bbf54679a29af
+          module faces: batch 8, 2 requests, trace 0cc58366534feb3df510d5a36cb0ecf9
 
         ░ queueing  ▒ batch wait  █ execution  ─ request, module
     "#]].assert_eq(&dropped().to_text(120));
