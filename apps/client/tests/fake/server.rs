@@ -50,7 +50,10 @@ impl FakeServer {
             frames: Arc::default(),
         };
         let task = tokio::spawn(async move {
-            let incoming = TcpListenerStream::new(listener);
+            // Without it the kernel holds a second small segment back until the first is acknowledged.
+            let incoming = StreamExt::map(TcpListenerStream::new(listener), |stream| {
+                stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            });
             let server = tonic::transport::Server::builder()
                 .add_service(SpillgateServer::new(fake).max_decoding_message_size(64 << 20));
             server.serve_with_incoming(incoming).await.unwrap();
