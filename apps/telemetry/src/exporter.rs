@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -44,6 +44,7 @@ pub(crate) struct ExporterConfig {
 /// The serving side's end of the queue.
 pub(crate) struct Exporter {
     queue: SyncSender<Entry>,
+    metrics: Arc<Metrics>,
     stop: Arc<Stop>,
     /// Says when the thread is done. Locked by `shutdown` only.
     done: Mutex<Receiver<Infallible>>,
@@ -65,6 +66,7 @@ impl Exporter {
         let (done_tx, done) = mpsc::sync_channel(0);
         let stop = Arc::new(Stop::default());
         let its_stop = stop.clone();
+        let its_metrics = metrics.clone();
         let run = move || {
             let result = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -97,7 +99,7 @@ impl Exporter {
                 timeout: config.export_timeout,
                 failing: false,
                 stop: its_stop,
-                metrics,
+                metrics: its_metrics,
             };
             runtime.block_on(worker.run());
             // Closes the channel: `shutdown` learns that the thread is done.
@@ -112,22 +114,33 @@ impl Exporter {
             .map_err(|_| "the telemetry thread died".to_owned())??;
         Ok(Exporter {
             queue,
+            metrics,
             stop,
             done: Mutex::new(done),
         })
     }
 
-    /// Queues an entry; `false` when there is no room.
-    pub(crate) fn push(&self, entry: Entry) -> bool {
-        self.queue.try_send(entry).is_ok()
+    /// Queues an entry, or counts it as lost.
+    pub(crate) fn push(&self, entry: Entry) {
+        let losses = self.metrics.losses();
+        let counter = match self.queue.try_send(entry) {
+            Ok(()) => return,
+            Err(TrySendError::Full(Entry::Request(_))) => &losses.requests_queue_full,
+            Err(TrySendError::Full(Entry::Batch(_))) => &losses.batches_queue_full,
+            Err(TrySendError::Disconnected(Entry::Request(_))) => &losses.requests_stopped,
+            Err(TrySendError::Disconnected(Entry::Batch(_))) => &losses.batches_stopped,
+        };
+        counter.inc();
     }
 
-    /// Exports what is queued, for at most `timeout`. Whether the thread ended in that time.
+    /// Exports what is queued, for at most `timeout`. Whether nothing was lost on the way.
     pub(crate) fn shutdown(&self, timeout: Duration) -> bool {
+        let n_lost = self.metrics.losses().total();
         self.request_stop(Instant::now() + timeout);
         // The thread stops by itself at the deadline; the grace is for noticing it.
         let ended = self.done.lock().recv_timeout(timeout + POLL_INTERVAL);
         matches!(ended, Err(RecvTimeoutError::Disconnected))
+            && self.metrics.losses().total() == n_lost
     }
 
     fn request_stop(&self, deadline: Instant) {

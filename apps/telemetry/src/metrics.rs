@@ -178,6 +178,18 @@ pub struct Losses {
     pub spans_exported: Counter,
 }
 
+impl Losses {
+    /// Everything that was lost, spans and records alike.
+    pub(crate) fn total(&self) -> u64 {
+        let records = self.requests_queue_full.get()
+            + self.batches_queue_full.get()
+            + self.requests_stopped.get()
+            + self.batches_stopped.get()
+            + self.batches_unknown.get();
+        records + self.spans_export_failed.get() + self.spans_stopped.get()
+    }
+}
+
 /// The families from which a pipeline takes its handles.
 #[derive(Clone, Default)]
 struct Families {

@@ -142,8 +142,8 @@ impl Telemetry {
     }
 
     /// Exports what is queued, for at most `timeout` (and blocks for as long: not on an async task).
-    /// Call it once everything else has ended. What is left then is counted as lost; records that still
-    /// come are too. Whether everything was handled in time.
+    /// Call it once everything else has ended; what cannot be exported in that time is counted as lost,
+    /// and so is what still comes. Whether nothing was lost.
     pub fn shutdown(&self, timeout: Duration) -> bool {
         self.exporter
             .as_ref()
@@ -154,11 +154,10 @@ impl Telemetry {
 impl Observer for Telemetry {
     fn request_ended(&self, record: &Arc<RequestRecord>) {
         self.metrics.request_ended(record);
-        let Some(exporter) = &self.exporter else {
-            return;
-        };
-        if record.trace.sampled && !exporter.push(Entry::Request(RequestEntry::of(record))) {
-            self.metrics.losses().requests_queue_full.inc();
+        if record.trace.sampled
+            && let Some(exporter) = &self.exporter
+        {
+            exporter.push(Entry::Request(RequestEntry::of(record)));
         }
     }
 
@@ -172,12 +171,8 @@ impl Observer for Telemetry {
             return;
         };
         // Whether a member is sampled is known only when it ends; the exporter brings both together.
-        let entry = BatchEntry {
-            pipeline: pipeline.clone(),
-            record: *record,
-        };
-        if !exporter.push(Entry::Batch(entry)) {
-            self.metrics.losses().batches_queue_full.inc();
-        }
+        let pipeline = pipeline.clone();
+        let record = *record;
+        exporter.push(Entry::Batch(BatchEntry { pipeline, record }));
     }
 }

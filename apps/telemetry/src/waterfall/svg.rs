@@ -17,7 +17,7 @@ const AXIS_RIGHT: f64 = 860.0;
 const TICKS_MAX: u128 = 8;
 const INDENT: f64 = 16.0;
 /// Characters of an event's line, which begins where the axis does and must stay inside the picture.
-const EVENT_LINE_CHARS: usize = 115;
+const EVENT_LINE_CHARS: usize = 128;
 
 pub(super) fn draw(trace: &Trace) -> String {
     let n_events: usize = trace.spans.iter().map(|span| event_lines(span).len()).sum();

@@ -203,6 +203,10 @@ fn a_dead_endpoint_costs_spans_not_time() {
     check_accounts(&telemetry, &record, 10_000);
     let losses = telemetry.metrics().losses();
     assert_eq!(losses.spans_exported.get(), 0);
+    let before = losses.requests_stopped.get();
+    telemetry.request_ended(&record);
+    let late = losses.requests_stopped.get() - before;
+    assert_eq!(late, 1, "what comes after the end is counted");
     assert!(losses.spans_export_failed.get() + losses.spans_stopped.get() > 0);
 }
 
