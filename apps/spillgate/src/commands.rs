@@ -1,12 +1,12 @@
 //! The subcommands, one file each, and what they share.
 
-pub mod graph;
-pub mod profile;
-pub mod schema;
-pub mod serve;
-pub mod simulate;
-pub mod trace;
-pub mod validate;
+pub(crate) mod graph;
+pub(crate) mod profile;
+pub(crate) mod schema;
+pub(crate) mod serve;
+pub(crate) mod simulate;
+pub(crate) mod trace;
+pub(crate) mod validate;
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ use spillgate_client::ExitSummary;
 const BAD_SPEC: u8 = 78;
 
 /// Prints an error and chooses the exit code.
-pub fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(bad) = error.downcast_ref::<LoadError>() {
         eprintln!("{bad}");
         return ExitCode::from(BAD_SPEC);
@@ -27,7 +27,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Runs a client command on a runtime of its own.
-pub fn client<F>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
+pub(crate) fn client<F>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
 where
     F: Future<Output = anyhow::Result<ExitSummary>>,
 {

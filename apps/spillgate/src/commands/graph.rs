@@ -9,7 +9,7 @@ use spillgate_pipeline::graph::{Format, render};
 
 /// What to draw, and how.
 #[derive(Args)]
-pub struct GraphArgs {
+pub(crate) struct GraphArgs {
     /// Pipeline file.
     pipeline: PathBuf,
     /// How to draw it.
@@ -28,7 +28,7 @@ enum FormatArg {
 }
 
 /// Prints the drawing.
-pub fn run(args: &GraphArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<ExitCode> {
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
     let format = match args.format {
         FormatArg::Dot => Format::Dot,

@@ -14,7 +14,7 @@ use spillgate_pipeline::profile_file::render_profiles;
 
 /// What to measure, and how thoroughly.
 #[derive(Args)]
-pub struct ProfileArgs {
+pub(crate) struct ProfileArgs {
     /// Pipeline file.
     pipeline: PathBuf,
     /// Batches that count, for each batch size.
@@ -32,7 +32,7 @@ pub struct ProfileArgs {
 }
 
 /// Measures everything on this machine's devices; what the file says of other kinds of device stays.
-pub fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(args.rounds > 0, "--rounds must be at least 1");
     let library = Arc::new(spillgate_modules::library());
     let loaded = files::load(&args.pipeline, &library.catalog())?;

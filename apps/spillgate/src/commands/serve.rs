@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// What to serve, where, within which bounds.
 #[derive(Args)]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     /// Pipeline files.
     #[arg(required = true)]
     pipelines: Vec<PathBuf>,
@@ -60,7 +60,7 @@ pub struct ServeArgs {
 }
 
 /// Serves until told to stop.
-pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
     let mut deployments = Vec::new();
     for loaded in files::load_all(&args.pipelines, &library.catalog())? {
@@ -102,7 +102,8 @@ async fn serve(
         drain: args.drain,
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.clone(),
-            sample_ratio: args.trace_sample,
+            // Without a receiver nothing is sampled, and results name no trace that nobody has.
+            sample_ratio: if args.otlp.is_some() { args.trace_sample } else { 0.0 },
             seed: rand::random(),
             ..TelemetryConfig::default()
         },
@@ -181,14 +182,14 @@ fn measure_missing(
 }
 
 /// The progress bar of measurements.
-pub fn progress_bar() -> ProgressBar {
+pub(crate) fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
         .expect("the template is well-formed");
     ProgressBar::new(0).with_style(style)
 }
 
 /// Shows what is measured now.
-pub fn show_progress(bar: &ProgressBar, what: &Missing, done: usize, total: usize) {
+pub(crate) fn show_progress(bar: &ProgressBar, what: &Missing, done: usize, total: usize) {
     bar.set_length(total as u64);
     bar.set_position(done as u64);
     bar.set_message(format!("measuring {} on {}", what.module.name, what.device));

@@ -16,7 +16,7 @@ use spillgate_sim::{Report, SimConfig};
 
 /// What to run.
 #[derive(Args)]
-pub struct SimulateArgs {
+pub(crate) struct SimulateArgs {
     /// Pipeline file; its profile file must know each module on the device that it names.
     pipeline: PathBuf,
     /// Requests a second.
@@ -65,7 +65,7 @@ enum Policy {
 }
 
 /// Runs each policy with each seed.
-pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(args.rate.is_finite() && args.rate > 0.0, "--rate must be positive");
     anyhow::ensure!((0.0..=1.0).contains(&args.when), "--when is a probability, 0 to 1");
     anyhow::ensure!((0.0..1.0).contains(&args.noise), "--noise lies from 0 to below 1");

@@ -12,7 +12,7 @@ const COLUMNS_DEFAULT: usize = 110;
 
 /// Which trace, from where.
 #[derive(Args)]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     /// Trace id in hex, as results carry it.
     id: String,
     /// Jaeger's query API.
@@ -24,7 +24,7 @@ pub struct TraceArgs {
 }
 
 /// Prints the waterfall.
-pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let trace = waterfall::fetch(&args.jaeger, &args.id)?;
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     print!("{}", trace.to_text(columns.unwrap_or(COLUMNS_DEFAULT)));

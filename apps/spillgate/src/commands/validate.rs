@@ -9,7 +9,7 @@ use spillgate_pipeline::time::format_duration;
 
 /// Which files, how strictly.
 #[derive(Args)]
-pub struct ValidateArgs {
+pub(crate) struct ValidateArgs {
     /// Pipeline files.
     #[arg(required = true)]
     pipelines: Vec<PathBuf>,
@@ -19,7 +19,7 @@ pub struct ValidateArgs {
 }
 
 /// Checks all files, also after one that is bad.
-pub fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let catalog = spillgate_modules::library().catalog();
     let mut bad = false;
     for file in &args.pipelines {
