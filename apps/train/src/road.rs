@@ -195,9 +195,10 @@ impl Batch {
         }
     }
 
-    /// Quality focal loss for the scores, generalised IoU for the boxes.
-    pub(crate) fn loss(&self, network: &Road) -> Tensor {
-        let raw = network.forward(&self.images, true);
+    /// Quality focal loss for the scores, generalised IoU for the boxes. `own_statistics`: normalise
+    /// by this batch's statistics, and gather them.
+    pub(crate) fn loss(&self, network: &Road, own_statistics: bool) -> Tensor {
+        let raw = network.forward(&self.images, own_statistics);
         let (n, cells, n_classes) = (self.n as i64, self.cells as i64, N_CLASSES as i64);
         let logits = raw.narrow(1, 4, n_classes).reshape([n, n_classes, cells]);
         let mut target = Tensor::zeros([n, n_classes, cells], (Kind::Float, logits.device()));

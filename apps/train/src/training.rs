@@ -17,6 +17,10 @@ use crate::{face, light, plate, road};
 /// Seed of the initial weights and of what is drawn when.
 const SEED: u64 = 20_260;
 
+/// From this share of the detector's steps on, normalisation uses the statistics gathered so far instead of
+/// each batch's own: they differ from size to size, and serving has one set for all sizes.
+const SETTLED: f64 = 0.55;
+
 /// The shipped models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ModelName {
@@ -44,11 +48,11 @@ pub(crate) fn train(
     match name {
         ModelName::Road => {
             let mut network = road::Road::new(&root);
-            fit(&store, steps.unwrap_or(1800), 2e-3, || {
+            fit(&store, steps.unwrap_or(1800), 2e-3, |done| {
                 let side = *any(&road::SIZES, &mut rng);
                 // About as many pixels whatever the size.
                 let n = (5 * 256 * 256 / (side * side)).clamp(4, 16);
-                road::Batch::draw(samples, n, side, &mut rng).loss(&network)
+                road::Batch::draw(samples, n, side, &mut rng).loss(&network, done < SETTLED)
             });
             ship(
                 &mut store,
@@ -60,7 +64,7 @@ pub(crate) fn train(
         }
         ModelName::Plate => {
             let mut network = plate::Plate::new(&root);
-            fit(&store, steps.unwrap_or(2400), 2e-3, || {
+            fit(&store, steps.unwrap_or(2400), 2e-3, |_| {
                 plate::Batch::draw(samples, 32, &mut rng).loss(&network)
             });
             let shape = [2, 3, plate::HEIGHT as i64, plate::WIDTH as i64];
@@ -74,7 +78,7 @@ pub(crate) fn train(
         }
         ModelName::Face => {
             let mut network = face::Face::new(&root);
-            fit(&store, steps.unwrap_or(600), 2e-3, || {
+            fit(&store, steps.unwrap_or(600), 2e-3, |_| {
                 face::Batch::draw(samples, 64, &mut rng).loss(&network)
             });
             let shape = [2, 3, face::SIDE as i64, face::SIDE as i64];
@@ -88,7 +92,7 @@ pub(crate) fn train(
         }
         ModelName::Light => {
             let mut network = light::Light::new(&root);
-            fit(&store, steps.unwrap_or(300), 3e-3, || {
+            fit(&store, steps.unwrap_or(300), 3e-3, |_| {
                 light::Batch::draw(samples, 32, &mut rng).loss(&network)
             });
             let shape = [2, 3, light::SIDE as i64, light::SIDE as i64];
@@ -104,7 +108,8 @@ pub(crate) fn train(
 }
 
 /// AdamW, a short rise and then a cosine fall of the learning rate.
-fn fit(store: &nn::VarStore, steps: usize, top_rate: f64, mut loss: impl FnMut() -> Tensor) {
+/// `loss` is told which share of the steps is done.
+fn fit(store: &nn::VarStore, steps: usize, top_rate: f64, mut loss: impl FnMut(f64) -> Tensor) {
     let mut optimizer = nn::adamw(0.9, 0.99, 1e-4)
         .build(store, top_rate)
         .expect("an optimiser over the network's own weights");
@@ -116,7 +121,7 @@ fn fit(store: &nn::VarStore, steps: usize, top_rate: f64, mut loss: impl FnMut()
         optimizer.set_lr(
             top_rate * rise * (0.02 + 0.98 * 0.5 * (1.0 + (done * std::f64::consts::PI).cos())),
         );
-        let loss = loss();
+        let loss = loss(done);
         optimizer.backward_step_clip_norm(&loss, 5.0);
         let loss = loss.double_value(&[]);
         mean = if mean.is_nan() {

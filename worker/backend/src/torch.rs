@@ -221,6 +221,9 @@ fn to_host(tensor: &tch::Tensor) -> Result<Tensor, tch::TchError> {
 }
 
 fn shapes(inputs: &[Tensor]) -> String {
+    if inputs.is_empty() {
+        return "(none)".to_owned();
+    }
     let all: Vec<String> = inputs.iter().map(|t| format!("{:?}", t.shape)).collect();
     all.join(", ")
 }
@@ -242,6 +245,10 @@ fn one_line(text: &str) -> String {
         Some(rest) => rest.split_once("] . ").map_or(rest, |(_, message)| message),
         None => line,
     };
+    let line = line
+        .split(" This is an internal miniz error")
+        .next()
+        .unwrap_or(line);
     line.trim().trim_end_matches('.').to_owned()
 }
 
@@ -300,14 +307,32 @@ mod tests {
 
     #[test]
     fn outputs_of_other_kinds_and_strides_arrive_as_floats() {
-        let swapped = |x: &tch::Tensor| vec![x.transpose(0, 1), x.to_kind(Kind::Int64)];
-        let file = File::traced("two.pt", swapped, &[2, 2]);
+        let file = File::traced(
+            "t.pt",
+            |x| vec![x.transpose(0, 1).to_kind(Kind::Int64)],
+            &[2, 2],
+        );
         let mut model = file.load().expect("a model");
-        let outputs = model
-            .forward(&[Tensor::new(vec![2, 2], vec![1.0, 2.0, 3.0, 4.5])])
-            .expect("runs");
-        assert_eq!(outputs[0].data, [1.0, 3.0, 2.0, 4.5]);
-        assert_eq!(outputs[1].data, [1.0, 2.0, 3.0, 4.0]);
+        let input = Tensor::new(vec![2, 2], vec![1.0, 2.0, 3.0, 4.5]);
+        let outputs = model.forward(&[input]).expect("runs");
+        assert_eq!(outputs[0].data, [1.0, 3.0, 2.0, 4.0]);
+    }
+
+    #[test]
+    fn tuples_and_lists_of_tensors_are_several_outputs() {
+        let tensor = |v: i64| tch::Tensor::from_slice(&[v]);
+        let nested = IValue::Tuple(vec![
+            IValue::Tensor(tensor(1)),
+            IValue::TensorList(vec![tensor(2), tensor(3)]),
+            IValue::None,
+        ]);
+        let mut tensors = Vec::new();
+        flatten(nested, &mut tensors).expect("only tensors");
+        let values: Vec<i64> = tensors.iter().map(|t| t.int64_value(&[0])).collect();
+        assert_eq!(values, [1, 2, 3]);
+        let error =
+            flatten(IValue::GenericDict(Vec::new()), &mut tensors).expect_err("a dictionary");
+        assert!(error.contains("dictionary"), "{error}");
     }
 
     fn is_clean(text: &str) {
