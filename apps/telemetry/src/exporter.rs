@@ -15,6 +15,7 @@ use opentelemetry_otlp::{RetryPolicy, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use crate::batches::Batches;
@@ -68,27 +69,15 @@ impl Exporter {
         let its_stop = stop.clone();
         let its_metrics = metrics.clone();
         let run = move || {
-            let result = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(|error| error.to_string())
-                .and_then(|runtime| {
-                    // The channel to the endpoint needs the runtime around it.
-                    let sender = runtime.block_on(async { build_sender(&config) })?;
-                    Ok((runtime, sender))
-                });
-            let (runtime, sender) = match result {
-                Ok(parts) => parts,
-                Err(error) => {
-                    started_tx
-                        .try_send(Err(error))
-                        .expect("the starter waits with room for one");
-                    return;
-                }
+            let (answer, parts) = match prepare(&config) {
+                Ok(parts) => (Ok(()), Some(parts)),
+                Err(error) => (Err(error), None),
             };
-            started_tx
-                .try_send(Ok(()))
-                .expect("the starter waits with room for one");
+            let sent = started_tx.try_send(answer);
+            sent.expect("the starter waits, with room for one answer");
+            let Some((runtime, sender)) = parts else {
+                return;
+            };
             let worker = Worker {
                 entries,
                 builder: SpanBuilder::new(config.epoch_unix, config.seed),
@@ -153,6 +142,16 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         self.request_stop(Instant::now());
     }
+}
+
+/// The thread's runtime, and the sender in it: its channel to the endpoint needs a runtime around it.
+fn prepare(config: &ExporterConfig) -> Result<(Runtime, opentelemetry_otlp::SpanExporter), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let sender = runtime.block_on(async { build_sender(config) })?;
+    Ok((runtime, sender))
 }
 
 fn build_sender(config: &ExporterConfig) -> Result<opentelemetry_otlp::SpanExporter, String> {

@@ -1,7 +1,7 @@
 //! Prometheus metrics: their names, and one [`Metrics`] that holds them all.
 //!
 //! The hot path touches only atomics: the handles of a pipeline are looked up once, when it is
-//! registered, and kept in arrays by `ModuleId` ([`PipelineMetrics`]). Nothing here has a request id
+//! registered, and kept in arrays by `ModuleId` (`PipelineMetrics`). Nothing here has a request id
 //! or a client's name as a label: the number of series depends on the pipelines alone.
 //!
 //! Not here: percentiles and rates. Prometheus derives them from histograms and counters.
@@ -27,8 +27,7 @@ use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::request::DropReason;
 
 use family::Family;
-use histogram::Histogram;
-pub use histogram::Seconds;
+use histogram::{Histogram, Seconds};
 use pipeline::PipelineMetrics;
 
 /// Requests that ended: by pipeline, outcome, and for drops and failures module and reason.

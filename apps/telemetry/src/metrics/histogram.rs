@@ -88,13 +88,13 @@ impl EncodeMetric for Histogram {
 
 /// A counter of seconds, kept in nanoseconds. Clones share the count.
 #[derive(Clone, Debug, Default)]
-pub struct Seconds {
+pub(super) struct Seconds {
     ns: Arc<AtomicU64>,
 }
 
 impl Seconds {
     /// Adds a span of time.
-    pub fn add(&self, span: Duration) {
+    pub(super) fn add(&self, span: Duration) {
         self.ns.fetch_add(nanoseconds(span), Ordering::Relaxed);
     }
 }
