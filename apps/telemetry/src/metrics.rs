@@ -9,6 +9,7 @@
 mod buckets;
 mod family;
 mod histogram;
+mod labels;
 mod pipeline;
 
 use std::fmt;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,6 +29,10 @@ use spillgate_pipeline::request::DropReason;
 
 use family::Family;
 use histogram::{Histogram, Seconds};
+use labels::{
+    CauseLabels, DeviceLabels, ErrorLabels, LostLabels, ModuleLabels, OutcomeLabels,
+    PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
+};
 use pipeline::PipelineMetrics;
 
 /// Requests that ended: by pipeline, outcome, and for drops and failures module and reason.
@@ -93,68 +98,6 @@ const PIPELINES_MAX: usize = 64;
 
 /// Reads the queue lengths: pipeline, module, worker and waiting requests of each worker.
 pub type QueueLengths = Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync>;
-
-/// Labels of [`REQUESTS`]; `module` and `reason` are empty where they say nothing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    pipeline: String,
-    outcome: &'static str,
-    module: String,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct PipelineLabels {
-    pipeline: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct RefusedLabels {
-    pipeline: String,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    pipeline: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct ModuleLabels {
-    pipeline: String,
-    module: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    pipeline: String,
-    module: String,
-    direction: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct QueueLabels {
-    pipeline: String,
-    module: String,
-    worker: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct DeviceLabels {
-    device: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct LostLabels {
-    kind: &'static str,
-    cause: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct CauseLabels {
-    cause: &'static str,
-}
 
 /// What telemetry itself lost or sent.
 #[derive(Clone, Debug)]

@@ -11,10 +11,10 @@ use spillgate_pipeline::request::{DropReason, Outcome};
 use super::buckets::{BATCH_SIZES, ERRORS, LATENCIES, PARTS};
 use super::family::Family;
 use super::histogram::{Histogram, Seconds};
-use super::{
-    ErrorLabels, Families, ModuleLabels, OutcomeLabels, PipelineLabels, RefusedLabels,
-    RequestLabels, reason_idx,
+use super::labels::{
+    ErrorLabels, ModuleLabels, OutcomeLabels, PipelineLabels, RefusedLabels, RequestLabels,
 };
+use super::{Families, reason_idx};
 
 /// Most reasons of refusal counted apart; they are literals in the gateway, which has fewer. What comes
 /// after is counted as [`OTHER`].

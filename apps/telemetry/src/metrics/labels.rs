@@ -1,0 +1,65 @@
+//! The labels of each family. They are made when a handle is, never for a request.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+/// Labels of `REQUESTS`; `module` and `reason` are empty where they say nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) pipeline: String,
+    pub(super) outcome: &'static str,
+    pub(super) module: String,
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct PipelineLabels {
+    pub(super) pipeline: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RefusedLabels {
+    pub(super) pipeline: String,
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabels {
+    pub(super) pipeline: String,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct ModuleLabels {
+    pub(super) pipeline: String,
+    pub(super) module: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct ErrorLabels {
+    pub(super) pipeline: String,
+    pub(super) module: String,
+    pub(super) direction: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct QueueLabels {
+    pub(super) pipeline: String,
+    pub(super) module: String,
+    pub(super) worker: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct DeviceLabels {
+    pub(super) device: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct LostLabels {
+    pub(super) kind: &'static str,
+    pub(super) cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct CauseLabels {
+    pub(super) cause: &'static str,
+}
