@@ -7,7 +7,7 @@ use anyhow::Result;
 use lexopt::prelude::*;
 
 use crate::workspace::Workspace;
-use crate::{cargo, ci, demo, dist, e2e, setup, tidy, tools};
+use crate::{cargo, ci, demo, dist, e2e, overhead, setup, tidy, tools};
 
 /// The arguments after the command's name.
 pub(crate) type Args = Vec<OsString>;
@@ -69,6 +69,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[ARGS]",
         "measure the shipped models on scenes they have not seen",
         cargo::eval,
+    ),
+    command(
+        "bench-overhead",
+        "[--rounds N] [--seconds S]",
+        "measure what the framework itself costs, beside a bare tonic echo (needs h2load)",
+        overhead::command,
     ),
     command("fmt", "[--check]", "format every crate", cargo::fmt),
     command(

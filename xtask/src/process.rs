@@ -237,6 +237,11 @@ impl Daemon {
         Ok(self.child.try_wait()?)
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The last lines of its output.
     pub(crate) fn tail(&self, n_lines: usize) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();

@@ -185,7 +185,7 @@ fn check_tree(jaeger: &Jaeger, result: &Value) {
     let request = named(&spans, "request");
     assert_eq!(request.len(), 1, "one trace a frame");
     assert_eq!(tag(request[0], "spillgate.pipeline"), "traffic");
-    assert_eq!(tag(request[0], "spillgate.frame"), &result["number"]);
+    assert_eq!(tag(request[0], "spillgate.frame"), &result["frame"]);
     for timing in timings {
         let module = timing["module"].as_str().unwrap();
         let of_module = named(&spans, &format!("module {module}"));

@@ -1,0 +1,116 @@
+//! Runs h2load and reads what it says.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+/// What one run of h2load measured.
+pub(super) struct Measured {
+    /// Requests a second.
+    pub(super) rate: f64,
+    /// Requests that were answered.
+    pub(super) requests: u64,
+    /// Requests without a 2xx answer.
+    pub(super) failed: u64,
+    /// Median latency.
+    pub(super) p50_ms: f64,
+    /// 99th percentile.
+    pub(super) p99_ms: f64,
+    /// CPU time of the server for a request, filled in by the caller.
+    pub(super) cpu_us: f64,
+}
+
+/// Drives `address` with that many requests in flight, one a connection.
+pub(super) fn run(
+    address: &str,
+    message: &[u8],
+    in_flight: u32,
+    seconds: u32,
+    out: &Path,
+) -> Result<Measured> {
+    let body = out.join("message.bin");
+    std::fs::write(&body, message)?;
+    let log = out.join("requests.log");
+    let _ = std::fs::remove_file(&log);
+    let mut command = Command::new("h2load");
+    command
+        .args(["-c", &in_flight.to_string(), "-m", "1", "-D", &seconds.to_string()])
+        .args(["--warm-up-time", "1", "-w", "22", "-W", "24"])
+        .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+        .arg("-d")
+        .arg(&body)
+        .arg(format!("--log-file={}", log.display()))
+        .arg(format!("http://{address}/spillgate.v1.Spillgate/Infer"));
+    let text = process::capture(&mut command)?;
+    let rate = between(&text, ", ", " req/s").context("h2load names no rate")?;
+    let succeeded = between(&text, "done, ", " succeeded").context("h2load names no total")?;
+    let failed = between(&text, "succeeded, ", " failed").context("h2load names no failures")?;
+    // Start, status, microseconds; tab between.
+    let mut micros: Vec<u64> = std::fs::read_to_string(&log)?
+        .lines()
+        .filter_map(|line| line.split('\t').nth(2)?.parse().ok())
+        .collect();
+    micros.sort_unstable();
+    if micros.is_empty() {
+        bail!("h2load finished no request:\n{text}");
+    }
+    let quantile = |q: f64| micros[((micros.len() - 1) as f64 * q) as usize] as f64 / 1e3;
+    Ok(Measured {
+        rate,
+        requests: succeeded as u64,
+        failed: failed as u64,
+        p50_ms: quantile(0.5),
+        p99_ms: quantile(0.99),
+        cpu_us: 0.0,
+    })
+}
+
+/// The number between two texts.
+fn between(text: &str, before: &str, after: &str) -> Option<f64> {
+    let end = text.find(after)?;
+    let start = text[..end].rfind(before)? + before.len();
+    text[start..end].trim().parse().ok()
+}
+
+/// CPU time that a process has used, from the kernel's count of clock ticks.
+pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
+    /// USER_HZ, fixed on Linux for user space.
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name, in brackets, may hold spaces; utime and stime are the 12th and 13th fields after it.
+    let after = stat.rsplit_once(')').context("/proc/PID/stat has an unknown shape")?.1;
+    let field = |i: usize| after.split_whitespace().nth(i).and_then(|t| t.parse::<u64>().ok());
+    let ticks = field(11).zip(field(12)).context("/proc/PID/stat has an unknown shape")?;
+    Ok(Duration::from_millis((ticks.0 + ticks.1) * 1000 / TICKS_PER_SECOND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_from_h2loads_report() {
+        let text = "finished in 4.00s, 15321.50 req/s, 1.2MB/s\n\
+                    requests: 61286 total, 61290 started, 61286 done, 61280 succeeded, 6 failed, 0 errored";
+        assert_eq!(between(text, ", ", " req/s"), Some(15321.5));
+        assert_eq!(between(text, "done, ", " succeeded"), Some(61280.0));
+        assert_eq!(between(text, "succeeded, ", " failed"), Some(6.0));
+        assert_eq!(between(text, "x", " nowhere"), None);
+    }
+
+    #[test]
+    fn cpu_time_of_this_process_rises() {
+        let before = cpu_time(std::process::id()).unwrap();
+        let mut x = 0u64;
+        while cpu_time(std::process::id()).unwrap() <= before {
+            for i in 0..1_000_000u64 {
+                x = x.wrapping_mul(31).wrapping_add(std::hint::black_box(i));
+            }
+        }
+        std::hint::black_box(x);
+    }
+}
