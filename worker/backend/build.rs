@@ -4,7 +4,9 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let Some(lib) = std::env::var_os("DEP_TCH_LIBTORCH_LIB") else { return };
+    let Some(lib) = std::env::var_os("DEP_TCH_LIBTORCH_LIB") else {
+        return;
+    };
     let lib = lib.to_string_lossy();
     // Beside the program (`../lib`, as in a container image) first, then where it was built against.
     println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib");

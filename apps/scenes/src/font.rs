@@ -66,7 +66,10 @@ mod tests {
         for (i, a) in GLYPHS.iter().enumerate() {
             for (j, b) in GLYPHS[..i].iter().enumerate() {
                 let differing: u32 = a.iter().zip(b).map(|(x, y)| (x ^ y).count_ones()).sum();
-                assert!(differing >= 2, "glyphs {i} and {j} differ in {differing} pixels");
+                assert!(
+                    differing >= 2,
+                    "glyphs {i} and {j} differ in {differing} pixels"
+                );
             }
         }
     }
