@@ -24,10 +24,11 @@ impl Drop for File {
     }
 }
 
-/// A bright square that moves over a gradient.
+/// A bright square that moves over a gradient, from left to right and again.
 fn picture(n: u32) -> RgbImage {
     RgbImage::from_fn(SIZE.0, SIZE.1, |x, y| {
-        let inside = (n * 4..n * 4 + 24).contains(&x) && (30..54).contains(&y);
+        let left = n % 32 * 4;
+        let inside = (left..left + 24).contains(&x) && (30..54).contains(&y);
         if inside {
             Rgb([240, 200, 40])
         } else {

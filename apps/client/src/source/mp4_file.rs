@@ -3,22 +3,29 @@
 //! Frames come in the order in which they are shown. A sample that does not decode is skipped while others
 //! do, as a player would; a file of which nothing decodes is an error.
 
+mod tables;
+
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::BufReader;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use image::RgbImage;
-use mp4::{Mp4Reader, Mp4Track, TrackType};
 use openh264::OpenH264API;
 use openh264::decoder::{DecodedYUV, Decoder, DecoderConfig, Flush};
 use openh264::formats::YUVSource;
 
+use self::tables::{BoxHeader, BoxSize, Sample, video_track};
 use super::{Content, Source, SourceFrame};
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
+/// The tables of a day of video fit in this.
+const TABLES_BYTES_MAX: u64 = 256 << 20;
+/// No encoded picture is larger.
+const SAMPLE_BYTES_MAX: u32 = 64 << 20;
+/// Boxes on the top level of a file: usually four.
+const TOP_BOXES_MAX: usize = 10_000;
 /// After so many broken samples in a row the rest of the file is given up.
 const BROKEN_SAMPLES_MAX: u32 = 300;
 
@@ -31,14 +38,13 @@ pub(crate) enum Opened {
 
 pub(crate) struct Mp4Source {
     path: PathBuf,
-    reader: Mp4Reader<BufReader<File>>,
-    track: u32,
-    samples: u32,
-    next_sample: u32,
-    frames_per_second: f64,
+    file: BufReader<File>,
+    samples: Vec<Sample>,
+    next_sample: usize,
+    frames_per_second: Option<f64>,
     /// Parameter sets with start codes, until they have gone to the decoder.
     headers: Vec<u8>,
-    /// Bytes of the length before each unit: 1, 2 or 4.
+    /// Bytes of the length before each unit.
     length_size: usize,
     decoder: Decoder,
     ready: VecDeque<RgbImage>,
@@ -51,41 +57,21 @@ impl Mp4Source {
     pub(crate) fn open(path: &Path) -> Result<Opened> {
         let name = path.display();
         let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
-        let size = file
-            .metadata()
-            .with_context(|| format!("cannot read {name}"))?
-            .len();
-        let reader = guarded(|| Ok(Mp4Reader::read_header(BufReader::new(file), size)?))
-            .map_err(|error| anyhow!("{name} is no readable MP4 file: {error}"))?;
-        let mut videos: Vec<(&u32, &Mp4Track)> = reader
-            .tracks()
-            .iter()
-            .filter(|(_, t)| t.track_type().is_ok_and(|t| t == TrackType::Video))
-            .collect();
-        videos.sort_by_key(|(id, _)| **id);
-        let Some((&id, track)) = videos.first().copied() else {
-            bail!("{name} has no video track");
-        };
-        let Some(avc1) = &track.trak.mdia.minf.stbl.stsd.avc1 else {
-            let codec = track
-                .media_type()
-                .map_or("of an unknown codec".to_owned(), |m| m.to_string());
-            return Ok(Opened::Other(codec));
-        };
-        let mut headers = Vec::new();
-        let sets = &avc1.avcc.sequence_parameter_sets;
-        for set in sets.iter().chain(&avc1.avcc.picture_parameter_sets) {
-            headers.extend_from_slice(&START_CODE);
-            headers.extend_from_slice(&set.bytes);
+        let mut file = BufReader::new(file);
+        let track = read_moov(&mut file)
+            .and_then(|moov| video_track(&moov))
+            .with_context(|| format!("{name} is no readable MP4 file"))?;
+        if !matches!(track.codec.as_str(), "avc1" | "avc3") {
+            return Ok(Opened::Other(track.codec));
         }
-        let length_size = usize::from(avc1.avcc.length_size_minus_one & 3) + 1;
-        let samples = guarded(|| Ok(track.sample_count()))?;
-        let seconds = guarded(|| Ok(track.duration().as_secs_f64())).unwrap_or(0.0);
-        let frames_per_second = if seconds > 0.0 {
-            f64::from(samples) / seconds
-        } else {
-            25.0
-        };
+        if track.samples.is_empty() {
+            return Ok(Opened::Other("in fragments".to_owned()));
+        }
+        let mut headers = Vec::new();
+        for set in &track.parameter_sets {
+            headers.extend_from_slice(&START_CODE);
+            headers.extend_from_slice(set);
+        }
         // Pictures that are shown later than they are stored leave the decoder in the order of showing
         // only when it is not made to flush after each.
         let config = DecoderConfig::new().flush_after_decode(Flush::NoFlush);
@@ -93,13 +79,12 @@ impl Mp4Source {
             .context("OpenH264 does not start")?;
         Ok(Opened::H264(Box::new(Mp4Source {
             path: path.to_owned(),
-            reader,
-            track: id,
-            samples,
-            next_sample: 1,
-            frames_per_second,
+            file,
+            samples: track.samples,
+            next_sample: 0,
+            frames_per_second: track.frames_per_second,
             headers,
-            length_size,
+            length_size: track.length_size,
             decoder,
             ready: VecDeque::new(),
             decoded: 0,
@@ -110,12 +95,11 @@ impl Mp4Source {
 
     /// Reads one sample and decodes it.
     fn advance(&mut self) -> Result<()> {
-        let sample = guarded(|| Ok(self.reader.read_sample(self.track, self.next_sample)?));
+        let sample = self.samples[self.next_sample];
         self.next_sample += 1;
-        let packet = sample.and_then(|sample| {
-            let sample = sample.context("a sample is missing")?;
+        let packet = read_sample(&mut self.file, sample).and_then(|bytes| {
             let mut packet = std::mem::take(&mut self.headers);
-            annex_b(&sample.bytes, self.length_size, &mut packet)?;
+            annex_b(&bytes, self.length_size, &mut packet)?;
             Ok(packet)
         });
         let outcome = match packet {
@@ -139,7 +123,7 @@ impl Mp4Source {
     }
 
     fn ended(&self) -> bool {
-        self.next_sample > self.samples
+        self.next_sample == self.samples.len()
     }
 }
 
@@ -173,11 +157,11 @@ impl Source for Mp4Source {
     }
 
     fn frame_count(&self) -> Option<u64> {
-        Some(u64::from(self.samples))
+        Some(self.samples.len() as u64)
     }
 
     fn frames_per_second(&self) -> Option<f64> {
-        Some(self.frames_per_second)
+        self.frames_per_second
     }
 }
 
@@ -207,10 +191,51 @@ fn annex_b(mut sample: &[u8], length_size: usize, packet: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// The `mp4` crate panics on some damaged files (sums that overflow): that is the file's fault, not ours.
-fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| bail!("its tables contradict themselves"))
+/// The contents of the box with the tables, wherever it lies in the file.
+fn read_moov(file: &mut (impl Read + Seek)) -> Result<Vec<u8>> {
+    let end = file.seek(SeekFrom::End(0))?;
+    let mut at = 0;
+    for _ in 0..TOP_BOXES_MAX {
+        if end.saturating_sub(at) < 8 {
+            break;
+        }
+        file.seek(SeekFrom::Start(at))?;
+        let mut head = [0; 8];
+        file.read_exact(&mut head)?;
+        let header = BoxHeader::parse(head);
+        let (size, header_size) = match header.size {
+            BoxSize::Known(size) => (size, 8),
+            BoxSize::Long => {
+                file.read_exact(&mut head)?;
+                (u64::from_be_bytes(head), 16)
+            }
+            BoxSize::ToTheEnd => (end - at, 8),
+        };
+        if size < header_size || size > end - at {
+            bail!("it is cut off or damaged");
+        }
+        if header.name == *b"moov" {
+            if size > TABLES_BYTES_MAX {
+                bail!("its tables have {size} bytes");
+            }
+            let mut moov = vec![0; (size - header_size) as usize];
+            file.read_exact(&mut moov)?;
+            return Ok(moov);
+        }
+        at += size;
+    }
+    bail!("it has no tables (`moov`)")
+}
+
+fn read_sample(file: &mut (impl Read + Seek), sample: Sample) -> Result<Vec<u8>> {
+    if sample.size > SAMPLE_BYTES_MAX {
+        bail!("a sample claims to have {} bytes", sample.size);
+    }
+    file.seek(SeekFrom::Start(sample.offset))?;
+    let mut bytes = vec![0; sample.size as usize];
+    file.read_exact(&mut bytes)
+        .context("a sample lies outside of the file")?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
