@@ -24,19 +24,21 @@ impl Activation {
         }
     }
 
-    /// Turns one row of scores into probabilities.
+    /// Turns one row of scores into probabilities. What is no number counts as 0.
     pub(crate) fn apply(self, row: &mut [f32]) {
-        if self == Activation::None {
-            return;
+        if self == Activation::Softmax {
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let mut sum = 0.0;
+            for v in row.iter_mut() {
+                *v = (*v - max).exp();
+                sum += *v;
+            }
+            for v in row.iter_mut() {
+                *v /= sum;
+            }
         }
-        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut sum = 0.0;
-        for v in row.iter_mut() {
-            *v = (*v - max).exp();
-            sum += *v;
-        }
-        for v in row.iter_mut() {
-            *v /= sum;
+        for v in row.iter_mut().filter(|v| !v.is_finite()) {
+            *v = 0.0;
         }
     }
 }
@@ -76,5 +78,15 @@ mod tests {
         assert_eq!(row, [0.5, 0.5, 0.0]);
         assert_eq!(best(&row), (0, 0.5));
         assert_eq!(top(&[0.1, 0.7, 0.2], 2), [(1, 0.7), (2, 0.2)]);
+    }
+
+    #[test]
+    fn what_is_no_number_scores_nothing() {
+        for activation in [Activation::Softmax, Activation::None] {
+            let mut row = [f32::NAN, 1.0, 2.0];
+            activation.apply(&mut row);
+            assert!(row.iter().all(|v| v.is_finite()), "{row:?}");
+            assert!(best(&row).1.is_finite());
+        }
     }
 }

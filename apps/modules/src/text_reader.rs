@@ -149,14 +149,16 @@ impl Operator for TextReaderOperator {
         let read = |input: &Tensor| {
             let mut output = models.forward(variant, input)?;
             let (n, k) = (input.shape[0], letters.n_classes() as i64);
-            if output.shape.len() != 3 || output.shape[0] != n || output.shape[2] != k {
+            let fits = matches!(output.shape[..], [rows, places, classes]
+                if rows == n && places > 0 && classes == k);
+            if !fits {
                 let expected = format!("[{n}, places, {k}]");
                 return Err(models.wrong_shape(variant, expected, &output.shape));
             }
             let n_row = output.data.len() / n as usize;
             Ok(output
                 .data
-                .chunks_exact_mut(n_row.max(1))
+                .chunks_exact_mut(n_row)
                 .map(|row| letters.decode(row))
                 .collect())
         };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ::image::codecs::jpeg::JpegEncoder;
+use ::image::{ExtendedColorType, ImageFormat};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_backend::value::Image;
@@ -19,16 +21,19 @@ pub(crate) struct Sample {
     pub(crate) truth: GroundTruth,
 }
 
-/// Frames of `n_scenes` scenes, `per_scene` each, a few seconds apart.
-fn render(first_seed: u64, n_scenes: u64, per_scene: u64, mixed_sizes: bool) -> Vec<Sample> {
+/// Frames of a scene; they are a few seconds apart.
+const PER_SCENE: u64 = 4;
+
+/// Frames of `n_scenes` scenes. For training they vary in size and half of them went through JPEG.
+fn render(first_seed: u64, n_scenes: u64, varied: bool) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for i in 0..n_scenes {
         let seed = first_seed + i;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let density = rng.random_range(0.15..1.0);
         let (width, height) = match rng.random_range(0..10) {
-            0 if mixed_sizes => (480, 360),
-            1 if mixed_sizes => (800, 450),
+            0 if varied => (480, 360),
+            1 if varied => (800, 450),
             _ => (640, 360),
         };
         let config = SceneConfig {
@@ -40,25 +45,53 @@ fn render(first_seed: u64, n_scenes: u64, per_scene: u64, mixed_sizes: bool) -> 
         };
         let mut scene = Scene::new(config);
         let start: u64 = rng.random_range(0..5000);
-        for k in 0..per_scene {
+        for k in 0..PER_SCENE {
             let (frame, truth) = scene.frame(start + k * 61);
+            let mut image = image(frame);
+            if varied && rng.random_bool(0.5) {
+                image = compressed(&image, rng.random_range(55..95))?;
+            }
             samples.push(Sample {
-                image: Arc::new(image(frame)),
+                image: Arc::new(image),
                 truth,
             });
         }
     }
-    samples
+    Ok(samples)
 }
 
 /// Frames to train on.
-pub(crate) fn training(n_scenes: u64) -> Vec<Sample> {
-    render(TRAINING, n_scenes, 4, true)
+pub(crate) fn training(n_scenes: u64) -> anyhow::Result<Vec<Sample>> {
+    render(TRAINING, n_scenes, true)
 }
 
-/// Frames to measure on: 640x360, as a camera of one kind sends them.
-pub(crate) fn held_out(n_scenes: u64) -> Vec<Sample> {
-    render(HELD_OUT, n_scenes, 4, false)
+/// Frames to measure on: 640x360, as a camera of one kind sends them; through JPEG of a quality of 1 to 100
+/// where one is given, as clients send them.
+pub(crate) fn held_out(n_scenes: u64, jpeg: Option<u8>) -> anyhow::Result<Vec<Sample>> {
+    let mut samples = render(HELD_OUT, n_scenes, false)?;
+    if let Some(quality) = jpeg {
+        for sample in &mut samples {
+            sample.image = Arc::new(compressed(&sample.image, quality)?);
+        }
+    }
+    Ok(samples)
+}
+
+/// What is left of a picture after JPEG.
+fn compressed(image: &Image, quality: u8) -> anyhow::Result<Image> {
+    let mut jpeg = Vec::new();
+    JpegEncoder::new_with_quality(&mut jpeg, quality).encode(
+        &image.rgb,
+        image.width,
+        image.height,
+        ExtendedColorType::Rgb8,
+    )?;
+    let rgb = ::image::load_from_memory_with_format(&jpeg, ImageFormat::Jpeg)?.into_rgb8();
+    Ok(Image {
+        width: image.width,
+        height: image.height,
+        rgb: rgb.into_raw().into(),
+    })
 }
 
 /// A rendered frame as the picture that modules take.

@@ -278,7 +278,7 @@ mod tests {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
         let mut backend = TorchBackend::new("cpu:0").expect("a CPU");
         let mut chain = Chain::load(&models, &mut backend).expect("the shipped models load");
-        let samples = data::held_out(12);
+        let samples = data::held_out(12, Some(85)).expect("frames");
         let largest = measure(&mut chain, SIZES.len() - 1, &samples).expect("runs");
         let smallest = measure(&mut chain, 0, &samples).expect("runs");
         let (best, worst) = (

@@ -56,6 +56,9 @@ enum Command {
         /// Scenes to measure on, four frames each.
         #[arg(long, default_value_t = 60)]
         scenes: u64,
+        /// Send the frames through JPEG of this quality, 1 to 100, as clients do.
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100))]
+        jpeg: Option<u8>,
     },
 }
 
@@ -72,7 +75,7 @@ fn main() -> anyhow::Result<()> {
             std::fs::create_dir_all(&out)
                 .with_context(|| format!("cannot make {}", out.display()))?;
             let start = Instant::now();
-            let samples = data::training(scenes);
+            let samples = data::training(scenes)?;
             println!(
                 "{} frames rendered in {:.1} s",
                 samples.len(),
@@ -94,6 +97,10 @@ fn main() -> anyhow::Result<()> {
             println!("trained in {:.0} s", start.elapsed().as_secs_f64());
             Ok(())
         }
-        Command::Eval { models, scenes } => eval::report(&models, &data::held_out(scenes)),
+        Command::Eval {
+            models,
+            scenes,
+            jpeg,
+        } => eval::report(&models, &data::held_out(scenes, jpeg)?),
     }
 }
