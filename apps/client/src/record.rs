@@ -94,22 +94,30 @@ fn value_to_json(value: &pb::Value) -> Json {
         Some(Value::Boxes(list)) => list
             .boxes
             .iter()
-            .map(|b| json!({ "box": [b.x0, b.y0, b.x1, b.y1], "label": b.label, "score": b.score }))
+            .map(|b| {
+                let corners = [b.x0, b.y0, b.x1, b.y1].map(short);
+                json!({ "box": corners, "label": b.label, "score": short(b.score) })
+            })
             .collect(),
         Some(Value::Texts(list)) => list
             .texts
             .iter()
-            .map(|t| json!({ "text": t.text, "score": t.score }))
+            .map(|t| json!({ "text": t.text, "score": short(t.score) }))
             .collect(),
         Some(Value::Labels(list)) => list
             .labels
             .iter()
-            .map(|l| json!({ "label": l.label, "score": l.score }))
+            .map(|l| json!({ "label": l.label, "score": short(l.score) }))
             .collect(),
         Some(Value::Tensor(tensor)) => json!({ "shape": tensor.shape, "data": tensor.data }),
         Some(Value::Data(data)) => json!({ "bytes": data.len() }),
         Some(Value::Picture(picture)) => json!({ "picture": [picture.width, picture.height] }),
     }
+}
+
+/// Four decimals: a hundredth of a pixel and of a percent is more than anybody asks for.
+fn short(value: f32) -> Json {
+    json!((f64::from(value) * 1e4).round() / 1e4)
 }
 
 #[cfg(test)]
@@ -124,7 +132,7 @@ mod tests {
             value: Some(Value::Texts(pb::TextList {
                 texts: vec![pb::Text {
                     text: "AB12".into(),
-                    score: 0.5,
+                    score: 0.9,
                 }],
             })),
         };
@@ -149,7 +157,7 @@ mod tests {
             json!({
                 "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25,
                 "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
-                "outputs": { "plates": [{ "text": "AB12", "score": 0.5 }] }, "timings": [],
+                "outputs": { "plates": [{ "text": "AB12", "score": 0.9 }] }, "timings": [],
             })
         );
     }

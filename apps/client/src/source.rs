@@ -119,7 +119,7 @@ impl SourceSpec {
                 mp4_file::Opened::Other(codec) => {
                     let input = path.to_string_lossy();
                     Box::new(ffmpeg::FfmpegSource::start(&input).with_context(|| {
-                        format!("{input}: the video is {codec}; without ffmpeg only H.264 is read")
+                        format!("{input}: the video is {codec}, and without ffmpeg only H.264 in one piece is read")
                     })?)
                 }
             },

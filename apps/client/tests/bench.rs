@@ -118,7 +118,7 @@ async fn an_impatient_client_gives_up_and_the_load_goes_on() {
             "--duration",
             "500ms",
             "--timeout-ms",
-            "100",
+            "400",
         ];
         arguments.extend(stream.then_some("--stream"));
         let json = bench(&format!("impatient-{stream}"), behaviour, &arguments).await;

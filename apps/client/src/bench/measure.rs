@@ -10,6 +10,9 @@ use spillgate_proto::pb::Outcome;
 use crate::report::{write_causes, write_emulated, write_modules, write_outcomes};
 use crate::tally::{Latencies, Outcomes, Tally};
 
+/// A generator that gets the CPU when it asks for it sends within a tenth of this.
+const BUSY_US: f64 = 1000.0;
+
 /// A request that ended. Times count from the start of the run.
 pub(crate) struct Ended {
     pub(crate) due: Duration,
@@ -136,6 +139,12 @@ impl Measure {
             us(1.0),
             100.0 * self.cpu_share(cpu),
         );
+        if us(0.99) > BUSY_US {
+            let _ = writeln!(
+                text,
+                "           this machine is busy: on Linux `chrt -r 10 spillgate bench ...` lets requests leave on time"
+            );
+        }
         if let Some(rate) = self.invalid_rate() {
             let _ = writeln!(text, "invalid    {:.1}% of the device time", rate * 100.0);
         }

@@ -33,6 +33,9 @@ use crate::record::FrameEnd;
 const OUTGOING_MAX: usize = 32;
 /// A server answers `open` at once.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+/// When the server is gone, at most so many planned frames are written down as failed: `--frames` may ask
+/// for any number.
+const UNSENT_MAX: u64 = 100_000;
 /// Once all is sent, answers are waited for this much longer than the pipeline's SLO.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 
@@ -339,7 +342,8 @@ impl Running<'_> {
             return Ok(());
         }
         let mut due = due;
-        for number in self.next_number..planned {
+        let until = planned.min(self.next_number + UNSENT_MAX);
+        for number in self.next_number..until {
             let at = due.take().unwrap_or_else(|| self.clock.due(Instant::now()));
             let due = at.saturating_duration_since(self.run_start);
             let result = client_result(number, Outcome::Failed, "connection_lost", cause);

@@ -117,7 +117,7 @@ fn write_notes(text: &mut String, heading: &Heading, counts: &Counts) -> std::fm
     if skipped > 0 {
         writeln!(
             text,
-            "note: {skipped} frames were not saved: writing was slower than the stream"
+            "note: not saved: {skipped}, as writing was slower than the stream"
         )?;
     }
     if counts.strays > 0 {
@@ -128,4 +128,98 @@ fn write_notes(text: &mut String, heading: &Heading, counts: &Counts) -> std::fm
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use spillgate_proto::pb;
+    use spillgate_proto::pb::Outcome;
+    use spillgate_scenes::score::Score;
+
+    use super::*;
+
+    fn counts() -> Counts {
+        let mut counts = Counts::of_sent(3);
+        counts.bytes = 60_000;
+        let timing = pb::ModuleTiming {
+            module: "detect".into(),
+            queueing_ms: 1.0,
+            batch_wait_ms: 4.0,
+            execution_ms: 20.0,
+            batch_size: 2,
+            ..Default::default()
+        };
+        for (outcome, ms) in [
+            (Outcome::Completed, 40),
+            (Outcome::Completed, 60),
+            (Outcome::Dropped, 5),
+        ] {
+            let result = pb::Result {
+                outcome: outcome.into(),
+                module: "plates".into(),
+                reason: "estimate".into(),
+                latency_ms: 35.0,
+                timings: vec![timing.clone()],
+                ..Default::default()
+            };
+            counts.tally.count(&result, Duration::from_millis(ms));
+        }
+        counts.score = Score {
+            frames: 2,
+            vehicles: FoundCounts {
+                found: 9,
+                missed: 1,
+                spurious: 1,
+            },
+            plates: Hits { right: 7, all: 8 },
+            ..Score::default()
+        };
+        counts
+    }
+
+    #[test]
+    fn the_summary_says_all_that_a_user_asks_for() {
+        let heading = Heading {
+            pipeline: "traffic".into(),
+            server: "http://127.0.0.1:7700".into(),
+            source: "scene:".into(),
+            clients: 1,
+            slo_ms: 400.0,
+            frames_per_second: 25.0,
+            elapsed: Duration::from_secs(1),
+            slipped: Duration::from_millis(300),
+            saved: (2, 1),
+        };
+        expect![[r#"
+
+            traffic at http://127.0.0.1:7700, slo 400ms: scene:, 1 client at 25.000 frames/s, 1.0s
+
+            frames            3  sent 3, 20.0 kB each
+            completed         2   66.7%  goodput 2.0/s
+            late              0    0.0%
+            dropped           1   33.3%
+            refused           0    0.0%
+            failed            0    0.0%
+            latency    p50 40.0ms  p90 60.0ms  p99 60.0ms  max 60.0ms  (from the moment a request was due)
+            in server  p50 35.0ms  p90 35.0ms  p99 35.0ms  max 35.0ms
+
+            not served
+              dropped  plates         estimate                        1
+
+            module         requests         queueing       batch wait        execution   batch
+                                       mean / p99 ms    mean / p99 ms    mean / p99 ms    mean
+            detect                3        1.0 / 1.0        4.0 / 4.0      20.0 / 20.0     2.0
+
+            quality against the ground truth (2 frames, overlap 0.5)
+              vehicles   F1 0.900  precision 0.900  recall 0.900  (9 found, 1 missed, 1 spurious)
+              people     F1 1.000  precision 1.000  recall 1.000  (0 found, 0 missed, 0 spurious)
+              plates     87.5% exactly right  (7 of 8)
+
+            note: the source was 0.3s behind 25.000 frames/s in all; the schedule moved with it (--preload makes frames beforehand)
+
+            saved 2 frames
+            note: not saved: 1, as writing was slower than the stream
+        "#]].assert_eq(&render(&heading, &counts()));
+    }
 }
