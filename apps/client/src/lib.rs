@@ -7,7 +7,7 @@
 //! | [`encode`] | pictures to JPEG |
 //! | [`stream`] | frames at a given rate over `Stream`, live view, closing summary |
 //! | [`annotate`], [`video`] | results drawn into pictures; pictures to an MP4 file |
-//! | [`bench`] | load at exact times, latencies free of coordinated omission |
+//! | [`mod@bench`] | load at exact times, latencies free of coordinated omission |
 //! | [`tally`] | how requests ended, counted for both |
 //!
 //! This crate decides nothing about serving: it sends what it is told to send, when it is told to, and reports
