@@ -59,7 +59,11 @@ impl Tally {
 
     pub(crate) fn refused(&mut self, reason: &str) {
         self.report.dropped += 1;
-        *self.report.drops.entry(format!("source/{reason}")).or_default() += 1;
+        *self
+            .report
+            .drops
+            .entry(format!("source/{reason}"))
+            .or_default() += 1;
     }
 
     /// A request ended after it used that much device time.
@@ -85,11 +89,19 @@ impl Tally {
             Outcome::Dropped(drop) => {
                 self.report.dropped += 1;
                 let module = &pipeline.modules[drop.module.idx()].name;
-                *self.report.drops.entry(format!("{module}/{}", drop.reason)).or_default() += 1;
+                *self
+                    .report
+                    .drops
+                    .entry(format!("{module}/{}", drop.reason))
+                    .or_default() += 1;
             }
             Outcome::Failed { module } => {
                 let module = &pipeline.modules[module.idx()].name;
-                *self.report.drops.entry(format!("{module}/failed")).or_default() += 1;
+                *self
+                    .report
+                    .drops
+                    .entry(format!("{module}/failed"))
+                    .or_default() += 1;
             }
         }
         self.invalid_ns += device_ns;

@@ -44,10 +44,19 @@ mod tests {
         let times = arrivals(Arrivals::Poisson, 1000.0, Duration::from_secs(20), 7);
         let n = times.len() as f64;
         assert!((n - 20_000.0).abs() < 4.0 * 20_000f64.sqrt(), "{n}");
-        let gaps: Vec<f64> = times.windows(2).map(|w| w[1].since(w[0]).as_secs_f64()).collect();
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .map(|w| w[1].since(w[0]).as_secs_f64())
+            .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let var = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!((var.sqrt() / mean - 1.0).abs() < 0.03, "exponential gaps have CV 1");
-        assert_eq!(times, arrivals(Arrivals::Poisson, 1000.0, Duration::from_secs(20), 7));
+        assert!(
+            (var.sqrt() / mean - 1.0).abs() < 0.03,
+            "exponential gaps have CV 1"
+        );
+        assert_eq!(
+            times,
+            arrivals(Arrivals::Poisson, 1000.0, Duration::from_secs(20), 7)
+        );
     }
 }

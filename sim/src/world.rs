@@ -16,7 +16,9 @@ use spillgate_pipeline::pipeline::DropPolicyName;
 use spillgate_pipeline::request::{Drop, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
-use spillgate_worker_policy::device::{Arrival, Command as DeviceCommand, Device, Event as DeviceEvent};
+use spillgate_worker_policy::device::{
+    Arrival, Command as DeviceCommand, Device, Event as DeviceEvent,
+};
 use spillgate_worker_policy::drop_policy;
 
 use crate::report::{Report, Tally};
@@ -57,12 +59,33 @@ type Id = RequestId;
 #[derive(Debug)]
 enum Event {
     Offer(usize),
-    Branches { to: ModuleId, from: ModuleId, request: Request, present: bool, condition: Option<bool> },
-    Returned { module: ModuleId, request: Id },
-    AtDevice { device: usize, worker: WorkerId, requests: Vec<Request> },
-    CancelAtDevice { device: usize, request: Id },
-    BatchEnd { device: usize, batch: BatchId },
-    Wakeup { device: usize },
+    Branches {
+        to: ModuleId,
+        from: ModuleId,
+        request: Request,
+        present: bool,
+        condition: Option<bool>,
+    },
+    Returned {
+        module: ModuleId,
+        request: Id,
+    },
+    AtDevice {
+        device: usize,
+        worker: WorkerId,
+        requests: Vec<Request>,
+    },
+    CancelAtDevice {
+        device: usize,
+        request: Id,
+    },
+    BatchEnd {
+        device: usize,
+        batch: BatchId,
+    },
+    Wakeup {
+        device: usize,
+    },
     Leave(Id),
 }
 
@@ -191,10 +214,15 @@ impl World {
                     execution: config.execution[module.id.idx()].clone(),
                     policy: drop_policy::by_name(config.drop),
                 };
-                brokers.entry(usize::from(device)).or_default().push((worker, broker));
+                brokers
+                    .entry(usize::from(device))
+                    .or_default()
+                    .push((worker, broker));
             }
             let dispatch = pipeline.policy.dispatch;
-            modules.push(ModuleController::new(&pipeline, module.id, dispatch, &serving));
+            modules.push(ModuleController::new(
+                &pipeline, module.id, dispatch, &serving,
+            ));
         }
         let n_devices = brokers.keys().max().map_or(0, |d| d + 1);
         let devices = (0..n_devices)
@@ -228,7 +256,12 @@ impl World {
         let kind = event.kind();
         let sequence = self.sequence;
         self.sequence += 1;
-        self.heap.push(Reverse(Entry { at, kind, sequence, event }));
+        self.heap.push(Reverse(Entry {
+            at,
+            kind,
+            sequence,
+            event,
+        }));
     }
 
     fn post_hop(&mut self, event: Event) {
@@ -239,13 +272,18 @@ impl World {
     fn digest(&mut self, entry: &Entry) {
         let subject = match &entry.event {
             Event::Offer(i) => *i as u64,
-            Event::Branches { to, request, present, .. } => {
-                request.id.0 << 8 | u64::from(to.0) << 1 | u64::from(*present)
-            }
+            Event::Branches {
+                to,
+                request,
+                present,
+                ..
+            } => request.id.0 << 8 | u64::from(to.0) << 1 | u64::from(*present),
             Event::Returned { request, .. } | Event::Leave(request) => request.0,
-            Event::AtDevice { worker, requests, .. } => {
-                requests.iter().fold(u64::from(worker.0), |h, r| h.wrapping_mul(31) ^ r.id.0)
-            }
+            Event::AtDevice {
+                worker, requests, ..
+            } => requests
+                .iter()
+                .fold(u64::from(worker.0), |h, r| h.wrapping_mul(31) ^ r.id.0),
             Event::CancelAtDevice { request, .. } => request.0,
             Event::BatchEnd { device, batch } => batch.0 << 16 | *device as u64,
             Event::Wakeup { device } => *device as u64,
@@ -260,19 +298,38 @@ impl World {
     fn step(&mut self, event: Event) -> Result<(), Violation> {
         match event {
             Event::Offer(i) => self.offer(i)?,
-            Event::Branches { to, from, request, present, condition } => {
+            Event::Branches {
+                to,
+                from,
+                request,
+                present,
+                condition,
+            } => {
                 if self.ledger.is_open(request.id) {
-                    let branch = ModuleEvent::Branch { request, from, present, condition };
+                    let branch = ModuleEvent::Branch {
+                        request,
+                        from,
+                        present,
+                        condition,
+                    };
                     self.to_module(to, branch)?;
                 }
             }
             Event::Returned { module, request } => {
                 self.to_module(module, ModuleEvent::Returned(request))?;
             }
-            Event::AtDevice { device, worker, requests } => {
+            Event::AtDevice {
+                device,
+                worker,
+                requests,
+            } => {
                 let mut arrivals = requests
                     .into_iter()
-                    .map(|request| Arrival { worker, request, payload: () })
+                    .map(|request| Arrival {
+                        worker,
+                        request,
+                        payload: (),
+                    })
                     .collect();
                 self.to_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
             }
@@ -339,7 +396,13 @@ impl World {
             let condition = when
                 .filter(|port| present && port.module == module)
                 .map(|_| self.rng.random::<f64>() < self.config.when_probability);
-            self.post_hop(Event::Branches { to, from: module, request, present, condition });
+            self.post_hop(Event::Branches {
+                to,
+                from: module,
+                request,
+                present,
+                condition,
+            });
         }
         Ok(())
     }
@@ -351,13 +414,25 @@ impl World {
             match command {
                 Command::Send { request, worker } => {
                     let device = self.device_of[&worker];
-                    self.post_hop(Event::AtDevice { device, worker, requests: vec![request] });
+                    self.post_hop(Event::AtDevice {
+                        device,
+                        worker,
+                        requests: vec![request],
+                    });
                 }
                 Command::Skip(request) => self.module_done(request, module, false)?,
                 Command::Drop { request, reason } => {
-                    let Some((open, _)) = self.open.get(&request) else { continue };
+                    let Some((open, _)) = self.open.get(&request) else {
+                        continue;
+                    };
                     let budget = open.deadline.budget_at(self.now);
-                    let drop = Drop { module, reason, at: self.now, budget, estimate: None };
+                    let drop = Drop {
+                        module,
+                        reason,
+                        at: self.now,
+                        budget,
+                        estimate: None,
+                    };
                     self.end_early(request, Outcome::Dropped(drop))?;
                 }
                 Command::Fail(request) => {
@@ -374,17 +449,26 @@ impl World {
 
     fn to_device(&mut self, device: usize, event: DeviceEvent<'_, ()>) -> Result<(), Violation> {
         let mut commands = Vec::new();
-        self.devices[device].policy.on_event(self.now, event, &mut commands);
+        self.devices[device]
+            .policy
+            .on_event(self.now, event, &mut commands);
         for command in commands {
             match command {
                 DeviceCommand::Execute(batch) => {
                     let ids: Vec<Id> = batch.members.iter().map(|m| m.request.id).collect();
                     let max = self.config.pipeline.modules[batch.module.idx()].batch.max;
                     let id = DeviceId(device as u16);
-                    self.checker.batch_started(id, batch.id, max, self.now, &ids)?;
+                    self.checker
+                        .batch_started(id, batch.id, max, self.now, &ids)?;
                     self.tally.batch(ids.len());
                     let took = self.execution(batch.module, ids.len());
-                    self.post(self.now + took, Event::BatchEnd { device, batch: batch.id });
+                    self.post(
+                        self.now + took,
+                        Event::BatchEnd {
+                            device,
+                            batch: batch.id,
+                        },
+                    );
                     self.devices[device].running = Some(Running {
                         batch: batch.id,
                         module: batch.module,
@@ -419,14 +503,24 @@ impl World {
     }
 
     fn batch_end(&mut self, device: usize, batch: BatchId) -> Result<(), Violation> {
-        let running = self.devices[device].running.take().expect("a batch that ends has started");
-        assert_eq!(running.batch, batch, "batches end in the order in which they started");
-        self.checker.batch_ended(DeviceId(device as u16), batch, self.now)?;
+        let running = self.devices[device]
+            .running
+            .take()
+            .expect("a batch that ends has started");
+        assert_eq!(
+            running.batch, batch,
+            "batches end in the order in which they started"
+        );
+        self.checker
+            .batch_ended(DeviceId(device as u16), batch, self.now)?;
         let share = self.now.since(running.started_at).as_nanos() / running.members.len() as u128;
         // Results first, then the device: what they bring to modules here competes for the next batch.
         for member in &running.members {
             let id = member.request.id;
-            self.post_hop(Event::Returned { module: running.module, request: id });
+            self.post_hop(Event::Returned {
+                module: running.module,
+                request: id,
+            });
             match self.open.get_mut(&id) {
                 Some((request, used)) => {
                     *used += share;
@@ -442,7 +536,8 @@ impl World {
     fn ended(&mut self, id: Id, outcome: Outcome) -> Result<(), Violation> {
         self.checker.ended(id, outcome)?;
         let (request, used) = self.open.remove(&id).expect("what ends was open");
-        self.tally.ended(&self.config.pipeline, &request, self.now, outcome, used);
+        self.tally
+            .ended(&self.config.pipeline, &request, self.now, outcome, used);
         Ok(())
     }
 

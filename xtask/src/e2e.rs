@@ -25,7 +25,14 @@ pub(crate) fn test_command(workspace: &Workspace) -> Result<Command> {
     let jaeger = tools::build_jaeger(workspace)?;
     let mut cargo = workspace.cargo();
     cargo
-        .args(["test", "--workspace", "--features", "spillgate/e2e", "--test", "e2e"])
+        .args([
+            "test",
+            "--workspace",
+            "--features",
+            "spillgate/e2e",
+            "--test",
+            "e2e",
+        ])
         .env("SPILLGATE_JAEGER", jaeger)
         .env(
             "SPILLGATE_JAEGER_CONFIG",

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use lexopt::prelude::*;
 
 use crate::commands::Args;
@@ -33,7 +33,10 @@ struct Options {
 
 impl Options {
     fn parse(args: Args) -> Result<Options> {
-        let mut options = Options { rounds: 3, seconds: 4 };
+        let mut options = Options {
+            rounds: 3,
+            seconds: 4,
+        };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(argument) = parser.next()? {
             match argument {
@@ -73,7 +76,12 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     }
     setup::run(workspace)?;
     let build = |args: &[&str]| {
-        process::run(workspace.cargo().args(["build", "--quiet", "--release"]).args(args))
+        process::run(
+            workspace
+                .cargo()
+                .args(["build", "--quiet", "--release"])
+                .args(args),
+        )
     };
     build(&["-p", "spillgate", "--bin", "spillgate", "--example", "echo"])?;
     build(&["-p", "spillgate-telemetry", "--example", "otlp_sink"])?;
@@ -81,8 +89,13 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let out = workspace.path("out/overhead");
     std::fs::create_dir_all(&out)?;
 
-    let (sink_address, sink) =
-        start(workspace, "sink", &release.join("examples/otlp_sink"), &[], &out)?;
+    let (sink_address, sink) = start(
+        workspace,
+        "sink",
+        &release.join("examples/otlp_sink"),
+        &[],
+        &out,
+    )?;
     let mut subjects = start_subjects(workspace, &release, &sink_address, &out)?;
     let mut cells: Vec<Cell> = Vec::new();
     for round in 0..options.rounds {
@@ -100,6 +113,10 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
                         options.seconds,
                         &out,
                     )?;
+                    // A gRPC error is an HTTP 200 too: only the echoed payload proves an answer.
+                    if measured.data_bytes < measured.requests * bytes as u64 {
+                        bail!("{}: answers did not carry the payload back", subject.name);
+                    }
                     let cpu = h2load::cpu_time(subject.daemon.id())? - cpu_before;
                     measured.cpu_us = cpu.as_secs_f64() * 1e6 / measured.requests as f64;
                     record(&mut cells, subject.name, payload, in_flight, measured);
@@ -130,7 +147,12 @@ fn start_subjects(
     let otlp = format!("http://{sink}");
     let mut subjects = Vec::new();
     let (address, daemon) = start(workspace, "echo", &echo, &[], out)?;
-    subjects.push(Subject { name: "bare tonic echo", pipeline: "noop2", address, daemon });
+    subjects.push(Subject {
+        name: "bare tonic echo",
+        pipeline: "noop2",
+        address,
+        daemon,
+    });
     for (name, log, sample) in [
         ("spillgate, 2 modules", "off", None),
         ("spillgate, 2 modules, 1% traced", "1", Some("0.01")),
@@ -144,9 +166,19 @@ fn start_subjects(
         if sample.is_none() {
             let (address, daemon) = start(workspace, "three", &spillgate, &args, out)?;
             let name = "spillgate, 3 modules";
-            subjects.push(Subject { name, pipeline: "noop3", address, daemon });
+            subjects.push(Subject {
+                name,
+                pipeline: "noop3",
+                address,
+                daemon,
+            });
         }
-        subjects.push(Subject { name, pipeline: "noop2", address, daemon });
+        subjects.push(Subject {
+            name,
+            pipeline: "noop2",
+            address,
+            daemon,
+        });
     }
     Ok(subjects)
 }
@@ -163,7 +195,11 @@ fn start(
     let _ = std::fs::remove_file(&port_file);
     let mut command = workspace.program(program);
     if program.ends_with("spillgate") {
-        command.args(["serve", "apps/pipelines/noop2.yaml", "apps/pipelines/noop3.yaml"]);
+        command.args([
+            "serve",
+            "apps/pipelines/noop2.yaml",
+            "apps/pipelines/noop3.yaml",
+        ]);
         command.args(["--listen", "127.0.0.1:0", "--no-admin", "--port-file"]);
     }
     command.arg(&port_file).args(args);
@@ -218,7 +254,12 @@ fn record(
         .find(|c| c.subject == subject && c.payload == payload && c.in_flight == in_flight);
     match cell {
         Some(cell) => cell.rounds.push(measured),
-        None => cells.push(Cell { subject, payload, in_flight, rounds: vec![measured] }),
+        None => cells.push(Cell {
+            subject,
+            payload,
+            in_flight,
+            rounds: vec![measured],
+        }),
     }
 }
 

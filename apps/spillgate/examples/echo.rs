@@ -19,14 +19,18 @@ impl Spillgate for Echo {
         request: Request<pb::InferRequest>,
     ) -> Result<Response<pb::InferResponse>, Status> {
         let frame = request.into_inner().frame.unwrap_or_default();
-        let value = pb::Value { value: Some(pb::value::Value::Data(frame.data)) };
+        let value = pb::Value {
+            value: Some(pb::value::Value::Data(frame.data)),
+        };
         let result = pb::Result {
             number: frame.number,
             outcome: pb::Outcome::Completed as i32,
             outputs: HashMap::from([("payload".to_owned(), value)]),
             ..Default::default()
         };
-        Ok(Response::new(pb::InferResponse { result: Some(result) }))
+        Ok(Response::new(pb::InferResponse {
+            result: Some(result),
+        }))
     }
 
     type StreamStream = tokio_stream::Empty<Result<pb::StreamResponse, Status>>;
@@ -48,7 +52,9 @@ impl Spillgate for Echo {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let port_file = std::env::args().nth(1).ok_or_else(|| anyhow::anyhow!("usage: echo PORT_FILE"))?;
+    let port_file = std::env::args()
+        .nth(1)
+        .ok_or_else(|| anyhow::anyhow!("usage: echo PORT_FILE"))?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let partial = Path::new(&port_file).with_extension("partial");

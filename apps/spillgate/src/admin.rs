@@ -27,7 +27,9 @@ const CONNECTIONS_MAX: usize = 32;
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: CancellationToken) {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => return,
@@ -39,8 +41,8 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: CancellationT
                 let response = answer(&admin, &request);
                 async move { Ok::<_, Infallible>(response) }
             });
-            let connection =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
             tokio::select! {
                 _ = connection => {}
                 () = stop.cancelled() => {}
@@ -60,7 +62,11 @@ fn answer(admin: &Admin, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         "/livez" => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
         "/readyz" => match (admin.not_ready)() {
             None => (StatusCode::OK, "text/plain", "ready\n".to_owned()),
-            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
+            Some(why) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "text/plain",
+                format!("{why}\n"),
+            ),
         },
         _ => (
             StatusCode::NOT_FOUND,
@@ -70,8 +76,9 @@ fn answer(admin: &Admin, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static(kind),
+    );
     response
 }

@@ -31,7 +31,9 @@ pub(crate) fn client<F>(run: impl FnOnce() -> F) -> anyhow::Result<ExitCode>
 where
     F: Future<Output = anyhow::Result<ExitSummary>>,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let summary = runtime.block_on(async { run().await })?;
     Ok(ExitCode::from(summary.exit_code()))
 }

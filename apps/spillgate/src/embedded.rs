@@ -96,7 +96,10 @@ pub fn resolve_device(name: &str) -> String {
 
 /// The variant of a module that is served until variants are adapted: the most accurate, which is last.
 pub fn served_variant_key(module: &Module) -> String {
-    module.variants.last().map_or_else(|| "-".to_owned(), |v| v.profile_key())
+    module
+        .variants
+        .last()
+        .map_or_else(|| "-".to_owned(), |v| v.profile_key())
 }
 
 #[derive(Default)]
@@ -109,8 +112,15 @@ struct Plan {
 
 impl Plan {
     fn add(&mut self, device: String, host: usize, spec: WorkerSpec) {
-        let link = self.devices.get_index_of(&device).unwrap_or(self.devices.len());
-        self.workers[host].push(Worker { id: spec.worker, module: spec.module, link });
+        let link = self
+            .devices
+            .get_index_of(&device)
+            .unwrap_or(self.devices.len());
+        self.workers[host].push(Worker {
+            id: spec.worker,
+            module: spec.module,
+            link,
+        });
         self.devices.entry(device).or_default().push(spec);
     }
 
@@ -229,7 +239,10 @@ impl Embedded {
             };
             let executor = executor_factory(name.clone(), specs, library.clone());
             let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
-                .map_err(|source| StartError::Device { device: name, source })?;
+                .map_err(|source| StartError::Device {
+                    device: name,
+                    source,
+                })?;
             devices.push(thread);
         }
         let links: Vec<Arc<dyn WorkerLink>> = devices
@@ -239,7 +252,12 @@ impl Embedded {
         for host in &hosts {
             host.connect(links.clone());
         }
-        Ok(Embedded { hosts, devices, names, _timers: timers })
+        Ok(Embedded {
+            hosts,
+            devices,
+            names,
+            _timers: timers,
+        })
     }
 
     /// Ids and names of the devices.
@@ -253,16 +271,26 @@ impl Embedded {
     }
 
     /// Reads the queue length of each worker: pipeline, module, worker, requests.
-    pub fn queue_lengths(&self) -> Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync> {
+    pub fn queue_lengths(
+        &self,
+    ) -> Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync> {
         let hosts = self.hosts.clone();
         let handles = self.device_handles();
         Box::new(move || {
             let worker = |host: &Arc<PipelineHost>, w: &Worker| {
                 let pipeline = host.pipeline();
                 let module = pipeline.modules[w.module.idx()].name.clone();
-                (pipeline.name.clone(), module, w.id.0, handles[w.link].waiting(w.id))
+                (
+                    pipeline.name.clone(),
+                    module,
+                    w.id.0,
+                    handles[w.link].waiting(w.id),
+                )
             };
-            hosts.iter().flat_map(|h| h.workers().map(|w| worker(h, w))).collect()
+            hosts
+                .iter()
+                .flat_map(|h| h.workers().map(|w| worker(h, w)))
+                .collect()
         })
     }
 
@@ -283,7 +311,11 @@ fn broker_config(spec: &WorkerSpec) -> BrokerConfig {
     let source = spec.module == ModuleId::SOURCE;
     BrokerConfig {
         module: spec.module,
-        capacity: if source { pipeline.limits.in_flight } else { module.queue },
+        capacity: if source {
+            pipeline.limits.in_flight
+        } else {
+            module.queue
+        },
         batch_max: if source { 1 } else { module.batch.max },
         execution: spec.execution.clone(),
         policy: drop_policy::by_name(pipeline.policy.drop),
@@ -317,14 +349,22 @@ struct Upstreams {
 
 impl Upstreams {
     fn host(&self, worker: WorkerId) -> &Arc<PipelineHost> {
-        let routes = self.routes.get().expect("routes are set before devices start");
+        let routes = self
+            .routes
+            .get()
+            .expect("routes are set before devices start");
         &routes[&worker]
     }
 }
 
 impl Upstream for Upstreams {
     fn finished(&self, finished: Finished) {
-        let Finished { device, batch, results, ended_at } = finished;
+        let Finished {
+            device,
+            batch,
+            results,
+            ended_at,
+        } = finished;
         let size = batch.members.len() as u32;
         let record = BatchRecord {
             device,
@@ -376,7 +416,11 @@ impl WorkerLink for DeviceLink {
     fn send(&self, requests: Vec<Dispatched>) {
         let mut arrivals: Vec<Arrival<Arc<Job>>> = requests
             .into_iter()
-            .map(|d| Arrival { worker: d.worker, request: d.request, payload: d.job })
+            .map(|d| Arrival {
+                worker: d.worker,
+                request: d.request,
+                payload: d.job,
+            })
             .collect();
         self.0.send(&mut arrivals);
     }

@@ -71,7 +71,12 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
     let profiles = match std::fs::read_to_string(&profile_file) {
         Ok(text) => parse_profiles(&text, &name_of(&profile_file)).map_err(LoadError::Spec)?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => ProfileSet::default(),
-        Err(source) => return Err(LoadError::Read { path: profile_file, source }),
+        Err(source) => {
+            return Err(LoadError::Read {
+                path: profile_file,
+                source,
+            });
+        }
     };
     let compiled =
         compile(&text, &name_of(file), catalog, Some(&profiles)).map_err(LoadError::Spec)?;
@@ -105,7 +110,10 @@ pub fn load_all(files: &[PathBuf], catalog: &Catalog) -> Result<Vec<LoadedPipeli
 }
 
 fn read(path: &Path) -> Result<String, LoadError> {
-    std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| LoadError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The file as messages name it: as the user wrote it.

@@ -25,9 +25,17 @@ pub struct Effort {
 
 impl Effort {
     /// For a profile file.
-    pub const FULL: Effort = Effort { warm_up: 5, rounds: 100, objects: 3 };
+    pub const FULL: Effort = Effort {
+        warm_up: 5,
+        rounds: 100,
+        objects: 3,
+    };
     /// For a server that finds no profile file: good enough to start with.
-    pub const QUICK: Effort = Effort { warm_up: 2, rounds: 7, objects: 3 };
+    pub const QUICK: Effort = Effort {
+        warm_up: 2,
+        rounds: 7,
+        objects: 3,
+    };
 }
 
 /// One module variant on one device that has no profile yet.
@@ -50,7 +58,11 @@ pub fn missing(deployment: &Deployment, all_variants: bool) -> Vec<Missing> {
             if kind == "emulated" {
                 continue;
             }
-            let first = if all_variants { 0 } else { module.variants.len().saturating_sub(1) };
+            let first = if all_variants {
+                0
+            } else {
+                module.variants.len().saturating_sub(1)
+            };
             for variant in first..module.variants.len() {
                 let key = module.variants[variant].profile_key();
                 let known = deployment.profiles.get(kind, &module.name, &key).is_some();
@@ -60,7 +72,11 @@ pub fn missing(deployment: &Deployment, all_variants: bool) -> Vec<Missing> {
                         && device_kind(&m.device) == kind
                 });
                 if !known && !listed {
-                    list.push(Missing { module: module.clone(), variant, device: device.clone() });
+                    list.push(Missing {
+                        module: module.clone(),
+                        variant,
+                        device: device.clone(),
+                    });
                 }
             }
         }
@@ -90,8 +106,9 @@ pub fn measure(
     let mut operator = build_operator(&spec, library, &mut backend)?;
     let mut points = Vec::new();
     for batch in batch_sizes(what.module.batch.max) {
-        let inputs: Vec<Inputs> =
-            (0..batch).map(|_| operator.example(effort.objects)).collect();
+        let inputs: Vec<Inputs> = (0..batch)
+            .map(|_| operator.example(effort.objects))
+            .collect();
         let mut times = Vec::with_capacity(effort.rounds);
         for round in 0..effort.warm_up + effort.rounds {
             let start = Instant::now();
@@ -115,8 +132,9 @@ pub fn measure(
 
 /// 1, 2, 4, ... and the largest: what lies between is interpolated.
 fn batch_sizes(max: u32) -> Vec<u32> {
-    let mut sizes: Vec<u32> =
-        std::iter::successors(Some(1u32), |n| n.checked_mul(2)).take_while(|n| *n < max).collect();
+    let mut sizes: Vec<u32> = std::iter::successors(Some(1u32), |n| n.checked_mul(2))
+        .take_while(|n| *n < max)
+        .collect();
     sizes.push(max);
     sizes
 }
@@ -125,7 +143,12 @@ fn summarize(batch: u32, mut times: Vec<Duration>) -> BatchLatency {
     times.sort_unstable();
     let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
     let mean = times.iter().sum::<Duration>() / times.len() as u32;
-    BatchLatency { batch, mean, p50: quantile(0.5), p99: quantile(0.99) }
+    BatchLatency {
+        batch,
+        mean,
+        p50: quantile(0.5),
+        p99: quantile(0.99),
+    }
 }
 
 /// Measures all that is missing and adds it to the deployment's profiles. `say` gets a line for people
@@ -141,7 +164,10 @@ pub fn complete(
     mut say: impl FnMut(&Missing, usize, usize),
 ) -> Result<ProfileSet, OperatorError> {
     let list = missing(deployment, all_variants);
-    let total: usize = list.iter().map(|m| batch_sizes(m.module.batch.max).len()).sum();
+    let total: usize = list
+        .iter()
+        .map(|m| batch_sizes(m.module.batch.max).len())
+        .sum();
     let mut done = 0;
     let mut measured = ProfileSet::default();
     for what in &list {
@@ -151,8 +177,15 @@ pub fn complete(
             say(what, done, total);
         })?;
         let key = what.module.variants[what.variant].profile_key();
-        measured.insert(device_kind(&what.device), &what.module.name, &key, profile.clone());
-        deployment.profiles.insert(device_kind(&what.device), &what.module.name, &key, profile);
+        measured.insert(
+            device_kind(&what.device),
+            &what.module.name,
+            &key,
+            profile.clone(),
+        );
+        deployment
+            .profiles
+            .insert(device_kind(&what.device), &what.module.name, &key, profile);
     }
     Ok(measured)
 }

@@ -104,7 +104,9 @@ pub struct Ended {
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| ServeError::Listen { address, source })
 }
 
 impl Server {
@@ -128,8 +130,13 @@ impl Server {
         for deployment in &deployments {
             telemetry.register_pipeline(&deployment.pipeline);
         }
-        let embedded =
-            Embedded::start(&deployments, &library, clock, telemetry.clone(), config.decoders)?;
+        let embedded = Embedded::start(
+            &deployments,
+            &library,
+            clock,
+            telemetry.clone(),
+            config.decoders,
+        )?;
         for (id, name) in embedded.device_names() {
             telemetry.register_device(*id, name);
         }
@@ -179,10 +186,19 @@ impl Server {
                 }),
             };
             // Lives until the process ends, so that probes see a drain.
-            tokio::spawn(admin::serve(listener, Arc::new(admin), CancellationToken::new()));
+            tokio::spawn(admin::serve(
+                listener,
+                Arc::new(admin),
+                CancellationToken::new(),
+            ));
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
-        tokio::spawn(watch(handles, embedded.hosts.clone(), health.clone(), stop.clone()));
+        tokio::spawn(watch(
+            handles,
+            embedded.hosts.clone(),
+            health.clone(),
+            stop.clone(),
+        ));
         connections.spawn(listener::serve(
             listener,
             services,
@@ -191,7 +207,16 @@ impl Server {
             connections.clone(),
         ));
         let drain = config.drain;
-        Ok(Server { address, admin_address, embedded, telemetry, health, stop, connections, drain })
+        Ok(Server {
+            address,
+            admin_address,
+            embedded,
+            telemetry,
+            health,
+            stop,
+            connections,
+            drain,
+        })
     }
 
     /// The hosts, in the order of the deployments.
@@ -201,13 +226,25 @@ impl Server {
 
     /// Names of the devices.
     pub fn devices(&self) -> Vec<String> {
-        self.embedded.device_names().iter().map(|(_, name)| name.clone()).collect()
+        self.embedded
+            .device_names()
+            .iter()
+            .map(|(_, name)| name.clone())
+            .collect()
     }
 
     /// Stops in order: no new requests, those in flight end or are dropped when their time is over,
     /// connections close, devices end, telemetry is flushed. Bounded at each step.
     pub async fn stop(self) -> Ended {
-        let Server { embedded, telemetry, health, stop, connections, drain, .. } = self;
+        let Server {
+            embedded,
+            telemetry,
+            health,
+            stop,
+            connections,
+            drain,
+            ..
+        } = self;
         set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
         for host in &embedded.hosts {
             host.drain();
@@ -224,7 +261,10 @@ impl Server {
         }
         connections.close();
         // Streams that their clients keep open are cut off.
-        if tokio::time::timeout(Duration::from_millis(500), connections.wait()).await.is_err() {
+        if tokio::time::timeout(Duration::from_millis(500), connections.wait())
+            .await
+            .is_err()
+        {
             tracing::info!("clients kept their connections open; closing them");
         }
         let (busy_devices, telemetry_flushed) = tokio::task::spawn_blocking(move || {
@@ -233,7 +273,11 @@ impl Server {
         })
         .await
         .unwrap_or_default();
-        Ended { aborted, busy_devices, telemetry_flushed }
+        Ended {
+            aborted,
+            busy_devices,
+            telemetry_flushed,
+        }
     }
 }
 
@@ -241,7 +285,11 @@ fn not_ready(handles: &[DeviceHandle], stop: &CancellationToken) -> Option<Strin
     if stop.is_cancelled() {
         return Some("shutting down".to_owned());
     }
-    let dead: Vec<&str> = handles.iter().filter(|h| !h.is_alive()).map(|h| h.name()).collect();
+    let dead: Vec<&str> = handles
+        .iter()
+        .filter(|h| !h.is_alive())
+        .map(|h| h.name())
+        .collect();
     (!dead.is_empty()).then(|| format!("dead devices: {}", dead.join(", ")))
 }
 
@@ -251,9 +299,13 @@ async fn set_health(
     status: ServingStatus,
 ) {
     health.set_service_status("", status).await;
-    health.set_service_status("spillgate.v1.Spillgate", status).await;
+    health
+        .set_service_status("spillgate.v1.Spillgate", status)
+        .await;
     for host in hosts {
-        health.set_service_status(format!("pipeline/{}", host.pipeline().name), status).await;
+        health
+            .set_service_status(format!("pipeline/{}", host.pipeline().name), status)
+            .await;
     }
 }
 

@@ -14,7 +14,9 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const TRACE_LIMIT: Duration = Duration::from_secs(30);
 
 fn env(name: &str) -> PathBuf {
-    std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set; run `cargo xtask e2e`")).into()
+    std::env::var_os(name)
+        .unwrap_or_else(|| panic!("{name} is not set; run `cargo xtask e2e`"))
+        .into()
 }
 
 fn root() -> PathBuf {
@@ -50,7 +52,11 @@ fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) ->
 }
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 fn get(url: &str) -> Option<Value> {
@@ -88,17 +94,27 @@ impl Jaeger {
             .unwrap();
         let query = format!("http://127.0.0.1:{}", ports["26686"]);
         let program = Program(program);
-        until("Jaeger is up", START_LIMIT, || get(&format!("{query}/api/services")));
-        Jaeger { _program: program, otlp: format!("http://127.0.0.1:{}", ports["24317"]), query }
+        until("Jaeger is up", START_LIMIT, || {
+            get(&format!("{query}/api/services"))
+        });
+        Jaeger {
+            _program: program,
+            otlp: format!("http://127.0.0.1:{}", ports["24317"]),
+            query,
+        }
     }
 
     /// The spans of a trace once there are as many as expected, by id.
     fn trace(&self, id: &str, n_spans: usize) -> BTreeMap<String, Value> {
-        until(&format!("trace {id} has {n_spans} spans"), TRACE_LIMIT, || {
-            let trace = get(&format!("{}/api/traces/{id}", self.query))?;
-            let spans = trace["data"][0]["spans"].as_array()?.clone();
-            (spans.len() >= n_spans).then_some(spans)
-        })
+        until(
+            &format!("trace {id} has {n_spans} spans"),
+            TRACE_LIMIT,
+            || {
+                let trace = get(&format!("{}/api/traces/{id}", self.query))?;
+                let spans = trace["data"][0]["spans"].as_array()?.clone();
+                (spans.len() >= n_spans).then_some(spans)
+            },
+        )
         .into_iter()
         .map(|s| (s["spanID"].as_str().unwrap().to_owned(), s))
         .collect()
@@ -117,14 +133,23 @@ impl Server {
             .arg("serve")
             .arg(root().join("apps/pipelines/traffic.yaml"))
             .arg(root().join("apps/pipelines/noop2.yaml"))
-            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--otlp", otlp])
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--admin",
+                "127.0.0.1:0",
+                "--otlp",
+                otlp,
+            ])
             .arg("--port-file")
             .arg(&port_file)
             .spawn()
             .unwrap();
         let program = Program(program);
         let address = until("the server is up", START_LIMIT, || {
-            std::fs::read_to_string(&port_file).ok().map(|t| t.trim().to_owned())
+            std::fs::read_to_string(&port_file)
+                .ok()
+                .map(|t| t.trim().to_owned())
         });
         Server { program, address }
     }
@@ -133,7 +158,14 @@ impl Server {
     fn stream(&self, folder: &Path, args: &[&str]) -> Vec<Value> {
         let results = folder.join("results.jsonl");
         let out = Command::new(env!("CARGO_BIN_EXE_spillgate"))
-            .args(["stream", "scene:", "--pipeline", "traffic", "--trace-sample", "1"])
+            .args([
+                "stream",
+                "scene:",
+                "--pipeline",
+                "traffic",
+                "--trace-sample",
+                "1",
+            ])
             .args(["--server", &format!("http://{}", self.address), "--results"])
             .arg(&results)
             .args(args)
@@ -141,19 +173,31 @@ impl Server {
             .unwrap();
         println!("{}", text(&out));
         let lines = std::fs::read_to_string(&results).unwrap();
-        lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+        lines
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect()
     }
 
     fn grpcurl(&self, args: &[&str]) -> String {
         let mut command = Command::new(env("SPILLGATE_GRPCURL"));
         let (flags, call) = args.split_at(args.len() - 1);
-        let out = command.arg("-plaintext").args(flags).arg(&self.address).args(call).output();
+        let out = command
+            .arg("-plaintext")
+            .args(flags)
+            .arg(&self.address)
+            .args(call)
+            .output();
         text(&out.unwrap())
     }
 }
 
 fn text(out: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    )
 }
 
 fn tag<'a>(span: &'a Value, key: &str) -> &'a Value {
@@ -174,12 +218,17 @@ fn parent<'a>(spans: &'a BTreeMap<String, Value>, span: &Value) -> Option<&'a Va
 }
 
 fn named<'a>(spans: &'a BTreeMap<String, Value>, name: &str) -> Vec<&'a Value> {
-    spans.values().filter(|s| s["operationName"] == name).collect()
+    spans
+        .values()
+        .filter(|s| s["operationName"] == name)
+        .collect()
 }
 
 /// The whole tree of a frame's trace: request, a span a module, three parts each, links to batches.
 fn check_tree(jaeger: &Jaeger, result: &Value) {
-    let id = result["trace_id"].as_str().expect("a sampled frame names its trace");
+    let id = result["trace_id"]
+        .as_str()
+        .expect("a sampled frame names its trace");
     let timings = result["timings"].as_array().unwrap();
     let spans = jaeger.trace(id, 1 + 4 * timings.len());
     let request = named(&spans, "request");
@@ -191,7 +240,10 @@ fn check_tree(jaeger: &Jaeger, result: &Value) {
         let of_module = named(&spans, &format!("module {module}"));
         assert_eq!(of_module.len(), 1, "module {module}");
         let of_module = of_module[0];
-        assert_eq!(parent(&spans, of_module).unwrap()["spanID"], request[0]["spanID"]);
+        assert_eq!(
+            parent(&spans, of_module).unwrap()["spanID"],
+            request[0]["spanID"]
+        );
         let mut total = 0;
         for part in ["queueing", "batch wait", "execution"] {
             let part_span = named(&spans, part)
@@ -204,7 +256,10 @@ fn check_tree(jaeger: &Jaeger, result: &Value) {
             }
         }
         let whole = of_module["duration"].as_i64().unwrap();
-        assert!((whole - total).abs() <= 3, "{module}: parts {total} us of {whole} us");
+        assert!(
+            (whole - total).abs() <= 3,
+            "{module}: parts {total} us of {whole} us"
+        );
     }
 }
 
@@ -229,34 +284,71 @@ fn frames_are_served_traced_and_explained() {
     // Frames that complete.
     let results = server.stream(&folder, &["--frames", "12", "--fps", "4"]);
     assert_eq!(results.len(), 12, "one result a frame");
-    let completed: Vec<&Value> = results.iter().filter(|r| r["outcome"] == "completed").collect();
-    assert!(completed.len() >= 6, "most frames of a slow stream complete: {results:?}");
+    let completed: Vec<&Value> = results
+        .iter()
+        .filter(|r| r["outcome"] == "completed")
+        .collect();
+    assert!(
+        completed.len() >= 6,
+        "most frames of a slow stream complete: {results:?}"
+    );
     for result in completed.iter().take(3) {
         check_tree(&jaeger, result);
     }
 
     // Frames that have no time: each is dropped, and its trace says where and why.
-    let results = server.stream(&folder, &["--frames", "3", "--fps", "4", "--timeout", "1ms"]);
-    let dropped: Vec<&Value> = results.iter().filter(|r| r["outcome"] == "dropped").collect();
-    assert!(!dropped.is_empty(), "1 ms is not enough to decode and detect: {results:?}");
+    let results = server.stream(
+        &folder,
+        &["--frames", "3", "--fps", "4", "--timeout", "1ms"],
+    );
+    let dropped: Vec<&Value> = results
+        .iter()
+        .filter(|r| r["outcome"] == "dropped")
+        .collect();
+    assert!(
+        !dropped.is_empty(),
+        "1 ms is not enough to decode and detect: {results:?}"
+    );
     let id = dropped[0]["trace_id"].as_str().unwrap();
     let spans = jaeger.trace(id, 2);
     let explanation = spans
         .values()
-        .filter(|s| s["operationName"].as_str().is_some_and(|n| n.starts_with("module ")))
+        .filter(|s| {
+            s["operationName"]
+                .as_str()
+                .is_some_and(|n| n.starts_with("module "))
+        })
         .flat_map(|s| s["logs"].as_array().unwrap().clone())
-        .find(|log| log["fields"].as_array().unwrap().iter().any(|f| f["value"] == "drop"))
+        .find(|log| {
+            log["fields"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|f| f["value"] == "drop")
+        })
         .unwrap_or_else(|| panic!("no drop event in {spans:?}"));
     let field = |key: &str| {
         let fields = explanation["fields"].as_array().unwrap();
-        fields.iter().find(|f| f["key"] == key).map(|f| f["value"].clone()).unwrap_or_default()
+        fields
+            .iter()
+            .find(|f| f["key"] == key)
+            .map(|f| f["value"].clone())
+            .unwrap_or_default()
     };
     assert_eq!(field("spillgate.drop.reason"), "expired");
-    assert!(field("message").as_str().unwrap().contains("deadline"), "{explanation}");
+    assert!(
+        field("message").as_str().unwrap().contains("deadline"),
+        "{explanation}"
+    );
 
     // The waterfall of the same trace.
     let waterfall = Command::new(env!("CARGO_BIN_EXE_spillgate"))
-        .args(["trace", completed[0]["trace_id"].as_str().unwrap(), "--jaeger", &jaeger.query])
+        .args([
+            "trace",
+            completed[0]["trace_id"].as_str().unwrap(),
+            "--jaeger",
+            &jaeger.query,
+        ])
         .output()
         .unwrap();
     let waterfall = text(&waterfall);
@@ -287,8 +379,15 @@ fn foreign_clients(server: &Server) {
     let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{e}: {answer}"));
     assert_eq!(answer["result"]["outcome"], "OUTCOME_COMPLETED");
     assert_eq!(answer["result"]["outputs"]["payload"]["data"], "aGVsbG8=");
-    let wrong = server.grpcurl(&["-d", r#"{"pipeline": "nope"}"#, "spillgate.v1.Spillgate/Infer"]);
-    assert!(wrong.contains("NotFound") && wrong.contains("noop2"), "{wrong}");
+    let wrong = server.grpcurl(&[
+        "-d",
+        r#"{"pipeline": "nope"}"#,
+        "spillgate.v1.Spillgate/Infer",
+    ]);
+    assert!(
+        wrong.contains("NotFound") && wrong.contains("noop2"),
+        "{wrong}"
+    );
 
     let python = Command::new(env("SPILLGATE_PYTHON"))
         .arg(root().join("apps/examples/python/client.py"))

@@ -26,13 +26,22 @@ limits: { in_flight_per_stream: 100 }
 "#;
 
 fn infer(data: &'static [u8]) -> pb::InferRequest {
-    pb::InferRequest { pipeline: "stages".to_owned(), frame: Some(frame(1, data)) }
+    pb::InferRequest {
+        pipeline: "stages".to_owned(),
+        frame: Some(frame(1, data)),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_passes_all_modules_and_says_where_its_time_went() {
     let server = TestServer::start(&[TWO_STAGES]).await;
-    let result = server.client().await.infer(infer(b"payload")).await.unwrap().into_inner();
+    let result = server
+        .client()
+        .await
+        .infer(infer(b"payload"))
+        .await
+        .unwrap()
+        .into_inner();
     let result = result.result.unwrap();
     assert_eq!(result.outcome(), pb::Outcome::Completed);
     assert!(result.emulated, "emulated devices are said to be so");
@@ -42,7 +51,10 @@ async fn a_request_passes_all_modules_and_says_where_its_time_went() {
         assert!((20.0..40.0).contains(&timing.execution_ms), "{timing:?}");
     }
     let value = result.outputs["payload"].value.clone();
-    assert_eq!(value, Some(pb::value::Value::Data(b"payload".as_slice().into())));
+    assert_eq!(
+        value,
+        Some(pb::value::Value::Data(b"payload".as_slice().into()))
+    );
     server.stop().await;
 }
 
@@ -61,8 +73,14 @@ async fn a_deadline_expires_by_timer_while_the_device_is_busy() {
     let took = start.elapsed();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let result = result_of(&status);
-    assert_eq!((result.module.as_str(), result.reason.as_str()), ("a", "expired"));
-    assert!(took < Duration::from_millis(14), "answered at its deadline, not later: {took:?}");
+    assert_eq!(
+        (result.module.as_str(), result.reason.as_str()),
+        ("a", "expired")
+    );
+    assert!(
+        took < Duration::from_millis(14),
+        "answered at its deadline, not later: {took:?}"
+    );
     blocking.await.unwrap().unwrap();
     server.stop().await;
 }
@@ -76,12 +94,19 @@ async fn grpc_timeout_is_a_deadline_and_is_capped_at_the_slo() {
     tokio::time::sleep(Duration::from_millis(5)).await;
     // Set by hand: tonic's own client would give up first.
     let mut request = Request::new(infer(b"y"));
-    request.metadata_mut().insert("grpc-timeout", "5m".parse().unwrap());
+    request
+        .metadata_mut()
+        .insert("grpc-timeout", "5m".parse().unwrap());
     let status = client.infer(request).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     let mut request = Request::new(infer(b"z"));
-    request.metadata_mut().insert("grpc-timeout", "nonsense".parse().unwrap());
-    assert_eq!(client.infer(request).await.unwrap_err().code(), Code::InvalidArgument);
+    request
+        .metadata_mut()
+        .insert("grpc-timeout", "nonsense".parse().unwrap());
+    assert_eq!(
+        client.infer(request).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
     blocking.await.unwrap().unwrap();
     // Overload: who claims an hour gets no more than the SLO of 200 ms.
     let start = Instant::now();
@@ -90,17 +115,29 @@ async fn grpc_timeout_is_a_deadline_and_is_capped_at_the_slo() {
         let mut client = client.clone();
         calls.spawn(async move {
             let mut request = Request::new(infer(b"h"));
-            request.metadata_mut().insert("grpc-timeout", "1H".parse().unwrap());
+            request
+                .metadata_mut()
+                .insert("grpc-timeout", "1H".parse().unwrap());
             client.infer(request).await
         });
     }
     let answers = calls.join_all().await;
-    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(400),
+        "{:?}",
+        start.elapsed()
+    );
     let expired = answers
         .iter()
-        .filter(|a| a.as_ref().is_err_and(|s| s.code() == Code::DeadlineExceeded))
+        .filter(|a| {
+            a.as_ref()
+                .is_err_and(|s| s.code() == Code::DeadlineExceeded)
+        })
         .count();
-    assert!(expired >= 25, "{expired} of 40 expired; ten fit into 200 ms");
+    assert!(
+        expired >= 25,
+        "{expired} of 40 expired; ten fit into 200 ms"
+    );
     server.stop().await;
 }
 
@@ -118,11 +155,17 @@ async fn a_client_that_leaves_frees_its_work() {
     for call in &calls {
         call.abort();
     }
-    server.until("the work is freed", |s| s.in_flight() == 0).await;
+    server
+        .until("the work is freed", |s| s.in_flight() == 0)
+        .await;
     // Nothing waits any more: the next request runs after the one batch that cannot be stopped.
     let start = Instant::now();
     server.client().await.infer(infer(b"next")).await.unwrap();
-    assert!(start.elapsed() < Duration::from_millis(90), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(90),
+        "{:?}",
+        start.elapsed()
+    );
     server.stop().await;
 }
 
@@ -133,17 +176,24 @@ async fn a_stream_that_is_cut_frees_its_work() {
     for n in 0..8 {
         ask.send(Ask::Frame(frame(n, b"x"))).await.unwrap();
     }
-    server.until("all are in flight", |s| s.in_flight() == 8).await;
+    server
+        .until("all are in flight", |s| s.in_flight() == 8)
+        .await;
     drop(replies);
     drop(ask);
-    server.until("the work is freed", |s| s.in_flight() == 0).await;
+    server
+        .until("the work is freed", |s| s.in_flight() == 0)
+        .await;
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_frame_of_a_stream_gets_one_result_in_order_when_asked() {
     let server = TestServer::start(&[TWO_STAGES]).await;
-    let open = pb::StreamOpen { in_order: true, ..Default::default() };
+    let open = pb::StreamOpen {
+        in_order: true,
+        ..Default::default()
+    };
     let (ask, mut replies) = open_stream(&server, open).await;
     let n = 60;
     for number in 0..n {
@@ -157,17 +207,27 @@ async fn every_frame_of_a_stream_gets_one_result_in_order_when_asked() {
         }
     }
     let numbers: Vec<u64> = results.iter().map(|r| r.number).collect();
-    assert_eq!(numbers, (0..n).collect::<Vec<_>>(), "one result each, in order");
+    assert_eq!(
+        numbers,
+        (0..n).collect::<Vec<_>>(),
+        "one result each, in order"
+    );
     let count = |o| results.iter().filter(|r| r.outcome() == o).count();
     assert!(count(pb::Outcome::Completed) >= 5);
-    assert!(count(pb::Outcome::Dropped) >= 40, "60 frames of 20 ms do not fit into 200 ms");
+    assert!(
+        count(pb::Outcome::Dropped) >= 40,
+        "60 frames of 20 ms do not fit into 200 ms"
+    );
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_latest_frame_wins_when_asked() {
     let server = TestServer::start(&[TWO_STAGES]).await;
-    let open = pb::StreamOpen { latest_only: true, ..Default::default() };
+    let open = pb::StreamOpen {
+        latest_only: true,
+        ..Default::default()
+    };
     let (ask, mut replies) = open_stream(&server, open).await;
     for number in 0..6 {
         ask.send(Ask::Frame(frame(number, b"x"))).await.unwrap();
@@ -188,7 +248,11 @@ async fn the_latest_frame_wins_when_asked() {
             }
         }
     }
-    assert_eq!(completed.first(), Some(&0), "the first was executing already");
+    assert_eq!(
+        completed.first(),
+        Some(&0),
+        "the first was executing already"
+    );
     assert_eq!(completed.last(), Some(&5), "the last is served");
     assert!(superseded.len() >= 3, "{superseded:?}");
     server.stop().await;
@@ -196,8 +260,10 @@ async fn the_latest_frame_wins_when_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_over_a_bound_is_answered_at_once() {
-    let bounded = TWO_STAGES
-        .replace("in_flight_per_stream: 100", "in_flight: 3, in_flight_per_stream: 2, frame_bytes: 1000");
+    let bounded = TWO_STAGES.replace(
+        "in_flight_per_stream: 100",
+        "in_flight: 3, in_flight_per_stream: 2, frame_bytes: 1000",
+    );
     let server = TestServer::start(&[&bounded]).await;
     let (ask, mut replies) = open_stream(&server, pb::StreamOpen::default()).await;
     for number in 0..3 {
@@ -210,17 +276,34 @@ async fn what_is_over_a_bound_is_answered_at_once() {
     };
     assert_eq!(first.number, 2, "the refusal overtakes the work");
     assert_eq!(first.outcome(), pb::Outcome::Refused);
-    assert!(first.detail.contains("limits.in_flight_per_stream"), "{}", first.detail);
+    assert!(
+        first.detail.contains("limits.in_flight_per_stream"),
+        "{}",
+        first.detail
+    );
     let mut client = server.client().await;
-    let third = { let mut c = client.clone(); tokio::spawn(async move { c.infer(infer(b"x")).await }) };
-    server.until("three are in flight", |s| s.in_flight() == 3).await;
+    let third = {
+        let mut c = client.clone();
+        tokio::spawn(async move { c.infer(infer(b"x")).await })
+    };
+    server
+        .until("three are in flight", |s| s.in_flight() == 3)
+        .await;
     let status = client.infer(infer(b"x")).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("limits.in_flight"), "{}", status.message());
+    assert!(
+        status.message().contains("limits.in_flight"),
+        "{}",
+        status.message()
+    );
     let large: &'static [u8] = Box::leak(vec![0u8; 1001].into_boxed_slice());
     let status = client.infer(infer(large)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("limits.frame_bytes"), "{}", status.message());
+    assert!(
+        status.message().contains("limits.frame_bytes"),
+        "{}",
+        status.message()
+    );
     third.await.unwrap().unwrap();
     server.stop().await;
 }
@@ -235,10 +318,22 @@ async fn bad_requests_are_told_so_and_nobody_else_is_affected() {
         request
     };
     for (request, code, text) in [
-        (with(|r| r.pipeline = "nope".to_owned()), Code::NotFound, "this server serves: stages"),
+        (
+            with(|r| r.pipeline = "nope".to_owned()),
+            Code::NotFound,
+            "this server serves: stages",
+        ),
         (with(|r| r.frame = None), Code::InvalidArgument, "no frame"),
-        (with(|r| r.frame.as_mut().unwrap().format = 99), Code::InvalidArgument, "format 99"),
-        (with(|r| r.frame.as_mut().unwrap().format = 1), Code::InvalidArgument, "takes bytes"),
+        (
+            with(|r| r.frame.as_mut().unwrap().format = 99),
+            Code::InvalidArgument,
+            "format 99",
+        ),
+        (
+            with(|r| r.frame.as_mut().unwrap().format = 1),
+            Code::InvalidArgument,
+            "takes bytes",
+        ),
         (
             with(|r| r.frame.as_mut().unwrap().timeout_ms = f64::NAN),
             Code::InvalidArgument,
@@ -249,10 +344,20 @@ async fn bad_requests_are_told_so_and_nobody_else_is_affected() {
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(text), "{status}");
     }
-    let unnamed = pb::InferRequest { pipeline: String::new(), ..infer(b"x") };
-    client.infer(unnamed).await.expect("one pipeline needs no name");
+    let unnamed = pb::InferRequest {
+        pipeline: String::new(),
+        ..infer(b"x")
+    };
+    client
+        .infer(unnamed)
+        .await
+        .expect("one pipeline needs no name");
     let (ask, replies) = tokio::sync::mpsc::channel(4);
-    let _ = ask.send(pb::StreamRequest { message: Some(Ask::Frame(frame(0, b"x"))) }).await;
+    let _ = ask
+        .send(pb::StreamRequest {
+            message: Some(Ask::Frame(frame(0, b"x"))),
+        })
+        .await;
     let stream = tokio_stream::wrappers::ReceiverStream::new(replies);
     let status = client.stream(stream).await.unwrap_err();
     assert!(status.message().contains("must carry `open`"), "{status}");
@@ -261,7 +366,10 @@ async fn bad_requests_are_told_so_and_nobody_else_is_affected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panicking_module_fails_its_batch_and_readiness_sees_it() {
-    let pipeline = TWO_STAGES.replace("op: slow, inputs: { payload: $a", "op: fragile, inputs: { payload: $a");
+    let pipeline = TWO_STAGES.replace(
+        "op: slow, inputs: { payload: $a",
+        "op: fragile, inputs: { payload: $a",
+    );
     let other = TWO_STAGES
         .replace("name: stages", "name: other")
         .replace("emulated:0", "emulated:2")
@@ -271,7 +379,11 @@ async fn a_panicking_module_fails_its_batch_and_readiness_sees_it() {
     client.infer(infer(b"fine")).await.unwrap();
     assert_eq!(server.ready().await, Ok(()));
     let status = client.infer(infer(b"refuse")).await.unwrap_err();
-    assert_eq!(status.code(), Code::Internal, "an error of a module fails its request alone");
+    assert_eq!(
+        status.code(),
+        Code::Internal,
+        "an error of a module fails its request alone"
+    );
     assert!(status.message().contains("cannot be computed"), "{status}");
     client.infer(infer(b"fine")).await.unwrap();
     let status = client.infer(infer(b"panic")).await.unwrap_err();
@@ -280,9 +392,15 @@ async fn a_panicking_module_fails_its_batch_and_readiness_sees_it() {
     let status = client.infer(infer(b"fine")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert_eq!(result_of(&status).reason, "no_worker");
-    assert_eq!(server.ready().await, Err("dead devices: emulated:1\n".to_owned()));
+    assert_eq!(
+        server.ready().await,
+        Err("dead devices: emulated:1\n".to_owned())
+    );
     server.until_not_serving().await;
-    let elsewhere = pb::InferRequest { pipeline: "other".to_owned(), ..infer(b"fine") };
+    let elsewhere = pb::InferRequest {
+        pipeline: "other".to_owned(),
+        ..infer(b"fine")
+    };
     client.infer(elsewhere).await.expect("other devices go on");
     server.stop().await;
 }
@@ -296,7 +414,9 @@ async fn a_drain_ends_what_is_in_flight_and_refuses_the_rest() {
         let mut client = client.clone();
         calls.spawn(async move { client.infer(infer(b"x")).await });
     }
-    server.until("all are in flight", |s| s.in_flight() == 4).await;
+    server
+        .until("all are in flight", |s| s.in_flight() == 4)
+        .await;
     let start = Instant::now();
     let ended = server.stop().await;
     assert!(start.elapsed() < Duration::from_secs(2));
@@ -312,7 +432,10 @@ async fn two_pipelines_share_a_device() {
     let other = TWO_STAGES.replace("name: stages", "name: other");
     let server = TestServer::start(&[TWO_STAGES, &other]).await;
     let mut calls = tokio::task::JoinSet::new();
-    for (i, name) in ["stages", "other", "stages", "other"].into_iter().enumerate() {
+    for (i, name) in ["stages", "other", "stages", "other"]
+        .into_iter()
+        .enumerate()
+    {
         let mut client = server.client().await;
         let request = pb::InferRequest {
             pipeline: name.to_owned(),
@@ -333,11 +456,19 @@ async fn metrics_and_description_tell_what_happened() {
     for _ in 0..3 {
         client.infer(infer(b"x")).await.unwrap();
     }
-    let described = client.describe(pb::DescribeRequest::default()).await.unwrap().into_inner();
+    let described = client
+        .describe(pb::DescribeRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
     let pipeline = &described.pipelines[0];
     assert_eq!((pipeline.name.as_str(), pipeline.slo_ms), ("stages", 200.0));
     assert_eq!(pipeline.modules[1].after, ["a"]);
-    assert!(pipeline.graph_dot.starts_with("digraph"), "{}", pipeline.graph_dot);
+    assert!(
+        pipeline.graph_dot.starts_with("digraph"),
+        "{}",
+        pipeline.graph_dot
+    );
     let metrics = server.metrics().await;
     let good = metrics
         .lines()

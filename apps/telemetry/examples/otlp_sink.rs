@@ -30,13 +30,18 @@ impl TraceService for Sink {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let port_file = std::env::args().nth(1).ok_or("usage: otlp_sink PORT_FILE")?;
+    let port_file = std::env::args()
+        .nth(1)
+        .ok_or("usage: otlp_sink PORT_FILE")?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let partial = Path::new(&port_file).with_extension("partial");
     std::fs::write(&partial, format!("{}\n", listener.local_addr()?))?;
     std::fs::rename(&partial, &port_file)?;
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     let service = TraceServiceServer::new(Sink).max_decoding_message_size(MESSAGE_MAX);
-    tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await?;
+    tonic::transport::Server::builder()
+        .add_service(service)
+        .serve_with_incoming(incoming)
+        .await?;
     Ok(())
 }

@@ -23,16 +23,29 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher over these workers, all up.
     pub fn new(policy: DispatchPolicyName, workers: &[WorkerId]) -> Self {
-        let workers =
-            workers.iter().map(|&worker| Shadow { worker, up: true, outstanding: 0 }).collect();
-        Dispatcher { policy, workers, sent: IndexMap::default(), turn: 0 }
+        let workers = workers
+            .iter()
+            .map(|&worker| Shadow {
+                worker,
+                up: true,
+                outstanding: 0,
+            })
+            .collect();
+        Dispatcher {
+            policy,
+            workers,
+            sent: IndexMap::default(),
+            turn: 0,
+        }
     }
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
     pub fn send(&mut self, request: RequestId) -> Option<WorkerId> {
         let n = self.workers.len();
         let turn = self.turn;
-        let candidates = (0..n).map(|i| (turn + i) % n).filter(|&i| self.workers[i].up);
+        let candidates = (0..n)
+            .map(|i| (turn + i) % n)
+            .filter(|&i| self.workers[i].up);
         let chosen = match self.policy {
             DispatchPolicyName::RoundRobin => candidates.into_iter().next(),
             // Ties go to the next in turn, so that idle workers share the work.
@@ -67,8 +80,12 @@ impl Dispatcher {
         };
         self.workers[idx].up = false;
         self.workers[idx].outstanding = 0;
-        let mut lost: Vec<RequestId> =
-            self.sent.iter().filter(|&(_, &i)| i == idx).map(|(&id, _)| id).collect();
+        let mut lost: Vec<RequestId> = self
+            .sent
+            .iter()
+            .filter(|&(_, &i)| i == idx)
+            .map(|(&id, _)| id)
+            .collect();
         self.sent.retain(|_, i| *i != idx);
         lost.sort_unstable();
         lost
@@ -76,7 +93,10 @@ impl Dispatcher {
 
     /// Requests sent to a worker and not back yet.
     pub fn outstanding(&self, worker: WorkerId) -> usize {
-        self.workers.iter().find(|s| s.worker == worker).map_or(0, |s| s.outstanding)
+        self.workers
+            .iter()
+            .find(|s| s.worker == worker)
+            .map_or(0, |s| s.outstanding)
     }
 }
 

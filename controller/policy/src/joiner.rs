@@ -18,7 +18,10 @@ pub struct Branch {
 impl Branch {
     /// The report of a predecessor over one edge.
     pub fn new(present: bool, required: bool, condition: Option<bool>) -> Self {
-        Branch { present, allows: (present || !required) && condition != Some(false) }
+        Branch {
+            present,
+            allows: (present || !required) && condition != Some(false),
+        }
     }
 }
 
@@ -49,17 +52,25 @@ pub struct Joiner {
 impl Joiner {
     /// A joiner of that many branches, at least one.
     pub fn new(n_branches: usize) -> Self {
-        Joiner { n_branches: n_branches.max(1) as u16, open: IndexMap::default() }
+        Joiner {
+            n_branches: n_branches.max(1) as u16,
+            open: IndexMap::default(),
+        }
     }
 
     /// Takes in one branch.
     pub fn branch(&mut self, request: RequestId, branch: Branch) -> Joined {
         let open = if self.n_branches == 1 {
-            Open { missing: 0, allowed: branch.allows }
+            Open {
+                missing: 0,
+                allowed: branch.allows,
+            }
         } else {
             let n = self.n_branches;
-            let open =
-                self.open.entry(request).or_insert(Open { missing: n, allowed: true });
+            let open = self.open.entry(request).or_insert(Open {
+                missing: n,
+                allowed: true,
+            });
             open.missing -= 1;
             open.allowed &= branch.allows;
             if open.missing > 0 {
@@ -69,7 +80,11 @@ impl Joiner {
             self.open.swap_remove(&request);
             done
         };
-        if open.allowed { Joined::Run } else { Joined::Skip }
+        if open.allowed {
+            Joined::Run
+        } else {
+            Joined::Skip
+        }
     }
 
     /// The request ended elsewhere.
@@ -92,8 +107,14 @@ mod tests {
     #[test]
     fn runs_when_all_branches_are_in() {
         let mut joiner = Joiner::new(2);
-        assert_eq!(joiner.branch(R, Branch::new(true, true, None)), Joined::Waiting);
-        assert_eq!(joiner.branch(R, Branch::new(true, false, Some(true))), Joined::Run);
+        assert_eq!(
+            joiner.branch(R, Branch::new(true, true, None)),
+            Joined::Waiting
+        );
+        assert_eq!(
+            joiner.branch(R, Branch::new(true, false, Some(true))),
+            Joined::Run
+        );
         assert_eq!(joiner.waiting(), 0);
     }
 
@@ -111,7 +132,11 @@ mod tests {
             assert_eq!(two.branch(R, branch), joined, "{branch:?} second");
             let mut two = Joiner::new(2);
             two.branch(R, branch);
-            assert_eq!(two.branch(R, Branch::new(true, true, None)), joined, "{branch:?} first");
+            assert_eq!(
+                two.branch(R, Branch::new(true, true, None)),
+                joined,
+                "{branch:?} first"
+            );
         }
     }
 

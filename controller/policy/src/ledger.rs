@@ -87,9 +87,19 @@ impl Ledger {
         if deadline <= now {
             return Err(Refusal::Expired);
         }
-        let known = self.open.insert(id, Open { deadline, sinks_missing: self.n_sinks });
+        let known = self.open.insert(
+            id,
+            Open {
+                deadline,
+                sinks_missing: self.n_sinks,
+            },
+        );
         assert!(known.is_none(), "request ids are unique");
-        Ok(Request { id, sent_at, deadline })
+        Ok(Request {
+            id,
+            sent_at,
+            deadline,
+        })
     }
 
     /// A sink of the pipeline is done with the request, or was skipped. Says how the request ended
@@ -102,7 +112,11 @@ impl Ledger {
         }
         let deadline = open.deadline;
         self.open.swap_remove(&id);
-        Some(if now <= deadline { Outcome::Completed } else { Outcome::Late })
+        Some(if now <= deadline {
+            Outcome::Completed
+        } else {
+            Outcome::Late
+        })
     }
 
     /// The request ends before it is done. False when it had ended already: then nobody is to be told.

@@ -84,7 +84,11 @@ impl ModuleController {
             .filter_map(|from| Some((from, pipeline.edge(from, module)?)))
             .collect();
         let joiner = Joiner::new(predecessors.len());
-        ModuleController { predecessors, joiner, dispatcher: Dispatcher::new(dispatch, workers) }
+        ModuleController {
+            predecessors,
+            joiner,
+            dispatcher: Dispatcher::new(dispatch, workers),
+        }
     }
 
     /// The worker that has the request now.
@@ -96,13 +100,27 @@ impl ModuleController {
     pub fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Begin(request) => out.push(self.dispatch(request)),
-            Event::Branch { request, from, present, condition } => {
-                let edge = self.predecessors.iter().find(|(id, _)| *id == from).map(|(_, e)| *e);
-                let Edge { condition: conditional, required } =
-                    edge.expect("branches come from predecessors only");
+            Event::Branch {
+                request,
+                from,
+                present,
+                condition,
+            } => {
+                let edge = self
+                    .predecessors
+                    .iter()
+                    .find(|(id, _)| *id == from)
+                    .map(|(_, e)| *e);
+                let Edge {
+                    condition: conditional,
+                    required,
+                } = edge.expect("branches come from predecessors only");
                 // A condition on a module that was skipped does not hold.
                 let condition = conditional.then_some(present && condition.unwrap_or(true));
-                match self.joiner.branch(request.id, Branch::new(present, required, condition)) {
+                match self
+                    .joiner
+                    .branch(request.id, Branch::new(present, required, condition))
+                {
                     Joined::Waiting => {}
                     Joined::Skip => out.push(Command::Skip(request)),
                     Joined::Run => out.push(self.dispatch(request)),
@@ -118,7 +136,12 @@ impl ModuleController {
                 }
             }
             Event::WorkerDown(worker) => {
-                out.extend(self.dispatcher.worker_down(worker).into_iter().map(Command::Fail));
+                out.extend(
+                    self.dispatcher
+                        .worker_down(worker)
+                        .into_iter()
+                        .map(Command::Fail),
+                );
             }
         }
     }
@@ -126,7 +149,10 @@ impl ModuleController {
     fn dispatch(&mut self, request: Request) -> Command {
         match self.dispatcher.send(request.id) {
             Some(worker) => Command::Send { request, worker },
-            None => Command::Drop { request: request.id, reason: DropReason::NoWorker },
+            None => Command::Drop {
+                request: request.id,
+                reason: DropReason::NoWorker,
+            },
         }
     }
 }

@@ -93,8 +93,17 @@ pub fn result(record: &RequestRecord) -> pb::Result {
             out.set_outcome(pb::Outcome::Failed);
             // What fails at the source is the client's frame; elsewhere it is ours.
             let at_source = *module == spillgate_pipeline::id::ModuleId::SOURCE;
-            out.code = if at_source { Code::InvalidArgument } else { Code::Internal } as i32;
-            out.reason = if at_source { "invalid_frame" } else { "module_failed" }.to_owned();
+            out.code = if at_source {
+                Code::InvalidArgument
+            } else {
+                Code::Internal
+            } as i32;
+            out.reason = if at_source {
+                "invalid_frame"
+            } else {
+                "module_failed"
+            }
+            .to_owned();
             out.module = pipeline.modules[module.idx()].name.clone();
             out.detail = record.error.clone().unwrap_or_default();
         }
@@ -152,9 +161,16 @@ pub fn status(result: pb::Result) -> Status {
         type_url: "type.googleapis.com/spillgate.v1.Result".to_owned(),
         value: result.encode_to_vec(),
     };
-    let rpc =
-        RpcStatus { code: result.code, message: result.detail.clone(), details: vec![detail] };
-    Status::with_details(Code::from(result.code), result.detail, rpc.encode_to_vec().into())
+    let rpc = RpcStatus {
+        code: result.code,
+        message: result.detail.clone(),
+        details: vec![detail],
+    };
+    Status::with_details(
+        Code::from(result.code),
+        result.detail,
+        rpc.encode_to_vec().into(),
+    )
 }
 
 fn timing(record: &RequestRecord, times: &ModuleTimes) -> pb::ModuleTiming {
@@ -204,20 +220,29 @@ fn wire_value(value: &Value) -> pb::Value {
             Wire::Boxes(pb::BoxList { boxes })
         }
         Value::Texts(texts) => {
-            let texts =
-                texts.iter().map(|t| pb::Text { text: t.text.clone(), score: t.score }).collect();
+            let texts = texts
+                .iter()
+                .map(|t| pb::Text {
+                    text: t.text.clone(),
+                    score: t.score,
+                })
+                .collect();
             Wire::Texts(pb::TextList { texts })
         }
         Value::Labels(labels) => {
             let labels = labels
                 .iter()
-                .map(|l| pb::Label { label: l.label.to_string(), score: l.score })
+                .map(|l| pb::Label {
+                    label: l.label.to_string(),
+                    score: l.score,
+                })
                 .collect();
             Wire::Labels(pb::LabelList { labels })
         }
-        Value::Tensor(tensor) => {
-            Wire::Tensor(pb::Tensor { shape: tensor.shape.clone(), data: tensor.data.clone() })
-        }
+        Value::Tensor(tensor) => Wire::Tensor(pb::Tensor {
+            shape: tensor.shape.clone(),
+            data: tensor.data.clone(),
+        }),
     };
     pb::Value { value: Some(wire) }
 }

@@ -38,8 +38,14 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway to these pipelines.
     pub fn new(hosts: Vec<Arc<PipelineHost>>, sampler: Sampler) -> Self {
-        let hosts = hosts.into_iter().map(|h| (h.pipeline().name.clone(), h)).collect();
-        Gateway { hosts: Arc::new(hosts), sampler }
+        let hosts = hosts
+            .into_iter()
+            .map(|h| (h.pipeline().name.clone(), h))
+            .collect();
+        Gateway {
+            hosts: Arc::new(hosts),
+            sampler,
+        }
     }
 
     fn host(&self, name: &str) -> Result<&Arc<PipelineHost>, Status> {
@@ -85,11 +91,17 @@ impl Gateway {
         }
         let own = timeout_of(frame.timeout_ms).map_err(invalid)?;
         let timeout = [timeout, own].into_iter().flatten().min();
-        let traceparent = Some(frame.traceparent.as_str()).filter(|t| !t.is_empty()).or(traceparent);
+        let traceparent = Some(frame.traceparent.as_str())
+            .filter(|t| !t.is_empty())
+            .or(traceparent);
         let trace = (self.sampler)(traceparent);
         let format = format_of(frame.format).map_err(invalid)?;
-        let data =
-            Frame { format, data: frame.data, width: frame.width, height: frame.height };
+        let data = Frame {
+            format,
+            data: frame.data,
+            width: frame.width,
+            height: frame.height,
+        };
         let pipeline = host.pipeline();
         let job = Arc::new(Job::new(data, pipeline.modules.len()));
         let source_done = pipeline.source.ty == ValueType::Bytes;
@@ -100,9 +112,20 @@ impl Gateway {
                     pipeline.name
                 )));
             }
-            job.set_outputs(ModuleId::SOURCE, vec![Value::Bytes(job.frame().data.clone())]);
+            job.set_outputs(
+                ModuleId::SOURCE,
+                vec![Value::Bytes(job.frame().data.clone())],
+            );
         }
-        Ok(Submission { job, source_done, number, client, timeout, trace, on_end })
+        Ok(Submission {
+            job,
+            source_done,
+            number,
+            client,
+            timeout,
+            trace,
+            on_end,
+        })
     }
 }
 
@@ -142,14 +165,19 @@ impl Spillgate for Gateway {
         let id = host
             .submit(submission)
             .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;
-        let mut guard = CancelOnDrop { host: host.clone(), id: Some(id) };
-        let record = rx.await.map_err(|_| Status::internal("the request was lost; this is a bug"))?;
+        let mut guard = CancelOnDrop {
+            host: host.clone(),
+            id: Some(id),
+        };
+        let record = rx
+            .await
+            .map_err(|_| Status::internal("the request was lost; this is a bug"))?;
         guard.id = None;
         let result = convert::result(&record);
         match result.outcome() {
-            pb::Outcome::Completed | pb::Outcome::Late => {
-                Ok(Response::new(pb::InferResponse { result: Some(result) }))
-            }
+            pb::Outcome::Completed | pb::Outcome::Late => Ok(Response::new(pb::InferResponse {
+                result: Some(result),
+            })),
             _ => Err(convert::status(result)),
         }
     }
@@ -160,7 +188,9 @@ impl Spillgate for Gateway {
         &self,
         request: Request<tonic::Streaming<pb::StreamRequest>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        stream::serve(self.clone(), request).await.map(Response::new)
+        stream::serve(self.clone(), request)
+            .await
+            .map(Response::new)
     }
 
     async fn describe(
@@ -200,7 +230,10 @@ fn describe(host: &PipelineHost) -> pb::PipelineDescription {
     let outputs = pipeline
         .outputs
         .iter()
-        .map(|o| pb::OutputDescription { name: o.name.clone(), r#type: o.ty.name().to_owned() })
+        .map(|o| pb::OutputDescription {
+            name: o.name.clone(),
+            r#type: o.ty.name().to_owned(),
+        })
         .collect();
     pb::PipelineDescription {
         name: pipeline.name.clone(),
@@ -236,7 +269,9 @@ fn format_of(format: i32) -> Result<FrameFormat, String> {
         Ok(pb::FrameFormat::Png) => Ok(FrameFormat::Png),
         Ok(pb::FrameFormat::Rgb8) => Ok(FrameFormat::Rgb8),
         Ok(pb::FrameFormat::Bytes) => Ok(FrameFormat::Bytes),
-        Err(_) => Err(format!("frame format {format} is unknown; see FrameFormat in the API")),
+        Err(_) => Err(format!(
+            "frame format {format} is unknown; see FrameFormat in the API"
+        )),
     }
 }
 
@@ -245,14 +280,18 @@ fn timeout_of(timeout_ms: f64) -> Result<Option<Duration>, String> {
         return Ok(None);
     }
     if !(timeout_ms > 0.0 && timeout_ms < 1e12) {
-        return Err(format!("timeout_ms is {timeout_ms}; give a positive number of milliseconds"));
+        return Err(format!(
+            "timeout_ms is {timeout_ms}; give a positive number of milliseconds"
+        ));
     }
     Ok(Some(Duration::from_nanos((timeout_ms * 1e6) as u64)))
 }
 
 /// Reads `grpc-timeout`: at most 8 digits and a unit.
 fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+    let Some(value) = metadata.get("grpc-timeout") else {
+        return Ok(None);
+    };
     let text = value.to_str().unwrap_or_default();
     let parse = || {
         let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -280,7 +319,10 @@ fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
 
 /// The part of a client's name that is kept.
 fn client_name(name: &str) -> Arc<str> {
-    let end = name.char_indices().nth(CLIENT_NAME_MAX).map_or(name.len(), |(at, _)| at);
+    let end = name
+        .char_indices()
+        .nth(CLIENT_NAME_MAX)
+        .map_or(name.len(), |(at, _)| at);
     Arc::from(&name[..end])
 }
 
@@ -296,10 +338,17 @@ mod tests {
             grpc_timeout(&metadata)
         };
         assert_eq!(parse("250m").unwrap(), Some(Duration::from_millis(250)));
-        assert_eq!(parse("99999999u").unwrap(), Some(Duration::from_micros(99_999_999)));
+        assert_eq!(
+            parse("99999999u").unwrap(),
+            Some(Duration::from_micros(99_999_999))
+        );
         assert_eq!(grpc_timeout(&MetadataMap::new()).unwrap(), None);
         for wrong in ["", "m", "123456789m", "12", "-1S", "1x"] {
-            assert_eq!(parse(wrong).unwrap_err().code(), Code::InvalidArgument, "{wrong}");
+            assert_eq!(
+                parse(wrong).unwrap_err().code(),
+                Code::InvalidArgument,
+                "{wrong}"
+            );
         }
     }
 
@@ -315,6 +364,9 @@ mod tests {
     #[test]
     fn long_client_names_are_cut_between_characters() {
         assert_eq!(client_name("cam").as_ref(), "cam");
-        assert_eq!(client_name(&"ä".repeat(100)).chars().count(), CLIENT_NAME_MAX);
+        assert_eq!(
+            client_name(&"ä".repeat(100)).chars().count(),
+            CLIENT_NAME_MAX
+        );
     }
 }

@@ -152,8 +152,11 @@ impl PipelineHost {
             .modules
             .iter()
             .map(|module| {
-                let serving: Vec<WorkerId> =
-                    workers.iter().filter(|w| w.module == module.id).map(|w| w.id).collect();
+                let serving: Vec<WorkerId> = workers
+                    .iter()
+                    .filter(|w| w.module == module.id)
+                    .map(|w| w.id)
+                    .collect();
                 ModuleController::new(&pipeline, module.id, pipeline.policy.dispatch, &serving)
             })
             .collect();
@@ -164,7 +167,11 @@ impl PipelineHost {
             commands: Vec::new(),
         };
         PipelineHost {
-            successors: pipeline.modules.iter().map(|m| pipeline.successors(m.id)).collect(),
+            successors: pipeline
+                .modules
+                .iter()
+                .map(|m| pipeline.successors(m.id))
+                .collect(),
             pipeline,
             ids,
             now,
@@ -196,16 +203,28 @@ impl PipelineHost {
     /// # Errors
     /// When it is refused; `on_end` is not called then.
     pub fn submit(&self, submission: Submission) -> Result<RequestId, Refusal> {
-        let Submission { job, source_done, number, client, timeout, trace, on_end } = submission;
+        let Submission {
+            job,
+            source_done,
+            number,
+            client,
+            timeout,
+            trace,
+            on_end,
+        } = submission;
         let now = (self.now)();
         let id = self.ids.next();
         let mut effects = Effects::default();
         {
             let mut control = self.control.lock();
             // A client without a clock exchange is taken to have sent when its frame arrived (DESIGN §5).
-            let request = control.ledger.admit(now, id, now, timeout).inspect_err(|refusal| {
-                self.observer.request_refused(&self.pipeline, refusal.reason().label());
-            })?;
+            let request = control
+                .ledger
+                .admit(now, id, now, timeout)
+                .inspect_err(|refusal| {
+                    self.observer
+                        .request_refused(&self.pipeline, refusal.reason().label());
+                })?;
             let open = Open {
                 request,
                 admitted_at: now,
@@ -218,7 +237,14 @@ impl PipelineHost {
             };
             control.open.insert(id, open);
             if source_done {
-                self.module_done(&mut control, now, request, ModuleId::SOURCE, true, &mut effects);
+                self.module_done(
+                    &mut control,
+                    now,
+                    request,
+                    ModuleId::SOURCE,
+                    true,
+                    &mut effects,
+                );
             } else {
                 let begin = Event::Begin(request);
                 self.to_module(&mut control, now, ModuleId::SOURCE, begin, &mut effects);
@@ -235,7 +261,13 @@ impl PipelineHost {
         let mut effects = Effects::default();
         {
             let mut control = self.control.lock();
-            for MemberResult { request, job, times, result } in members {
+            for MemberResult {
+                request,
+                job,
+                times,
+                result,
+            } in members
+            {
                 let returned = Event::Returned(request.id);
                 self.to_module(&mut control, batch.ended_at, module, returned, &mut effects);
                 if !control.ledger.is_open(request.id) {
@@ -279,7 +311,14 @@ impl PipelineHost {
             let returned = Event::Returned(request.id);
             self.to_module(&mut control, drop.at, drop.module, returned, &mut effects);
             let outcome = Outcome::Dropped(drop);
-            self.end_early(&mut control, drop.at, request.id, outcome, None, &mut effects);
+            self.end_early(
+                &mut control,
+                drop.at,
+                request.id,
+                outcome,
+                None,
+                &mut effects,
+            );
         }
         self.perform(effects);
     }
@@ -288,7 +327,13 @@ impl PipelineHost {
     pub fn cancel(&self, id: RequestId) {
         let now = (self.now)();
         let mut effects = Effects::default();
-        self.drop_from_here(&mut self.control.lock(), now, id, DropReason::Cancelled, &mut effects);
+        self.drop_from_here(
+            &mut self.control.lock(),
+            now,
+            id,
+            DropReason::Cancelled,
+            &mut effects,
+        );
         self.perform(effects);
     }
 
@@ -296,7 +341,11 @@ impl PipelineHost {
     pub fn supersede(&self, id: RequestId) {
         let waits_at: Vec<WorkerId> = {
             let control = self.control.lock();
-            control.modules.iter().filter_map(|m| m.location(id)).collect()
+            control
+                .modules
+                .iter()
+                .filter_map(|m| m.location(id))
+                .collect()
         };
         for worker in waits_at {
             self.link(worker).withdraw(id, DropReason::Superseded);
@@ -315,7 +364,9 @@ impl PipelineHost {
                 control.modules[worker.module.idx()].on_event(now, down, &mut commands);
                 for command in commands.drain(..) {
                     if let Command::Fail(id) = command {
-                        let outcome = Outcome::Failed { module: worker.module };
+                        let outcome = Outcome::Failed {
+                            module: worker.module,
+                        };
                         let cause = Some(cause.to_owned());
                         self.end_early(&mut control, now, id, outcome, cause, &mut effects);
                     }
@@ -350,7 +401,10 @@ impl PipelineHost {
     }
 
     fn link(&self, worker: WorkerId) -> &Arc<dyn WorkerLink> {
-        let links = self.links.get().expect("a host is connected before it serves");
+        let links = self
+            .links
+            .get()
+            .expect("a host is connected before it serves");
         &links[self.workers[&worker].link]
     }
 
@@ -363,7 +417,9 @@ impl PipelineHost {
         reason: DropReason,
         effects: &mut Effects,
     ) {
-        let Some(open) = control.open.get(&id) else { return };
+        let Some(open) = control.open.get(&id) else {
+            return;
+        };
         let budget = open.request.deadline.budget_at(now);
         let module = self
             .pipeline
@@ -372,7 +428,13 @@ impl PipelineHost {
             .map(|m| m.id)
             .find(|m| control.modules[m.idx()].location(id).is_some())
             .unwrap_or(ModuleId::SOURCE);
-        let drop = DropRecord { module, reason, at: now, budget, estimate: None };
+        let drop = DropRecord {
+            module,
+            reason,
+            at: now,
+            budget,
+            estimate: None,
+        };
         self.end_early(control, now, id, Outcome::Dropped(drop), None, effects);
     }
 
@@ -404,7 +466,12 @@ impl PipelineHost {
                     let value: Option<&Value> = job.and_then(|job| job.output(port));
                     value.is_some_and(|v| !v.is_empty())
                 });
-            let branch = Event::Branch { request, from: module, present, condition };
+            let branch = Event::Branch {
+                request,
+                from: module,
+                present,
+                condition,
+            };
             self.to_module(control, now, to, branch, effects);
         }
     }
@@ -427,16 +494,28 @@ impl PipelineHost {
                 Command::Send { request, worker } => {
                     if let Some(open) = control.open.get(&request.id) {
                         let job = open.job.clone();
-                        effects.sends.push(Dispatched { worker, request, job });
+                        effects.sends.push(Dispatched {
+                            worker,
+                            request,
+                            job,
+                        });
                     }
                 }
                 Command::Skip(request) => {
                     self.module_done(control, now, request, module, false, effects);
                 }
                 Command::Drop { request, reason } => {
-                    let Some(open) = control.open.get(&request) else { continue };
+                    let Some(open) = control.open.get(&request) else {
+                        continue;
+                    };
                     let budget = open.request.deadline.budget_at(now);
-                    let drop = DropRecord { module, reason, at: now, budget, estimate: None };
+                    let drop = DropRecord {
+                        module,
+                        reason,
+                        at: now,
+                        budget,
+                        estimate: None,
+                    };
                     let outcome = Outcome::Dropped(drop);
                     self.end_early(control, now, request, outcome, None, effects);
                 }
@@ -469,15 +548,21 @@ impl PipelineHost {
         for module in &mut control.modules {
             module.on_event(now, Event::Forget(id), &mut commands);
         }
-        effects.cancels.extend(commands.drain(..).filter_map(|c| match c {
-            Command::CancelAt { request, worker } => Some((worker, request)),
-            _ => None,
-        }));
+        effects
+            .cancels
+            .extend(commands.drain(..).filter_map(|c| match c {
+                Command::CancelAt { request, worker } => Some((worker, request)),
+                _ => None,
+            }));
         control.commands = commands;
     }
 
     fn perform(&self, effects: Effects) {
-        let Effects { mut sends, cancels, ended } = effects;
+        let Effects {
+            mut sends,
+            cancels,
+            ended,
+        } = effects;
         for (worker, request) in cancels {
             self.link(worker).cancel(request);
         }
@@ -501,10 +586,14 @@ impl PipelineHost {
         // Requests for one device travel together, so that they may start as one batch.
         while let Some(first) = sends.first() {
             let link = self.workers[&first.worker].link;
-            let (here, rest) =
-                sends.into_iter().partition(|d| self.workers[&d.worker].link == link);
+            let (here, rest) = sends
+                .into_iter()
+                .partition(|d| self.workers[&d.worker].link == link);
             sends = rest;
-            let links = self.links.get().expect("a host is connected before it serves");
+            let links = self
+                .links
+                .get()
+                .expect("a host is connected before it serves");
             links[link].send(here);
         }
     }

@@ -56,9 +56,11 @@ pub struct Services {
 impl Services {
     /// The API and whatever else tonic routes: health, reflection.
     pub fn new(gateway: Gateway, other: Routes, limits: &ListenerLimits) -> Self {
-        let api =
-            SpillgateServer::new(gateway).max_decoding_message_size(limits.message_bytes);
-        Services { api, other: other.prepare() }
+        let api = SpillgateServer::new(gateway).max_decoding_message_size(limits.message_bytes);
+        Services {
+            api,
+            other: other.prepare(),
+        }
     }
 }
 
@@ -91,7 +93,9 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,

@@ -13,8 +13,12 @@ fn config(reads: &[&[u16]], when: &[Option<u16>], rate: f64, seed: u64) -> SimCo
     let duration = Duration::from_secs(10);
     SimConfig {
         drop: pipeline.policy.drop,
-        execution: (0..n).map(|_| (1..=8).map(|b| MS * (4 + 2 * b)).collect()).collect(),
-        workers: (0..n).map(|m| if m == 0 { vec![] } else { vec![m as u16 - 1] }).collect(),
+        execution: (0..n)
+            .map(|_| (1..=8).map(|b| MS * (4 + 2 * b)).collect())
+            .collect(),
+        workers: (0..n)
+            .map(|m| if m == 0 { vec![] } else { vec![m as u16 - 1] })
+            .collect(),
         pipeline: Arc::new(pipeline),
         arrivals: arrivals(Arrivals::Poisson, rate, duration, seed),
         duration,
@@ -51,7 +55,11 @@ fn every_request_ends_once_in_every_shape() {
             for drop in [DropPolicyName::None, DropPolicyName::Deadline] {
                 let rate = 100.0 + 40.0 * seed as f64;
                 let cancelled = if seed % 2 == 0 { 0.1 } else { 0.0 };
-                let config = SimConfig { drop, cancelled, ..config(reads, when, rate, seed) };
+                let config = SimConfig {
+                    drop,
+                    cancelled,
+                    ..config(reads, when, rate, seed)
+                };
                 let n = config.arrivals.len() as u64;
                 let report = run(config).unwrap_or_else(|v| panic!("seed {seed}: {v}"));
                 assert_eq!(report.good + report.late + report.dropped, n, "seed {seed}");
@@ -66,7 +74,10 @@ fn modules_may_share_a_device() {
     shared.workers = vec![vec![], vec![0], vec![0], vec![0]];
     let report = run(shared).unwrap();
     assert!(report.good > 0);
-    assert!(report.batch_size_mean > 1.0, "a busy device batches what waits");
+    assert!(
+        report.batch_size_mean > 1.0,
+        "a busy device batches what waits"
+    );
 }
 
 /// `deadline` predicts nothing, so under lasting overload its goodput is no better than that of `none`
@@ -74,13 +85,33 @@ fn modules_may_share_a_device() {
 #[test]
 fn deadline_runs_no_dead_work() {
     let base = config(CHAIN, &[], 900.0, 5);
-    let none = run(SimConfig { drop: DropPolicyName::None, ..base.clone() }).unwrap();
-    let deadline = run(SimConfig { drop: DropPolicyName::Deadline, ..base }).unwrap();
+    let none = run(SimConfig {
+        drop: DropPolicyName::None,
+        ..base.clone()
+    })
+    .unwrap();
+    let deadline = run(SimConfig {
+        drop: DropPolicyName::Deadline,
+        ..base
+    })
+    .unwrap();
     let longest = 100.0 + 1.2 * 20.0;
-    assert!(deadline.latency_ms_p99 <= longest, "{}", deadline.latency_ms_p99);
+    assert!(
+        deadline.latency_ms_p99 <= longest,
+        "{}",
+        deadline.latency_ms_p99
+    );
     assert!(none.latency_ms_p99 > longest, "{}", none.latency_ms_p99);
-    assert!(deadline.drops.contains_key("m1/expired"), "{:?}", deadline.drops);
-    assert!(none.drops.keys().all(|k| k.ends_with("queue_full")), "{:?}", none.drops);
+    assert!(
+        deadline.drops.contains_key("m1/expired"),
+        "{:?}",
+        deadline.drops
+    );
+    assert!(
+        none.drops.keys().all(|k| k.ends_with("queue_full")),
+        "{:?}",
+        none.drops
+    );
 }
 
 #[test]
@@ -91,7 +122,11 @@ fn an_idle_pipeline_takes_its_execution_and_hops() {
     let report = run(quiet).unwrap();
     assert_eq!(report.good, 2);
     // Three modules of 6 ms at batch 1, and two hops of 0.5 ms to each.
-    assert!((report.latency_ms_p50 - 21.0).abs() < 1e-6, "{}", report.latency_ms_p50);
+    assert!(
+        (report.latency_ms_p50 - 21.0).abs() < 1e-6,
+        "{}",
+        report.latency_ms_p50
+    );
 }
 
 /// One module, one worker, batch 1, deterministic service: the mean wait of M/D/1 is

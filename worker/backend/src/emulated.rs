@@ -42,7 +42,11 @@ mod tests {
                 .collect();
             errors.sort_unstable();
             // The median: on a shared machine single sleeps may be delayed by other work.
-            assert!(errors[30] < Duration::from_micros(100), "median error {:?}", errors[30]);
+            assert!(
+                errors[30] < Duration::from_micros(100),
+                "median error {:?}",
+                errors[30]
+            );
         })
         .join()
         .unwrap();

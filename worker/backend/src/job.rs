@@ -48,7 +48,10 @@ pub struct Job {
 impl Job {
     /// A request that carries `frame` through a pipeline of that many modules, the source included.
     pub fn new(frame: Frame, n_modules: usize) -> Self {
-        Job { frame, outputs: (0..n_modules).map(|_| OnceLock::new()).collect() }
+        Job {
+            frame,
+            outputs: (0..n_modules).map(|_| OnceLock::new()).collect(),
+        }
     }
 
     /// The frame as it came.
@@ -63,11 +66,17 @@ impl Job {
 
     /// An output of a module; `None` when the module has not run for this request.
     pub fn output(&self, port: PortRef) -> Option<&Value> {
-        self.outputs[port.module.idx()].get()?.get(usize::from(port.port))
+        self.outputs[port.module.idx()]
+            .get()?
+            .get(usize::from(port.port))
     }
 
     /// The inputs of a module.
     pub fn inputs(&self, module: &Module) -> Inputs {
-        module.inputs.iter().map(|port| port.and_then(|p| self.output(p)).cloned()).collect()
+        module
+            .inputs
+            .iter()
+            .map(|port| port.and_then(|p| self.output(p)).cloned())
+            .collect()
     }
 }

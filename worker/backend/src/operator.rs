@@ -91,6 +91,10 @@ impl Library {
 
     /// The type of that name.
     pub fn get(&self, name: &str) -> Option<&dyn ModuleKind> {
-        self.kinds.iter().rev().find(|k| k.module_type().name == name).map(|k| &**k)
+        self.kinds
+            .iter()
+            .rev()
+            .find(|k| k.module_type().name == name)
+            .map(|k| &**k)
     }
 }

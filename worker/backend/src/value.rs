@@ -38,14 +38,19 @@ impl Value {
     /// The empty value of a type: no boxes, no bytes, a picture of no pixels.
     pub fn empty(ty: ValueType) -> Value {
         match ty {
-            ValueType::Image => {
-                Value::Image(Arc::new(Image { width: 0, height: 0, rgb: Bytes::new() }))
-            }
+            ValueType::Image => Value::Image(Arc::new(Image {
+                width: 0,
+                height: 0,
+                rgb: Bytes::new(),
+            })),
             ValueType::Bytes => Value::Bytes(Bytes::new()),
             ValueType::Boxes => Value::Boxes(Arc::from([])),
             ValueType::Texts => Value::Texts(Arc::from([])),
             ValueType::Labels => Value::Labels(Arc::from([])),
-            ValueType::Tensor => Value::Tensor(Arc::new(Tensor { shape: vec![0], data: vec![] })),
+            ValueType::Tensor => Value::Tensor(Arc::new(Tensor {
+                shape: vec![0],
+                data: vec![],
+            })),
         }
     }
 
@@ -132,7 +137,12 @@ impl Tensor {
     /// When the number of elements is not the product of the shape.
     pub fn new(shape: Vec<i64>, data: Vec<f32>) -> Self {
         let n: i64 = shape.iter().product();
-        assert_eq!(n, data.len() as i64, "shape {shape:?} does not hold {} elements", data.len());
+        assert_eq!(
+            n,
+            data.len() as i64,
+            "shape {shape:?} does not hold {} elements",
+            data.len()
+        );
         Tensor { shape, data }
     }
 

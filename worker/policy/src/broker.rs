@@ -179,7 +179,9 @@ impl<T> Broker<T> {
         out: &mut Vec<Rejected<T>>,
     ) {
         while self.forming.len() < self.config.batch_max as usize {
-            let Some(next) = self.queue.pop_min() else { break };
+            let Some(next) = self.queue.pop_min() else {
+                break;
+            };
             if !self.live.swap_remove(&next.request.id) {
                 continue;
             }
@@ -207,8 +209,14 @@ impl<T> Broker<T> {
         if !self.config.policy.expires() {
             return;
         }
-        while self.queue.peek_min().is_some_and(|w| w.request.deadline <= now) {
-            let Some(next) = self.queue.pop_min() else { break };
+        while self
+            .queue
+            .peek_min()
+            .is_some_and(|w| w.request.deadline <= now)
+        {
+            let Some(next) = self.queue.pop_min() else {
+                break;
+            };
             if self.live.swap_remove(&next.request.id) {
                 out.push(self.reject(now, next.request, next.payload, DropReason::Expired, None));
             }
@@ -230,7 +238,10 @@ impl<T> Broker<T> {
             return None;
         }
         let queued = self.queue.peek_min().map(|w| w.request.deadline);
-        [queued, self.forming_deadline()].into_iter().flatten().min()
+        [queued, self.forming_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Forgets a request wherever it waits. False when it does not wait here.
@@ -261,12 +272,14 @@ impl<T> Broker<T> {
         } else if self.live.contains(&id) {
             // The payload sits somewhere in the heap: rebuild it around the one entry. Rare (a stream that
             // asks for latest-frame-wins) and bounded by the queue's capacity.
-            let (gone, rest): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut self.queue).into_iter().partition(|w| w.request.id == id);
+            let (gone, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
+                .into_iter()
+                .partition(|w| w.request.id == id);
             self.queue = rest.into_iter().collect();
             self.live.swap_remove(&id);
             out.extend(
-                gone.into_iter().map(|w| self.reject(now, w.request, w.payload, reason, None)),
+                gone.into_iter()
+                    .map(|w| self.reject(now, w.request, w.payload, reason, None)),
             );
         }
     }
@@ -297,8 +310,18 @@ impl<T> Broker<T> {
         estimate: Option<Estimate>,
     ) -> Rejected<T> {
         let budget = request.deadline.budget_at(now);
-        let drop = Drop { module: self.config.module, reason, at: now, budget, estimate };
-        Rejected { request, payload, drop }
+        let drop = Drop {
+            module: self.config.module,
+            reason,
+            at: now,
+            budget,
+            estimate,
+        };
+        Rejected {
+            request,
+            payload,
+            drop,
+        }
     }
 
     fn sweep(&mut self) {

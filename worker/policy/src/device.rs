@@ -91,8 +91,17 @@ pub struct Device<T> {
 impl<T> Device<T> {
     /// A device that serves these workers.
     pub fn new(workers: Vec<(WorkerId, BrokerConfig)>) -> Self {
-        let workers = workers.into_iter().map(|(id, config)| (id, Broker::new(config))).collect();
-        Device { workers, running: None, closed: None, next_batch: 0, rejected: Vec::new() }
+        let workers = workers
+            .into_iter()
+            .map(|(id, config)| (id, Broker::new(config)))
+            .collect();
+        Device {
+            workers,
+            running: None,
+            closed: None,
+            next_batch: 0,
+            rejected: Vec::new(),
+        }
     }
 
     /// Takes in one event.
@@ -112,7 +121,11 @@ impl<T> Device<T> {
             }
             Event::BatchEnded(id) => {
                 let ended = self.running.take();
-                assert_eq!(ended.map(|r| r.id), Some(id), "only the running batch can end");
+                assert_eq!(
+                    ended.map(|r| r.id),
+                    Some(id),
+                    "only the running batch can end"
+                );
             }
             Event::Wakeup => {}
             Event::Close(reason) => self.close(now, reason, out),
@@ -129,7 +142,9 @@ impl<T> Device<T> {
     /// When the device is expected to be free: the expected end of the running batch, but not
     /// earlier than `now`.
     pub fn free_at(&self, now: Timestamp) -> Timestamp {
-        self.running.as_ref().map_or(now, |r| r.expected_end.max(now))
+        self.running
+            .as_ref()
+            .map_or(now, |r| r.expected_end.max(now))
     }
 
     /// Whether a batch runs.
@@ -150,9 +165,15 @@ impl<T> Device<T> {
     ) {
         let mut rejected = std::mem::take(&mut self.rejected);
         for arrival in arrivals.drain(..) {
-            let Arrival { worker, request, payload } = arrival;
-            let broker =
-                self.workers.get_mut(&worker).expect("requests are dispatched to known workers");
+            let Arrival {
+                worker,
+                request,
+                payload,
+            } = arrival;
+            let broker = self
+                .workers
+                .get_mut(&worker)
+                .expect("requests are dispatched to known workers");
             broker.arrive(now, request, payload, &mut rejected);
             if let Some(reason) = self.closed {
                 broker.reject_all(now, reason, &mut rejected);
@@ -183,7 +204,10 @@ impl<T> Device<T> {
             .filter_map(|(idx, (_, broker))| Some((broker.forming_deadline()?, idx)))
             .min();
         let Some((_, idx)) = urgent else { return };
-        let (&worker, broker) = self.workers.get_index_mut(idx).expect("the index was just found");
+        let (&worker, broker) = self
+            .workers
+            .get_index_mut(idx)
+            .expect("the index was just found");
         let members = broker.take_batch();
         let id = BatchId(self.next_batch);
         self.next_batch += 1;
@@ -210,12 +234,12 @@ impl<T> Device<T> {
     }
 }
 
-fn drain_rejected<T>(
-    worker: WorkerId,
-    rejected: &mut Vec<Rejected<T>>,
-    out: &mut Vec<Command<T>>,
-) {
-    out.extend(rejected.drain(..).map(|rejected| Command::Drop { worker, rejected }));
+fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mut Vec<Command<T>>) {
+    out.extend(
+        rejected
+            .drain(..)
+            .map(|rejected| Command::Drop { worker, rejected }),
+    );
 }
 
 #[cfg(test)]

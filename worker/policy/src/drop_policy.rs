@@ -31,7 +31,11 @@ pub trait DropPolicy: Send {
     ///
     /// # Errors
     /// The reason to drop it, with the estimate behind it.
-    fn keep(&self, request: &Request, moment: &Moment) -> Result<(), (DropReason, Option<Estimate>)>;
+    fn keep(
+        &self,
+        request: &Request,
+        moment: &Moment,
+    ) -> Result<(), (DropReason, Option<Estimate>)>;
 }
 
 /// The policy of that name.

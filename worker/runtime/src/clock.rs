@@ -14,7 +14,10 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
-        Clock { epoch: Instant::now(), epoch_wall: SystemTime::now() }
+        Clock {
+            epoch: Instant::now(),
+            epoch_wall: SystemTime::now(),
+        }
     }
 
     /// Now.

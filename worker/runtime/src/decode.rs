@@ -69,7 +69,9 @@ fn decode_jpeg(data: &Bytes, limits: &Limits) -> Result<Image, String> {
         .set_max_height(usize::from(u16::MAX));
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&data[..]), options);
     decoder.decode_headers().map_err(|e| wrong(&e))?;
-    let (width, height) = decoder.dimensions().ok_or_else(|| wrong(&"it has no size"))?;
+    let (width, height) = decoder
+        .dimensions()
+        .ok_or_else(|| wrong(&"it has no size"))?;
     check_size(width as u64, height as u64, limits)?;
     let rgb = decoder.decode().map_err(|e| wrong(&e))?;
     finish(width as u32, height as u32, rgb)
@@ -95,14 +97,25 @@ fn decode_rgb(frame: &Frame, limits: &Limits) -> Result<Image, String> {
             frame.data.len()
         ));
     }
-    Ok(Image { width: frame.width, height: frame.height, rgb: frame.data.clone() })
+    Ok(Image {
+        width: frame.width,
+        height: frame.height,
+        rgb: frame.data.clone(),
+    })
 }
 
 fn finish(width: u32, height: u32, rgb: Vec<u8>) -> Result<Image, String> {
     if rgb.len() as u64 != u64::from(width) * u64::from(height) * 3 {
-        return Err(format!("the decoded frame has {} bytes for {width}x{height}", rgb.len()));
+        return Err(format!(
+            "the decoded frame has {} bytes for {width}x{height}",
+            rgb.len()
+        ));
     }
-    Ok(Image { width, height, rgb: Bytes::from(rgb) })
+    Ok(Image {
+        width,
+        height,
+        rgb: Bytes::from(rgb),
+    })
 }
 
 #[cfg(test)]

@@ -112,12 +112,22 @@ impl DeviceThread {
         upstream: Arc<dyn Upstream>,
         executor: ExecutorFactory<E>,
     ) -> Result<Self, E> {
-        let DeviceConfig { id, name, policy, workers } = config;
+        let DeviceConfig {
+            id,
+            name,
+            policy,
+            workers,
+        } = config;
         let shared = Arc::new(Shared {
             id,
             name: name.clone(),
             clock,
-            state: Mutex::new(State { policy, next: None, commands: Vec::new(), stop: false }),
+            state: Mutex::new(State {
+                policy,
+                next: None,
+                commands: Vec::new(),
+                stop: false,
+            }),
             work: Condvar::new(),
             upstream,
             alarm: Mutex::new(None),
@@ -125,7 +135,10 @@ impl DeviceThread {
         });
         let alarm = timers.add(shared.clone());
         *shared.alarm.lock() = Some(alarm.clone());
-        let handle = DeviceHandle { shared: shared.clone(), alarm };
+        let handle = DeviceHandle {
+            shared: shared.clone(),
+            alarm,
+        };
         let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name(format!("device {name}"))
@@ -140,7 +153,9 @@ impl DeviceThread {
                 }
             })
             .expect("the system gives a thread for each device");
-        ready_rx.recv().expect("the thread says how its start went")?;
+        ready_rx
+            .recv()
+            .expect("the thread says how its start went")?;
         Ok(DeviceThread { handle, thread })
     }
 
@@ -216,7 +231,12 @@ impl Shared {
     fn drive(&self, event: Event<'_, Arc<Job>>) -> (Vec<Dropped>, Option<Timestamp>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let State { policy, next, commands, .. } = &mut *state;
+        let State {
+            policy,
+            next,
+            commands,
+            ..
+        } = &mut *state;
         policy.on_event(now, event, commands);
         let mut dropped = Vec::new();
         let mut started = false;
@@ -281,11 +301,23 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
             Ok(results) => (results, None),
             Err(panic) => {
                 let cause = format!("the module panicked: {}", panic_text(&*panic));
-                (batch.members.iter().map(|_| Err(cause.clone())).collect(), Some(cause))
+                (
+                    batch.members.iter().map(|_| Err(cause.clone())).collect(),
+                    Some(cause),
+                )
             }
         };
-        assert_eq!(results.len(), batch.members.len(), "an operator answers each request");
-        shared.upstream.finished(Finished { device: shared.id, batch, results, ended_at });
+        assert_eq!(
+            results.len(),
+            batch.members.len(),
+            "an operator answers each request"
+        );
+        shared.upstream.finished(Finished {
+            device: shared.id,
+            batch,
+            results,
+            ended_at,
+        });
         if let Some(cause) = panicked {
             tracing::error!(device = shared.name, cause, "device thread died");
             shared.alive.store(false, Ordering::Release);

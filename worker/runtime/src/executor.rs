@@ -67,7 +67,11 @@ impl OperatorExecutor {
             let operator = build_operator(spec, library, &mut *backend)?;
             workers.insert(spec.worker, (spec.clone(), operator));
         }
-        Ok(OperatorExecutor { _backend: backend, workers, inputs: Vec::new() })
+        Ok(OperatorExecutor {
+            _backend: backend,
+            workers,
+            inputs: Vec::new(),
+        })
     }
 }
 
@@ -82,7 +86,10 @@ pub fn build_operator(
 ) -> Result<Box<dyn Operator>, OperatorError> {
     let module = &spec.pipeline.modules[spec.module.idx()];
     let kind = library.get(&module.op).ok_or_else(|| {
-        OperatorError::Other(format!("module {}: no type \"{}\" in this server", module.name, module.op))
+        OperatorError::Other(format!(
+            "module {}: no type \"{}\" in this server",
+            module.name, module.op
+        ))
     })?;
     let context = BuildContext {
         module,
@@ -96,16 +103,22 @@ pub fn build_operator(
 
 impl Executor for OperatorExecutor {
     fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
-        let (spec, operator) =
-            self.workers.get_mut(&worker).expect("batches are for this device's workers");
+        let (spec, operator) = self
+            .workers
+            .get_mut(&worker)
+            .expect("batches are for this device's workers");
         let module = &spec.pipeline.modules[spec.module.idx()];
         self.inputs.clear();
-        self.inputs.extend(jobs.iter().map(|job| job.inputs(module)));
+        self.inputs
+            .extend(jobs.iter().map(|job| job.inputs(module)));
         // Until variants are adapted, the most accurate one, which is the last.
         let variant = module.variants.len().saturating_sub(1);
         let results = operator.run(variant, &self.inputs);
         self.inputs.clear();
-        results.into_iter().map(|r| r.map_err(|e| e.to_string())).collect()
+        results
+            .into_iter()
+            .map(|r| r.map_err(|e| e.to_string()))
+            .collect()
     }
 }
 
@@ -153,9 +166,16 @@ impl EmulatedExecutor {
             let without_model = library
                 .get(&module.op)
                 .is_some_and(|kind| kind.module_type().model == ModelNeed::None);
-            let operator =
-                without_model.then(|| build_operator(spec, library, &mut NoModels)).transpose()?;
-            workers.insert(spec.worker, EmulatedWorker { spec: spec.clone(), operator });
+            let operator = without_model
+                .then(|| build_operator(spec, library, &mut NoModels))
+                .transpose()?;
+            workers.insert(
+                spec.worker,
+                EmulatedWorker {
+                    spec: spec.clone(),
+                    operator,
+                },
+            );
         }
         Ok(EmulatedExecutor { workers })
     }
@@ -164,16 +184,29 @@ impl EmulatedExecutor {
 impl Executor for EmulatedExecutor {
     fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
         let start = Instant::now();
-        let worker = self.workers.get_mut(&worker).expect("batches are for this device's workers");
+        let worker = self
+            .workers
+            .get_mut(&worker)
+            .expect("batches are for this device's workers");
         let module = &worker.spec.pipeline.modules[worker.spec.module.idx()];
         let results = match &mut worker.operator {
             Some(operator) => {
                 let inputs: Vec<Inputs> = jobs.iter().map(|job| job.inputs(module)).collect();
-                operator.run(0, &inputs).into_iter().map(|r| r.map_err(|e| e.to_string())).collect()
+                operator
+                    .run(0, &inputs)
+                    .into_iter()
+                    .map(|r| r.map_err(|e| e.to_string()))
+                    .collect()
             }
             None => jobs
                 .iter()
-                .map(|_| Ok(module.outputs.iter().map(|(_, ty)| Value::empty(*ty)).collect()))
+                .map(|_| {
+                    Ok(module
+                        .outputs
+                        .iter()
+                        .map(|(_, ty)| Value::empty(*ty))
+                        .collect())
+                })
                 .collect(),
         };
         emulated::occupy(start, worker.spec.execution[jobs.len() - 1]);
@@ -190,7 +223,10 @@ impl DecodeExecutor {
     /// A decoder for the sources of these pipelines.
     pub fn new(specs: &[WorkerSpec]) -> Self {
         DecodeExecutor {
-            pipelines: specs.iter().map(|s| (s.worker, s.pipeline.clone())).collect(),
+            pipelines: specs
+                .iter()
+                .map(|s| (s.worker, s.pipeline.clone()))
+                .collect(),
         }
     }
 }
@@ -215,6 +251,9 @@ pub fn source_value(pipeline: &Pipeline, job: &Job) -> Option<Result<Value, Stri
     let frame = job.frame();
     Some(match frame.format {
         FrameFormat::Auto | FrameFormat::Bytes => Ok(Value::Bytes(frame.data.clone())),
-        _ => Err(format!("pipeline {} takes bytes, and the frame says that it is a picture", pipeline.name)),
+        _ => Err(format!(
+            "pipeline {} takes bytes, and the frame says that it is a picture",
+            pipeline.name
+        )),
     })
 }

@@ -52,20 +52,34 @@ impl TimerThread {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(clock: Clock) -> std::io::Result<Self> {
-        let shared =
-            Arc::new(Shared { clock, state: Mutex::default(), changed: Condvar::new() });
-        let thread = std::thread::Builder::new().name("timer".to_owned()).spawn({
-            let shared = shared.clone();
-            move || run(&shared)
-        })?;
-        Ok(TimerThread { shared, thread: Some(thread) })
+        let shared = Arc::new(Shared {
+            clock,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let thread = std::thread::Builder::new()
+            .name("timer".to_owned())
+            .spawn({
+                let shared = shared.clone();
+                move || run(&shared)
+            })?;
+        Ok(TimerThread {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// Adds a sleeper, not armed yet.
     pub fn add(&self, sleeper: Arc<dyn Sleeper>) -> Alarm {
         let armed = Arc::new(AtomicU64::new(u64::MAX));
-        self.shared.state.lock().slots.push(Slot { sleeper, armed: armed.clone() });
-        Alarm { shared: self.shared.clone(), armed }
+        self.shared.state.lock().slots.push(Slot {
+            sleeper,
+            armed: armed.clone(),
+        });
+        Alarm {
+            shared: self.shared.clone(),
+            armed,
+        }
     }
 }
 
@@ -152,7 +166,10 @@ mod tests {
         let (tx, rx) = mpsc::channel();
         let now = clock.now();
         let again = now + Duration::from_millis(60);
-        let probe = Probe { woken: Mutex::new(tx), again: Mutex::new(Some(again)) };
+        let probe = Probe {
+            woken: Mutex::new(tx),
+            again: Mutex::new(Some(again)),
+        };
         let alarm = timers.add(Arc::new(probe));
         alarm.arm(now + Duration::from_secs(3600));
         alarm.arm(now + Duration::from_millis(30));
@@ -161,6 +178,9 @@ mod tests {
             let due = clock.instant(now) + Duration::from_millis(after);
             assert!(at >= due, "early");
         }
-        assert!(rx.recv_timeout(Duration::from_millis(50)).is_err(), "armed no more");
+        assert!(
+            rx.recv_timeout(Duration::from_millis(50)).is_err(),
+            "armed no more"
+        );
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Measured {
     pub(super) requests: u64,
     /// Requests without a 2xx answer.
     pub(super) failed: u64,
+    /// Bytes of answers, without headers.
+    pub(super) data_bytes: u64,
     /// Median latency.
     pub(super) p50_ms: f64,
     /// 99th percentile.
@@ -38,8 +40,15 @@ pub(super) fn run(
     let _ = std::fs::remove_file(&log);
     let mut command = Command::new("h2load");
     command
-        .args(["-c", &in_flight.to_string(), "-m", "1", "-D", &seconds.to_string()])
-        .args(["--warm-up-time", "1", "-w", "22", "-W", "24"])
+        .args([
+            "-c",
+            &in_flight.to_string(),
+            "-m",
+            "1",
+            "-D",
+            &seconds.to_string(),
+        ])
+        .args(["-w", "22", "-W", "24"])
         .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
         .arg("-d")
         .arg(&body)
@@ -49,6 +58,7 @@ pub(super) fn run(
     let rate = between(&text, ", ", " req/s").context("h2load names no rate")?;
     let succeeded = between(&text, "done, ", " succeeded").context("h2load names no total")?;
     let failed = between(&text, "succeeded, ", " failed").context("h2load names no failures")?;
+    let data_bytes = between(&text, "(", ") data").context("h2load names no bytes")?;
     // Start, status, microseconds; tab between.
     let mut micros: Vec<u64> = std::fs::read_to_string(&log)?
         .lines()
@@ -63,6 +73,7 @@ pub(super) fn run(
         rate,
         requests: succeeded as u64,
         failed: failed as u64,
+        data_bytes: data_bytes as u64,
         p50_ms: quantile(0.5),
         p99_ms: quantile(0.99),
         cpu_us: 0.0,
@@ -82,10 +93,22 @@ pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
     const TICKS_PER_SECOND: u64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name, in brackets, may hold spaces; utime and stime are the 12th and 13th fields after it.
-    let after = stat.rsplit_once(')').context("/proc/PID/stat has an unknown shape")?.1;
-    let field = |i: usize| after.split_whitespace().nth(i).and_then(|t| t.parse::<u64>().ok());
-    let ticks = field(11).zip(field(12)).context("/proc/PID/stat has an unknown shape")?;
-    Ok(Duration::from_millis((ticks.0 + ticks.1) * 1000 / TICKS_PER_SECOND))
+    let after = stat
+        .rsplit_once(')')
+        .context("/proc/PID/stat has an unknown shape")?
+        .1;
+    let field = |i: usize| {
+        after
+            .split_whitespace()
+            .nth(i)
+            .and_then(|t| t.parse::<u64>().ok())
+    };
+    let ticks = field(11)
+        .zip(field(12))
+        .context("/proc/PID/stat has an unknown shape")?;
+    Ok(Duration::from_millis(
+        (ticks.0 + ticks.1) * 1000 / TICKS_PER_SECOND,
+    ))
 }
 
 #[cfg(test)]
@@ -95,10 +118,12 @@ mod tests {
     #[test]
     fn numbers_are_read_from_h2loads_report() {
         let text = "finished in 4.00s, 15321.50 req/s, 1.2MB/s\n\
+                    traffic: 1.2MB (1300000) total, 1KB (1024) headers (space savings 90%), 1MB (1200000) data\n\
                     requests: 61286 total, 61290 started, 61286 done, 61280 succeeded, 6 failed, 0 errored";
         assert_eq!(between(text, ", ", " req/s"), Some(15321.5));
         assert_eq!(between(text, "done, ", " succeeded"), Some(61280.0));
         assert_eq!(between(text, "succeeded, ", " failed"), Some(6.0));
+        assert_eq!(between(text, "(", ") data"), Some(1_200_000.0));
         assert_eq!(between(text, "x", " nowhere"), None);
     }
 

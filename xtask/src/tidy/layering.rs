@@ -30,7 +30,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
     (PROTO, &[PIPELINE]),
     (BACKEND, &[PIPELINE]),
-    (CONTROLLER, &[PIPELINE, PROTO, CONTROLLER_POLICY]),
+    // Of the backend the types of values, which results are made of; without libtorch.
+    (CONTROLLER, &[PIPELINE, PROTO, CONTROLLER_POLICY, BACKEND]),
     (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
     (MODULES, &[PIPELINE, BACKEND]),
     (CLIENT, &[PIPELINE, PROTO, SCENES]),

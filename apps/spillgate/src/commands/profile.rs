@@ -42,7 +42,11 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         base_dir,
         profiles: ProfileSet::default(),
     };
-    let effort = Effort { warm_up: args.warm_up, rounds: args.rounds, objects: args.objects };
+    let effort = Effort {
+        warm_up: args.warm_up,
+        rounds: args.rounds,
+        objects: args.objects,
+    };
     let bar = super::serve::progress_bar();
     let measured = measure::complete(&mut deployment, &library, true, effort, |m, done, total| {
         super::serve::show_progress(&bar, m, done, total);
@@ -65,7 +69,10 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let out = args.out.clone().unwrap_or_else(|| profile_path(&args.pipeline));
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| profile_path(&args.pipeline));
     let header = format!(
         "Measured by `spillgate profile`: {} batches a size after {} to warm up, {} objects a frame where a module works on objects.",
         args.rounds, args.warm_up, args.objects

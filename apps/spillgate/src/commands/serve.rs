@@ -68,8 +68,11 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             eprintln!("{warning}");
         }
         let base_dir = loaded.base_dir();
-        let mut deployment =
-            Deployment { pipeline: loaded.pipeline, base_dir, profiles: loaded.profiles };
+        let mut deployment = Deployment {
+            pipeline: loaded.pipeline,
+            base_dir,
+            profiles: loaded.profiles,
+        };
         measure_missing(&mut deployment, &library)?;
         deployments.push(deployment);
     }
@@ -103,7 +106,11 @@ async fn serve(
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.clone(),
             // Without a receiver nothing is sampled, and results name no trace that nobody has.
-            sample_ratio: if args.otlp.is_some() { args.trace_sample } else { 0.0 },
+            sample_ratio: if args.otlp.is_some() {
+                args.trace_sample
+            } else {
+                0.0
+            },
             seed: rand::random(),
             ..TelemetryConfig::default()
         },
@@ -129,7 +136,10 @@ async fn serve(
         }
     };
     if ended.aborted > 0 {
-        eprintln!("{} requests did not end in time and were dropped", ended.aborted);
+        eprintln!(
+            "{} requests did not end in time and were dropped",
+            ended.aborted
+        );
     }
     for device in &ended.busy_devices {
         eprintln!("device {device} was still busy");
@@ -149,7 +159,11 @@ fn announce(server: &Server, args: &ServeArgs) {
             p.name,
             names.join(", "),
             format_duration(p.slo),
-            if emulated { "; EMULATED devices: no model runs on them" } else { "" }
+            if emulated {
+                "; EMULATED devices: no model runs on them"
+            } else {
+                ""
+            }
         );
     }
     eprintln!("devices: {}", server.devices().join(", "));
@@ -174,9 +188,15 @@ fn measure_missing(
         deployment.pipeline.name
     );
     let bar = progress_bar();
-    measure::complete(deployment, library, false, Effort::QUICK, |m, done, total| {
-        show_progress(&bar, m, done, total);
-    })?;
+    measure::complete(
+        deployment,
+        library,
+        false,
+        Effort::QUICK,
+        |m, done, total| {
+            show_progress(&bar, m, done, total);
+        },
+    )?;
     bar.finish_and_clear();
     Ok(())
 }

@@ -66,9 +66,18 @@ enum Policy {
 
 /// Runs each policy with each seed.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(args.rate.is_finite() && args.rate > 0.0, "--rate must be positive");
-    anyhow::ensure!((0.0..=1.0).contains(&args.when), "--when is a probability, 0 to 1");
-    anyhow::ensure!((0.0..1.0).contains(&args.noise), "--noise lies from 0 to below 1");
+    anyhow::ensure!(
+        args.rate.is_finite() && args.rate > 0.0,
+        "--rate must be positive"
+    );
+    anyhow::ensure!(
+        (0.0..=1.0).contains(&args.when),
+        "--when is a probability, 0 to 1"
+    );
+    anyhow::ensure!(
+        (0.0..1.0).contains(&args.noise),
+        "--noise lies from 0 to below 1"
+    );
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
     let mut policies: Vec<DropPolicyName> = args
         .policy
@@ -100,7 +109,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "runs": runs }))?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&serde_json::json!({ "runs": runs }))?
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

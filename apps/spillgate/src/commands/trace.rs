@@ -16,7 +16,11 @@ pub(crate) struct TraceArgs {
     /// Trace id in hex, as results carry it.
     id: String,
     /// Jaeger's query API.
-    #[arg(long, env = "SPILLGATE_JAEGER_QUERY", default_value = "http://127.0.0.1:26686")]
+    #[arg(
+        long,
+        env = "SPILLGATE_JAEGER_QUERY",
+        default_value = "http://127.0.0.1:26686"
+    )]
     jaeger: String,
     /// Draw it to this file, too.
     #[arg(long)]

@@ -62,8 +62,14 @@ impl TestServer {
     /// Serves these pipelines; each module takes 20 ms a batch.
     pub(crate) async fn start(specs: &[&str]) -> Self {
         let mut library = Library::new();
-        library.register(PassThrough { name: "slow", fragile: false });
-        library.register(PassThrough { name: "fragile", fragile: true });
+        library.register(PassThrough {
+            name: "slow",
+            fragile: false,
+        });
+        library.register(PassThrough {
+            name: "fragile",
+            fragile: true,
+        });
         let deployments = specs
             .iter()
             .map(|text| {
@@ -92,12 +98,16 @@ impl TestServer {
             drain: Duration::from_secs(3),
             telemetry: TelemetryConfig::default(),
         };
-        let server = Server::start(config, deployments, Arc::new(library)).await.unwrap();
+        let server = Server::start(config, deployments, Arc::new(library))
+            .await
+            .unwrap();
         TestServer { server }
     }
 
     pub(crate) async fn client(&self) -> SpillgateClient<Channel> {
-        SpillgateClient::connect(format!("http://{}", self.server.address)).await.unwrap()
+        SpillgateClient::connect(format!("http://{}", self.server.address))
+            .await
+            .unwrap()
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -123,9 +133,12 @@ impl TestServer {
         let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
         let give_up = Instant::now() + Duration::from_secs(2);
         loop {
-            let request = tonic_health::pb::HealthCheckRequest { service: String::new() };
+            let request = tonic_health::pb::HealthCheckRequest {
+                service: String::new(),
+            };
             let answer = health.check(request).await.unwrap().into_inner();
-            if answer.status == tonic_health::pb::health_check_response::ServingStatus::NotServing as i32
+            if answer.status
+                == tonic_health::pb::health_check_response::ServingStatus::NotServing as i32
             {
                 return;
             }
@@ -161,7 +174,11 @@ impl TestServer {
 }
 
 pub(crate) fn frame(number: u64, data: &'static [u8]) -> pb::Frame {
-    pb::Frame { number, data: data.into(), ..Default::default() }
+    pb::Frame {
+        number,
+        data: data.into(),
+        ..Default::default()
+    }
 }
 
 /// Opens a stream: what to send frames to, and what answers come from.
@@ -171,18 +188,35 @@ pub(crate) async fn open_stream(
 ) -> (Sender, tonic::Streaming<pb::StreamResponse>) {
     let (tx, rx) = tokio::sync::mpsc::channel(128);
     let sender = Sender(tx);
-    sender.send(pb::stream_request::Message::Open(open)).await.unwrap();
+    sender
+        .send(pb::stream_request::Message::Open(open))
+        .await
+        .unwrap();
     let requests = tokio_stream::wrappers::ReceiverStream::new(rx);
-    let replies = server.client().await.stream(requests).await.unwrap().into_inner();
+    let replies = server
+        .client()
+        .await
+        .stream(requests)
+        .await
+        .unwrap()
+        .into_inner();
     (sender, replies)
 }
 
 pub(crate) struct Sender(tokio::sync::mpsc::Sender<pb::StreamRequest>);
 
 impl Sender {
-    pub(crate) async fn send(&self, message: pb::stream_request::Message) -> Result<(), &'static str> {
-        let request = pb::StreamRequest { message: Some(message) };
-        self.0.send(request).await.map_err(|_| "the stream is closed")
+    pub(crate) async fn send(
+        &self,
+        message: pb::stream_request::Message,
+    ) -> Result<(), &'static str> {
+        let request = pb::StreamRequest {
+            message: Some(message),
+        };
+        self.0
+            .send(request)
+            .await
+            .map_err(|_| "the stream is closed")
     }
 }
 

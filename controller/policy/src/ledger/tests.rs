@@ -20,8 +20,15 @@ fn a_request_ends_once_all_sinks_are_done() {
     let request = ledger.admit(at(0), RequestId(1), at(0), None).unwrap();
     assert_eq!(request.deadline, at(100));
     assert_eq!(ledger.sink_done(at(50), RequestId(1)), None);
-    assert_eq!(ledger.sink_done(at(100), RequestId(1)), Some(Outcome::Completed));
-    assert_eq!(ledger.sink_done(at(100), RequestId(1)), None, "it has ended");
+    assert_eq!(
+        ledger.sink_done(at(100), RequestId(1)),
+        Some(Outcome::Completed)
+    );
+    assert_eq!(
+        ledger.sink_done(at(100), RequestId(1)),
+        None,
+        "it has ended"
+    );
     assert!(!ledger.end(RequestId(1)));
 }
 
@@ -47,7 +54,15 @@ fn a_drop_ends_it_for_all_branches() {
 fn the_timeout_of_a_client_is_capped_at_the_slo() {
     let mut ledger = fork();
     let ask = |ledger: &mut Ledger, id, ns| {
-        ledger.admit(at(10), RequestId(id), at(10), Some(Duration::from_nanos(ns))).unwrap().deadline
+        ledger
+            .admit(
+                at(10),
+                RequestId(id),
+                at(10),
+                Some(Duration::from_nanos(ns)),
+            )
+            .unwrap()
+            .deadline
     };
     assert_eq!(ask(&mut ledger, 1, 30), at(40));
     assert_eq!(ask(&mut ledger, 2, 3000), at(110));
@@ -66,6 +81,9 @@ fn what_is_over_a_bound_is_refused_at_once() {
     ledger.end(RequestId(1));
     ledger.admit(at(0), RequestId(3), at(0), None).unwrap();
     ledger.drain();
-    assert_eq!(ledger.admit(at(0), RequestId(4), at(0), None), Err(Refusal::Draining));
+    assert_eq!(
+        ledger.admit(at(0), RequestId(4), at(0), None),
+        Err(Refusal::Draining)
+    );
     assert_eq!(ledger.open_requests(), [RequestId(2), RequestId(3)]);
 }

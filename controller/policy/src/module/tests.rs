@@ -7,7 +7,11 @@ use super::*;
 const SLO: Duration = Duration::from_millis(100);
 
 fn request(id: u64) -> Request {
-    Request { id: RequestId(id), sent_at: Timestamp::ZERO, deadline: Timestamp::ZERO + SLO }
+    Request {
+        id: RequestId(id),
+        sent_at: Timestamp::ZERO,
+        deadline: Timestamp::ZERO + SLO,
+    }
 }
 
 fn controller(pipeline: &Pipeline, module: u16, workers: &[WorkerId]) -> ModuleController {
@@ -26,7 +30,12 @@ fn on(controller: &mut ModuleController, event: Event) -> Vec<Command> {
 }
 
 fn branch(from: u16, present: bool, condition: Option<bool>) -> Event {
-    Event::Branch { request: request(1), from: ModuleId(from), present, condition }
+    Event::Branch {
+        request: request(1),
+        from: ModuleId(from),
+        present,
+        condition,
+    }
 }
 
 #[test]
@@ -34,7 +43,10 @@ fn a_join_waits_for_both_branches() {
     let diamond = noop_pipeline(SLO, &[&[0], &[1], &[1], &[2, 3]], &[]);
     let mut join = controller(&diamond, 4, &[WorkerId(9)]);
     assert!(on(&mut join, branch(2, true, None)).is_empty());
-    let sent = Command::Send { request: request(1), worker: WorkerId(9) };
+    let sent = Command::Send {
+        request: request(1),
+        worker: WorkerId(9),
+    };
     assert_eq!(on(&mut join, branch(3, true, None)), [sent]);
 }
 
@@ -43,9 +55,15 @@ fn a_condition_decides_and_a_skip_travels_on() {
     let chain = noop_pipeline(SLO, &[&[0], &[0], &[2]], &[None, Some(1)]);
     let mut conditional = controller(&chain, 2, &[WorkerId(0)]);
     assert!(on(&mut conditional, branch(0, true, None)).is_empty());
-    assert_eq!(on(&mut conditional, branch(1, true, Some(false))), [Command::Skip(request(1))]);
+    assert_eq!(
+        on(&mut conditional, branch(1, true, Some(false))),
+        [Command::Skip(request(1))]
+    );
     let mut after = controller(&chain, 3, &[WorkerId(1)]);
-    assert_eq!(on(&mut after, branch(2, false, None)), [Command::Skip(request(1))]);
+    assert_eq!(
+        on(&mut after, branch(2, false, None)),
+        [Command::Skip(request(1))]
+    );
 }
 
 #[test]
@@ -53,8 +71,14 @@ fn a_dead_worker_fails_what_it_had_and_gets_no_more() {
     let chain = noop_pipeline(SLO, &[&[0]], &[]);
     let mut module = controller(&chain, 1, &[WorkerId(0)]);
     on(&mut module, branch(0, true, None));
-    assert_eq!(on(&mut module, Event::WorkerDown(WorkerId(0))), [Command::Fail(RequestId(1))]);
-    let dropped = Command::Drop { request: RequestId(1), reason: DropReason::NoWorker };
+    assert_eq!(
+        on(&mut module, Event::WorkerDown(WorkerId(0))),
+        [Command::Fail(RequestId(1))]
+    );
+    let dropped = Command::Drop {
+        request: RequestId(1),
+        reason: DropReason::NoWorker,
+    };
     assert_eq!(on(&mut module, branch(0, true, None)), [dropped]);
 }
 
@@ -63,7 +87,10 @@ fn a_forgotten_request_is_cancelled_where_it_is() {
     let chain = noop_pipeline(SLO, &[&[0]], &[]);
     let mut module = controller(&chain, 1, &[WorkerId(0)]);
     on(&mut module, branch(0, true, None));
-    let cancel = Command::CancelAt { request: RequestId(1), worker: WorkerId(0) };
+    let cancel = Command::CancelAt {
+        request: RequestId(1),
+        worker: WorkerId(0),
+    };
     assert_eq!(on(&mut module, Event::Forget(RequestId(1))), [cancel]);
     assert!(on(&mut module, Event::Forget(RequestId(1))).is_empty());
 }

@@ -70,7 +70,9 @@ pub(super) async fn serve(
     let mut frames = request.into_inner();
     let first = frames.message().await?.and_then(|m| m.message);
     let Some(pb::stream_request::Message::Open(open)) = first else {
-        return Err(Status::invalid_argument("the first message of a stream must carry `open`"));
+        return Err(Status::invalid_argument(
+            "the first message of a stream must carry `open`",
+        ));
     };
     let host = gateway.host(&open.pipeline)?.clone();
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
@@ -80,7 +82,10 @@ pub(super) async fn serve(
         slo_ms: host.pipeline().slo.as_secs_f64() * 1e3,
         in_flight_max: in_flight_max as u32,
     };
-    let open_frames = Arc::new(OpenFrames { host: host.clone(), frames: Mutex::default() });
+    let open_frames = Arc::new(OpenFrames {
+        host: host.clone(),
+        frames: Mutex::default(),
+    });
     let reader = Reader {
         gateway,
         host,
@@ -116,7 +121,9 @@ impl Reader {
         let mut sequence = 0;
         loop {
             // A place for this frame's answer; `Err` when the client has gone.
-            let Ok(place) = self.tx.clone().reserve_owned().await else { return };
+            let Ok(place) = self.tx.clone().reserve_owned().await else {
+                return;
+            };
             let message = tokio::select! {
                 message = frames.next() => message,
                 () = self.tx.closed() => return,
@@ -175,7 +182,10 @@ impl Reader {
         };
         self.open.frames.lock().insert(sequence, None);
         let client = self.client.clone();
-        match self.gateway.submission(&self.host, frame, None, None, client, on_end) {
+        match self
+            .gateway
+            .submission(&self.host, frame, None, None, client, on_end)
+        {
             Err(result) => refuse(result),
             Ok(submission) => match self.host.submit(submission) {
                 Err(refusal) => refuse(convert::refusal(number, refusal)),
@@ -214,13 +224,19 @@ impl Stream for Results {
     type Item = Result<pb::StreamResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let respond = |message| pb::StreamResponse { message: Some(message) };
+        let respond = |message| pb::StreamResponse {
+            message: Some(message),
+        };
         if let Some(opened) = self.opened.take() {
-            return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Opened(opened)))));
+            return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Opened(
+                opened,
+            )))));
         }
         loop {
             if let Some(result) = self.ready.pop_front() {
-                return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Result(result)))));
+                return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Result(
+                    result,
+                )))));
             }
             match self.answers.poll_recv(cx) {
                 Poll::Pending => return Poll::Pending,

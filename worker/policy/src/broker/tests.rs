@@ -9,7 +9,9 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
         module: ModuleId(1),
         capacity,
         batch_max,
-        execution: (1..=batch_max).map(|n| Duration::from_nanos(10 * u64::from(n))).collect(),
+        execution: (1..=batch_max)
+            .map(|n| Duration::from_nanos(10 * u64::from(n)))
+            .collect(),
         policy: drop_policy::by_name(policy),
     })
 }
@@ -32,9 +34,10 @@ fn batch_ids(broker: &mut Broker<u64>) -> Vec<u64> {
 
 #[test]
 fn deadline_orders_by_deadline_and_none_by_arrival() {
-    for (policy, expected) in
-        [(DropPolicyName::Deadline, vec![2, 3, 1]), (DropPolicyName::None, vec![1, 2, 3])]
-    {
+    for (policy, expected) in [
+        (DropPolicyName::Deadline, vec![2, 3, 1]),
+        (DropPolicyName::None, vec![1, 2, 3]),
+    ] {
         let mut broker = broker(policy, 8, 8);
         let mut out = Vec::new();
         for (i, deadline) in [(1, 90), (2, 50), (3, 70)] {
@@ -100,7 +103,10 @@ fn tombstones_are_bounded() {
         assert!(broker.queue.len() <= 2 * broker.live.len() + TOMBSTONES_MIN + 1);
     }
     assert_eq!(broker.waiting(), 0);
-    assert!(!broker.cancel(RequestId(0)), "a second cancel finds nothing");
+    assert!(
+        !broker.cancel(RequestId(0)),
+        "a second cancel finds nothing"
+    );
 }
 
 #[derive(Clone, Debug)]

@@ -52,9 +52,10 @@ fn end(device: &mut Device<()>, now: u64, batch: u64) -> Vec<Command<()>> {
 fn executed(out: &[Command<()>]) -> Vec<(u32, Vec<u64>)> {
     out.iter()
         .filter_map(|c| match c {
-            Command::Execute(b) => {
-                Some((b.worker.0, b.members.iter().map(|m| m.request.id.0).collect()))
-            }
+            Command::Execute(b) => Some((
+                b.worker.0,
+                b.members.iter().map(|m| m.request.id.0).collect(),
+            )),
             Command::Drop { .. } => None,
         })
         .collect()

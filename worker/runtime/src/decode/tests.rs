@@ -13,17 +13,29 @@ fn limits() -> Limits {
 }
 
 fn frame(format: FrameFormat, data: Vec<u8>) -> Frame {
-    Frame { format, data: Bytes::from(data), width: 0, height: 0 }
+    Frame {
+        format,
+        data: Bytes::from(data),
+        width: 0,
+        height: 0,
+    }
 }
 
 fn gradient(width: u32, height: u32) -> Vec<u8> {
-    (0..width * height).flat_map(|i| [(i % width) as u8, (i / width) as u8, 128]).collect()
+    (0..width * height)
+        .flat_map(|i| [(i % width) as u8, (i / width) as u8, 128])
+        .collect()
 }
 
 fn jpeg(width: u32, height: u32) -> Vec<u8> {
     let mut out = Vec::new();
     image::codecs::jpeg::JpegEncoder::new_with_quality(&mut out, 95)
-        .write_image(&gradient(width, height), width, height, ExtendedColorType::Rgb8)
+        .write_image(
+            &gradient(width, height),
+            width,
+            height,
+            ExtendedColorType::Rgb8,
+        )
         .unwrap();
     out
 }
@@ -31,7 +43,12 @@ fn jpeg(width: u32, height: u32) -> Vec<u8> {
 fn png(width: u32, height: u32) -> Vec<u8> {
     let mut out = Vec::new();
     image::codecs::png::PngEncoder::new(&mut out)
-        .write_image(&gradient(width, height), width, height, ExtendedColorType::Rgb8)
+        .write_image(
+            &gradient(width, height),
+            width,
+            height,
+            ExtendedColorType::Rgb8,
+        )
         .unwrap();
     out
 }
@@ -46,11 +63,27 @@ fn reads_jpeg_png_and_raw() {
     assert_eq!(&from_png.rgb[..], &gradient(40, 30)[..]);
     let from_jpeg = decode(&frame(FrameFormat::Auto, jpeg(40, 30)), &limits()).unwrap();
     assert_eq!((from_jpeg.width, from_jpeg.height), (40, 30));
-    let off = from_jpeg.rgb.iter().zip(gradient(40, 30)).map(|(a, b)| a.abs_diff(b)).max();
-    assert!(off.unwrap() < 30, "JPEG is lossy, but not that lossy: {off:?}");
-    let raw = Frame { width: 40, height: 30, ..frame(FrameFormat::Rgb8, gradient(40, 30)) };
+    let off = from_jpeg
+        .rgb
+        .iter()
+        .zip(gradient(40, 30))
+        .map(|(a, b)| a.abs_diff(b))
+        .max();
+    assert!(
+        off.unwrap() < 30,
+        "JPEG is lossy, but not that lossy: {off:?}"
+    );
+    let raw = Frame {
+        width: 40,
+        height: 30,
+        ..frame(FrameFormat::Rgb8, gradient(40, 30))
+    };
     let decoded = decode(&raw, &limits()).unwrap();
-    assert_eq!(decoded.rgb.as_ptr(), raw.data.as_ptr(), "raw frames are not copied");
+    assert_eq!(
+        decoded.rgb.as_ptr(),
+        raw.data.as_ptr(),
+        "raw frames are not copied"
+    );
 }
 
 #[test]
@@ -61,7 +94,10 @@ fn a_corrupt_or_truncated_frame_is_told_so() {
         for keep in [4, 20, whole.len() / 2] {
             let cut = frame(FrameFormat::Auto, whole[..keep].to_vec());
             let text = error(&cut);
-            assert!(text.contains("not a readable") || text.contains("neither"), "{keep}: {text}");
+            assert!(
+                text.contains("not a readable") || text.contains("neither"),
+                "{keep}: {text}"
+            );
         }
     }
     let mut broken = png(60, 60);
@@ -78,8 +114,15 @@ fn a_huge_or_empty_picture_is_refused_by_its_header() {
     let mut bomb = png(10, 10);
     bomb[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
     let text = error(&frame(FrameFormat::Png, bomb));
-    assert!(text.contains("limits.pixels") || text.contains("not a readable PNG"), "{text}");
-    let raw = |width, height| Frame { width, height, ..frame(FrameFormat::Rgb8, vec![0; 30]) };
+    assert!(
+        text.contains("limits.pixels") || text.contains("not a readable PNG"),
+        "{text}"
+    );
+    let raw = |width, height| Frame {
+        width,
+        height,
+        ..frame(FrameFormat::Rgb8, vec![0; 30])
+    };
     assert!(error(&raw(0, 10)).contains("no pixels"));
     assert!(error(&raw(u32::MAX, u32::MAX)).contains("limits.pixels"));
     assert!(error(&raw(5, 5)).contains("75 bytes, not 30"));
