@@ -159,11 +159,17 @@ fn rects(value: &Value) -> Vec<(Rect, f32)> {
 /// Quality and time at one input size of the detector.
 pub(crate) struct Measure {
     pub(crate) score: Score,
+    /// F1 of the detector, the mean over [`STRICTNESS`].
+    pub(crate) mean_f1: f64,
     pub(crate) light: Hits,
     /// Medians of pre-processing, forward and post-processing of one frame: detector, then the rest.
     pub(crate) detecting: Duration,
     pub(crate) reading: Duration,
 }
+
+/// Least overlaps from lenient to strict. At 0.5 alone the larger inputs all look the same; how closely boxes
+/// fit tells them apart.
+const STRICTNESS: [f32; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
 
 /// Runs the chain over the samples.
 pub(crate) fn measure(
@@ -172,17 +178,23 @@ pub(crate) fn measure(
     samples: &[Sample],
 ) -> anyhow::Result<Measure> {
     let mut score = Score::default();
+    let mut strict = [Score::default(); STRICTNESS.len()];
     let mut light = Hits::default();
     let (mut detecting, mut reading) = (Vec::new(), Vec::new());
     for sample in samples {
         let found = chain.find(variant, &sample.image)?;
         score.add_frame(&sample.truth, &found.findings, IOU);
+        for (score, iou) in strict.iter_mut().zip(STRICTNESS) {
+            score.add_frame(&sample.truth, &found.findings, iou);
+        }
         light.count(found.light == sample.truth.condition.name());
         detecting.push(found.detecting);
         reading.push(found.reading);
     }
+    let sum: f64 = strict.iter().map(|s| s.detection().f1()).sum();
     Ok(Measure {
         score,
+        mean_f1: sum / STRICTNESS.len() as f64,
         light,
         detecting: median(detecting),
         reading: median(reading),
@@ -202,21 +214,22 @@ pub(crate) fn report(models: &Path, samples: &[Sample]) -> anyhow::Result<()> {
     let ms = |d: Duration| format!("{:.1} ms", d.as_secs_f64() * 1e3);
     println!("{} held-out frames of 640x360\n", samples.len());
     println!(
-        "| input | F1 | vehicles: precision, recall | people: precision, recall | plates right | faces right \
+        "| input | F1 | mean F1, 0.5 to 0.95 | vehicles: precision, recall | people: precision, recall | plates right | faces right \
          | detector, one frame | plates and faces of it |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     let mut light = Hits::default();
     for (variant, size) in SIZES.iter().enumerate() {
         let Measure {
             score,
+            mean_f1,
             light: l,
             detecting,
             reading,
         } = measure(&mut chain, variant, samples)?;
         light.add(l);
         println!(
-            "| {size} | {:.3} | {}, {} | {}, {} | {} | {} | {} | {} |",
+            "| {size} | {:.3} | {mean_f1:.3} | {}, {} | {}, {} | {} | {} | {} | {} |",
             score.detection().f1(),
             share(score.vehicles.precision()),
             share(score.vehicles.recall()),
@@ -286,7 +299,7 @@ mod tests {
             smallest.score.detection().f1(),
         );
         assert!(
-            best >= 0.88,
+            best >= 0.95,
             "F1 of the detector at {}: {best}",
             SIZES[SIZES.len() - 1]
         );
@@ -301,8 +314,8 @@ mod tests {
             "{} plates are too few to tell",
             score.plates.all
         );
-        assert!(score.plates.rate() >= 0.85, "plates: {:?}", score.plates);
-        assert!(score.faces.rate() >= 0.92, "faces: {:?}", score.faces);
+        assert!(score.plates.rate() >= 0.9, "plates: {:?}", score.plates);
+        assert!(score.faces.rate() >= 0.95, "faces: {:?}", score.faces);
         assert!(largest.light.rate() >= 0.9, "light: {:?}", largest.light);
     }
 }
