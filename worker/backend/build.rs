@@ -1,13 +1,22 @@
 //! Tells the linker where libtorch lies, for every binary and test of the package that names this
-//! file as its `build`: torch-sys hands the folder only to packages that depend on it directly, and
-//! link arguments do not reach the packages above. Without torch-sys it does nothing.
+//! file as its `build`. Link arguments do not reach the packages above, so each package that depends on
+//! `spillgate-backend` names it, also where it never asks for the feature `tch` itself: cargo unifies features
+//! over the workspace, and then its tests are linked with libtorch, too. Without `tch` it does nothing.
+//!
+//! The folder comes from torch-sys to packages that depend on it directly, which the backend does; it hands
+//! the folder on to those that depend on the backend (cargo's `links` metadata).
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let Some(lib) = std::env::var_os("DEP_TCH_LIBTORCH_LIB") else {
+    let given = |name: &str| std::env::var(name).ok();
+    let Some(lib) =
+        given("DEP_TCH_LIBTORCH_LIB").or_else(|| given("DEP_SPILLGATE_BACKEND_LIBTORCH_LIB"))
+    else {
         return;
     };
-    let lib = lib.to_string_lossy();
+    if std::env::var_os("CARGO_MANIFEST_LINKS").is_some() {
+        println!("cargo::metadata=LIBTORCH_LIB={lib}");
+    }
     // Beside the program (`../lib`, as in a container image) first, then where it was built against.
     println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib");
     println!("cargo::rustc-link-arg=-Wl,-rpath,{lib}");
