@@ -312,11 +312,11 @@ impl World {
                         present,
                         condition,
                     };
-                    self.to_module(to, branch)?;
+                    self.drive_module(to, branch)?;
                 }
             }
             Event::Returned { module, request } => {
-                self.to_module(module, ModuleEvent::Returned(request))?;
+                self.drive_module(module, ModuleEvent::Returned(request))?;
             }
             Event::AtDevice {
                 device,
@@ -331,17 +331,17 @@ impl World {
                         payload: (),
                     })
                     .collect();
-                self.to_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
+                self.drive_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
             }
             Event::CancelAtDevice { device, request } => {
-                self.to_device(device, DeviceEvent::Cancel(request))?;
+                self.drive_device(device, DeviceEvent::Cancel(request))?;
             }
             Event::BatchEnd { device, batch } => self.batch_end(device, batch)?,
             Event::Wakeup { device } => {
                 if self.devices[device].armed <= self.now {
                     self.devices[device].armed = Timestamp::MAX;
                 }
-                self.to_device(device, DeviceEvent::Wakeup)?;
+                self.drive_device(device, DeviceEvent::Wakeup)?;
             }
             Event::Leave(request) => {
                 if let Some((open, _)) = self.open.get(&request) {
@@ -407,7 +407,7 @@ impl World {
         Ok(())
     }
 
-    fn to_module(&mut self, module: ModuleId, event: ModuleEvent) -> Result<(), Violation> {
+    fn drive_module(&mut self, module: ModuleId, event: ModuleEvent) -> Result<(), Violation> {
         let mut commands = Vec::new();
         self.modules[module.idx()].on_event(self.now, event, &mut commands);
         for command in commands {
@@ -447,7 +447,7 @@ impl World {
         Ok(())
     }
 
-    fn to_device(&mut self, device: usize, event: DeviceEvent<'_, ()>) -> Result<(), Violation> {
+    fn drive_device(&mut self, device: usize, event: DeviceEvent<'_, ()>) -> Result<(), Violation> {
         let mut commands = Vec::new();
         self.devices[device]
             .policy
@@ -530,7 +530,7 @@ impl World {
                 None => self.tally.wasted(share),
             }
         }
-        self.to_device(device, DeviceEvent::BatchEnded(batch))
+        self.drive_device(device, DeviceEvent::BatchEnded(batch))
     }
 
     fn ended(&mut self, id: Id, outcome: Outcome) -> Result<(), Violation> {
@@ -547,7 +547,7 @@ impl World {
         }
         self.ended(id, outcome)?;
         for module in 0..self.modules.len() as u16 {
-            self.to_module(ModuleId(module), ModuleEvent::Forget(id))?;
+            self.drive_module(ModuleId(module), ModuleEvent::Forget(id))?;
         }
         Ok(())
     }

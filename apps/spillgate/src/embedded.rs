@@ -22,6 +22,7 @@ use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Request};
+use spillgate_telemetry::metrics::QueueLengths;
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{
     DeviceConfig, DeviceHandle, DeviceThread, ExecutorFactory, Finished, Upstream,
@@ -271,9 +272,7 @@ impl Embedded {
     }
 
     /// Reads the queue length of each worker: pipeline, module, worker, requests.
-    pub fn queue_lengths(
-        &self,
-    ) -> Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync> {
+    pub fn queue_lengths(&self) -> QueueLengths {
         let hosts = self.hosts.clone();
         let handles = self.device_handles();
         Box::new(move || {

@@ -72,13 +72,19 @@ impl Gateway {
         traceparent: Option<&str>,
         client: Arc<str>,
         on_end: OnEnd,
-    ) -> Result<Submission, pb::Result> {
+    ) -> Result<Submission, Box<pb::Result>> {
         let number = frame.number;
-        let invalid =
-            |detail| convert::refused(number, Code::InvalidArgument, "invalid_frame", detail);
+        let invalid = |detail| {
+            Box::new(convert::refused(
+                number,
+                Code::InvalidArgument,
+                "invalid_frame",
+                detail,
+            ))
+        };
         let limits = &host.pipeline().limits;
         if frame.data.len() > limits.frame_bytes {
-            return Err(convert::refused(
+            return Err(Box::new(convert::refused(
                 number,
                 Code::ResourceExhausted,
                 "frame_too_large",
@@ -87,7 +93,7 @@ impl Gateway {
                     frame.data.len(),
                     limits.frame_bytes
                 ),
-            ));
+            )));
         }
         let own = timeout_of(frame.timeout_ms).map_err(invalid)?;
         let timeout = [timeout, own].into_iter().flatten().min();
@@ -161,7 +167,7 @@ impl Spillgate for Gateway {
         let on_end: OnEnd = Box::new(move |record| drop(tx.send(record)));
         let submission = self
             .submission(host, frame, timeout, traceparent, Arc::from(""), on_end)
-            .map_err(convert::status)?;
+            .map_err(|refused| convert::status(*refused))?;
         let id = host
             .submit(submission)
             .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;

@@ -247,7 +247,7 @@ impl PipelineHost {
                 );
             } else {
                 let begin = Event::Begin(request);
-                self.to_module(&mut control, now, ModuleId::SOURCE, begin, &mut effects);
+                self.drive_module(&mut control, now, ModuleId::SOURCE, begin, &mut effects);
             }
         }
         self.perform(effects);
@@ -269,7 +269,7 @@ impl PipelineHost {
             } in members
             {
                 let returned = Event::Returned(request.id);
-                self.to_module(&mut control, batch.ended_at, module, returned, &mut effects);
+                self.drive_module(&mut control, batch.ended_at, module, returned, &mut effects);
                 if !control.ledger.is_open(request.id) {
                     continue;
                 }
@@ -309,7 +309,7 @@ impl PipelineHost {
         {
             let mut control = self.control.lock();
             let returned = Event::Returned(request.id);
-            self.to_module(&mut control, drop.at, drop.module, returned, &mut effects);
+            self.drive_module(&mut control, drop.at, drop.module, returned, &mut effects);
             let outcome = Outcome::Dropped(drop);
             self.end_early(
                 &mut control,
@@ -472,12 +472,12 @@ impl PipelineHost {
                 present,
                 condition,
             };
-            self.to_module(control, now, to, branch, effects);
+            self.drive_module(control, now, to, branch, effects);
         }
     }
 
     /// Drives one module controller and follows its commands.
-    fn to_module(
+    fn drive_module(
         &self,
         control: &mut Control,
         now: Timestamp,
@@ -487,9 +487,8 @@ impl PipelineHost {
     ) {
         let mut commands = std::mem::take(&mut control.commands);
         control.modules[module.idx()].on_event(now, event, &mut commands);
-        let commands_here: Vec<Command> = commands.drain(..).collect();
-        control.commands = commands;
-        for command in commands_here {
+        // Following a command may drive further modules, which then use a vector of their own.
+        for command in commands.drain(..) {
             match command {
                 Command::Send { request, worker } => {
                     if let Some(open) = control.open.get(&request.id) {
@@ -526,6 +525,7 @@ impl PipelineHost {
                 Command::CancelAt { request, worker } => effects.cancels.push((worker, request)),
             }
         }
+        control.commands = commands;
     }
 
     /// Ends a request before its last module, if it has not ended: siblings are cancelled everywhere.

@@ -111,14 +111,10 @@ fn in_order(trace: &JaegerTrace, start: u64) -> Vec<Span> {
         let mut children: Vec<usize> = (0..trace.spans.len())
             .filter(|idx| parents[*idx] == parent)
             .collect();
-        // Longer first among those that start together: what encloses comes before what it holds.
+        // Shorter first among those that start together: a part of no length comes before the next.
         children.sort_by_key(|idx| {
             let span = &trace.spans[*idx];
-            (
-                span.start_time,
-                std::cmp::Reverse(span.duration),
-                &span.operation_name,
-            )
+            (span.start_time, span.duration, &span.operation_name)
         });
         children
     };

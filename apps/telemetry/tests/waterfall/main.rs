@@ -24,20 +24,20 @@ fn a_completed_request_in_a_terminal() {
         │ ├ queueing      27.0 ms │   ░░░░░░░░                                                           │
         │ ├ batch wait    21.0 ms │           ▒▒▒▒▒▒                                                     │
         │ └ execution     64.0 ms │                 ███████████████████                                  │
-        ├ module plates  113.0 ms │                                    ──────────────────────────────────│ worker 2, batch of 3
-        │ ├ queueing      24.0 ms │                                    ░░░░░░░░                          │
-        │ ├ batch wait    31.0 ms │                                            ▒▒▒▒▒▒▒▒▒                 │
-        │ └ execution     58.0 ms │                                                     █████████████████│
-        └ module faces    54.0 ms │                                    ────────────────                  │ worker 3, batch of 2
-          ├ queueing       4.0 ms │                                    ░░                                │
-          ├ batch wait    12.0 ms │                                      ▒▒▒                             │
-          └ execution     38.0 ms │                                         ███████████                  │
+        ├ module faces    54.0 ms │                                    ────────────────                  │ worker 3, batch of 2
+        │ ├ queueing       4.0 ms │                                    ░░                                │
+        │ ├ batch wait    12.0 ms │                                      ▒▒▒                             │
+        │ └ execution     38.0 ms │                                         ███████████                  │
+        └ module plates  113.0 ms │                                    ──────────────────────────────────│ worker 2, batch of 3
+          ├ queueing      24.0 ms │                                    ░░░░░░░░                          │
+          ├ batch wait    31.0 ms │                                            ▒▒▒▒▒▒▒▒▒                 │
+          └ execution     58.0 ms │                                                     █████████████████│
 
         batches (each a trace of its own):
           module source: batch 90, 1 requests, trace 5312a6181502631489e328e375d6112b
           module detect: batch 7, 4 requests, trace 10406b91cb64b7c64d5bbf54679a29af
-          module plates: batch 9, 3 requests, trace d9cf4cd6aab661715d2069376710645c
           module faces: batch 8, 2 requests, trace 0cc58366534feb3df510d5a36cb0ecf9
+          module plates: batch 9, 3 requests, trace d9cf4cd6aab661715d2069376710645c
 
         ░ queueing  ▒ batch wait  █ execution  ─ request, module
     "#]].assert_eq(&trace.to_text(120));

@@ -174,10 +174,10 @@ impl Reader {
                 }
             }
         });
-        let refuse = |result: pb::Result| {
+        let refuse = |result: Box<pb::Result>| {
             self.open.frames.lock().swap_remove(&sequence);
             if let Some(place) = place.lock().take() {
-                place.send(Answer::Refused(sequence, Box::new(result)));
+                place.send(Answer::Refused(sequence, result));
             }
         };
         self.open.frames.lock().insert(sequence, None);
@@ -188,7 +188,7 @@ impl Reader {
         {
             Err(result) => refuse(result),
             Ok(submission) => match self.host.submit(submission) {
-                Err(refusal) => refuse(convert::refusal(number, refusal)),
+                Err(refusal) => refuse(Box::new(convert::refusal(number, refusal))),
                 Ok(id) => {
                     if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
                         *open = Some(id);
