@@ -88,11 +88,10 @@ async fn a_deadline_expires_by_timer_while_the_device_is_busy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_timeout_is_a_deadline_and_is_capped_at_the_slo() {
     let server = TestServer::start(&[TWO_STAGES]).await;
-    let mut client = server.client().await;
+    let mut client = server.patient_client();
     let mut blocker = server.client().await;
     let blocking = tokio::spawn(async move { blocker.infer(infer(b"x")).await });
     tokio::time::sleep(Duration::from_millis(5)).await;
-    // Set by hand: tonic's own client would give up first.
     let mut request = Request::new(infer(b"y"));
     request
         .metadata_mut()

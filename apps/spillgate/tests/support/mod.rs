@@ -110,6 +110,23 @@ impl TestServer {
             .unwrap()
     }
 
+    /// A client that sends `grpc-timeout` but leaves the deadline to the server.
+    pub(crate) fn patient_client(
+        &self,
+    ) -> SpillgateClient<
+        hyper_util::client::legacy::Client<
+            hyper_util::client::legacy::connect::HttpConnector,
+            tonic::body::Body,
+        >,
+    > {
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let http = hyper_util::client::legacy::Client::builder(executor)
+            .http2_only(true)
+            .build_http();
+        let origin = format!("http://{}", self.server.address).parse().unwrap();
+        SpillgateClient::with_origin(http, origin)
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.server.hosts().iter().map(|h| h.in_flight()).sum()
     }
