@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
-use crate::time::{Budget, Timestamp};
+use crate::time::{Budget, Timestamp, format_duration};
 
 /// What every policy knows of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,41 @@ pub struct Drop {
     pub budget: Budget,
     /// The time it was expected still to need, where the policy made an estimate.
     pub estimate: Option<Estimate>,
+}
+
+impl Drop {
+    /// What happened and the numbers behind it, in words; the module is for the caller to name.
+    pub fn explain(&self) -> String {
+        let what = match self.reason {
+            DropReason::Expired => "its deadline passed while it waited",
+            DropReason::Predicted => "expected to miss its deadline",
+            DropReason::QueueFull => "the queue was full",
+            DropReason::Cancelled => "its client cancelled it or went away",
+            DropReason::Superseded => "a newer frame of its stream took its place",
+            DropReason::Draining => "the server was shutting down",
+            DropReason::NoWorker => "no worker of the module was alive",
+        };
+        let mut text = format!("{what}; {}", left(self.budget));
+        if let Some(estimate) = self.estimate {
+            text.push_str(&format!(
+                ", {} still needed ({} wait, {} execution, {} downstream)",
+                format_duration(estimate.total()),
+                format_duration(estimate.wait),
+                format_duration(estimate.execution),
+                format_duration(estimate.downstream),
+            ));
+        }
+        text
+    }
+}
+
+fn left(budget: Budget) -> String {
+    let span = format_duration(Duration::from_nanos(budget.as_ns().unsigned_abs()));
+    if budget.as_ns() < 0 {
+        format!("{span} too late")
+    } else {
+        format!("{span} left")
+    }
 }
 
 /// The end-to-end estimate behind a drop: what the policy expected the request still to need.
@@ -165,5 +200,34 @@ impl ModuleTimes {
     /// D, the execution of its batch.
     pub fn execution(&self) -> Duration {
         self.ended_at.since(self.started_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_drop_explains_itself() {
+        let ms = Duration::from_millis;
+        let at = Timestamp::from_ns(90_000_000);
+        let drop = |reason, deadline_ms: u64, estimate| Drop {
+            module: ModuleId(2),
+            reason,
+            at,
+            budget: Timestamp::from_ns(deadline_ms * 1_000_000).budget_at(at),
+            estimate,
+        };
+        let estimate = Estimate {
+            wait: ms(60),
+            execution: ms(40),
+            downstream: ms(80),
+        };
+        expect!["expected to miss its deadline; 95ms left, 180ms still needed (60ms wait, 40ms execution, 80ms downstream)"]
+            .assert_eq(&drop(DropReason::Predicted, 185, Some(estimate)).explain());
+        expect!["its deadline passed while it waited; 2ms too late"]
+            .assert_eq(&drop(DropReason::Expired, 88, None).explain());
     }
 }

@@ -28,6 +28,26 @@ impl LoadedPipeline {
     pub fn base_dir(&self) -> PathBuf {
         self.file.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
+
+    /// An error line for each model file that is not there.
+    pub fn missing_models(&self) -> Vec<String> {
+        let modules = self.pipeline.modules.iter();
+        let models = modules.flat_map(|m| m.variants.iter().map(move |v| (m, &v.model)));
+        let mut lines: Vec<String> = models
+            .filter(|(_, model)| !self.base_dir().join(model).is_file())
+            .map(|(module, model)| {
+                format!(
+                    "error: {}:{}: modules.{}: no model file {}; paths are relative to the pipeline file",
+                    self.file.display(),
+                    module.line,
+                    module.name,
+                    self.base_dir().join(model).display()
+                )
+            })
+            .collect();
+        lines.dedup();
+        lines
+    }
 }
 
 /// Why a pipeline file could not be loaded.
@@ -119,4 +139,30 @@ fn read(path: &Path) -> Result<String, LoadError> {
 /// The file as messages name it: as the user wrote it.
 fn name_of(path: &Path) -> String {
     path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_model_is_named_with_its_line() {
+        let folder = std::env::temp_dir().join(format!("spillgate-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("p.yaml");
+        let text = "name: p\nslo: 100ms\nmodules:\n  a:\n    op: classifier\n    model: gone.pt\n    \
+                    inputs: { image: $source.frame }\noutputs: { a: $a.labels }\n";
+        std::fs::write(&file, text).unwrap();
+        let loaded = load(&file, &spillgate_modules::library().catalog()).unwrap();
+        let lines = loaded.missing_models();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains("p.yaml:4: modules.a: no model file"),
+            "{}",
+            lines[0]
+        );
+        std::fs::write(folder.join("gone.pt"), "junk").unwrap();
+        assert!(loaded.missing_models().is_empty());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use prost::Message;
 use spillgate_backend::value::Value;
 use spillgate_controller_policy::ledger::Refusal;
-use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::device_kind;
-use spillgate_pipeline::request::{Drop, DropReason, ModuleTimes, Outcome};
+use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
 use spillgate_proto::pb;
 use tonic::{Code, Status};
 
@@ -33,31 +32,6 @@ pub fn code_of(reason: DropReason) -> Code {
 
 fn ms(span: Duration) -> f64 {
     span.as_nanos() as f64 * 1e-6
-}
-
-/// The numbers behind a drop, for people.
-pub fn explain(pipeline: &Pipeline, drop: &Drop) -> String {
-    let module = &pipeline.modules[drop.module.idx()].name;
-    let what = match drop.reason {
-        DropReason::Expired => "its deadline passed while it waited",
-        DropReason::Predicted => "it was expected to miss its deadline",
-        DropReason::QueueFull => "the queue was full",
-        DropReason::Cancelled => "the client cancelled it",
-        DropReason::Superseded => "a newer frame of the stream took its place",
-        DropReason::Draining => "the server was shutting down",
-        DropReason::NoWorker => "no worker of the module is alive",
-    };
-    let budget = drop.budget.as_ms_f64();
-    let estimate = drop.estimate.map_or(String::new(), |e| {
-        format!(
-            ", {:.1} ms still needed (wait {:.1}, execution {:.1}, downstream {:.1})",
-            ms(e.total()),
-            ms(e.wait),
-            ms(e.execution),
-            ms(e.downstream)
-        )
-    });
-    format!("dropped at {module}: {what}; {budget:.1} ms of its budget left{estimate}")
 }
 
 /// The result of a request that was accepted.
@@ -87,7 +61,7 @@ pub fn result(record: &RequestRecord) -> pb::Result {
             out.code = code_of(drop.reason) as i32;
             out.module = pipeline.modules[drop.module.idx()].name.clone();
             out.reason = drop.reason.label().to_owned();
-            out.detail = explain(pipeline, drop);
+            out.detail = format!("dropped at {}: {}", out.module, drop.explain());
         }
         Outcome::Failed { module } => {
             out.set_outcome(pb::Outcome::Failed);

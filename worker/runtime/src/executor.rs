@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 use spillgate_backend::emulated;
-use spillgate_backend::job::{FrameFormat, Job};
+use spillgate_backend::job::Job;
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::Value;
 use spillgate_backend::{Backend, BackendError};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::catalog::{ModelNeed, ValueType};
+use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::id::{ModuleId, WorkerId};
 
 use crate::decode;
@@ -236,24 +236,28 @@ impl Executor for DecodeExecutor {
         let pipeline = &self.pipelines[&worker];
         jobs.iter()
             .map(|job| {
-                let image = decode::decode(job.frame(), &pipeline.limits)?;
+                let image = contained(|| decode::decode(job.frame(), &pipeline.limits))?;
                 Ok(vec![Value::Image(image)])
             })
             .collect()
     }
 }
 
-/// Whether a frame needs no work before the first module: its bytes are the source's value as they are.
-pub fn source_value(pipeline: &Pipeline, job: &Job) -> Option<Result<Value, String>> {
-    if pipeline.source.ty != ValueType::Bytes {
-        return None;
+/// Decoders are other people's code and take any client's bytes: one that panics must cost that frame
+/// only, not the thread that decodes everybody's. They keep no state that a panic could leave half done.
+fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err("the frame cannot be decoded: the decoder failed on it".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decoder_that_panics_costs_its_frame_only() {
+        let error = contained::<()>(|| panic!("index out of bounds")).unwrap_err();
+        assert!(error.contains("cannot be decoded"), "{error}");
+        assert_eq!(contained(|| Ok(1)), Ok(1));
     }
-    let frame = job.frame();
-    Some(match frame.format {
-        FrameFormat::Auto | FrameFormat::Bytes => Ok(Value::Bytes(frame.data.clone())),
-        _ => Err(format!(
-            "pipeline {} takes bytes, and the frame says that it is a picture",
-            pipeline.name
-        )),
-    })
 }

@@ -29,6 +29,12 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
                     eprintln!("{warning}");
                 }
                 bad |= args.deny_warnings && !loaded.warnings.is_empty();
+                let missing = loaded.missing_models();
+                if !missing.is_empty() {
+                    missing.iter().for_each(|line| eprintln!("{line}"));
+                    bad = true;
+                    continue;
+                }
                 let p = &loaded.pipeline;
                 println!(
                     "{}: ok: pipeline {}, {} modules, slo {}",

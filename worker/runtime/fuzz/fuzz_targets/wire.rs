@@ -1,0 +1,46 @@
+//! Whatever bytes a client sends: messages decode or are refused, frames decode or are refused, and a frame
+//! that decodes has the size that it claims, within the bound.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+use spillgate_backend::job::{Frame, FrameFormat};
+use spillgate_pipeline::pipeline::Limits;
+use spillgate_proto::pb;
+use spillgate_worker::decode::decode;
+
+const LIMITS: Limits = Limits {
+    in_flight: 1,
+    in_flight_per_stream: 1,
+    pixels: 1 << 16,
+    frame_bytes: 1 << 20,
+    objects: 1,
+};
+
+fuzz_target!(|data: &[u8]| {
+    let data = Bytes::copy_from_slice(data);
+    let unary = pb::InferRequest::decode(data.clone()).ok().and_then(|r| r.frame);
+    let streamed = pb::StreamRequest::decode(data.clone()).ok().and_then(|r| match r.message {
+        Some(pb::stream_request::Message::Frame(frame)) => Some(frame),
+        _ => None,
+    });
+    for frame in [unary, streamed].into_iter().flatten() {
+        check(FrameFormat::Auto, frame.data.clone(), frame.width, frame.height);
+        check(FrameFormat::Rgb8, frame.data, frame.width, frame.height);
+    }
+    // Most inputs are no message: try them as pictures, too.
+    for format in [FrameFormat::Auto, FrameFormat::Jpeg, FrameFormat::Png] {
+        check(format, data.clone(), 0, 0);
+    }
+});
+
+fn check(format: FrameFormat, data: Bytes, width: u32, height: u32) {
+    let frame = Frame { format, data, width, height };
+    if let Ok(image) = decode(&frame, &LIMITS) {
+        let pixels = u64::from(image.width) * u64::from(image.height);
+        assert!(pixels > 0 && pixels <= LIMITS.pixels);
+        assert_eq!(image.rgb.len() as u64, pixels * 3);
+    }
+}
