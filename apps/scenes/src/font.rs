@@ -5,7 +5,7 @@ pub(crate) const GLYPH_WIDTH: usize = 5;
 /// Rows of a glyph.
 pub(crate) const GLYPH_HEIGHT: usize = 7;
 
-/// Letters of the font in the order of [`GLYPHS`].
+/// Letters of the font in the order of `GLYPHS`.
 pub const ALPHABET: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 /// Seven rows a letter, the leftmost pixel in bit 4.

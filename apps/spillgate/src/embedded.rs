@@ -52,12 +52,12 @@ pub struct Deployment {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A device, model or file is missing or does not fit.
-    #[error("{device}: {source}")]
+    #[error("{device}: {cause}")]
     Device {
         /// The device.
         device: String,
         /// Why.
-        source: OperatorError,
+        cause: OperatorError,
     },
     /// A module that would run for an unknown time.
     #[error("module {module}: no profile for \"{variant}\" on {kind}; {hint}")]
@@ -240,9 +240,9 @@ impl Embedded {
             };
             let executor = executor_factory(name.clone(), specs, library.clone());
             let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
-                .map_err(|source| StartError::Device {
+                .map_err(|cause| StartError::Device {
                     device: name,
-                    source,
+                    cause,
                 })?;
             devices.push(thread);
         }

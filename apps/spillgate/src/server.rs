@@ -50,12 +50,12 @@ pub struct ServerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A port cannot be had.
-    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    #[error("cannot listen on {address}: {cause}{}", hint(cause))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Devices or models.
     #[error(transparent)]
@@ -68,8 +68,8 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-fn hint(source: &std::io::Error) -> &'static str {
-    match source.kind() {
+fn hint(cause: &std::io::Error) -> &'static str {
+    match cause.kind() {
         std::io::ErrorKind::AddrInUse => {
             "; another program listens there: stop it, or choose another with --listen or --admin"
         }
@@ -106,7 +106,7 @@ pub struct Ended {
 async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address)
         .await
-        .map_err(|source| ServeError::Listen { address, source })
+        .map_err(|cause| ServeError::Listen { address, cause })
 }
 
 impl Server {

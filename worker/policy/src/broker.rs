@@ -7,7 +7,7 @@
 //!
 //! Invariants: a request is in the queue or in the forming batch, never in both; at most `capacity`
 //! wait; the forming batch has at most `batch_max`; cancelled entries stay in the heap as tombstones, never
-//! more than the live ones plus [`TOMBSTONES_MIN`].
+//! more than the live ones plus `TOMBSTONES_MIN`.
 
 use std::cmp::Ordering;
 use std::time::Duration;
