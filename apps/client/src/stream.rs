@@ -28,6 +28,7 @@ use self::saver::SaverConfig;
 use self::screen::{Screen, status_line};
 use self::session::{Session, SessionConfig, SessionEnd};
 use self::summary::{Heading, render};
+use self::trace::SpanExport;
 use crate::ExitSummary;
 use crate::connect::{DEFAULT_SERVER, server_url};
 use crate::encode::Encoding;
@@ -108,6 +109,10 @@ pub struct StreamArgs {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub trace_sample: Option<f64>,
 
+    /// Send the client's own span of each traced frame there: OTLP over gRPC, like http://127.0.0.1:4317
+    #[arg(long, value_name = "URL", requires = "trace_sample")]
+    pub otlp: Option<String>,
+
     /// Write every result as a line of JSON
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
@@ -176,9 +181,10 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     )?;
     let board = std::sync::Arc::new(board);
 
+    let spans = args.otlp.as_deref().map(SpanExport::start).transpose()?;
     let mut opening = JoinSet::new();
     for client in 0..usize::from(args.clients) {
-        let session = session_config(&args, &server, client);
+        let session = session_config(&args, &server, client, spans.clone());
         let producer = producer_config(&args, &source, client);
         opening.spawn(async move {
             let producer = tokio::task::spawn_blocking(|| Producer::start(producer)).await??;
@@ -234,6 +240,9 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     }
     let ends = watch(&mut running, &board, start, args.duration, &sending).await?;
     heading.elapsed = start.elapsed();
+    if let Some(spans) = spans {
+        tokio::task::spawn_blocking(move || spans.finish()).await?;
+    }
     board.flush()?;
     board.screen.clear_status();
 
@@ -286,7 +295,12 @@ async fn watch(
     }
 }
 
-fn session_config(args: &StreamArgs, server: &str, client: usize) -> SessionConfig {
+fn session_config(
+    args: &StreamArgs,
+    server: &str,
+    client: usize,
+    spans: Option<SpanExport>,
+) -> SessionConfig {
     let name = if args.clients == 1 {
         args.name.clone()
     } else {
@@ -301,6 +315,7 @@ fn session_config(args: &StreamArgs, server: &str, client: usize) -> SessionConf
         latest_only: args.latest_only,
         timeout: args.timeout,
         trace_sample: args.trace_sample,
+        spans,
     }
 }
 

@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Streams the built-in scene and returns the results.
-    fn stream(&self, folder: &Path, args: &[&str]) -> Vec<Value> {
+    fn stream(&self, folder: &Path, otlp: &str, args: &[&str]) -> Vec<Value> {
         let results = folder.join("results.jsonl");
         let out = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .args([
@@ -165,6 +165,8 @@ impl Server {
                 "traffic",
                 "--trace-sample",
                 "1",
+                "--otlp",
+                otlp,
             ])
             .args(["--server", &format!("http://{}", self.address), "--results"])
             .arg(&results)
@@ -224,15 +226,22 @@ fn named<'a>(spans: &'a BTreeMap<String, Value>, name: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-/// The whole tree of a frame's trace: request, a span a module, three parts each, links to batches.
+/// The whole tree of a frame's trace: the client's frame, the request, a span a module, three parts each,
+/// links to batches.
 fn check_tree(jaeger: &Jaeger, result: &Value) {
     let id = result["trace_id"]
         .as_str()
         .expect("a sampled frame names its trace");
     let timings = result["timings"].as_array().unwrap();
-    let spans = jaeger.trace(id, 1 + 4 * timings.len());
+    let spans = jaeger.trace(id, 2 + 4 * timings.len());
     let request = named(&spans, "request");
     assert_eq!(request.len(), 1, "one trace a frame");
+    let frame = named(&spans, "frame");
+    assert_eq!(frame.len(), 1, "the trace begins at the client");
+    assert_eq!(
+        parent(&spans, request[0]).unwrap()["spanID"],
+        frame[0]["spanID"]
+    );
     assert_eq!(tag(request[0], "spillgate.pipeline"), "traffic");
     assert_eq!(tag(request[0], "spillgate.frame"), &result["frame"]);
     for timing in timings {
@@ -282,7 +291,7 @@ fn frames_are_served_traced_and_explained() {
     let mut server = Server::start(&folder, &jaeger.otlp);
 
     // Frames that complete.
-    let results = server.stream(&folder, &["--frames", "12", "--fps", "4"]);
+    let results = server.stream(&folder, &jaeger.otlp, &["--frames", "12", "--fps", "4"]);
     assert_eq!(results.len(), 12, "one result a frame");
     let completed: Vec<&Value> = results
         .iter()
@@ -299,6 +308,7 @@ fn frames_are_served_traced_and_explained() {
     // Frames that have no time: each is dropped, and its trace says where and why.
     let results = server.stream(
         &folder,
+        &jaeger.otlp,
         &["--frames", "3", "--fps", "4", "--timeout", "1ms"],
     );
     let dropped: Vec<&Value> = results
@@ -310,7 +320,7 @@ fn frames_are_served_traced_and_explained() {
         "1 ms is not enough to decode and detect: {results:?}"
     );
     let id = dropped[0]["trace_id"].as_str().unwrap();
-    let spans = jaeger.trace(id, 2);
+    let spans = jaeger.trace(id, 3);
     let explanation = spans
         .values()
         .filter(|s| {

@@ -25,7 +25,7 @@ use super::board::Board;
 use super::clock::FrameClock;
 use super::producer::{Prepared, Producer};
 use super::saver::{Saver, SaverConfig};
-use super::trace::Tracer;
+use super::trace::{FrameTrace, SpanExport, Tracer};
 use crate::connect::{connect, refused_call};
 use crate::record::FrameEnd;
 
@@ -40,7 +40,7 @@ const UNSENT_MAX: u64 = 100_000;
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 
 /// What a client is told.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SessionConfig {
     pub(crate) client: usize,
     pub(crate) server: String,
@@ -50,6 +50,7 @@ pub(crate) struct SessionConfig {
     pub(crate) latest_only: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) trace_sample: Option<f64>,
+    pub(crate) spans: Option<SpanExport>,
 }
 
 /// A frame that waits for its answer.
@@ -58,6 +59,7 @@ struct Waiting {
     sent: Duration,
     picture: Option<Arc<RgbImage>>,
     truth: Option<Arc<GroundTruth>>,
+    trace: FrameTrace,
 }
 
 /// An open stream, before its first frame.
@@ -146,7 +148,7 @@ impl Session {
         } else {
             None
         };
-        let tracer = Tracer::new(self.config.trace_sample);
+        let tracer = Tracer::new(self.config.trace_sample, self.config.spans.as_ref());
         let mut running = Running {
             board,
             run_start,
@@ -243,6 +245,7 @@ impl Running<'_> {
         self.next_number += 1;
         let due = due.saturating_duration_since(self.run_start);
         let bytes = frame.encoded.data.len();
+        let trace = self.tracer.next(number);
         let message = pb::Frame {
             number,
             format: frame.encoded.format.into(),
@@ -254,7 +257,7 @@ impl Running<'_> {
                 .config
                 .timeout
                 .map_or(0.0, |t| t.as_secs_f64() * 1e3),
-            traceparent: self.tracer.next_traceparent(),
+            traceparent: trace.traceparent.clone(),
             tracestate: String::new(),
         };
         let request = StreamRequest {
@@ -272,6 +275,7 @@ impl Running<'_> {
                 sent,
                 picture: frame.picture,
                 truth: frame.truth,
+                trace,
             };
             self.waiting.insert(number, waiting);
             return Ok(());
@@ -292,10 +296,11 @@ impl Running<'_> {
     }
 
     fn answered(&mut self, result: pb::Result) -> Result<()> {
-        let Some(waiting) = self.waiting.remove(&result.number) else {
+        let Some(mut waiting) = self.waiting.remove(&result.number) else {
             self.board.stray();
             return Ok(());
         };
+        waiting.trace.ended(result.outcome());
         let end = FrameEnd {
             client: self.session.config.client,
             due: waiting.due,
@@ -365,7 +370,8 @@ impl Running<'_> {
     }
 
     fn fail_waiting(&mut self, reason: &str, cause: &str) -> Result<()> {
-        for (number, waiting) in std::mem::take(&mut self.waiting) {
+        for (number, mut waiting) in std::mem::take(&mut self.waiting) {
+            waiting.trace.ended(Outcome::Failed);
             let end = FrameEnd {
                 client: self.session.config.client,
                 due: waiting.due,
