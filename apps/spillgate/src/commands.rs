@@ -8,6 +8,7 @@ pub(crate) mod simulate;
 pub(crate) mod trace;
 pub(crate) mod validate;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use spillgate::files::LoadError;
@@ -36,4 +37,13 @@ where
         .build()?;
     let summary = runtime.block_on(async { run().await })?;
     Ok(ExitCode::from(summary.exit_code()))
+}
+
+/// Prints a text. A reader that has seen enough, such as `head`, is no error.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
 }

@@ -35,6 +35,9 @@ pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<ExitCode> {
         FormatArg::Mermaid => Format::Mermaid,
         FormatArg::Svg => Format::Svg,
     };
-    println!("{}", render(&loaded.pipeline, format).trim_end());
+    super::print(&format!(
+        "{}\n",
+        render(&loaded.pipeline, format).trim_end()
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,6 @@ use std::process::ExitCode;
 /// Prints the schema.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let schema = spillgate_pipeline::schema::json_schema(&spillgate_modules::library().catalog());
-    println!("{}", serde_json::to_string_pretty(&schema)?);
+    super::print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
     Ok(ExitCode::SUCCESS)
 }

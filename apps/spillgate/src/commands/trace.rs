@@ -31,7 +31,7 @@ pub(crate) struct TraceArgs {
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let trace = waterfall::fetch(&args.jaeger, &args.id)?;
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    print!("{}", trace.to_text(columns.unwrap_or(COLUMNS_DEFAULT)));
+    super::print(&trace.to_text(columns.unwrap_or(COLUMNS_DEFAULT)))?;
     if let Some(file) = &args.svg {
         std::fs::write(file, trace.to_svg())
             .with_context(|| format!("cannot write {}", file.display()))?;
