@@ -14,6 +14,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_proto::pb;
 
+use crate::tally::outcome_word;
+
 /// Exports the client's spans in the background; what its queue cannot hold is lost.
 #[derive(Clone)]
 pub(crate) struct SpanExport {
@@ -63,7 +65,7 @@ impl FrameTrace {
     /// Notes how the frame ended.
     pub(crate) fn ended(&mut self, outcome: pb::Outcome) {
         if let Some(span) = &mut self.span {
-            span.set_attribute(KeyValue::new("spillgate.outcome", outcome.as_str_name()));
+            span.set_attribute(KeyValue::new("spillgate.outcome", outcome_word(outcome)));
         }
     }
 }
