@@ -46,6 +46,9 @@ const START_IN: Duration = Duration::from_millis(50);
 /// For pipelines over bytes, unless told otherwise.
 const PAYLOAD_BYTES: usize = 1024;
 
+/// Requests a second that are taken as a serious wish; sending needs about 5 microseconds each.
+const RATE_MAX: f64 = 1e6;
+
 /// Arguments of `spillgate bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("load").required(true).args(["rate", "trace", "concurrency"])))]
@@ -249,6 +252,11 @@ impl Load {
             });
         }
         let (segments, words) = match (args.rate, &args.trace) {
+            (Some(rate), _) if rate > RATE_MAX => {
+                bail!(
+                    "--rate {rate} is more than the {RATE_MAX} requests a second that one generator can send"
+                )
+            }
             (Some(rate), _) => {
                 let seconds = args.duration.unwrap_or(DURATION).as_secs_f64();
                 (vec![Segment { seconds, rate }], format!("{rate}/s"))

@@ -478,3 +478,18 @@ async fn metrics_and_description_tell_what_happened() {
     assert!(good.ends_with(" 3"), "{good}");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_a_greeting_do_not_lock_others_out() {
+    let server = TestServer::start(&[TWO_STAGES]).await;
+    let mut silent = Vec::new();
+    for _ in 0..support::CONNECTIONS {
+        silent.push(server.connect().await);
+    }
+    let waiting = tokio::time::timeout(Duration::from_secs(10), async {
+        server.client().await.infer(infer(b"x")).await
+    });
+    waiting.await.expect("a place is free again").unwrap();
+    drop(silent);
+    server.stop().await;
+}

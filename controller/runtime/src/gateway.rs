@@ -75,6 +75,7 @@ impl Gateway {
     ) -> Result<Submission, Box<pb::Result>> {
         let number = frame.number;
         let invalid = |detail| {
+            host.note_refused("invalid_frame");
             Box::new(convert::refused(
                 number,
                 Code::InvalidArgument,
@@ -84,6 +85,7 @@ impl Gateway {
         };
         let limits = &host.pipeline().limits;
         if frame.data.len() > limits.frame_bytes {
+            host.note_refused("frame_too_large");
             return Err(Box::new(convert::refused(
                 number,
                 Code::ResourceExhausted,
@@ -285,11 +287,12 @@ fn timeout_of(timeout_ms: f64) -> Result<Option<Duration>, String> {
     if timeout_ms == 0.0 {
         return Ok(None);
     }
-    if !(timeout_ms > 0.0 && timeout_ms < 1e12) {
+    if !(timeout_ms > 0.0 && timeout_ms.is_finite()) {
         return Err(format!(
             "timeout_ms is {timeout_ms}; give a positive number of milliseconds"
         ));
     }
+    // The conversion saturates; the ledger caps it at the SLO.
     Ok(Some(Duration::from_nanos((timeout_ms * 1e6) as u64)))
 }
 
@@ -362,6 +365,7 @@ mod tests {
     fn own_timeouts() {
         assert_eq!(timeout_of(0.0), Ok(None));
         assert_eq!(timeout_of(1.5), Ok(Some(Duration::from_micros(1500))));
+        assert!(timeout_of(1e300).unwrap().unwrap() > Duration::from_secs(1 << 30));
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(timeout_of(wrong).is_err(), "{wrong}");
         }

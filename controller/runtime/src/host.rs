@@ -1,10 +1,8 @@
-//! Owns the ledger and the module controllers of one pipeline and passes requests between them and the
-//! workers. All of it is one short critical section per event: a submission, a finished batch, a drop. What
-//! follows from it (sends, cancellations, answers) happens after the lock is released.
+//! Owns the ledger and the module controllers of one pipeline and passes requests between them and the workers.
+//! Each event is one short critical section; sends, cancellations and answers follow after the lock is released.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -68,7 +66,7 @@ pub struct Worker {
     pub link: usize,
 }
 
-/// Called once with the record of a request that was accepted.
+/// Called once, with the record of an accepted request.
 pub type OnEnd = Box<dyn FnOnce(Arc<RequestRecord>) + Send>;
 
 /// A request to be submitted.
@@ -221,10 +219,7 @@ impl PipelineHost {
             let request = control
                 .ledger
                 .admit(now, id, now, timeout)
-                .inspect_err(|refusal| {
-                    self.observer
-                        .request_refused(&self.pipeline, refusal.reason().label());
-                })?;
+                .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
             let open = Open {
                 request,
                 admitted_at: now,
@@ -252,6 +247,11 @@ impl PipelineHost {
         }
         self.perform(effects);
         Ok(id)
+    }
+
+    /// A frame was refused before it was submitted.
+    pub fn note_refused(&self, reason: &'static str) {
+        self.observer.request_refused(&self.pipeline, reason);
     }
 
     /// A batch of a module ended.

@@ -35,6 +35,14 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A probe unanswered for this long ends the connection.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A client that says nothing for this long after connecting is no client: it holds one of the
+/// connections that others may want.
+const PREFACE_LIMIT: Duration = Duration::from_secs(3);
+/// How often an incomplete greeting is looked at again.
+const PREFACE_POLL: Duration = Duration::from_millis(10);
+/// Length of HTTP/2's greeting.
+const PREFACE_BYTES: usize = 24;
+
 /// Bounds of the listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerLimits {
@@ -125,6 +133,13 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
+    if !matches!(
+        tokio::time::timeout(PREFACE_LIMIT, greeted(&stream)).await,
+        Ok(true)
+    ) {
+        tracing::debug!("a connection without a greeting was closed");
+        return;
+    }
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -144,5 +159,17 @@ async fn connection(
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// Waits for a whole greeting, without taking it; false when the connection ends before.
+async fn greeted(stream: &TcpStream) -> bool {
+    let mut greeting = [0; PREFACE_BYTES];
+    loop {
+        match stream.peek(&mut greeting).await {
+            Ok(0) | Err(_) => return false,
+            Ok(PREFACE_BYTES) => return true,
+            Ok(_) => tokio::time::sleep(PREFACE_POLL).await,
+        }
     }
 }

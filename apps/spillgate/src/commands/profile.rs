@@ -52,6 +52,10 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         super::serve::show_progress(&bar, m, done, total);
     })?;
     bar.finish_and_clear();
+    if measured.devices.is_empty() {
+        println!("nothing to measure: no module runs a model on a real device; nothing written");
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut all = loaded.profiles;
     for (kind, modules) in &measured.devices {
         for (module, variants) in modules {

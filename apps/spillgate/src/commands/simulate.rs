@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spillgate::embedded::{resolve_device, served_variant_key};
 use spillgate::files::{self, LoadedPipeline};
@@ -58,7 +57,7 @@ enum Law {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Policy {
-    /// Drop nothing.
+    /// Drop only what does not fit a queue.
     None,
     /// Drop what is too late already.
     Deadline,
@@ -142,14 +141,20 @@ fn config(
         }
         let kind = device_kind(&device_names[usize::from(devices[0])]).to_owned();
         let key = served_variant_key(module);
-        let profile = loaded.profiles.get(&kind, &module.name, &key).with_context(|| {
-            format!(
-                "module {}: no profile for \"{key}\" on {kind} in {}; measure it with `spillgate profile`",
+        let times = match loaded.profiles.get(&kind, &module.name, &key) {
+            Some(profile) => (1..=module.batch.max).map(|n| profile.mean(n)).collect(),
+            // As in the server: types without a model take no time of their own.
+            None if module.variants.is_empty() => {
+                vec![Duration::ZERO; module.batch.max as usize]
+            }
+            None => anyhow::bail!(
+                "module {}: no profile for \"{key}\" on {kind} in {}; `spillgate profile` measures real devices, \
+                 for emulated ones write it by hand",
                 module.name,
                 files::profile_path(&loaded.file).display()
-            )
-        })?;
-        execution.push((1..=module.batch.max).map(|n| profile.mean(n)).collect());
+            ),
+        };
+        execution.push(times);
         workers.push(devices);
     }
     let law = match args.law {

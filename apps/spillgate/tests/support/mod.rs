@@ -54,6 +54,9 @@ impl Operator for PassThrough {
     }
 }
 
+/// Connections that a test server takes at a time.
+pub(crate) const CONNECTIONS: usize = 64;
+
 pub(crate) struct TestServer {
     server: Server,
 }
@@ -92,7 +95,7 @@ impl TestServer {
         let config = ServerConfig {
             listen: any,
             admin: Some(any),
-            connections: 64,
+            connections: CONNECTIONS,
             calls_per_connection: 256,
             decoders: 1,
             drain: Duration::from_secs(3),
@@ -106,6 +109,13 @@ impl TestServer {
 
     pub(crate) async fn client(&self) -> SpillgateClient<Channel> {
         SpillgateClient::connect(format!("http://{}", self.server.address))
+            .await
+            .unwrap()
+    }
+
+    /// A connection on which nothing is said.
+    pub(crate) async fn connect(&self) -> tokio::net::TcpStream {
+        tokio::net::TcpStream::connect(self.server.address)
             .await
             .unwrap()
     }

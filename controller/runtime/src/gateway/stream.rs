@@ -159,6 +159,7 @@ impl Reader {
                 self.in_flight_max
             );
             let reason = DropReason::QueueFull.label();
+            self.host.note_refused(reason);
             let refused = convert::refused(number, Code::ResourceExhausted, reason, detail);
             place.send(Answer::Refused(sequence, Box::new(refused)));
             return;
