@@ -6,6 +6,7 @@ pub mod dispatcher;
 pub mod joiner;
 pub mod ledger;
 pub mod module;
+pub mod plan;
 
 pub use ledger::{Ledger, Refusal};
 pub use module::{Command, Event, ModuleController};

@@ -1,0 +1,286 @@
+//! Plans: how large the batches of each module are and how many workers it gets, from execution times alone.
+//!
+//! The rule is the reference workload's (papers/NOTES.md, PARD): sizes are raised where a larger batch gains most
+//! throughput, as long as the longest path fits a share of the SLO; workers are split so that the slowest module is
+//! as fast as it can be. Execution times are tables by module index, then by batch size from 1; the source's is empty.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::time::format_duration;
+
+/// Largest batch of the reference rule.
+pub const BATCH_LIMIT: u32 = 32;
+/// The reference plan keeps `slack * execution <= SLO` on every path: as much time again may go to waiting.
+pub const REFERENCE_SLACK: f64 = 2.0;
+/// The slack of the larger plan of NOTES.md.
+pub const LARGER_SLACK: f64 = 1.4;
+
+/// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
+const ROUNDING: f64 = 1e-9;
+
+/// Plans by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanName {
+    /// `reference`: [`reference_plan`].
+    Reference,
+    /// `spillgate`: our own.
+    Spillgate,
+}
+
+impl PlanName {
+    /// All, in the order of the documentation.
+    pub const ALL: [PlanName; 2] = [PlanName::Reference, PlanName::Spillgate];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlanName::Reference => "reference",
+            PlanName::Spillgate => "spillgate",
+        }
+    }
+
+    /// The plan of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plan| plan.name() == name)
+    }
+}
+
+/// Batch sizes and workers by module index; entry 0, the source, is 0 in both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Planned batch size.
+    pub batch: Vec<u32>,
+    /// Workers, one device each.
+    pub workers: Vec<u32>,
+}
+
+impl Plan {
+    /// Requests a second that all workers of a module serve in full batches; infinite for the source and
+    /// for a module that takes no time.
+    pub fn throughput(&self, execution: &[Vec<Duration>], module: usize) -> f64 {
+        f64::from(self.workers[module]) * throughput_of_one(execution, &self.batch, module)
+    }
+
+    /// Requests a second that the pipeline serves: the least over its modules of throughput / share, where
+    /// `share` is the part of the requests that reach a module (empty: all of them reach every module).
+    pub fn bottleneck(&self, execution: &[Vec<Duration>], share: &[f64]) -> f64 {
+        (1..self.batch.len())
+            .map(|m| self.throughput(execution, m) / share_of(share, m))
+            .fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// Even single requests on idle devices take longer than the SLO.
+    SloTooShort {
+        /// The objective.
+        slo: Duration,
+        /// The longest path in batches of one.
+        least: Duration,
+    },
+    /// Every module needs a device of its own.
+    TooFewGpus {
+        /// What was given.
+        gpus: u32,
+        /// How many modules there are.
+        modules: u32,
+    },
+    /// A module has no execution times.
+    NoProfile {
+        /// Its name.
+        module: String,
+    },
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanError::SloTooShort { slo, least } => write!(
+                f,
+                "the slo of {} cannot be met: the longest path takes {} even in batches of 1; raise slo: or shorten \
+                 the path",
+                format_duration(*slo),
+                format_duration(*least)
+            ),
+            PlanError::TooFewGpus { gpus, modules } => write!(
+                f,
+                "{gpus} GPUs for {modules} modules: every module needs at least one; give {modules} or more"
+            ),
+            PlanError::NoProfile { module } => write!(
+                f,
+                "module {module} has no execution times; write them to the pipeline's profile file"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// The longest path through the pipeline when each module takes `time(module index)`; the source takes none.
+pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Duration {
+    let mut ends = vec![Duration::ZERO; pipeline.modules.len()];
+    for module in &pipeline.modules[1..] {
+        let before = pipeline.predecessors(module.id);
+        let start = before.iter().map(|id| ends[id.idx()]).max();
+        ends[module.id.idx()] = start.unwrap_or_default() + time(module.id.idx());
+    }
+    ends.into_iter().max().unwrap_or_default()
+}
+
+/// Batch sizes by the reference rule: from 1 each, the module that gains most in
+/// `(d(b)/b - d(b+1)/(b+1)) / beta` is raised by one, as long as `slack * d` on the longest path is at most the
+/// SLO. `beta` is the mean slope of its table. A module that gains nothing more, does not fit, or is at its
+/// limit (32, `batch: max`, its table) stays; the others go on. Of equal gains the first module's counts.
+///
+/// Where even batches of 1 do not leave the slack, they are the answer: they are the best there is.
+///
+/// # Errors
+/// When a module has no execution times, or the longest path exceeds the SLO in batches of 1.
+pub fn batch_sizes(
+    pipeline: &Pipeline,
+    execution: &[Vec<Duration>],
+    slack: f64,
+) -> Result<Vec<u32>, PlanError> {
+    let mut batch = vec![1; pipeline.modules.len()];
+    batch[0] = 0;
+    for module in &pipeline.modules[1..] {
+        if execution.get(module.id.idx()).is_none_or(Vec::is_empty) {
+            let module = module.name.clone();
+            return Err(PlanError::NoProfile { module });
+        }
+    }
+    let path = |batch: &[u32]| longest_path(pipeline, |m| execution[m][batch[m] as usize - 1]);
+    let (slo, least) = (pipeline.slo, path(&batch));
+    if least > slo {
+        return Err(PlanError::SloTooShort { slo, least });
+    }
+    let fits =
+        |batch: &[u32]| slack * path(batch).as_secs_f64() <= slo.as_secs_f64() * (1.0 + ROUNDING);
+    let limit = |m: usize| {
+        let table = execution[m].len().min(BATCH_LIMIT as usize) as u32;
+        table.min(pipeline.modules[m].batch.max)
+    };
+    let mut open: Vec<usize> = (1..batch.len()).collect();
+    while !open.is_empty() {
+        // From the last, so that the first of equal gains is the one that stays.
+        let (mut best, mut gained) = (open.len(), 0.0);
+        for (i, &m) in open.iter().enumerate().rev() {
+            let gain = gain(&execution[m], batch[m], limit(m));
+            if gain > 0.0 && gain >= gained {
+                (best, gained) = (i, gain);
+            }
+        }
+        let Some(&m) = open.get(best) else { break };
+        batch[m] += 1;
+        // What does not fit now never will: the other sizes only grow, and with them every path.
+        if !fits(&batch) {
+            batch[m] -= 1;
+            open.remove(best);
+        }
+    }
+    Ok(batch)
+}
+
+/// What one more request in a batch of `size` gains: device time a request, in units of the table's slope.
+fn gain(table: &[Duration], size: u32, limit: u32) -> f64 {
+    if size >= limit {
+        return 0.0;
+    }
+    let each = |b: u32| table[b as usize - 1].as_secs_f64() / f64::from(b);
+    let (first, last) = (table[0].as_secs_f64(), table[table.len() - 1].as_secs_f64());
+    let beta = (last - first) / (table.len() - 1) as f64;
+    // A table that does not rise costs nothing to go along: any gain is without bound.
+    (each(size) - each(size + 1)) / beta.max(f64::MIN_POSITIVE)
+}
+
+/// Fewest workers with which every module serves `rate` requests a second (times its `share`, see
+/// [`Plan::bottleneck`]); at least one each.
+pub fn workers_for_rate(
+    execution: &[Vec<Duration>],
+    batch: &[u32],
+    share: &[f64],
+    rate: f64,
+) -> Vec<u32> {
+    let needed = |m: usize| {
+        let quotient = rate * share_of(share, m) / throughput_of_one(execution, batch, m);
+        ((quotient * (1.0 - ROUNDING)).ceil() as u32).max(1)
+    };
+    (0..batch.len())
+        .map(|m| if m == 0 { 0 } else { needed(m) })
+        .collect()
+}
+
+/// Workers for the largest rate with `sum ceil(rate * share / throughput) <= gpus`. GPUs that would not raise that
+/// rate stay unused, as in the reference: this happens only when several modules are the bottleneck at once.
+///
+/// # Errors
+/// When there are fewer GPUs than modules.
+pub fn workers_for_gpus(
+    execution: &[Vec<Duration>],
+    batch: &[u32],
+    share: &[f64],
+    gpus: u32,
+) -> Result<Vec<u32>, PlanError> {
+    let modules = batch.len() as u32 - 1;
+    if gpus < modules {
+        return Err(PlanError::TooFewGpus { gpus, modules });
+    }
+    let mut workers = vec![1; batch.len()];
+    workers[0] = 0;
+    let rate = |m: usize, count: u32| {
+        f64::from(count) * throughput_of_one(execution, batch, m) / share_of(share, m)
+    };
+    let slowest = |workers: &[u32]| {
+        (1..workers.len()).min_by(|&a, &b| rate(a, workers[a]).total_cmp(&rate(b, workers[b])))
+    };
+    // Only one more worker for the slowest module can raise the least rate, so the best split has at least as
+    // many for it: giving one GPU after another to the slowest reaches the best split.
+    for _ in modules..gpus {
+        if let Some(m) = slowest(&workers) {
+            workers[m] += 1;
+        }
+    }
+    let Some(m) = slowest(&workers) else {
+        return Ok(workers);
+    };
+    let best = rate(m, workers[m]);
+    if best.is_infinite() {
+        // Nothing takes time: one worker each is enough for any rate.
+        return Ok((0..batch.len()).map(|m| u32::from(m > 0)).collect());
+    }
+    Ok(workers_for_rate(execution, batch, share, best))
+}
+
+/// The reference plan of NOTES.md: [`batch_sizes`] with slack 2, [`workers_for_gpus`].
+///
+/// # Errors
+/// Those of the two.
+pub fn reference_plan(
+    pipeline: &Pipeline,
+    execution: &[Vec<Duration>],
+    share: &[f64],
+    gpus: u32,
+) -> Result<Plan, PlanError> {
+    let batch = batch_sizes(pipeline, execution, REFERENCE_SLACK)?;
+    let workers = workers_for_gpus(execution, &batch, share, gpus)?;
+    Ok(Plan { batch, workers })
+}
+
+/// Requests a second of one worker in full batches.
+fn throughput_of_one(execution: &[Vec<Duration>], batch: &[u32], module: usize) -> f64 {
+    match execution[module].get((batch[module] as usize).wrapping_sub(1)) {
+        Some(d) => f64::from(batch[module]) / d.as_secs_f64(),
+        None => f64::INFINITY,
+    }
+}
+
+fn share_of(share: &[f64], module: usize) -> f64 {
+    share.get(module).copied().unwrap_or(1.0)
+}
