@@ -6,6 +6,7 @@
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 pub mod report;
+pub mod trace;
 pub mod workload;
 pub mod world;
 
