@@ -5,9 +5,12 @@
 //! know about requests in flight; of ended ones it keeps the most recent, so its memory is bounded.
 //! It changes nothing and decides nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
+
+use indexmap::{IndexMap, IndexSet};
+use rustc_hash::FxBuildHasher;
 
 use crate::id::{BatchId, DeviceId, RequestId};
 use crate::request::Outcome;
@@ -89,10 +92,10 @@ fn holds(
 #[derive(Clone, Debug)]
 pub struct Checker {
     now: Timestamp,
-    in_flight: BTreeSet<RequestId>,
+    in_flight: IndexSet<RequestId, FxBuildHasher>,
     running: BTreeMap<DeviceId, BatchId>,
     /// How and when the most recently ended requests ended, and the order in which they did.
-    ended: BTreeMap<RequestId, (Outcome, Timestamp)>,
+    ended: IndexMap<RequestId, (Outcome, Timestamp), FxBuildHasher>,
     ended_order: VecDeque<RequestId>,
     ended_remembered: usize,
     cancel_delay: Duration,
@@ -109,9 +112,9 @@ impl Checker {
     pub fn new(ended_remembered: usize) -> Self {
         Checker {
             now: Timestamp::ZERO,
-            in_flight: BTreeSet::new(),
+            in_flight: IndexSet::default(),
             running: BTreeMap::new(),
-            ended: BTreeMap::new(),
+            ended: IndexMap::default(),
             ended_order: VecDeque::new(),
             ended_remembered,
             cancel_delay: Duration::ZERO,
@@ -159,7 +162,7 @@ impl Checker {
     /// # Errors
     /// [`Invariant::EndsOnce`] when it was not in flight.
     pub fn ended(&mut self, request: RequestId, outcome: Outcome) -> Result<(), Violation> {
-        if !self.in_flight.remove(&request) {
+        if !self.in_flight.swap_remove(&request) {
             return Err(Violation {
                 invariant: Invariant::EndsOnce,
                 detail: match self.ended.get(&request) {
@@ -176,7 +179,7 @@ impl Checker {
             if self.ended_order.len() >= self.ended_remembered
                 && let Some(oldest) = self.ended_order.pop_front()
             {
-                self.ended.remove(&oldest);
+                self.ended.swap_remove(&oldest);
             }
             self.ended.insert(request, (outcome, self.now));
             self.ended_order.push_back(request);
@@ -208,13 +211,29 @@ impl Checker {
             Invariant::BatchWithinSize,
             || format!("{batch} on {device} has {size} requests; 1 to {max} are allowed"),
         )?;
-        let distinct: BTreeSet<&RequestId> = requests.iter().collect();
+        let mut distinct: Vec<&RequestId> = requests.iter().collect();
+        distinct.sort_unstable();
+        distinct.dedup();
         holds(distinct.len() == size, Invariant::BatchWithinSize, || {
             format!("{batch} on {device} holds a request twice")
         })?;
-        for request in requests.iter().filter(|r| !self.in_flight.contains(r)) {
+        Ok(())
+    }
+
+    /// A device committed itself to execute `requests`, now or after the batch that runs.
+    ///
+    /// # Errors
+    /// [`Invariant::NothingAfterEnd`] when one of them had ended, longer ago than its cancellation travels.
+    pub fn batch_bound(
+        &self,
+        device: DeviceId,
+        batch: BatchId,
+        now: Timestamp,
+        requests: &[RequestId],
+    ) -> Result<(), Violation> {
+        for request in requests.iter().filter(|r| !self.in_flight.contains(*r)) {
             let end = self.ended.get(request);
-            let is_cancelling = end.is_some_and(|(_, at)| now.since(*at) < self.cancel_delay);
+            let is_cancelling = end.is_some_and(|(_, at)| now.since(*at) <= self.cancel_delay);
             holds(is_cancelling, Invariant::NothingAfterEnd, || {
                 let how = end.map_or("not accepted", |(outcome, _)| outcome.label());
                 format!("{batch} on {device} executes {request} at {now}, which is {how}")
@@ -378,7 +397,7 @@ mod tests {
             estimate: None,
         };
         c.ended(r(1), Outcome::Dropped(drop)).unwrap();
-        let (invariant, detail) = violated(c.batch_started(D, B, 1, at(2), &[r(1)]));
+        let (invariant, detail) = violated(c.batch_bound(D, B, at(2), &[r(1)]));
         assert_eq!(invariant, Invariant::NothingAfterEnd);
         assert_eq!(
             detail,

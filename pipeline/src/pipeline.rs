@@ -8,6 +8,7 @@ use petgraph::graph::DiGraph;
 
 use crate::catalog::ValueType;
 use crate::id::ModuleId;
+use crate::policy::PolicyConfig;
 
 /// A checked pipeline.
 #[derive(Clone, Debug)]
@@ -153,62 +154,6 @@ pub struct Output {
     pub from: PortRef,
     /// What it carries.
     pub ty: ValueType,
-}
-
-/// Which policies decide.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyConfig {
-    /// Which requests are dropped.
-    pub drop: DropPolicyName,
-    /// Which worker a request goes to.
-    pub dispatch: DispatchPolicyName,
-}
-
-/// Drop policies by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropPolicyName {
-    /// `none`: first come, first served; nothing is dropped but what does not fit the queue.
-    None,
-    /// `deadline`: earliest deadline first; a request whose deadline has passed is dropped.
-    Deadline,
-}
-
-impl DropPolicyName {
-    /// All, in the order of the documentation.
-    pub const ALL: [DropPolicyName; 2] = [DropPolicyName::Deadline, DropPolicyName::None];
-
-    /// Its name in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            DropPolicyName::None => "none",
-            DropPolicyName::Deadline => "deadline",
-        }
-    }
-}
-
-/// Dispatch policies by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DispatchPolicyName {
-    /// `round-robin`.
-    RoundRobin,
-    /// `least-outstanding`: the worker with the fewest requests sent and not yet answered.
-    LeastOutstanding,
-}
-
-impl DispatchPolicyName {
-    /// All, in the order of the documentation.
-    pub const ALL: [DispatchPolicyName; 2] = [
-        DispatchPolicyName::LeastOutstanding,
-        DispatchPolicyName::RoundRobin,
-    ];
-
-    /// Its name in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            DispatchPolicyName::RoundRobin => "round-robin",
-            DispatchPolicyName::LeastOutstanding => "least-outstanding",
-        }
-    }
 }
 
 /// Bounds at the gateway. What is over a bound is answered at once, never queued.

@@ -72,6 +72,7 @@ impl Drop {
             DropReason::Superseded => "a newer frame of its stream took its place",
             DropReason::Draining => "the server was shutting down",
             DropReason::NoWorker => "no worker of the module was alive",
+            DropReason::Overload => "more came than the pipeline can serve",
         };
         let mut text = format!("{what}; {}", left(self.budget));
         if let Some(estimate) = self.estimate {
@@ -131,11 +132,13 @@ pub enum DropReason {
     Draining,
     /// No worker of the module is alive.
     NoWorker,
+    /// More came than the pipeline can serve: admission control refused it.
+    Overload,
 }
 
 impl DropReason {
     /// All reasons, in order.
-    pub const ALL: [DropReason; 7] = [
+    pub const ALL: [DropReason; 8] = [
         DropReason::Expired,
         DropReason::Predicted,
         DropReason::QueueFull,
@@ -143,6 +146,7 @@ impl DropReason {
         DropReason::Superseded,
         DropReason::Draining,
         DropReason::NoWorker,
+        DropReason::Overload,
     ];
 
     /// Label in metrics and reports.
@@ -155,6 +159,7 @@ impl DropReason {
             DropReason::Superseded => "superseded",
             DropReason::Draining => "draining",
             DropReason::NoWorker => "no_worker",
+            DropReason::Overload => "overload",
         }
     }
 }

@@ -5,12 +5,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
-use crate::pipeline::{DispatchPolicyName, DropPolicyName};
+use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
 use crate::spec::{
-    BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,
-    MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, POLICY_DEFAULT, QUEUE_DEFAULT, QUEUE_MAX,
-    VARIANTS_MAX, WORKERS_MAX,
+    BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,
+    MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, QUEUE_DEFAULT, QUEUE_MAX, VARIANTS_MAX,
+    WORKERS_MAX,
 };
+use crate::time::format_duration;
 
 /// Where the dialect is defined.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -104,15 +105,34 @@ fn policy() -> Value {
         "additionalProperties": false,
         "properties": {
             "drop": {
-                "description": "Which requests are dropped. none: only what does not fit the \
-                                queue; deadline: what has missed its deadline.",
+                "description": "Which requests are dropped, in which order the others are served. \
+                                docs/policy.md explains each.",
                 "enum": DropPolicyName::ALL.map(DropPolicyName::name),
                 "default": POLICY_DEFAULT.drop.name(),
             },
             "dispatch": {
-                "description": "Which worker of a module a request goes to.",
+                "description": "Which worker of a module a request goes to. Default: earliest-start \
+                                for spillgate, least-outstanding for the others.",
                 "enum": DispatchPolicyName::ALL.map(DispatchPolicyName::name),
-                "default": POLICY_DEFAULT.dispatch.name(),
+            },
+            "lambda": {
+                "description": "Quantile of the waits downstream that the estimate counts with. \
+                                Default: 0.1 for pard and its ablations, spillgate has its own.",
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+            },
+            "gate": {
+                "description": "Requests are refused at the gateway over this multiple of the \
+                                bottleneck's capacity; 0: never. Default: 0 for published policies.",
+                "type": "number",
+                "minimum": 0,
+                "maximum": GATE_MAX,
+            },
+            "window": {
+                "description": "Length of the sliding windows of the State Planners.",
+                "$ref": "#/$defs/duration",
+                "default": format_duration(WINDOW_DEFAULT),
             },
         },
     })

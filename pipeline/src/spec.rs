@@ -11,7 +11,8 @@ use std::time::Duration;
 use crate::catalog::ValueType;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
-use crate::pipeline::{DispatchPolicyName, DropPolicyName, Limits, PolicyConfig, Source};
+use crate::pipeline::{Limits, Source};
+use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 use crate::problem::Problem;
 use crate::reader;
 
@@ -60,7 +61,13 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 const ROOT_FIELDS: [&str; 7] = [
     "name", "slo", "source", "modules", "outputs", "policy", "limits",
 ];
-const POLICY_FIELDS: [&str; 2] = ["drop", "dispatch"];
+const POLICY_FIELDS: [&str; 5] = ["drop", "dispatch", "lambda", "gate", "window"];
+/// Largest `gate`: a gate that lets pass more than this shuts nothing out.
+pub const GATE_MAX: f64 = 100.0;
+/// Shortest window of a State Planner: shorter ones hold too few batches.
+pub const WINDOW_MIN: Duration = Duration::from_millis(100);
+/// Longest window: what was an hour ago says nothing of a burst.
+pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
 const LIMIT_FIELDS: [&str; 5] = [
     "in_flight",
     "in_flight_per_stream",
@@ -164,12 +171,6 @@ pub(crate) fn read<'n>(sink: &mut Sink, root: &'n Node) -> Spec<'n> {
     }
 }
 
-/// Policies of a file that names none.
-pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
-    drop: DropPolicyName::Deadline,
-    dispatch: DispatchPolicyName::LeastOutstanding,
-};
-
 fn missing(sink: &mut Sink, place: &Place, field: &str, example: &str) {
     let (field, example) = (field.to_owned(), example.to_owned());
     sink.error(place, Problem::MissingField { field, example });
@@ -252,7 +253,7 @@ fn read_outputs(sink: &mut Sink, node: &Node, place: &Place) -> Vec<(String, Loc
 }
 
 fn read_policy(sink: &mut Sink, node: &Node, place: &Place) -> PolicyConfig {
-    let expected = "a map, like { drop: deadline }";
+    let expected = "a map, like { drop: spillgate }";
     let fields = reader::record(sink, node, place, expected, &POLICY_FIELDS);
     let mut policy = POLICY_DEFAULT;
     if let Some(f) = fields.get("drop") {
@@ -264,8 +265,19 @@ fn read_policy(sink: &mut Sink, node: &Node, place: &Place) -> PolicyConfig {
     if let Some(f) = fields.get("dispatch") {
         let names = DispatchPolicyName::ALL.map(DispatchPolicyName::name);
         if let Some(i) = reader::choice(sink, f.node, &f.place, "dispatch policy", &names) {
-            policy.dispatch = DispatchPolicyName::ALL[i];
+            policy.dispatch = Some(DispatchPolicyName::ALL[i]);
         }
+    }
+    if let Some(f) = fields.get("lambda") {
+        policy.lambda = reader::number(sink, f.node, &f.place, 0.0, 1.0);
+    }
+    if let Some(f) = fields.get("gate") {
+        policy.gate = reader::number(sink, f.node, &f.place, 0.0, GATE_MAX);
+    }
+    if let Some(f) = fields.get("window")
+        && let Some(window) = reader::duration(sink, f.node, &f.place, WINDOW_MIN, WINDOW_MAX)
+    {
+        policy.window = window;
     }
     policy
 }

@@ -8,10 +8,8 @@ use petgraph::graph::DiGraph;
 
 use crate::catalog::ValueType;
 use crate::id::ModuleId;
-use crate::pipeline::{
-    Batch, DispatchPolicyName, DropPolicyName, Edge, Limits, Module, Output, Pipeline,
-    PolicyConfig, PortRef, Source, Workers,
-};
+use crate::pipeline::{Batch, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers};
+use crate::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 
 /// A pipeline of no-op modules over bytes. Module `i + 1` reads from the modules `reads[i]` (0 is the
 /// source) and runs only when `when[i]` is not empty; every module without a reader is an output.
@@ -77,7 +75,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
         outputs: vec![],
         policy: PolicyConfig {
             drop: DropPolicyName::Deadline,
-            dispatch: DispatchPolicyName::LeastOutstanding,
+            ..POLICY_DEFAULT
         },
         limits: Limits {
             in_flight: 1024,

@@ -11,4 +11,4 @@ pub mod workload;
 pub mod world;
 
 pub use report::Report;
-pub use world::{SimConfig, run};
+pub use world::{Disturbance, SimConfig, run};

@@ -1,12 +1,15 @@
 //! What a run showed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
+
+use crate::world::SimConfig;
 
 /// Totals of one run. The measures are those of DESIGN §7.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -25,16 +28,30 @@ pub struct Report {
     pub drop_rate: f64,
     /// Device time spent on requests that did not complete in time / all device time.
     pub invalid_rate: f64,
-    /// Drops by `module/reason`.
-    pub drops: BTreeMap<String, u64>,
+    /// Failed: the worker that had it died.
+    pub failed: u64,
+    /// Drops by module and reason.
+    pub drops: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Least number of requests completed in time over the seconds of the run.
+    pub goodput_min: f64,
+    /// Part of the device time that was used.
+    pub utilisation: f64,
     /// Latency of completed requests in milliseconds: p50.
     pub latency_ms_p50: f64,
+    /// p90.
+    pub latency_ms_p90: f64,
     /// p99.
     pub latency_ms_p99: f64,
     /// Mean.
     pub latency_ms_mean: f64,
     /// Mean batch size over all batches.
     pub batch_size_mean: f64,
+    /// Requests offered in each second.
+    #[serde(skip)]
+    pub offered_by_second: Vec<u32>,
+    /// Of the requests offered in each second, those completed in time.
+    #[serde(skip)]
+    pub good_by_second: Vec<u32>,
     /// Events of the run.
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.
@@ -42,44 +59,73 @@ pub struct Report {
 }
 
 /// Gathers a report.
-#[derive(Default)]
 pub(crate) struct Tally {
+    pipeline: Arc<Pipeline>,
     report: Report,
     latencies: Vec<Duration>,
-    busy_ns: u128,
-    invalid_ns: u128,
+    busy_ns: u64,
+    invalid_ns: u64,
     batches: u64,
     batch_members: u64,
+    failed: u64,
+    /// Requests offered in each second.
+    offered: Vec<u32>,
+    /// Of those, completed in time.
+    good_offered: Vec<u32>,
+    /// Requests completed in time in each second.
+    good: Vec<u32>,
+}
+
+fn count_in(seconds: &mut Vec<u32>, at: Timestamp) {
+    let second = (at.as_ns() / 1_000_000_000) as usize;
+    if seconds.len() <= second {
+        seconds.resize(second + 1, 0);
+    }
+    seconds[second] += 1;
 }
 
 impl Tally {
-    pub(crate) fn offered(&mut self) {
-        self.report.requests += 1;
+    pub(crate) fn new(config: &SimConfig) -> Self {
+        Tally {
+            pipeline: config.pipeline.clone(),
+            report: Report::default(),
+            latencies: Vec::with_capacity(config.arrivals.len()),
+            busy_ns: 0,
+            invalid_ns: 0,
+            batches: 0,
+            batch_members: 0,
+            failed: 0,
+            offered: Vec::new(),
+            good_offered: Vec::new(),
+            good: Vec::new(),
+        }
     }
 
-    pub(crate) fn refused(&mut self, reason: &str) {
+    pub(crate) fn offered(&mut self, now: Timestamp) {
+        self.report.requests += 1;
+        count_in(&mut self.offered, now);
+    }
+
+    pub(crate) fn refused(&mut self, reason: &'static str) {
         self.report.dropped += 1;
-        *self
-            .report
-            .drops
-            .entry(format!("source/{reason}"))
-            .or_default() += 1;
+        self.dropped_at("source", reason);
+    }
+
+    fn dropped_at(&mut self, module: &str, reason: &str) {
+        let reasons = self.report.drops.entry(module.to_owned()).or_default();
+        *reasons.entry(reason.to_owned()).or_default() += 1;
     }
 
     /// A request ended after it used that much device time.
-    pub(crate) fn ended(
-        &mut self,
-        pipeline: &Pipeline,
-        request: &Request,
-        at: Timestamp,
-        outcome: Outcome,
-        device_ns: u128,
-    ) {
-        self.busy_ns += device_ns;
+    pub(crate) fn ended(&mut self, request: &Request, at: Timestamp, outcome: Outcome, used: u64) {
+        self.busy_ns += used;
+        let pipeline = self.pipeline.clone();
         match outcome {
             Outcome::Completed => {
                 self.report.good += 1;
                 self.latencies.push(at.since(request.sent_at));
+                count_in(&mut self.good, at);
+                count_in(&mut self.good_offered, request.sent_at);
                 return;
             }
             Outcome::Late => {
@@ -88,29 +134,23 @@ impl Tally {
             }
             Outcome::Dropped(drop) => {
                 self.report.dropped += 1;
-                let module = &pipeline.modules[drop.module.idx()].name;
-                *self
-                    .report
-                    .drops
-                    .entry(format!("{module}/{}", drop.reason))
-                    .or_default() += 1;
+                self.dropped_at(
+                    &pipeline.modules[drop.module.idx()].name,
+                    drop.reason.label(),
+                );
             }
             Outcome::Failed { module } => {
-                let module = &pipeline.modules[module.idx()].name;
-                *self
-                    .report
-                    .drops
-                    .entry(format!("{module}/failed"))
-                    .or_default() += 1;
+                self.failed += 1;
+                self.dropped_at(&pipeline.modules[module.idx()].name, "failed");
             }
         }
-        self.invalid_ns += device_ns;
+        self.invalid_ns += used;
     }
 
     /// Device time that a request used after it had ended.
-    pub(crate) fn wasted(&mut self, device_ns: u128) {
-        self.busy_ns += device_ns;
-        self.invalid_ns += device_ns;
+    pub(crate) fn wasted(&mut self, used: u64) {
+        self.busy_ns += used;
+        self.invalid_ns += used;
     }
 
     pub(crate) fn batch(&mut self, size: usize) {
@@ -118,24 +158,37 @@ impl Tally {
         self.batch_members += size as u64;
     }
 
-    pub(crate) fn finish(mut self, duration: Duration, events: u64, hash: u64) -> Report {
+    pub(crate) fn finish(mut self, config: &SimConfig, events: u64, hash: u64) -> Report {
         let mut report = self.report;
+        let duration = config.duration.as_secs_f64();
         let ratio = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
         self.latencies.sort_unstable();
         let quantile = |q: f64| match self.latencies.len() {
             0 => 0.0,
             n => self.latencies[((n - 1) as f64 * q).round() as usize].as_secs_f64() * 1e3,
         };
-        report.goodput = ratio(report.good as f64, duration.as_secs_f64());
-        let failed = report.requests - report.good - report.late - report.dropped;
-        let bad = report.dropped + report.late + failed;
+        report.goodput = ratio(report.good as f64, duration);
+        let bad = report.dropped + report.late + self.failed;
         report.drop_rate = ratio(bad as f64, report.requests as f64);
         report.invalid_rate = ratio(self.invalid_ns as f64, self.busy_ns as f64);
+        report.failed = self.failed;
         report.latency_ms_p50 = quantile(0.5);
+        report.latency_ms_p90 = quantile(0.9);
         report.latency_ms_p99 = quantile(0.99);
         let total: Duration = self.latencies.iter().sum();
         report.latency_ms_mean = ratio(total.as_secs_f64() * 1e3, self.latencies.len() as f64);
         report.batch_size_mean = ratio(self.batch_members as f64, self.batches as f64);
+        let n_devices = config
+            .workers
+            .iter()
+            .flatten()
+            .max()
+            .map_or(0, |d| u64::from(*d) + 1);
+        report.utilisation = ratio(self.busy_ns as f64 * 1e-9, duration * n_devices as f64);
+        self.good.resize((duration.ceil() as usize).max(1), 0);
+        report.goodput_min = self.good.iter().copied().min().map_or(0.0, f64::from);
+        report.offered_by_second = self.offered;
+        report.good_by_second = self.good_offered;
         report.events = events;
         report.trace_hash = format!("{hash:016x}");
         report

@@ -1,7 +1,8 @@
 //! The world around the policies: virtual time, messages that travel, devices that take their time.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+mod agenda;
+mod config;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,138 +10,33 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::ledger::Ledger;
 use spillgate_controller_policy::module::{Command, Event as ModuleEvent, ModuleController};
-use spillgate_pipeline::Pipeline;
+use spillgate_controller_policy::planner::BatchReport;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::pipeline::DropPolicyName;
-use spillgate_pipeline::request::{Drop, Outcome, Request};
+use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{
-    Arrival, Command as DeviceCommand, Device, Event as DeviceEvent,
+    Arrival, Batch, Command as DeviceCommand, Device, Event as DeviceEvent,
 };
-use spillgate_worker_policy::drop_policy;
+use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
+use agenda::{Agenda, Branch, Message, Next, Occurrence};
+pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
-const EVENTS_MAX: u64 = 2_000_000_000;
+const EVENTS_MAX: u64 = 4_000_000_000;
 
-/// One emulated run.
-#[derive(Clone, Debug)]
-pub struct SimConfig {
-    /// The pipeline. Its modules run on emulated devices whatever devices it names.
-    pub pipeline: Arc<Pipeline>,
-    /// Overrides the pipeline's drop policy.
-    pub drop: DropPolicyName,
-    /// Execution time by batch size from 1, for each module; the source's entry is not used.
-    pub execution: Vec<Vec<Duration>>,
-    /// Ordinal of the device of each worker, for each module (the source has none). Modules that
-    /// name the same ordinal share the device.
-    pub workers: Vec<Vec<u16>>,
-    /// Arrival times, in order.
-    pub arrivals: Vec<Timestamp>,
-    /// Time that offered load lasts, for rates.
-    pub duration: Duration,
-    /// Travel of a message between gateway, controllers and workers.
-    pub hop: Duration,
-    /// Execution times vary by a factor drawn uniformly from 1 - noise to 1 + noise.
-    pub noise: f64,
-    /// Probability that a `when:` holds.
-    pub when_probability: f64,
-    /// Part of the requests whose client leaves, half the SLO after sending.
-    pub cancelled: f64,
-    /// Seed of noise, conditions and cancellations.
-    pub seed: u64,
-}
-
-type Id = RequestId;
-
-#[derive(Debug)]
-enum Event {
-    Offer(usize),
-    Branches {
-        to: ModuleId,
-        from: ModuleId,
-        request: Request,
-        present: bool,
-        condition: Option<bool>,
-    },
-    Returned {
-        module: ModuleId,
-        request: Id,
-    },
-    AtDevice {
-        device: usize,
-        worker: WorkerId,
-        requests: Vec<Request>,
-    },
-    CancelAtDevice {
-        device: usize,
-        request: Id,
-    },
-    BatchEnd {
-        device: usize,
-        batch: BatchId,
-    },
-    Wakeup {
-        device: usize,
-    },
-    Leave(Id),
-}
-
-impl Event {
-    /// Kind for the order of events at one time, and for the hash.
-    fn kind(&self) -> u8 {
-        match self {
-            Event::BatchEnd { .. } => 0,
-            Event::Returned { .. } => 1,
-            Event::Branches { .. } => 2,
-            Event::CancelAtDevice { .. } => 3,
-            Event::AtDevice { .. } => 4,
-            Event::Offer(_) => 5,
-            Event::Leave(_) => 6,
-            Event::Wakeup { .. } => 7,
-        }
-    }
-}
-
-/// An entry of the event heap. The order is total: time, then kind, then sequence.
-struct Entry {
-    at: Timestamp,
-    kind: u8,
-    sequence: u64,
-    event: Event,
-}
-
-impl Entry {
-    fn rank(&self) -> (Timestamp, u8, u64) {
-        (self.at, self.kind, self.sequence)
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.rank().cmp(&other.rank())
-    }
+struct Open {
+    request: Request,
+    /// Device time that it used, in nanoseconds.
+    used: u64,
 }
 
 struct Running {
     batch: BatchId,
+    worker: WorkerId,
     module: ModuleId,
     started_at: Timestamp,
     members: Vec<Member<()>>,
@@ -148,25 +44,39 @@ struct Running {
 
 struct EmulatedDevice {
     policy: Device<()>,
+    brokers: Vec<(WorkerId, BrokerConfig)>,
     running: Option<Running>,
-    /// The wake-up that is in the heap; later ones need none.
+    /// Bound, not started: it waits for the running batch, or for the hand-off.
+    bound: Option<Batch<()>>,
+    /// Earliest wakeup in the agenda; later ones need none.
     armed: Timestamp,
+    /// Its clock less the world's, in nanoseconds.
+    skew: i64,
+    /// Rises when it dies: what it still had to do is void.
+    life: u32,
+    /// It has just become free: a batch bound now pays the hand-off.
+    just_freed: bool,
 }
 
 struct World {
     config: SimConfig,
     now: Timestamp,
-    heap: BinaryHeap<Reverse<Entry>>,
-    sequence: u64,
+    agenda: Agenda,
     hash: u64,
     events: u64,
     ledger: Ledger,
     modules: Vec<ModuleController>,
-    device_of: BTreeMap<WorkerId, usize>,
+    successors: Vec<Vec<ModuleId>>,
+    /// Device and module of each worker.
+    places: Vec<(usize, ModuleId)>,
+    /// Workers of each module.
+    workers: Vec<Vec<WorkerId>>,
     devices: Vec<EmulatedDevice>,
-    open: BTreeMap<Id, (Request, u128)>,
+    open: Vec<Option<Open>>,
     checker: Checker,
     rng: ChaCha8Rng,
+    when: f64,
+    pace: Vec<f64>,
     tally: Tally,
 }
 
@@ -176,372 +86,585 @@ struct World {
 /// The first invariant that did not hold.
 pub fn run(config: SimConfig) -> Result<Report, Violation> {
     let mut world = World::new(config);
-    for i in 0..world.config.arrivals.len() {
-        let at = world.config.arrivals[i];
-        world.post(at, Event::Offer(i));
-    }
-    while let Some(Reverse(entry)) = world.heap.pop() {
-        world.checker.time(entry.at)?;
-        world.now = entry.at;
-        world.events += 1;
+    world.start()?;
+    while let Some((at, next)) = world.agenda.next() {
+        world.checker.time(at)?;
+        world.now = at;
         assert!(world.events < EVENTS_MAX, "the run does not come to rest");
-        world.digest(&entry);
-        world.step(entry.event)?;
+        world.step(next)?;
     }
     world.checker.finished()?;
-    let duration = world.config.duration;
-    Ok(world.tally.finish(duration, world.events, world.hash))
+    let World {
+        tally,
+        config,
+        events,
+        hash,
+        ..
+    } = world;
+    Ok(tally.finish(&config, events, hash))
 }
 
 impl World {
     fn new(config: SimConfig) -> Self {
         let pipeline = config.pipeline.clone();
-        let mut brokers: BTreeMap<usize, Vec<(WorkerId, BrokerConfig)>> = BTreeMap::new();
-        let mut device_of = BTreeMap::new();
+        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let n_devices = config
+            .workers
+            .iter()
+            .flatten()
+            .max()
+            .map_or(0, |d| usize::from(*d) + 1);
+        let mut brokers: Vec<Vec<(WorkerId, BrokerConfig)>> = vec![Vec::new(); n_devices];
+        let mut places = Vec::new();
+        let mut workers = Vec::new();
         let mut modules = Vec::new();
-        let mut next_worker = 0;
         for module in &pipeline.modules {
             let mut serving = Vec::new();
             for &device in &config.workers[module.id.idx()] {
-                let worker = WorkerId(next_worker);
-                next_worker += 1;
+                let worker = WorkerId(places.len() as u32);
+                places.push((usize::from(device), module.id));
                 serving.push(worker);
-                device_of.insert(worker, usize::from(device));
                 let broker = BrokerConfig {
                     module: module.id,
                     capacity: module.queue,
-                    batch_max: module.batch.max,
-                    execution: config.execution[module.id.idx()].clone(),
-                    policy: drop_policy::by_name(config.drop),
+                    batch: config.planned.batch[module.id.idx()],
+                    execution: config.planned.execution[module.id.idx()].clone(),
+                    policy: BrokerPolicy::by_name(pipeline.policy.drop),
                 };
-                brokers
-                    .entry(usize::from(device))
-                    .or_default()
-                    .push((worker, broker));
+                brokers[usize::from(device)].push((worker, broker));
             }
-            let dispatch = pipeline.policy.dispatch;
             modules.push(ModuleController::new(
-                &pipeline, module.id, dispatch, &serving,
+                &pipeline,
+                module.id,
+                &config.planned,
+                &serving,
+                config.seed,
             ));
+            workers.push(serving);
         }
-        let n_devices = brokers.keys().max().map_or(0, |d| d + 1);
-        let devices = (0..n_devices)
-            .map(|d| EmulatedDevice {
-                policy: Device::new(brokers.remove(&d).unwrap_or_default()),
+        let skew_max = config.clock_skew.as_nanos() as f64;
+        let devices = brokers
+            .into_iter()
+            .map(|brokers| EmulatedDevice {
+                policy: Device::new(brokers.clone(), config.handoff),
+                brokers,
                 running: None,
+                bound: None,
                 armed: Timestamp::MAX,
+                skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
+                life: 0,
+                just_freed: false,
             })
             .collect();
         // A cancellation needs a hop to reach its device.
         let checker = Checker::default().cancel_delay(config.hop);
         World {
             now: Timestamp::ZERO,
-            heap: BinaryHeap::new(),
-            sequence: 0,
+            agenda: Agenda::new(config.hop, config.arrivals.clone()),
             hash: 0xcbf2_9ce4_8422_2325,
             events: 0,
             ledger: Ledger::new(&pipeline),
             modules,
-            device_of,
+            successors: pipeline
+                .modules
+                .iter()
+                .map(|m| pipeline.successors(m.id))
+                .collect(),
+            places,
+            workers,
             devices,
-            open: BTreeMap::new(),
+            open: Vec::with_capacity(config.arrivals.len()),
             checker,
-            rng: ChaCha8Rng::seed_from_u64(config.seed),
-            tally: Tally::default(),
+            rng,
+            when: config.when_probability,
+            pace: vec![1.0; pipeline.modules.len()],
+            tally: Tally::new(&config),
             config,
         }
     }
 
-    fn post(&mut self, at: Timestamp, event: Event) {
-        let kind = event.kind();
-        let sequence = self.sequence;
-        self.sequence += 1;
-        self.heap.push(Reverse(Entry {
-            at,
-            kind,
-            sequence,
-            event,
-        }));
-    }
-
-    fn post_hop(&mut self, event: Event) {
-        self.post(self.now + self.config.hop, event);
-    }
-
-    /// FNV-1a over time, kind and subject of each event.
-    fn digest(&mut self, entry: &Entry) {
-        let subject = match &entry.event {
-            Event::Offer(i) => *i as u64,
-            Event::Branches {
-                to,
-                request,
-                present,
-                ..
-            } => request.id.0 << 8 | u64::from(to.0) << 1 | u64::from(*present),
-            Event::Returned { request, .. } | Event::Leave(request) => request.0,
-            Event::AtDevice {
-                worker, requests, ..
-            } => requests
-                .iter()
-                .fold(u64::from(worker.0), |h, r| h.wrapping_mul(31) ^ r.id.0),
-            Event::CancelAtDevice { request, .. } => request.0,
-            Event::BatchEnd { device, batch } => batch.0 << 16 | *device as u64,
-            Event::Wakeup { device } => *device as u64,
-        };
-        for word in [entry.at.as_ns(), u64::from(entry.kind), subject] {
-            for byte in word.to_le_bytes() {
-                self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-            }
+    fn start(&mut self) -> Result<(), Violation> {
+        for (at, disturbance) in self.config.disturbances.clone() {
+            self.agenda.at(at, Occurrence::Disturbance(disturbance));
         }
-    }
-
-    fn step(&mut self, event: Event) -> Result<(), Violation> {
-        match event {
-            Event::Offer(i) => self.offer(i)?,
-            Event::Branches {
-                to,
-                from,
-                request,
-                present,
-                condition,
-            } => {
-                if self.ledger.is_open(request.id) {
-                    let branch = ModuleEvent::Branch {
-                        request,
-                        from,
-                        present,
-                        condition,
-                    };
-                    self.drive_module(to, branch)?;
-                }
+        for module in 0..self.modules.len() {
+            let id = ModuleId(module as u16);
+            if let Some(at) = self.modules[module].next_wakeup() {
+                self.agenda
+                    .at(at, Occurrence::ControllerWakeup { module: id });
             }
-            Event::Returned { module, request } => {
-                self.drive_module(module, ModuleEvent::Returned(request))?;
-            }
-            Event::AtDevice {
-                device,
-                worker,
-                requests,
-            } => {
-                let mut arrivals = requests
-                    .into_iter()
-                    .map(|request| Arrival {
-                        worker,
-                        request,
-                        payload: (),
-                    })
-                    .collect();
-                self.drive_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
-            }
-            Event::CancelAtDevice { device, request } => {
-                self.drive_device(device, DeviceEvent::Cancel(request))?;
-            }
-            Event::BatchEnd { device, batch } => self.batch_end(device, batch)?,
-            Event::Wakeup { device } => {
-                if self.devices[device].armed <= self.now {
-                    self.devices[device].armed = Timestamp::MAX;
-                }
-                self.drive_device(device, DeviceEvent::Wakeup)?;
-            }
-            Event::Leave(request) => {
-                if let Some((open, _)) = self.open.get(&request) {
-                    let drop = Drop {
-                        module: ModuleId::SOURCE,
-                        reason: spillgate_pipeline::request::DropReason::Cancelled,
-                        at: self.now,
-                        budget: open.deadline.budget_at(self.now),
-                        estimate: None,
-                    };
-                    self.end_early(request, Outcome::Dropped(drop))?;
-                }
+            let guidance = self.modules[module].guidance();
+            for worker in self.workers[module].clone() {
+                let device = self.places[worker.idx()].0;
+                self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
             }
         }
         Ok(())
     }
 
+    /// Counts an event and mixes it into the hash: what happened to whom, at what time.
+    fn note(&mut self, kind: u64, subject: u64) {
+        self.events += 1;
+        for word in [self.now.as_ns(), kind << 56 | subject] {
+            self.hash = (self.hash ^ word)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29);
+        }
+    }
+
+    fn step(&mut self, next: Next) -> Result<(), Violation> {
+        match next {
+            Next::Offer(i) => self.offer(i),
+            Next::Message(message) => self.deliver(message),
+            Next::Occurrence(occurrence) => self.occur(occurrence),
+        }
+    }
+
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
-        self.tally.offered();
+        self.note(1, i as u64);
+        self.tally.offered(self.now);
         let id = RequestId(i as u64);
-        let request = match self.ledger.admit(self.now, id, self.now, None) {
+        let timeout = self
+            .config
+            .hurried
+            .filter(|(part, _)| self.rng.random::<f64>() < *part)
+            .map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
+        let request = match self.ledger.admit(self.now, id, self.now, timeout) {
             Ok(request) => request,
             Err(refusal) => {
+                self.open.push(None);
                 self.tally.refused(refusal.reason().label());
                 return Ok(());
             }
         };
         self.checker.accepted(id)?;
-        self.open.insert(id, (request, 0));
+        self.open.push(Some(Open { request, used: 0 }));
         if self.config.cancelled > 0.0 && self.rng.random::<f64>() < self.config.cancelled {
-            self.post(self.now + self.config.pipeline.slo / 2, Event::Leave(id));
+            self.agenda.at(
+                self.now + self.config.pipeline.slo / 2,
+                Occurrence::Leave(id),
+            );
         }
-        self.module_done(request, ModuleId::SOURCE, true)
+        self.passed(ModuleId::SOURCE, &[(request, true)])
     }
 
-    /// A module ran for a request, or was skipped: its successors hear of it a hop later.
-    fn module_done(
-        &mut self,
-        request: Request,
-        module: ModuleId,
-        present: bool,
-    ) -> Result<(), Violation> {
-        let successors = self.config.pipeline.successors(module);
-        if successors.is_empty() {
-            if let Some(outcome) = self.ledger.sink_done(self.now, request.id) {
-                self.ended(request.id, outcome)?;
+    /// A module ran for requests, or was skipped: its successors hear of it a hop later.
+    fn passed(&mut self, module: ModuleId, requests: &[(Request, bool)]) -> Result<(), Violation> {
+        if self.successors[module.idx()].is_empty() {
+            for (request, _) in requests {
+                if let Some(outcome) = self.ledger.sink_done(self.now, request.id) {
+                    self.ended(request.id, outcome)?;
+                }
             }
             return Ok(());
         }
-        for to in successors {
+        for s in 0..self.successors[module.idx()].len() {
+            let to = self.successors[module.idx()][s];
             let when = self.config.pipeline.modules[to.idx()].when;
-            let condition = when
-                .filter(|port| present && port.module == module)
-                .map(|_| self.rng.random::<f64>() < self.config.when_probability);
-            self.post_hop(Event::Branches {
-                to,
+            let conditional = when.is_some_and(|port| port.module == module);
+            let branches: Vec<Branch> = requests
+                .iter()
+                .map(|&(request, present)| {
+                    let condition =
+                        (conditional && present).then(|| self.rng.random::<f64>() < self.when);
+                    (request, present, condition)
+                })
+                .collect();
+            let message = Message::Branches {
                 from: module,
-                request,
-                present,
-                condition,
-            });
+                to,
+                branches,
+            };
+            self.agenda.send(self.now, message);
         }
         Ok(())
     }
 
-    fn drive_module(&mut self, module: ModuleId, event: ModuleEvent) -> Result<(), Violation> {
+    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
+        match message {
+            Message::Branches { from, to, branches } => {
+                let mut commands = Vec::with_capacity(branches.len());
+                for (request, present, condition) in branches {
+                    self.note(2, request.id.0 << 8 | u64::from(to.0));
+                    if self.ledger.is_open(request.id) {
+                        let branch = ModuleEvent::Branch {
+                            request,
+                            from,
+                            present,
+                            condition,
+                        };
+                        self.modules[to.idx()].on_event(self.now, branch, &mut commands);
+                    }
+                }
+                self.perform(to, commands)
+            }
+            Message::Started {
+                worker,
+                size,
+                expected_end,
+            } => {
+                self.note(3, u64::from(worker.0));
+                let module = self.places[worker.idx()].1;
+                let started = ModuleEvent::Started {
+                    worker,
+                    size,
+                    expected_end,
+                };
+                self.drive_module(module, started)
+            }
+            Message::Ended {
+                worker,
+                started_at,
+                ended_at,
+                members,
+            } => {
+                let module = self.places[worker.idx()].1;
+                for member in &members {
+                    self.note(4, member.request.id.0);
+                    self.drive_module(module, ModuleEvent::Returned(member.request.id))?;
+                }
+                let times: Vec<(Timestamp, Timestamp)> = members
+                    .iter()
+                    .map(|m| (m.arrived_at, m.batched_at))
+                    .collect();
+                let report = BatchReport {
+                    started_at,
+                    ended_at,
+                    members: &times,
+                };
+                self.drive_module(module, ModuleEvent::Ended { worker, report })
+            }
+            Message::Dropped { module, request } => {
+                self.note(5, request.0);
+                self.drive_module(module, ModuleEvent::Dropped(request))
+            }
+            Message::Cancel { worker, request } => {
+                self.note(6, request.0);
+                let device = self.places[worker.idx()].0;
+                self.drive_device(device, DeviceEvent::Cancel(request))
+            }
+            Message::Guide { worker, guidance } => {
+                self.note(7, guidance.downstream.as_nanos() as u64);
+                let device = self.places[worker.idx()].0;
+                self.drive_device(device, DeviceEvent::Guide(worker, guidance))
+            }
+            Message::Peer { to, state } => {
+                self.note(8, u64::from(to.0) << 32 | state.version);
+                if to == ModuleId::SOURCE {
+                    self.ledger.learn(self.now, &state);
+                }
+                self.drive_module(to, ModuleEvent::Peer((*state).clone()))
+            }
+        }
+    }
+
+    fn occur(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
+        match occurrence {
+            Occurrence::BatchStart { device } => self.execute(device),
+            Occurrence::BatchEnd {
+                device,
+                batch,
+                life,
+            } => {
+                if self.devices[device].life != life {
+                    return Ok(());
+                }
+                self.note(9, (device as u64) << 40 | batch.0);
+                self.batch_end(device)
+            }
+            Occurrence::DeviceWakeup { device } => {
+                if self.devices[device].armed <= self.now {
+                    self.devices[device].armed = Timestamp::MAX;
+                }
+                self.note(10, device as u64);
+                self.drive_device(device, DeviceEvent::Wakeup)
+            }
+            Occurrence::ControllerWakeup { module } => {
+                self.note(11, u64::from(module.0));
+                self.drive_module(module, ModuleEvent::Wakeup)?;
+                // Planners exchange states forever; when no request is to come or under way the run is over.
+                if !(self.agenda.all_offered() && self.ledger.in_flight() == 0)
+                    && let Some(at) = self.modules[module.idx()].next_wakeup()
+                {
+                    self.agenda.at(at, Occurrence::ControllerWakeup { module });
+                }
+                Ok(())
+            }
+            Occurrence::Leave(request) => {
+                self.note(12, request.0);
+                let drop = self.drop_of(request, ModuleId::SOURCE, DropReason::Cancelled);
+                drop.map_or(Ok(()), |drop| {
+                    self.end_early(request, Outcome::Dropped(drop))
+                })
+            }
+            Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
+        }
+    }
+
+    fn drive_module(&mut self, module: ModuleId, event: ModuleEvent<'_>) -> Result<(), Violation> {
         let mut commands = Vec::new();
         self.modules[module.idx()].on_event(self.now, event, &mut commands);
+        self.perform(module, commands)
+    }
+
+    fn perform(&mut self, module: ModuleId, commands: Vec<Command>) -> Result<(), Violation> {
+        // Requests that came together reach a device together: they may start as one batch.
+        let mut sends: Vec<(usize, Vec<Arrival<()>>)> = Vec::new();
+        let mut skipped = Vec::new();
         for command in commands {
             match command {
                 Command::Send { request, worker } => {
-                    let device = self.device_of[&worker];
-                    self.post_hop(Event::AtDevice {
-                        device,
+                    let device = self.places[worker.idx()].0;
+                    let arrival = Arrival {
                         worker,
-                        requests: vec![request],
-                    });
+                        request,
+                        payload: (),
+                    };
+                    match sends.iter_mut().find(|(d, _)| *d == device) {
+                        Some((_, list)) => list.push(arrival),
+                        None => sends.push((device, vec![arrival])),
+                    }
                 }
-                Command::Skip(request) => self.module_done(request, module, false)?,
+                Command::Skip(request) => skipped.push((request, false)),
                 Command::Drop { request, reason } => {
-                    let Some((open, _)) = self.open.get(&request) else {
-                        continue;
-                    };
-                    let budget = open.deadline.budget_at(self.now);
-                    let drop = Drop {
-                        module,
-                        reason,
-                        at: self.now,
-                        budget,
-                        estimate: None,
-                    };
-                    self.end_early(request, Outcome::Dropped(drop))?;
+                    if let Some(drop) = self.drop_of(request, module, reason) {
+                        self.end_early(request, Outcome::Dropped(drop))?;
+                    }
                 }
-                Command::Fail(request) => {
-                    self.end_early(request, Outcome::Failed { module })?;
-                }
+                Command::Fail(request) => self.end_early(request, Outcome::Failed { module })?,
                 Command::CancelAt { request, worker } => {
-                    let device = self.device_of[&worker];
-                    self.post_hop(Event::CancelAtDevice { device, request });
+                    self.agenda
+                        .send(self.now, Message::Cancel { worker, request });
+                }
+                Command::Publish(state) => {
+                    let state = Arc::new(state);
+                    for to in (0..self.modules.len() as u16).map(ModuleId) {
+                        let is_lost = self.config.exchange_loss > 0.0
+                            && self.rng.random::<f64>() < self.config.exchange_loss;
+                        if to != module && !is_lost {
+                            let state = state.clone();
+                            self.agenda.send(self.now, Message::Peer { to, state });
+                        }
+                    }
+                }
+                Command::Compute(computation) => {
+                    let computed = ModuleEvent::Computed(Box::new(computation.run()));
+                    self.drive_module(module, computed)?;
+                }
+                Command::Guide(guidance) => {
+                    for &worker in &self.workers[module.idx()] {
+                        self.agenda
+                            .send(self.now, Message::Guide { worker, guidance });
+                    }
                 }
             }
         }
+        if !skipped.is_empty() {
+            self.passed(module, &skipped)?;
+        }
+        for (device, mut arrivals) in sends {
+            self.drive_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
+        }
         Ok(())
+    }
+
+    fn drop_of(&self, request: RequestId, module: ModuleId, reason: DropReason) -> Option<Drop> {
+        let open = self.open[request.0 as usize].as_ref()?;
+        Some(Drop {
+            module,
+            reason,
+            at: self.now,
+            budget: open.request.deadline.budget_at(self.now),
+            estimate: None,
+        })
     }
 
     fn drive_device(&mut self, device: usize, event: DeviceEvent<'_, ()>) -> Result<(), Violation> {
         let mut commands = Vec::new();
-        self.devices[device]
-            .policy
-            .on_event(self.now, event, &mut commands);
+        let d = &mut self.devices[device];
+        let there = shifted(self.now, d.skew);
+        d.policy.on_event(there, event, &mut commands);
         for command in commands {
             match command {
-                DeviceCommand::Execute(batch) => {
-                    let ids: Vec<Id> = batch.members.iter().map(|m| m.request.id).collect();
-                    let max = self.config.pipeline.modules[batch.module.idx()].batch.max;
-                    let id = DeviceId(device as u16);
-                    self.checker
-                        .batch_started(id, batch.id, max, self.now, &ids)?;
-                    self.tally.batch(ids.len());
-                    let took = self.execution(batch.module, ids.len());
-                    self.post(
-                        self.now + took,
-                        Event::BatchEnd {
-                            device,
-                            batch: batch.id,
-                        },
-                    );
-                    self.devices[device].running = Some(Running {
-                        batch: batch.id,
-                        module: batch.module,
-                        started_at: self.now,
-                        members: batch.members,
-                    });
-                }
+                DeviceCommand::Execute(batch) => self.bound(device, batch)?,
                 DeviceCommand::Drop { rejected, .. } => {
                     let module = rejected.drop.module;
                     let request = rejected.request.id;
-                    self.post_hop(Event::Returned { module, request });
+                    self.agenda
+                        .send(self.now, Message::Dropped { module, request });
                     self.end_early(request, Outcome::Dropped(rejected.drop))?;
                 }
             }
         }
-        if let Some(at) = self.devices[device].policy.next_wakeup()
-            && at < self.devices[device].armed
-        {
-            self.devices[device].armed = at;
-            self.post(at, Event::Wakeup { device });
+        let d = &mut self.devices[device];
+        if let Some(at) = d.policy.next_wakeup() {
+            let at = shifted(at, -d.skew).max(self.now);
+            if at < d.armed {
+                d.armed = at;
+                self.agenda.at(at, Occurrence::DeviceWakeup { device });
+            }
         }
+        Ok(())
+    }
+
+    /// A batch was bound: it starts now, after the hand-off, or when the running one ends.
+    fn bound(&mut self, device: usize, batch: Batch<()>) -> Result<(), Violation> {
+        let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
+        self.checker
+            .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
+        let started = Message::Started {
+            worker: batch.worker,
+            size: batch.members.len(),
+            expected_end: batch.expected_end,
+        };
+        self.agenda.send(self.now, started);
+        let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind
+            == spillgate_worker_policy::policy::Bind::Late;
+        let d = &mut self.devices[device];
+        d.bound = Some(batch);
+        if d.running.is_none() {
+            let pays = d.just_freed && binds_late;
+            let at = if pays {
+                self.now + self.config.handoff
+            } else {
+                self.now
+            };
+            self.agenda.at(at, Occurrence::BatchStart { device });
+        }
+        Ok(())
+    }
+
+    /// Starts the bound batch.
+    fn execute(&mut self, device: usize) -> Result<(), Violation> {
+        let Some(batch) = self.devices[device].bound.take() else {
+            return Ok(());
+        };
+        let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
+        self.note(13, (device as u64) << 40 | batch.id.0);
+        let max = self.config.planned.execution[batch.module.idx()].len() as u32;
+        self.checker
+            .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
+        self.tally.batch(ids.len());
+        let took = self.execution(batch.module, ids.len());
+        let d = &mut self.devices[device];
+        self.agenda.at(
+            self.now + took,
+            Occurrence::BatchEnd {
+                device,
+                batch: batch.id,
+                life: d.life,
+            },
+        );
+        d.running = Some(Running {
+            batch: batch.id,
+            worker: batch.worker,
+            module: batch.module,
+            started_at: self.now,
+            members: batch.members,
+        });
         Ok(())
     }
 
     fn execution(&mut self, module: ModuleId, size: usize) -> Duration {
-        let planned = self.config.execution[module.idx()][size - 1];
-        if self.config.noise == 0.0 {
-            return planned;
+        let planned = self.config.planned.execution[module.idx()][size - 1];
+        let mut factor = self.pace[module.idx()];
+        if self.config.noise > 0.0 {
+            // Box-Muller; 1 - u lies in (0, 1], so that the logarithm is finite.
+            let (u, v) = (1.0 - self.rng.random::<f64>(), self.rng.random::<f64>());
+            let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+            factor *= (1.0 + self.config.noise * normal).max(0.1);
         }
-        let factor = 1.0 + self.config.noise * (2.0 * self.rng.random::<f64>() - 1.0);
-        planned.mul_f64(factor.max(0.0))
+        if factor == 1.0 {
+            planned
+        } else {
+            planned.mul_f64(factor)
+        }
     }
 
-    fn batch_end(&mut self, device: usize, batch: BatchId) -> Result<(), Violation> {
-        let running = self.devices[device]
-            .running
-            .take()
-            .expect("a batch that ends has started");
-        assert_eq!(
-            running.batch, batch,
-            "batches end in the order in which they started"
-        );
+    fn batch_end(&mut self, device: usize) -> Result<(), Violation> {
+        let ended = self.devices[device].running.take();
+        let Running {
+            batch,
+            worker,
+            module,
+            started_at,
+            members,
+        } = ended.expect("a batch that ends has started");
         self.checker
             .batch_ended(DeviceId(device as u16), batch, self.now)?;
-        let share = self.now.since(running.started_at).as_nanos() / running.members.len() as u128;
+        let took = self.now.since(started_at);
+        let share = took.as_nanos() as u64 / members.len() as u64;
         // Results first, then the device: what they bring to modules here competes for the next batch.
-        for member in &running.members {
-            let id = member.request.id;
-            self.post_hop(Event::Returned {
-                module: running.module,
-                request: id,
-            });
-            match self.open.get_mut(&id) {
-                Some((request, used)) => {
-                    *used += share;
-                    let request = *request;
-                    self.module_done(request, running.module, true)?;
+        let mut requests = Vec::with_capacity(members.len());
+        for member in &members {
+            match &mut self.open[member.request.id.0 as usize] {
+                Some(open) => {
+                    open.used += share;
+                    requests.push((open.request, true));
                 }
                 None => self.tally.wasted(share),
             }
         }
-        self.drive_device(device, DeviceEvent::BatchEnded(batch))
-    }
-
-    fn ended(&mut self, id: Id, outcome: Outcome) -> Result<(), Violation> {
-        self.checker.ended(id, outcome)?;
-        let (request, used) = self.open.remove(&id).expect("what ends was open");
-        self.tally
-            .ended(&self.config.pipeline, &request, self.now, outcome, used);
+        self.passed(module, &requests)?;
+        let skew = self.devices[device].skew;
+        let ended = Message::Ended {
+            worker,
+            started_at: shifted(started_at, skew),
+            ended_at: shifted(self.now, skew),
+            members,
+        };
+        self.agenda.send(self.now, ended);
+        if self.devices[device].bound.is_some() {
+            self.execute(device)?;
+        } else {
+            self.devices[device].just_freed = true;
+        }
+        let event = DeviceEvent::BatchEnded { batch, took };
+        self.drive_device(device, event)?;
+        self.devices[device].just_freed = false;
         Ok(())
     }
 
-    fn end_early(&mut self, id: Id, outcome: Outcome) -> Result<(), Violation> {
+    fn disturb(&mut self, disturbance: Disturbance) -> Result<(), Violation> {
+        self.note(14, 0);
+        match disturbance {
+            Disturbance::Pace(module, pace) => self.pace[module.idx()] = pace,
+            Disturbance::When(probability) => self.when = probability,
+            Disturbance::Down(module, ordinal) => {
+                let worker = self.workers[module.idx()][ordinal];
+                let d = &mut self.devices[self.places[worker.idx()].0];
+                d.life += 1;
+                d.policy = Device::new(d.brokers.clone(), self.config.handoff);
+                d.bound = None;
+                d.armed = Timestamp::MAX;
+                if let Some(lost) = d.running.take() {
+                    let used = self.now.since(lost.started_at).as_nanos() as u64;
+                    self.tally.wasted(used);
+                }
+                self.checker
+                    .device_lost(DeviceId(self.places[worker.idx()].0 as u16));
+                self.drive_module(module, ModuleEvent::WorkerDown(worker))?;
+            }
+            Disturbance::Up(module, ordinal) => {
+                let worker = self.workers[module.idx()][ordinal];
+                let guidance = self.modules[module.idx()].guidance();
+                let device = self.places[worker.idx()].0;
+                self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
+                self.drive_module(module, ModuleEvent::WorkerUp(worker))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
+        self.checker.ended(id, outcome)?;
+        let open = self.open[id.0 as usize].take().expect("what ends was open");
+        self.tally
+            .ended(&open.request, self.now, outcome, open.used);
+        Ok(())
+    }
+
+    fn end_early(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
         if !self.ledger.end(id) {
             return Ok(());
         }
@@ -551,6 +674,11 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A time of the world as a clock that is off by `skew` nanoseconds shows it.
+fn shifted(at: Timestamp, skew: i64) -> Timestamp {
+    Timestamp::from_ns(at.as_ns().saturating_add_signed(skew))
 }
 
 #[cfg(test)]

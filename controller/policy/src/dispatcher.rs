@@ -1,19 +1,37 @@
 //! Chooses the worker that serves a request, and remembers which worker has it.
 
+use std::time::Duration;
+
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{RequestId, WorkerId};
-use spillgate_pipeline::pipeline::DispatchPolicyName;
+use spillgate_pipeline::policy::DispatchPolicyName;
+use spillgate_pipeline::time::Timestamp;
 
+/// What the dispatcher knows of a worker: what it sent there, and what the worker last reported.
 struct Shadow {
     worker: WorkerId,
     up: bool,
     outstanding: usize,
+    /// Requests in the batches that run or are bound behind them.
+    executing: usize,
+    /// When the last of those batches is expected to end.
+    free_at: Timestamp,
+}
+
+/// The shape of a module's batches, for the forecast of a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchShape {
+    /// Requests in a batch, as planned.
+    pub size: u32,
+    /// Its execution time.
+    pub execution: Duration,
 }
 
 /// The dispatcher of one module: a shadow of each of its workers.
 pub struct Dispatcher {
     policy: DispatchPolicyName,
+    shape: BatchShape,
     workers: Vec<Shadow>,
     /// Where each request is that was sent and has not come back.
     sent: IndexMap<RequestId, usize, FxBuildHasher>,
@@ -22,17 +40,20 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// A dispatcher over these workers, all up.
-    pub fn new(policy: DispatchPolicyName, workers: &[WorkerId]) -> Self {
+    pub fn new(policy: DispatchPolicyName, shape: BatchShape, workers: &[WorkerId]) -> Self {
         let workers = workers
             .iter()
             .map(|&worker| Shadow {
                 worker,
                 up: true,
                 outstanding: 0,
+                executing: 0,
+                free_at: Timestamp::ZERO,
             })
             .collect();
         Dispatcher {
             policy,
+            shape,
             workers,
             sent: IndexMap::default(),
             turn: 0,
@@ -40,17 +61,20 @@ impl Dispatcher {
     }
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
-    pub fn send(&mut self, request: RequestId) -> Option<WorkerId> {
+    pub fn send(&mut self, now: Timestamp, request: RequestId) -> Option<WorkerId> {
         let n = self.workers.len();
         let turn = self.turn;
         let candidates = (0..n)
             .map(|i| (turn + i) % n)
             .filter(|&i| self.workers[i].up);
+        // Ties go to the next in turn, so that idle workers share the work.
         let chosen = match self.policy {
             DispatchPolicyName::RoundRobin => candidates.into_iter().next(),
-            // Ties go to the next in turn, so that idle workers share the work.
             DispatchPolicyName::LeastOutstanding => {
                 candidates.min_by_key(|&i| self.workers[i].outstanding)
+            }
+            DispatchPolicyName::EarliestStart => {
+                candidates.min_by_key(|&i| self.next_start(now, &self.workers[i]))
             }
         }?;
         self.turn = (chosen + 1) % n;
@@ -58,6 +82,29 @@ impl Dispatcher {
         shadow.outstanding += 1;
         self.sent.insert(request, chosen);
         Some(shadow.worker)
+    }
+
+    /// When the first batch of the worker that has room for one more starts: whole batches of what waits there
+    /// go before it.
+    fn next_start(&self, now: Timestamp, shadow: &Shadow) -> Timestamp {
+        let waiting = shadow.outstanding.saturating_sub(shadow.executing);
+        let before = waiting as u32 / self.shape.size.max(1);
+        shadow.free_at.max(now) + self.shape.execution * before
+    }
+
+    /// A worker bound a batch of that many, expected to end then.
+    pub fn started(&mut self, worker: WorkerId, size: usize, expected_end: Timestamp) {
+        if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
+            shadow.executing += size;
+            shadow.free_at = expected_end;
+        }
+    }
+
+    /// A batch of that many ended.
+    pub fn ended(&mut self, worker: WorkerId, size: usize) {
+        if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
+            shadow.executing = shadow.executing.saturating_sub(size);
+        }
     }
 
     /// The request is no longer at its worker. Says where it was; `None` when it was not out.
@@ -80,6 +127,8 @@ impl Dispatcher {
         };
         self.workers[idx].up = false;
         self.workers[idx].outstanding = 0;
+        self.workers[idx].executing = 0;
+        self.workers[idx].free_at = Timestamp::ZERO;
         let mut lost: Vec<RequestId> = self
             .sent
             .iter()
@@ -89,6 +138,25 @@ impl Dispatcher {
         self.sent.retain(|_, i| *i != idx);
         lost.sort_unstable();
         lost
+    }
+
+    /// A worker serves again, or for the first time.
+    pub fn worker_up(&mut self, worker: WorkerId) {
+        match self.workers.iter_mut().find(|s| s.worker == worker) {
+            Some(shadow) => shadow.up = true,
+            None => self.workers.push(Shadow {
+                worker,
+                up: true,
+                outstanding: 0,
+                executing: 0,
+                free_at: Timestamp::ZERO,
+            }),
+        }
+    }
+
+    /// Workers that serve.
+    pub fn workers_up(&self) -> usize {
+        self.workers.iter().filter(|s| s.up).count()
     }
 
     /// Requests sent to a worker and not back yet.
@@ -104,12 +172,38 @@ impl Dispatcher {
 mod tests {
     use super::*;
 
+    const SHAPE: BatchShape = BatchShape {
+        size: 2,
+        execution: Duration::from_nanos(10),
+    };
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_ns(ns)
+    }
+
+    #[test]
+    fn earliest_start_counts_what_runs_and_what_waits() {
+        let mut d = dispatcher(DispatchPolicyName::EarliestStart);
+        // All idle: in turn. Worker 0 runs until 8, worker 1 until 5, worker 2 until 9.
+        assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
+        for (worker, end) in [(0, 8), (1, 5), (2, 9)] {
+            d.started(WorkerId(worker), 1, at(end));
+        }
+        // Worker 1 has room for two in its next batch; then 0 at 8, 0 again, then 2, 2, then 1 at 15.
+        assert_eq!(send_all(&mut d, 3..10), [1, 1, 0, 0, 2, 2, 1]);
+        d.take_back(RequestId(1));
+        d.ended(WorkerId(1), 1);
+        assert_eq!(d.outstanding(WorkerId(1)), 3);
+        assert_eq!(d.next_start(at(6), &d.workers[1]), at(16));
+    }
+
     fn dispatcher(policy: DispatchPolicyName) -> Dispatcher {
-        Dispatcher::new(policy, &[WorkerId(0), WorkerId(1), WorkerId(2)])
+        Dispatcher::new(policy, SHAPE, &[WorkerId(0), WorkerId(1), WorkerId(2)])
     }
 
     fn send_all(d: &mut Dispatcher, ids: std::ops::Range<u64>) -> Vec<u32> {
-        ids.map(|id| d.send(RequestId(id)).unwrap().0).collect()
+        ids.map(|id| d.send(Timestamp::ZERO, RequestId(id)).unwrap().0)
+            .collect()
     }
 
     #[test]
@@ -132,10 +226,10 @@ mod tests {
 
     #[test]
     fn without_workers_there_is_nowhere_to_send() {
-        let mut d = Dispatcher::new(DispatchPolicyName::LeastOutstanding, &[WorkerId(0)]);
+        let mut d = Dispatcher::new(DispatchPolicyName::LeastOutstanding, SHAPE, &[WorkerId(0)]);
         d.worker_down(WorkerId(0));
-        assert_eq!(d.send(RequestId(1)), None);
-        let mut none = Dispatcher::new(DispatchPolicyName::RoundRobin, &[]);
-        assert_eq!(none.send(RequestId(1)), None);
+        assert_eq!(d.send(Timestamp::ZERO, RequestId(1)), None);
+        let mut none = Dispatcher::new(DispatchPolicyName::RoundRobin, SHAPE, &[]);
+        assert_eq!(none.send(Timestamp::ZERO, RequestId(1)), None);
     }
 }

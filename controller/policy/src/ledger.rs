@@ -13,6 +13,9 @@ use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
+use crate::gate::EntryGate;
+use crate::planner::ModuleState;
+
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -25,6 +28,8 @@ pub enum Refusal {
     Draining,
     /// Its deadline had passed when it came.
     Expired,
+    /// The gate is shut: more comes than the pipeline can serve.
+    Overload,
 }
 
 impl Refusal {
@@ -34,6 +39,7 @@ impl Refusal {
             Refusal::Full { .. } => DropReason::QueueFull,
             Refusal::Draining => DropReason::Draining,
             Refusal::Expired => DropReason::Expired,
+            Refusal::Overload => DropReason::Overload,
         }
     }
 }
@@ -50,6 +56,7 @@ pub struct Ledger {
     limit: usize,
     n_sinks: u16,
     draining: bool,
+    gate: Option<EntryGate>,
     open: IndexMap<RequestId, Open, FxBuildHasher>,
 }
 
@@ -61,6 +68,7 @@ impl Ledger {
             limit: pipeline.limits.in_flight,
             n_sinks: pipeline.sinks().len() as u16,
             draining: false,
+            gate: EntryGate::new(pipeline),
             open: IndexMap::default(),
         }
     }
@@ -87,6 +95,9 @@ impl Ledger {
         if deadline <= now {
             return Err(Refusal::Expired);
         }
+        if self.gate.as_mut().is_some_and(|g| !g.pass(now)) {
+            return Err(Refusal::Overload);
+        }
         let known = self.open.insert(
             id,
             Open {
@@ -100,6 +111,13 @@ impl Ledger {
             sent_at,
             deadline,
         })
+    }
+
+    /// A module published its state: the gate follows the bottleneck.
+    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
+        if let Some(gate) = &mut self.gate {
+            gate.learn(now, state);
+        }
     }
 
     /// A sink of the pipeline is done with the request, or was skipped. Says how the request ended

@@ -1,12 +1,16 @@
-//! Decisions of the controllers: which requests a pipeline admits and how each ends ([`ledger`]), when a
-//! module's branches have joined ([`joiner`]), and which worker serves a request ([`dispatcher`]); a module's
-//! joiner and dispatcher make up its [`module::ModuleController`]. Plain state machines: no I/O, no clock.
+//! Decisions of the controllers: which requests a pipeline admits and how each ends ([`ledger`], behind the
+//! [`gate`]), when a module's branches have joined ([`joiner`]), which worker serves a request ([`dispatcher`]),
+//! and what the State Planner of a module tells its brokers ([`planner`]); the last three make up a
+//! [`module::ModuleController`]. Plain state machines: no I/O, no clock.
 
 pub mod dispatcher;
+pub mod gate;
 pub mod joiner;
 pub mod ledger;
 pub mod module;
 pub mod plan;
+pub mod planner;
 
 pub use ledger::{Ledger, Refusal};
 pub use module::{Command, Event, ModuleController};
+pub use planner::{ModuleState, Planned, StatePlanner};

@@ -1,16 +1,23 @@
-//! The controller of one module: joins branches and dispatches to workers.
+//! The controller of one module: joins branches, dispatches to workers, and plans for its brokers.
+
+use std::sync::Arc;
 
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::pipeline::{DispatchPolicyName, Edge, Pipeline};
+use spillgate_pipeline::pipeline::{Edge, Pipeline};
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::dispatcher::Dispatcher;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::dispatcher::{BatchShape, Dispatcher};
 use crate::joiner::{Branch, Joined, Joiner};
+use crate::planner::{BatchReport, Computation, Computed, ModuleState, Planned, StatePlanner};
 
 /// What happens at a module.
-#[derive(Clone, Copy, Debug)]
-pub enum Event {
+#[derive(Debug)]
+pub enum Event<'a> {
     /// A request enters the pipeline here: there is no branch to wait for.
     Begin(Request),
     /// A predecessor is done with a request.
@@ -24,16 +31,42 @@ pub enum Event {
         /// What this module's `when:` says, if it looks at that predecessor and it ran.
         condition: Option<bool>,
     },
-    /// A worker is done with a request, or dropped it.
+    /// A worker is done with a request.
     Returned(RequestId),
+    /// A worker dropped a request.
+    Dropped(RequestId),
+    /// A worker bound a batch.
+    Started {
+        /// The worker.
+        worker: WorkerId,
+        /// Requests in it.
+        size: usize,
+        /// When it is expected to end.
+        expected_end: Timestamp,
+    },
+    /// A worker's batch ended. Its requests return by events of their own.
+    Ended {
+        /// The worker.
+        worker: WorkerId,
+        /// What it reports.
+        report: BatchReport<'a>,
+    },
+    /// The State Planner of another module published its state.
+    Peer(ModuleState),
+    /// The time of [`ModuleController::next_wakeup`] has come.
+    Wakeup,
+    /// An estimate that a command asked for was made.
+    Computed(Box<Computed>),
     /// The request ended elsewhere.
     Forget(RequestId),
     /// A worker died.
     WorkerDown(WorkerId),
+    /// A worker serves, for the first time or again.
+    WorkerUp(WorkerId),
 }
 
 /// What the driver must do.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Command {
     /// Send the request to this worker.
     Send {
@@ -60,6 +93,12 @@ pub enum Command {
         /// The worker that has it.
         worker: WorkerId,
     },
+    /// Tell the controllers of the other modules, and the ledger.
+    Publish(ModuleState),
+    /// Make this estimate and bring back the result: thousands of draws, so not under anybody's lock.
+    Compute(Box<Computation>),
+    /// Tell each worker of this module.
+    Guide(Guidance),
 }
 
 /// The controller of one module of one pipeline.
@@ -68,27 +107,51 @@ pub struct ModuleController {
     predecessors: Vec<(ModuleId, Edge)>,
     joiner: Joiner,
     dispatcher: Dispatcher,
+    planner: StatePlanner,
+    rng: ChaCha8Rng,
 }
 
 impl ModuleController {
     /// The controller of `module`, served by `workers`.
     pub fn new(
-        pipeline: &Pipeline,
+        pipeline: &Arc<Pipeline>,
         module: ModuleId,
-        dispatch: DispatchPolicyName,
+        planned: &Arc<Planned>,
         workers: &[WorkerId],
+        seed: u64,
     ) -> Self {
         let predecessors: Vec<(ModuleId, Edge)> = pipeline
             .predecessors(module)
             .into_iter()
             .filter_map(|from| Some((from, pipeline.edge(from, module)?)))
             .collect();
-        let joiner = Joiner::new(predecessors.len());
+        let shape = BatchShape {
+            size: planned.batch[module.idx()],
+            execution: planned.duration(module),
+        };
         ModuleController {
+            joiner: Joiner::new(predecessors.len()),
             predecessors,
-            joiner,
-            dispatcher: Dispatcher::new(dispatch, workers),
+            dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, workers),
+            planner: StatePlanner::new(
+                pipeline.clone(),
+                module,
+                planned.clone(),
+                workers.len(),
+                seed,
+            ),
+            rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
         }
+    }
+
+    /// What the module's brokers are to go by from the start.
+    pub fn guidance(&self) -> Guidance {
+        self.planner.guidance()
+    }
+
+    /// The next moment at which something happens without an event from outside.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        self.planner.next_wakeup()
     }
 
     /// The worker that has the request now.
@@ -97,9 +160,9 @@ impl ModuleController {
     }
 
     /// Takes in one event.
-    pub fn on_event(&mut self, _now: Timestamp, event: Event, out: &mut Vec<Command>) {
+    pub fn on_event(&mut self, now: Timestamp, event: Event<'_>, out: &mut Vec<Command>) {
         match event {
-            Event::Begin(request) => out.push(self.dispatch(request)),
+            Event::Begin(request) => out.push(self.dispatch(now, request)),
             Event::Branch {
                 request,
                 from,
@@ -122,12 +185,42 @@ impl ModuleController {
                     .branch(request.id, Branch::new(present, required, condition))
                 {
                     Joined::Waiting => {}
-                    Joined::Skip => out.push(Command::Skip(request)),
-                    Joined::Run => out.push(self.dispatch(request)),
+                    Joined::Skip => {
+                        self.planner.reached(now, false);
+                        out.push(Command::Skip(request));
+                    }
+                    Joined::Run => out.push(self.dispatch(now, request)),
                 }
             }
             Event::Returned(request) => {
                 self.dispatcher.take_back(request);
+            }
+            Event::Dropped(request) => {
+                self.dispatcher.take_back(request);
+                self.planner.dropped(now);
+            }
+            Event::Started {
+                worker,
+                size,
+                expected_end,
+            } => self.dispatcher.started(worker, size, expected_end),
+            Event::Ended { worker, report } => {
+                self.dispatcher.ended(worker, report.members.len());
+                self.planner.batch(now, &report);
+            }
+            Event::Peer(state) => self.planner.peer(state),
+            Event::Wakeup => {
+                let woken = self.planner.wake(now);
+                out.extend(woken.publish.map(Command::Publish));
+                out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
+                out.extend(woken.guidance.map(Command::Guide));
+            }
+            Event::Computed(computed) => {
+                out.push(Command::Guide(self.planner.computed(*computed)));
+            }
+            Event::WorkerUp(worker) => {
+                self.dispatcher.worker_up(worker);
+                self.planner.set_workers(self.dispatcher.workers_up());
             }
             Event::Forget(request) => {
                 self.joiner.forget(request);
@@ -142,17 +235,25 @@ impl ModuleController {
                         .into_iter()
                         .map(Command::Fail),
                 );
+                self.planner.set_workers(self.dispatcher.workers_up());
             }
         }
     }
 
-    fn dispatch(&mut self, request: Request) -> Command {
-        match self.dispatcher.send(request.id) {
+    fn dispatch(&mut self, now: Timestamp, request: Request) -> Command {
+        self.planner.reached(now, true);
+        let drop = |reason| Command::Drop {
+            request: request.id,
+            reason,
+        };
+        let admits = self.planner.admits();
+        if admits < 1.0 && self.rng.random::<f64>() >= admits {
+            self.planner.dropped(now);
+            return drop(DropReason::Overload);
+        }
+        match self.dispatcher.send(now, request.id) {
             Some(worker) => Command::Send { request, worker },
-            None => Command::Drop {
-                request: request.id,
-                reason: DropReason::NoWorker,
-            },
+            None => drop(DropReason::NoWorker),
         }
     }
 }

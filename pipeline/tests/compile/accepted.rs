@@ -5,9 +5,7 @@ use std::time::Duration;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::compile;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::pipeline::{
-    DispatchPolicyName, DropPolicyName, OptionValue, Pipeline, PortRef, Workers,
-};
+use spillgate_pipeline::pipeline::{OptionValue, Pipeline, PortRef, Workers};
 use spillgate_pipeline::spec::LIMITS_DEFAULT;
 
 use crate::{TRAFFIC, catalog};
@@ -80,8 +78,8 @@ fn the_example_of_the_design_compiles() {
     };
     assert_eq!(outputs[0], ("vehicles", vehicles, ValueType::Boxes));
     assert_eq!(outputs[2], ("people", people, ValueType::Labels));
-    assert_eq!(p.policy.drop, DropPolicyName::Deadline);
-    assert_eq!(p.policy.dispatch, DispatchPolicyName::LeastOutstanding);
+    assert_eq!(p.policy.drop, DropPolicyName::Spillgate);
+    assert_eq!(p.policy.dispatch(), DispatchPolicyName::EarliestStart);
     assert_eq!(p.limits, LIMITS_DEFAULT);
 }
 
@@ -160,7 +158,7 @@ fn every_field_can_be_set() {
         assert_eq!(detect.options[name], value);
     }
     assert_eq!(p.policy.drop, DropPolicyName::None);
-    assert_eq!(p.policy.dispatch, DispatchPolicyName::RoundRobin);
+    assert_eq!(p.policy.dispatch(), DispatchPolicyName::RoundRobin);
     assert_eq!(
         (p.limits.in_flight, p.limits.in_flight_per_stream),
         (16, 16)

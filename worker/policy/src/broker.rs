@@ -1,41 +1,47 @@
 //! The Request Broker (PARD §4.3): owns the requests that wait for one module on one device, in a
-//! double-ended priority queue, and moves them into the forming batch.
+//! double-ended priority queue, moves them into batches, or drops them.
 //!
-//! Collection as in PARD: the moment a batch starts to execute, the next one is filled from the queue
-//! until full or empty; later arrivals join it on arrival while there is room. The broker starts nothing
-//! itself: [`crate::device::Device`] takes the forming batch when the device is free.
+//! One machine; a [`BrokerPolicy`] plugs in the order, the keep test and the moment of binding, a
+//! [`Guidance`] of the State Planner what is reserved downstream. Bound *ahead*, as in PARD, the next batch is
+//! collected the moment one starts to execute, and later arrivals join it while there is room. Bound *late*,
+//! the batch is formed when the device is about to be free. The broker starts nothing itself:
+//! [`crate::device::Device`] takes the batch.
 //!
 //! Invariants: a request is in the queue or in the forming batch, never in both; at most `capacity`
-//! wait; the forming batch has at most `batch_max`; cancelled entries stay in the heap as tombstones, never
+//! wait; the forming batch has at most `batch` members; cancelled entries stay in the heap as tombstones, never
 //! more than the live ones plus `TOMBSTONES_MIN`.
 
-use std::cmp::Ordering;
+mod form;
+mod queue;
+
 use std::time::Duration;
 
-use indexmap::IndexSet;
-use min_max_heap::MinMaxHeap;
-use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::drop_policy::{DropPolicy, Moment};
+use crate::policy::{Bind, BrokerPolicy, Keep, Order};
+use queue::{Queue, Waiting};
 
-/// Tombstones that are always allowed: below this, sweeping costs more than it frees.
-const TOMBSTONES_MIN: usize = 32;
+/// Weight of the newest batch in the smoothed ratio of measured to expected execution time.
+const PACE_WEIGHT: f64 = 0.25;
+/// Bounds of that ratio: a clock that jumps must not make a worker look infinitely slow.
+const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 
 /// What a broker is built from.
+#[derive(Clone, Debug)]
 pub struct BrokerConfig {
     /// The module it serves.
     pub module: ModuleId,
     /// Most requests that wait, the forming batch included.
     pub capacity: usize,
-    /// Most requests in a batch.
-    pub batch_max: u32,
-    /// Expected execution time by batch size; entry 0 is size 1. At least `batch_max` entries.
+    /// Requests in a batch, as planned.
+    pub batch: u32,
+    /// Expected execution time by batch size; entry 0 is size 1. At least `batch` entries.
     pub execution: Vec<Duration>,
-    /// Decides who is kept and who comes first.
-    pub policy: Box<dyn DropPolicy>,
+    /// Decides who is kept, who comes first, and when.
+    pub policy: BrokerPolicy,
 }
 
 /// A request in a forming or running batch, with what its driver attached to it.
@@ -62,67 +68,36 @@ pub struct Rejected<T> {
     pub drop: Drop,
 }
 
-struct Waiting<T> {
-    key: Timestamp,
-    sequence: u64,
-    request: Request,
-    arrived_at: Timestamp,
-    payload: T,
-}
-
-impl<T> Waiting<T> {
-    fn rank(&self) -> (Timestamp, u64) {
-        (self.key, self.sequence)
-    }
-}
-
-impl<T> PartialEq for Waiting<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl<T> Eq for Waiting<T> {}
-
-impl<T> PartialOrd for Waiting<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Waiting<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.rank().cmp(&other.rank())
-    }
-}
-
 /// The broker of one worker.
 pub struct Broker<T> {
     config: BrokerConfig,
-    queue: MinMaxHeap<Waiting<T>>,
-    /// Ids in `queue` that are not cancelled. Membership only, never iterated.
-    live: IndexSet<RequestId, FxBuildHasher>,
+    guidance: Guidance,
+    queue: Queue<T>,
     forming: Vec<Member<T>>,
-    sequence: u64,
+    /// Measured over expected execution time, smoothed; 1 for policies that trust the profile.
+    pace: f64,
+    /// Scratch of [`form`]: module deadlines of what waits.
+    deadlines: Vec<Timestamp>,
 }
 
 impl<T> Broker<T> {
     /// An empty broker.
     ///
     /// # Panics
-    /// When `batch_max` is zero or an execution time is missing: the compiler of pipelines excludes both.
+    /// When `batch` is zero or an execution time is missing: the compiler of pipelines excludes both.
     pub fn new(config: BrokerConfig) -> Self {
-        assert!(config.batch_max > 0, "a batch holds at least one request");
+        assert!(config.batch > 0, "a batch holds at least one request");
         assert!(
-            config.execution.len() >= config.batch_max as usize,
+            config.execution.len() >= config.batch as usize,
             "an execution time is known for each batch size"
         );
         Broker {
             config,
-            queue: MinMaxHeap::new(),
-            live: IndexSet::default(),
+            guidance: Guidance::NONE,
+            queue: Queue::new(),
             forming: Vec::new(),
-            sequence: 0,
+            pace: 1.0,
+            deadlines: Vec::new(),
         }
     }
 
@@ -133,17 +108,52 @@ impl<T> Broker<T> {
 
     /// Requests that wait, the forming batch included.
     pub fn waiting(&self) -> usize {
-        self.live.len() + self.forming.len()
+        self.queue.len() + self.forming.len()
     }
 
-    /// Earliest deadline in the forming batch; `None` when it is empty.
-    pub fn forming_deadline(&self) -> Option<Timestamp> {
+    /// Whether it binds requests only when the device is about to be free.
+    pub fn binds_late(&self) -> bool {
+        self.config.policy.bind == Bind::Late
+    }
+
+    /// How urgent its next batch is: the earliest deadline of what is bound or, bound late, of what waits.
+    /// `None` when there is nothing to run.
+    pub fn urgency(&self) -> Option<Timestamp> {
+        if self.binds_late() {
+            return self.queue.first_key();
+        }
         self.forming.iter().map(|m| m.request.deadline).min()
     }
 
     /// Expected execution time of a batch of that size.
     pub fn execution(&self, size: usize) -> Duration {
-        self.config.execution[size.max(1) - 1]
+        let expected = self.config.execution[size.max(1) - 1];
+        if self.pace == 1.0 {
+            expected
+        } else {
+            expected.mul_f64(self.pace)
+        }
+    }
+
+    /// Takes note of how long a batch took. Policies of ours learn the pace of the worker from it; published
+    /// ones trust the profile, as their authors do.
+    pub fn executed(&mut self, size: usize, took: Duration) {
+        let expected = self.config.execution[size.max(1) - 1];
+        if !self.binds_late() || expected.is_zero() {
+            return;
+        }
+        let ratio = took.as_secs_f64() / expected.as_secs_f64();
+        let ratio = ratio.clamp(PACE_RANGE.0, PACE_RANGE.1);
+        self.pace += PACE_WEIGHT * (ratio - self.pace);
+        // Without noise the ratio is one but for rounding: keep the exact times then.
+        if (self.pace - 1.0).abs() < 0.01 {
+            self.pace = 1.0;
+        }
+    }
+
+    /// New downstream state.
+    pub fn guide(&mut self, guidance: Guidance) {
+        self.guidance = guidance;
     }
 
     /// Takes in a request. It waits, or is rejected at once when the queue is full.
@@ -158,49 +168,124 @@ impl<T> Broker<T> {
             out.push(self.reject(now, request, payload, DropReason::QueueFull, None));
             return;
         }
-        let key = self.config.policy.key(&request, now);
-        self.live.insert(request.id);
-        self.queue.push(Waiting {
-            key,
-            sequence: self.sequence,
-            request,
-            arrived_at: now,
-            payload,
-        });
-        self.sequence += 1;
+        let key = if self.config.policy.sorts_by_deadline() {
+            request.deadline
+        } else {
+            now
+        };
+        self.queue.push(key, request, payload, now);
     }
 
     /// Moves requests from the queue into the forming batch while there is room, dropping those that
-    /// the policy gives up. `device_free_at` is the expected end of what the device runs, or `now`.
-    pub fn collect(
-        &mut self,
-        now: Timestamp,
-        device_free_at: Timestamp,
-        out: &mut Vec<Rejected<T>>,
-    ) {
-        while self.forming.len() < self.config.batch_max as usize {
-            let Some(next) = self.queue.pop_min() else {
-                break;
+    /// the policy gives up. `free_at` is the expected end of what the device runs, or `now`.
+    pub fn collect(&mut self, now: Timestamp, free_at: Timestamp, out: &mut Vec<Rejected<T>>) {
+        if self.binds_late() {
+            return;
+        }
+        if self.config.policy.keep == Keep::Window {
+            return self.collect_window(now, free_at, out);
+        }
+        while self.forming.len() < self.config.batch as usize {
+            let next = match self.order() {
+                BudgetOrder::LowestFirst => self.queue.pop_first(),
+                BudgetOrder::HighestFirst => self.queue.pop_last(),
             };
-            if !self.live.swap_remove(&next.request.id) {
-                continue;
-            }
-            let moment = Moment {
-                now,
-                starts_at: device_free_at.max(now),
-                execution: self.execution(self.forming.len() + 1),
-            };
-            match self.config.policy.keep(&next.request, &moment) {
-                Ok(()) => self.forming.push(Member {
-                    request: next.request,
-                    payload: next.payload,
-                    arrived_at: next.arrived_at,
-                    batched_at: now,
-                }),
+            let Some(next) = next else { break };
+            match self.keep(&next.request, now, free_at) {
+                Ok(()) => self.bind(now, next),
                 Err((reason, estimate)) => {
                     out.push(self.reject(now, next.request, next.payload, reason, estimate));
                 }
             }
+        }
+    }
+
+    /// Nexus: the first window, as long as what is left of the batch, of which every request is in time.
+    fn collect_window(&mut self, now: Timestamp, free_at: Timestamp, out: &mut Vec<Rejected<T>>) {
+        let ends_at = free_at.max(now) + self.planned_execution();
+        let mut window: Vec<Waiting<T>> = Vec::new();
+        loop {
+            while self.forming.len() + window.len() < self.config.batch as usize {
+                let Some(next) = self.queue.pop_first() else {
+                    break;
+                };
+                window.push(next);
+            }
+            let too_late = window
+                .iter()
+                .rposition(|w| ends_at > self.guidance.module_deadline(&w.request));
+            let Some(last) = too_late else { break };
+            for gone in window.drain(..=last) {
+                let estimate = Some(self.estimate(now, free_at));
+                out.push(self.reject(
+                    now,
+                    gone.request,
+                    gone.payload,
+                    DropReason::Predicted,
+                    estimate,
+                ));
+            }
+        }
+        for next in window {
+            self.bind(now, next);
+        }
+    }
+
+    fn bind(&mut self, now: Timestamp, next: Waiting<T>) {
+        self.forming.push(Member {
+            request: next.request,
+            payload: next.payload,
+            arrived_at: next.arrived_at,
+            batched_at: now,
+        });
+    }
+
+    fn order(&self) -> BudgetOrder {
+        match self.config.policy.order {
+            Order::Budget(order) => order,
+            Order::Guided => self.guidance.order,
+            Order::Arrival | Order::Feasibility => BudgetOrder::LowestFirst,
+        }
+    }
+
+    fn planned_execution(&self) -> Duration {
+        self.execution(self.config.batch as usize)
+    }
+
+    fn estimate(&self, now: Timestamp, free_at: Timestamp) -> Estimate {
+        Estimate {
+            wait: free_at.since(now),
+            execution: self.planned_execution(),
+            downstream: self.guidance.downstream,
+        }
+    }
+
+    fn keep(
+        &self,
+        request: &Request,
+        now: Timestamp,
+        free_at: Timestamp,
+    ) -> Result<(), (DropReason, Option<Estimate>)> {
+        let in_time = match self.config.policy.keep {
+            Keep::Always | Keep::Window => true,
+            Keep::Unexpired => {
+                if now >= request.deadline {
+                    let estimate = self.estimate(now, free_at);
+                    return Err((DropReason::Expired, Some(estimate)));
+                }
+                true
+            }
+            Keep::Elapsed => now <= self.guidance.module_deadline(request),
+            Keep::Estimate => {
+                let ends_at = free_at.max(now) + self.planned_execution();
+                ends_at <= self.guidance.module_deadline(request)
+            }
+        };
+        if in_time {
+            Ok(())
+        } else {
+            let estimate = self.estimate(now, free_at);
+            Err((DropReason::Predicted, Some(estimate)))
         }
     }
 
@@ -209,17 +294,11 @@ impl<T> Broker<T> {
         if !self.config.policy.expires() {
             return;
         }
-        while self
-            .queue
-            .peek_min()
-            .is_some_and(|w| w.request.deadline <= now)
-        {
-            let Some(next) = self.queue.pop_min() else {
+        while self.queue.first_key().is_some_and(|key| key <= now) {
+            let Some(next) = self.queue.pop_first() else {
                 break;
             };
-            if self.live.swap_remove(&next.request.id) {
-                out.push(self.reject(now, next.request, next.payload, DropReason::Expired, None));
-            }
+            out.push(self.reject(now, next.request, next.payload, DropReason::Expired, None));
         }
         let mut i = 0;
         while i < self.forming.len() {
@@ -237,8 +316,8 @@ impl<T> Broker<T> {
         if !self.config.policy.expires() {
             return None;
         }
-        let queued = self.queue.peek_min().map(|w| w.request.deadline);
-        [queued, self.forming_deadline()]
+        let forming = self.forming.iter().map(|m| m.request.deadline).min();
+        [self.queue.first_key(), forming]
             .into_iter()
             .flatten()
             .min()
@@ -246,11 +325,7 @@ impl<T> Broker<T> {
 
     /// Forgets a request wherever it waits. False when it does not wait here.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        if self.live.swap_remove(&id) {
-            let tombstones = self.queue.len() - self.live.len();
-            if tombstones > self.live.len() + TOMBSTONES_MIN {
-                self.sweep();
-            }
+        if self.queue.cancel(id) {
             return true;
         }
         let before = self.forming.len();
@@ -269,23 +344,21 @@ impl<T> Broker<T> {
         if let Some(at) = self.forming.iter().position(|m| m.request.id == id) {
             let gone = self.forming.remove(at);
             out.push(self.reject(now, gone.request, gone.payload, reason, None));
-        } else if self.live.contains(&id) {
-            // The payload sits somewhere in the heap: rebuild it around the one entry. Rare (a stream that
-            // asks for latest-frame-wins) and bounded by the queue's capacity.
-            let (gone, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
-                .into_iter()
-                .partition(|w| w.request.id == id);
-            self.queue = rest.into_iter().collect();
-            self.live.swap_remove(&id);
-            out.extend(
-                gone.into_iter()
-                    .map(|w| self.reject(now, w.request, w.payload, reason, None)),
-            );
+        } else if let Some(gone) = self.queue.remove(id) {
+            out.push(self.reject(now, gone.request, gone.payload, reason, None));
         }
     }
 
-    /// Hands over the forming batch; empty when nothing waits.
-    pub fn take_batch(&mut self) -> Vec<Member<T>> {
+    /// Hands over the next batch, which the device starts at `starts_at`; empty when nothing is to run.
+    pub fn take_batch(
+        &mut self,
+        now: Timestamp,
+        starts_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) -> Vec<Member<T>> {
+        if self.binds_late() {
+            self.form(now, starts_at, out);
+        }
         std::mem::take(&mut self.forming)
     }
 
@@ -294,10 +367,8 @@ impl<T> Broker<T> {
         for member in std::mem::take(&mut self.forming) {
             out.push(self.reject(now, member.request, member.payload, reason, None));
         }
-        while let Some(next) = self.queue.pop_min() {
-            if self.live.swap_remove(&next.request.id) {
-                out.push(self.reject(now, next.request, next.payload, reason, None));
-            }
+        while let Some(next) = self.queue.pop_first() {
+            out.push(self.reject(now, next.request, next.payload, reason, None));
         }
     }
 
@@ -322,14 +393,6 @@ impl<T> Broker<T> {
             payload,
             drop,
         }
-    }
-
-    fn sweep(&mut self) {
-        let live = &self.live;
-        self.queue = std::mem::take(&mut self.queue)
-            .into_iter()
-            .filter(|w| live.contains(&w.request.id))
-            .collect();
     }
 }
 

@@ -1,15 +1,21 @@
 //! The device executor: one device, one batch at a time, several workers (modules) that share it.
 //!
-//! When the device is free it takes, among the workers with a forming batch, the one whose batch holds
-//! the earliest deadline (ties: lower worker). Brokers are told when the device is expected to be free,
+//! When the device is free it takes, among the workers with something to run, the one with the earliest
+//! deadline (ties: lower worker). Brokers are told when the device is expected to be free,
 //! so that they count the other modules' batches too.
 //!
-//! Invariants: at most one batch runs; the device never idles while a broker has a forming batch; every
-//! arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
+//! Brokers that bind late are asked for their batch `lead` before the device is expected to be free, so that it
+//! need not idle while the batch is made ready; the driver holds that one batch until the running one ends.
+//!
+//! Invariants: at most one batch runs and at most one is bound behind it; the device never idles while a broker
+//! has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
+
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -36,7 +42,14 @@ pub enum Event<'a, T> {
     /// Drop a request for this reason if it still waits here; what executes goes on.
     Withdraw(RequestId, DropReason),
     /// The running batch ended.
-    BatchEnded(BatchId),
+    BatchEnded {
+        /// The batch.
+        batch: BatchId,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// The State Planner of a worker's module has new downstream state.
+    Guide(WorkerId, Guidance),
     /// The time of [`Device::next_wakeup`] has come.
     Wakeup,
     /// Reject everything that waits and everything that still arrives.
@@ -46,7 +59,7 @@ pub enum Event<'a, T> {
 /// What the driver must do.
 #[derive(Debug)]
 pub enum Command<T> {
-    /// Run this batch now.
+    /// Run this batch: now, or when the running one ends.
     Execute(Batch<T>),
     /// Answer this request: it was dropped.
     Drop {
@@ -66,7 +79,7 @@ pub struct Batch<T> {
     pub worker: WorkerId,
     /// That module.
     pub module: ModuleId,
-    /// t_e.
+    /// t_e, as expected when it is bound.
     pub started_at: Timestamp,
     /// When it is expected to end.
     pub expected_end: Timestamp,
@@ -76,6 +89,8 @@ pub struct Batch<T> {
 
 struct Running {
     id: BatchId,
+    worker: WorkerId,
+    size: usize,
     expected_end: Timestamp,
 }
 
@@ -83,14 +98,18 @@ struct Running {
 pub struct Device<T> {
     workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher>,
     running: Option<Running>,
+    /// Starts when the running batch ends.
+    bound: Option<Running>,
+    lead: Duration,
     closed: Option<DropReason>,
     next_batch: u64,
     rejected: Vec<Rejected<T>>,
 }
 
 impl<T> Device<T> {
-    /// A device that serves these workers.
-    pub fn new(workers: Vec<(WorkerId, BrokerConfig)>) -> Self {
+    /// A device that serves these workers. `lead` is the time from binding a batch to its start that a driver
+    /// needs at most.
+    pub fn new(workers: Vec<(WorkerId, BrokerConfig)>, lead: Duration) -> Self {
         let workers = workers
             .into_iter()
             .map(|(id, config)| (id, Broker::new(config)))
@@ -98,6 +117,8 @@ impl<T> Device<T> {
         Device {
             workers,
             running: None,
+            bound: None,
+            lead,
             closed: None,
             next_batch: 0,
             rejected: Vec::new(),
@@ -119,13 +140,11 @@ impl<T> Device<T> {
                     drain_rejected(worker, &mut self.rejected, out);
                 }
             }
-            Event::BatchEnded(id) => {
-                let ended = self.running.take();
-                assert_eq!(
-                    ended.map(|r| r.id),
-                    Some(id),
-                    "only the running batch can end"
-                );
+            Event::BatchEnded { batch, took } => self.ended(now, batch, took),
+            Event::Guide(worker, guidance) => {
+                if let Some(broker) = self.workers.get_mut(&worker) {
+                    broker.guide(guidance);
+                }
             }
             Event::Wakeup => {}
             Event::Close(reason) => self.close(now, reason, out),
@@ -134,17 +153,28 @@ impl<T> Device<T> {
         self.start(now, out);
     }
 
-    /// The next moment at which something happens without an event from outside: a deadline passes.
+    /// The next moment at which something happens without an event from outside: a deadline passes, or the
+    /// next batch is to be bound.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        self.workers.values().filter_map(Broker::next_expiry).min()
+        let expiry = self.workers.values().filter_map(Broker::next_expiry).min();
+        [expiry, self.binds_at()].into_iter().flatten().min()
     }
 
-    /// When the device is expected to be free: the expected end of the running batch, but not
-    /// earlier than `now`.
+    /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
+    fn binds_at(&self) -> Option<Timestamp> {
+        let running = self.running.as_ref()?;
+        let waits = || {
+            let mut brokers = self.workers.values();
+            brokers.any(|b| b.binds_late() && b.urgency().is_some())
+        };
+        (self.bound.is_none() && waits()).then(|| running.expected_end - self.lead)
+    }
+
+    /// When the device is expected to be free: the expected end of the running batch and of the one bound
+    /// behind it, but not earlier than `now`.
     pub fn free_at(&self, now: Timestamp) -> Timestamp {
-        self.running
-            .as_ref()
-            .map_or(now, |r| r.expected_end.max(now))
+        let last = self.bound.as_ref().or(self.running.as_ref());
+        last.map_or(now, |r| r.expected_end.max(now))
     }
 
     /// Whether a batch runs.
@@ -192,37 +222,88 @@ impl<T> Device<T> {
         }
     }
 
-    /// Starts the most urgent forming batch if the device is free, and begins to form the next one.
+    fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration) {
+        let ended = self.running.take();
+        let ended = ended.filter(|r| r.id == batch);
+        let ended = ended.expect("only the running batch can end");
+        if let Some(broker) = self.workers.get_mut(&ended.worker) {
+            broker.executed(ended.size, took);
+        }
+        if let Some(mut next) = self.bound.take() {
+            let broker = &self.workers[&next.worker];
+            next.expected_end = now + broker.execution(next.size);
+            self.running = Some(next);
+        }
+    }
+
+    /// Starts the most urgent batch if the device is free, and begins to form the next one; binds the
+    /// next batch if the device is about to be free.
     fn start(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
-        if self.running.is_some() {
+        if self.running.is_none() {
+            self.bind(now, now, false, out);
+            self.collect(now, out);
+        }
+        if let Some(at) = self.binds_at()
+            && at <= now
+        {
+            let starts_at = self.free_at(now);
+            self.bind(now, starts_at, true, out);
+        }
+    }
+
+    /// Takes the next batch from the most urgent broker that has one.
+    fn bind(
+        &mut self,
+        now: Timestamp,
+        starts_at: Timestamp,
+        late_only: bool,
+        out: &mut Vec<Command<T>>,
+    ) {
+        loop {
+            let urgent = self
+                .workers
+                .values()
+                .enumerate()
+                .filter(|(_, broker)| broker.binds_late() || !late_only)
+                .filter_map(|(idx, broker)| Some((broker.urgency()?, idx)))
+                .min();
+            let Some((_, idx)) = urgent else { return };
+            let (&worker, broker) = self
+                .workers
+                .get_index_mut(idx)
+                .expect("the index was just found");
+            let members = broker.take_batch(now, starts_at, &mut self.rejected);
+            let execution = broker.execution(members.len());
+            let module = broker.module();
+            drain_rejected(worker, &mut self.rejected, out);
+            if members.is_empty() {
+                // All that it had was dropped: it is not urgent any more.
+                continue;
+            }
+            let id = BatchId(self.next_batch);
+            self.next_batch += 1;
+            let bound = Running {
+                id,
+                worker,
+                size: members.len(),
+                expected_end: starts_at + execution,
+            };
+            out.push(Command::Execute(Batch {
+                id,
+                worker,
+                module,
+                started_at: starts_at,
+                expected_end: bound.expected_end,
+                members,
+            }));
+            let slot = if self.running.is_none() {
+                &mut self.running
+            } else {
+                &mut self.bound
+            };
+            *slot = Some(bound);
             return;
         }
-        let urgent = self
-            .workers
-            .iter()
-            .enumerate()
-            .filter_map(|(idx, (_, broker))| Some((broker.forming_deadline()?, idx)))
-            .min();
-        let Some((_, idx)) = urgent else { return };
-        let (&worker, broker) = self
-            .workers
-            .get_index_mut(idx)
-            .expect("the index was just found");
-        let members = broker.take_batch();
-        let id = BatchId(self.next_batch);
-        self.next_batch += 1;
-        let expected_end = now + broker.execution(members.len());
-        let module = broker.module();
-        self.running = Some(Running { id, expected_end });
-        out.push(Command::Execute(Batch {
-            id,
-            worker,
-            module,
-            started_at: now,
-            expected_end,
-            members,
-        }));
-        self.collect(now, out);
     }
 
     fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<Command<T>>) {

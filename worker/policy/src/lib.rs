@@ -9,7 +9,8 @@
 
 pub mod broker;
 pub mod device;
-pub mod drop_policy;
+pub mod policy;
 
 pub use broker::{Broker, BrokerConfig, Member};
 pub use device::{Batch, Command, Device, Event};
+pub use policy::BrokerPolicy;

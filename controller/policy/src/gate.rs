@@ -1,0 +1,125 @@
+//! The gate at the entry: a token bucket at a little more than the bottleneck can serve, so that what cannot be
+//! served is refused before it costs anything.
+
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::time::Timestamp;
+
+use crate::planner::ModuleState;
+
+/// The gate of one pipeline.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// Requests a second that pass.
+    rate: f64,
+    /// Span whose requests may pass at once.
+    depth: Duration,
+    tokens: f64,
+    updated_at: Timestamp,
+}
+
+impl Gate {
+    /// A gate that lets `rate` requests a second pass, and at once as many as come in `depth`. Full at first.
+    pub fn new(rate: f64, depth: Duration) -> Self {
+        Gate {
+            rate,
+            depth,
+            tokens: f64::INFINITY,
+            updated_at: Timestamp::ZERO,
+        }
+    }
+
+    /// The rate changed.
+    pub fn set_rate(&mut self, now: Timestamp, rate: f64) {
+        self.refill(now);
+        self.rate = rate;
+    }
+
+    /// Requests a second that pass.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether one more request passes now.
+    pub fn pass(&mut self, now: Timestamp) -> bool {
+        self.refill(now);
+        if self.tokens < 1.0 {
+            return false;
+        }
+        self.tokens -= 1.0;
+        true
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        let passed = now.since(self.updated_at).as_secs_f64();
+        self.updated_at = self.updated_at.max(now);
+        let most = (self.rate * self.depth.as_secs_f64()).max(1.0);
+        self.tokens = (self.tokens + passed * self.rate).min(most);
+    }
+}
+
+/// Span of requests that may pass at once: what the first module can take up without falling behind.
+const DEPTH: Duration = Duration::from_millis(100);
+
+/// The gate at the entry of a pipeline, set to the bottleneck that its modules report.
+pub(crate) struct EntryGate {
+    factor: f64,
+    /// Open until every module has reported once.
+    gate: Option<Gate>,
+    /// Requests of the pipeline a second that each module can bear; the source bears all.
+    bears: Vec<Option<f64>>,
+}
+
+impl EntryGate {
+    /// The gate that the pipeline's policy asks for, if any.
+    pub(crate) fn new(pipeline: &Pipeline) -> Option<Self> {
+        let factor = pipeline.policy.gate()?;
+        let mut bears = vec![None; pipeline.modules.len()];
+        bears[ModuleId::SOURCE.idx()] = Some(f64::INFINITY);
+        Some(EntryGate {
+            factor,
+            gate: None,
+            bears,
+        })
+    }
+
+    pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
+        // A module that hardly ever runs bounds nothing.
+        let probability = state.probability.max(1e-3);
+        self.bears[state.module.idx()] = Some(state.capacity / probability);
+        let known: Option<Vec<f64>> = self.bears.iter().copied().collect();
+        let Some(known) = known else { return };
+        let rate = self.factor * known.into_iter().fold(f64::INFINITY, f64::min);
+        match &mut self.gate {
+            _ if rate.is_infinite() => self.gate = None,
+            Some(gate) => gate.set_rate(now, rate),
+            None => self.gate = Some(Gate::new(rate, DEPTH)),
+        }
+    }
+
+    pub(crate) fn pass(&mut self, now: Timestamp) -> bool {
+        self.gate.as_mut().is_none_or(|gate| gate.pass(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_its_rate_and_its_depth() {
+        let mut gate = Gate::new(100.0, Duration::from_millis(50));
+        let mut passed = 0;
+        for i in 0..10_000u64 {
+            passed += u32::from(gate.pass(Timestamp::from_ns(i * 1_000_000)));
+        }
+        assert!((1000..=1006).contains(&passed), "{passed}");
+        gate.set_rate(Timestamp::from_ns(10_000_000_000), 0.0);
+        for i in 10_000..20_000u64 {
+            passed -= u32::from(gate.pass(Timestamp::from_ns(i * 1_000_000)));
+        }
+        assert!(passed >= 999, "a closed gate passes what was left at most");
+    }
+}

@@ -1,0 +1,182 @@
+//! Sliding windows: bounded, whatever the rate.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use spillgate_pipeline::time::Timestamp;
+
+/// Slots of a window: the newest and the oldest are weighted as if all in a slot came at its middle.
+const SLOTS: u64 = 50;
+/// Samples that a reservoir keeps.
+pub const SAMPLES_MAX: usize = 1024;
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    number: u64,
+    sum: f64,
+    count: u64,
+    max: f64,
+}
+
+/// A sliding window over values that come with time (PARD §4.2: 5 s, linearly weighted).
+pub struct Window {
+    slot: Duration,
+    slots: VecDeque<Slot>,
+}
+
+impl Window {
+    /// An empty window of that length.
+    pub fn new(length: Duration) -> Self {
+        Window {
+            slot: (length / SLOTS as u32).max(Duration::from_nanos(1)),
+            slots: VecDeque::with_capacity(SLOTS as usize + 1),
+        }
+    }
+
+    fn number(&self, at: Timestamp) -> u64 {
+        at.as_ns() / self.slot.as_nanos() as u64
+    }
+
+    /// Takes in a value `count` times as a sum. Values that come late count as now.
+    pub fn add(&mut self, now: Timestamp, sum: f64, count: u64, max: f64) {
+        let number = self.number(now);
+        match self.slots.back_mut() {
+            Some(last) if last.number >= number => {
+                last.sum += sum;
+                last.count += count;
+                last.max = last.max.max(max);
+            }
+            _ => {
+                self.slots.push_back(Slot {
+                    number,
+                    sum,
+                    count,
+                    max,
+                });
+                self.forget(number);
+            }
+        }
+    }
+
+    fn forget(&mut self, newest: u64) {
+        while let Some(first) = self.slots.front()
+            && first.number + SLOTS <= newest
+        {
+            self.slots.pop_front();
+        }
+    }
+
+    /// The mean, values weighted linearly by age: the newest 1, the oldest 0. `None` when nothing came.
+    pub fn weighted_mean(&mut self, now: Timestamp) -> Option<f64> {
+        let newest = self.number(now);
+        self.forget(newest);
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for slot in &self.slots {
+            let age = newest.saturating_sub(slot.number) as f64;
+            let weight = (1.0 - age / SLOTS as f64).max(0.0);
+            sum += weight * slot.sum;
+            weights += weight * slot.count as f64;
+        }
+        (weights > 0.0).then(|| sum / weights)
+    }
+
+    /// Values in the window.
+    pub fn count(&mut self, now: Timestamp) -> u64 {
+        let newest = self.number(now);
+        self.forget(newest);
+        self.slots.iter().map(|s| s.count).sum()
+    }
+
+    /// Values a second, over the window or over the time since the start if that is shorter.
+    pub fn rate(&mut self, now: Timestamp) -> f64 {
+        let length = (self.slot * SLOTS as u32).as_secs_f64();
+        let span = length.min(now.as_secs_f64()).max(self.slot.as_secs_f64());
+        self.count(now) as f64 / span
+    }
+
+    /// The largest value in the window; 0 when nothing came.
+    pub fn max(&mut self, now: Timestamp) -> f64 {
+        let newest = self.number(now);
+        self.forget(newest);
+        self.slots.iter().map(|s| s.max).fold(0.0, f64::max)
+    }
+}
+
+/// The most recent samples, at most [`SAMPLES_MAX`], none older than the window.
+pub struct Reservoir {
+    length: Duration,
+    samples: VecDeque<(Timestamp, f32)>,
+}
+
+impl Reservoir {
+    /// An empty reservoir.
+    pub fn new(length: Duration) -> Self {
+        Reservoir {
+            length,
+            samples: VecDeque::with_capacity(SAMPLES_MAX),
+        }
+    }
+
+    /// Takes in a sample in seconds.
+    pub fn add(&mut self, now: Timestamp, sample: f32) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, sample));
+    }
+
+    /// The samples.
+    pub fn samples(&mut self, now: Timestamp) -> Vec<f32> {
+        while let Some((at, _)) = self.samples.front()
+            && now.since(*at) > self.length
+        {
+            self.samples.pop_front();
+        }
+        self.samples.iter().map(|(_, s)| *s).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Timestamp {
+        Timestamp::from_ns(n * 1_000_000)
+    }
+
+    #[test]
+    fn the_newest_weighs_one_and_the_oldest_nothing() {
+        let mut window = Window::new(Duration::from_secs(5));
+        assert_eq!(window.weighted_mean(ms(0)), None);
+        window.add(ms(0), 10.0, 1, 10.0);
+        window.add(ms(2_500), 20.0, 1, 20.0);
+        // Ages 5 s (gone at the next slot) and 2.5 s, then only one is left.
+        let mean = window.weighted_mean(ms(4_900)).unwrap();
+        assert!(mean > 19.0 && mean < 20.0, "{mean}");
+        assert_eq!(window.weighted_mean(ms(5_000)), Some(20.0));
+        assert_eq!(window.max(ms(5_000)), 20.0);
+        assert_eq!(window.count(ms(5_000)), 1);
+        assert_eq!(window.weighted_mean(ms(60_000)), None);
+    }
+
+    #[test]
+    fn a_rate_counts_over_the_time_that_has_passed() {
+        let mut window = Window::new(Duration::from_secs(5));
+        for i in 0..1000 {
+            window.add(ms(i), 0.0, 1, 0.0);
+        }
+        let rate = window.rate(ms(1_000));
+        assert!((rate - 1000.0).abs() < 1e-6, "{rate}");
+    }
+
+    #[test]
+    fn a_reservoir_is_bounded_in_number_and_age() {
+        let mut reservoir = Reservoir::new(Duration::from_secs(1));
+        for i in 0..3 * SAMPLES_MAX as u64 {
+            reservoir.add(ms(i / 4), i as f32);
+        }
+        assert_eq!(reservoir.samples(ms(768)).len(), SAMPLES_MAX);
+        assert_eq!(reservoir.samples(ms(1_700)).len(), 268);
+        assert!(reservoir.samples(ms(10_000)).is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! The end-to-end estimator (PARD §4.2): what a request is expected still to need after it leaves a module.
+//!
+//! For each path from a module to a sink it sums queueing delays and execution times and adds the
+//! lambda-quantile of the summed waits, drawn by Monte Carlo from the samples that each module published; the
+//! largest path counts. A module behind a `when:` weighs as often as it runs: its means by its probability, its
+//! wait drawn only as often (an addition of ours: PARD's pipelines have no conditions).
+
+use rand::Rng;
+
+use crate::id::ModuleId;
+use crate::pipeline::Pipeline;
+
+/// Draws of the summed waits (PARD §4.2, footnote: M = 10,000).
+pub const DRAWS: usize = 10_000;
+/// Paths kept per module, heaviest first. A fork of n branches doubles paths at each step; those that matter
+/// for the maximum are the heaviest.
+pub const PATHS_MAX: usize = 16;
+
+/// What one module contributes. Times in seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Stage {
+    /// q: mean queueing delay.
+    pub queueing: f64,
+    /// d: execution time at the planned batch.
+    pub execution: f64,
+    /// Recent batch waits (or sums of queueing and wait). Empty: it never waited.
+    pub waits: std::sync::Arc<[f32]>,
+    /// How often a request that reaches the asking module runs it, 0 to 1.
+    pub probability: f64,
+}
+
+/// How batch waits downstream are counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Waits {
+    /// As zero (`pard-lower`).
+    Zero,
+    /// As long as the executions (`pard-upper`).
+    Full,
+    /// The quantile of their sum.
+    Quantile(f64),
+}
+
+/// The estimate over one path. Times in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathEstimate {
+    /// The modules, the asking one excluded.
+    pub modules: Vec<ModuleId>,
+    /// Sum of queueing delays.
+    pub queueing: f64,
+    /// Sum of executions.
+    pub execution: f64,
+    /// w(lambda).
+    pub waits: f64,
+}
+
+impl PathEstimate {
+    /// The whole path.
+    pub fn total(&self) -> f64 {
+        self.queueing + self.execution + self.waits
+    }
+}
+
+/// Draws, kept between estimates so that none allocates.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// One column of [`DRAWS`] waits a module, filled when `filled` says so.
+    columns: Vec<Vec<f32>>,
+    filled: Vec<bool>,
+    sums: Vec<f32>,
+}
+
+/// The estimate over each path from `from` to a sink, heaviest first; none when `from` is a sink. At most
+/// [`PATHS_MAX`] paths: those with the largest mean.
+pub fn downstream<R: Rng>(
+    pipeline: &Pipeline,
+    successors: &[Vec<ModuleId>],
+    from: ModuleId,
+    stages: &[Stage],
+    waits: Waits,
+    rng: &mut R,
+    scratch: &mut Scratch,
+) -> Vec<PathEstimate> {
+    let paths = heaviest_paths(pipeline, successors, from, stages);
+    scratch.filled.clear();
+    scratch.filled.resize(stages.len(), false);
+    scratch.columns.resize_with(stages.len(), Vec::new);
+    let mut estimates: Vec<PathEstimate> = paths
+        .into_iter()
+        .map(|modules| {
+            let mean = |value: fn(&Stage) -> f64| -> f64 {
+                let of = |m: &ModuleId| value(&stages[m.idx()]) * stages[m.idx()].probability;
+                modules.iter().map(of).sum()
+            };
+            let execution = mean(|s| s.execution);
+            PathEstimate {
+                queueing: mean(|s| s.queueing),
+                execution,
+                waits: match waits {
+                    Waits::Zero => 0.0,
+                    Waits::Full => execution,
+                    Waits::Quantile(lambda) => {
+                        quantile_of_sum(&modules, stages, lambda, rng, scratch)
+                    }
+                },
+                modules,
+            }
+        })
+        .collect();
+    estimates.sort_by(|a, b| b.total().total_cmp(&a.total()));
+    estimates
+}
+
+/// Paths from the successors of `from` to sinks, at most [`PATHS_MAX`] of the largest mean. Suffixes are built
+/// from the sinks upwards, so that no fork is walked twice.
+fn heaviest_paths(
+    pipeline: &Pipeline,
+    successors: &[Vec<ModuleId>],
+    from: ModuleId,
+    stages: &[Stage],
+) -> Vec<Vec<ModuleId>> {
+    let mut suffixes: Vec<Vec<(f64, Vec<ModuleId>)>> = vec![Vec::new(); pipeline.modules.len()];
+    let extended = |suffixes: &[Vec<(f64, Vec<ModuleId>)>], id: ModuleId| {
+        let mut all: Vec<(f64, Vec<ModuleId>)> = successors[id.idx()]
+            .iter()
+            .flat_map(|s| suffixes[s.idx()].iter().cloned())
+            .collect();
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        all.truncate(PATHS_MAX);
+        all
+    };
+    // Modules are in topological order: those after `from` come later.
+    for idx in (from.idx() + 1..pipeline.modules.len()).rev() {
+        let stage = &stages[idx];
+        let wait = match stage.waits.len() {
+            0 => 0.0,
+            n => stage.waits.iter().map(|w| f64::from(*w)).sum::<f64>() / n as f64,
+        };
+        let weight = stage.probability * (stage.queueing + stage.execution + wait);
+        let id = ModuleId(idx as u16);
+        let mut mine = extended(&suffixes, id);
+        if mine.is_empty() {
+            mine.push((0.0, Vec::new()));
+        }
+        for (total, path) in &mut mine {
+            *total += weight;
+            path.insert(0, id);
+        }
+        suffixes[idx] = mine;
+    }
+    let mut all = extended(&suffixes, from);
+    all.retain(|(_, path)| !path.is_empty());
+    all.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The lambda-quantile of the sum of one draw from each module of the path.
+fn quantile_of_sum<R: Rng>(
+    path: &[ModuleId],
+    stages: &[Stage],
+    lambda: f64,
+    rng: &mut R,
+    scratch: &mut Scratch,
+) -> f64 {
+    let Scratch {
+        columns,
+        filled,
+        sums,
+    } = scratch;
+    sums.clear();
+    sums.resize(DRAWS, 0.0);
+    let mut any = false;
+    for id in path {
+        let stage = &stages[id.idx()];
+        if stage.waits.is_empty() || stage.probability <= 0.0 {
+            continue;
+        }
+        any = true;
+        let column = &mut columns[id.idx()];
+        if !filled[id.idx()] {
+            filled[id.idx()] = true;
+            draw(stage, rng, column);
+        }
+        for (sum, wait) in sums.iter_mut().zip(column.iter()) {
+            *sum += *wait;
+        }
+    }
+    if !any {
+        return 0.0;
+    }
+    let rank = ((DRAWS - 1) as f64 * lambda.clamp(0.0, 1.0)).round() as usize;
+    let (_, value, _) = sums.select_nth_unstable_by(rank, f32::total_cmp);
+    f64::from(*value)
+}
+
+/// Fills a column with draws. One random word serves two: 32 bits are plenty for a few thousand samples.
+fn draw<R: Rng>(stage: &Stage, rng: &mut R, column: &mut Vec<f32>) {
+    let n = stage.waits.len() as u64;
+    let runs = stage.probability < 1.0;
+    // Scaled so that a draw below it runs.
+    let threshold = (stage.probability.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+    column.clear();
+    while column.len() < DRAWS {
+        let word = rng.next_u64();
+        for half in [word as u32, (word >> 32) as u32] {
+            let wait = stage.waits[((u64::from(half) * n) >> 32) as usize];
+            let counts = !runs || rng.next_u32() <= threshold;
+            column.push(if counts { wait } else { 0.0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! What is still to happen. Messages all travel equally long, so that they arrive in the order in which they were
+//! sent and need no heap; offers come from a sorted list; the rest, of which there is little at a time, is on a
+//! heap.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_controller_policy::planner::ModuleState;
+use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::policy::Guidance;
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::broker::Member;
+
+use super::config::Disturbance;
+
+/// A branch of a request on its way to a module: the request, whether the module before it ran, what the `when:`
+/// of the next one says.
+pub(super) type Branch = (Request, bool, Option<bool>);
+
+/// A message between the processes of the emulated system.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// To a controller: requests that passed the module before.
+    Branches {
+        from: ModuleId,
+        to: ModuleId,
+        branches: Vec<Branch>,
+    },
+    /// To a controller: a worker bound a batch.
+    Started {
+        worker: WorkerId,
+        size: usize,
+        expected_end: Timestamp,
+    },
+    /// To a controller: a batch ended.
+    Ended {
+        worker: WorkerId,
+        started_at: Timestamp,
+        ended_at: Timestamp,
+        members: Vec<Member<()>>,
+    },
+    /// To a controller: a worker dropped a request.
+    Dropped {
+        module: ModuleId,
+        request: RequestId,
+    },
+    /// To a worker: forget a request.
+    Cancel {
+        worker: WorkerId,
+        request: RequestId,
+    },
+    /// To a worker: new guidance.
+    Guide {
+        worker: WorkerId,
+        guidance: Guidance,
+    },
+    /// To a controller, or to the ledger (the source): a module's state.
+    Peer {
+        to: ModuleId,
+        state: Arc<ModuleState>,
+    },
+}
+
+/// What happens without a message.
+#[derive(Debug)]
+pub(super) enum Occurrence {
+    BatchStart {
+        device: usize,
+    },
+    BatchEnd {
+        device: usize,
+        batch: BatchId,
+        life: u32,
+    },
+    DeviceWakeup {
+        device: usize,
+    },
+    ControllerWakeup {
+        module: ModuleId,
+    },
+    Leave(RequestId),
+    Disturbance(Disturbance),
+}
+
+/// The next thing that happens.
+#[derive(Debug)]
+pub(super) enum Next {
+    Occurrence(Occurrence),
+    Message(Message),
+    /// The request of that ordinal is offered.
+    Offer(usize),
+}
+
+struct Entry {
+    at: Timestamp,
+    sequence: u64,
+    occurrence: Occurrence,
+}
+
+impl Entry {
+    fn rank(&self) -> (Timestamp, u64) {
+        (self.at, self.sequence)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+pub(super) struct Agenda {
+    hop: Duration,
+    offers: Arc<[Timestamp]>,
+    next_offer: usize,
+    messages: VecDeque<(Timestamp, Message)>,
+    heap: BinaryHeap<Reverse<Entry>>,
+    sequence: u64,
+}
+
+impl Agenda {
+    pub(super) fn new(hop: Duration, offers: Arc<[Timestamp]>) -> Self {
+        Agenda {
+            hop,
+            offers,
+            next_offer: 0,
+            messages: VecDeque::new(),
+            heap: BinaryHeap::new(),
+            sequence: 0,
+        }
+    }
+
+    pub(super) fn send(&mut self, now: Timestamp, message: Message) {
+        self.messages.push_back((now + self.hop, message));
+    }
+
+    pub(super) fn at(&mut self, at: Timestamp, occurrence: Occurrence) {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        self.heap.push(Reverse(Entry {
+            at,
+            sequence,
+            occurrence,
+        }));
+    }
+
+    /// Takes out what is next. At one time occurrences come first, then messages, then offers.
+    pub(super) fn next(&mut self) -> Option<(Timestamp, Next)> {
+        let heap = self.heap.peek().map(|Reverse(e)| e.at);
+        let message = self.messages.front().map(|(at, _)| *at);
+        let offer = self.offers.get(self.next_offer).copied();
+        let first = [heap, message, offer].into_iter().flatten().min()?;
+        if heap == Some(first) {
+            let Reverse(entry) = self.heap.pop()?;
+            return Some((first, Next::Occurrence(entry.occurrence)));
+        }
+        if message == Some(first) {
+            let (_, message) = self.messages.pop_front()?;
+            return Some((first, Next::Message(message)));
+        }
+        self.next_offer += 1;
+        Some((first, Next::Offer(self.next_offer - 1)))
+    }
+
+    /// Whether all requests have been offered.
+    pub(super) fn all_offered(&self) -> bool {
+        self.next_offer == self.offers.len()
+    }
+}

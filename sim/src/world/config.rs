@@ -1,0 +1,63 @@
+//! What a run is made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_controller_policy::planner::Planned;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::time::Timestamp;
+
+/// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
+pub const HANDOFF_DEFAULT: Duration = Duration::from_micros(500);
+/// Travel of a message, unless said otherwise (NOTES: 0.5 ms a hop).
+pub const HOP_DEFAULT: Duration = Duration::from_micros(500);
+
+/// One emulated run.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// The pipeline. Its modules run on emulated devices whatever devices it names; its policy decides.
+    pub pipeline: Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: Arc<Planned>,
+    /// Ordinal of the device of each worker, for each module (the source has none). Modules that
+    /// name the same ordinal share the device.
+    pub workers: Vec<Vec<u16>>,
+    /// Arrival times, in order.
+    pub arrivals: Arc<[Timestamp]>,
+    /// Time that offered load lasts, for rates.
+    pub duration: Duration,
+    /// Travel of a message between gateway, controllers and workers.
+    pub hop: Duration,
+    /// Time from a device becoming free to the start of a batch that was bound only then.
+    pub handoff: Duration,
+    /// Execution times vary by a factor: normal with mean 1 and this standard deviation, at least 0.1.
+    pub noise: f64,
+    /// Probability that a `when:` holds, until a disturbance changes it.
+    pub when_probability: f64,
+    /// Part of the requests whose client leaves, half the SLO after sending.
+    pub cancelled: f64,
+    /// Part of the requests that ask for less time, and the share of the SLO that they ask for.
+    pub hurried: Option<(f64, f64)>,
+    /// Part of the state messages between planners that is lost.
+    pub exchange_loss: f64,
+    /// Each device's clock is off by a constant, uniform from minus to plus this.
+    pub clock_skew: Duration,
+    /// What changes while the run lasts.
+    pub disturbances: Vec<(Timestamp, Disturbance)>,
+    /// Seed of all that is random.
+    pub seed: u64,
+}
+
+/// A change in the emulated world.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Disturbance {
+    /// A module's workers take this many times as long.
+    Pace(ModuleId, f64),
+    /// A module's worker of that ordinal dies with all it has.
+    Down(ModuleId, usize),
+    /// It is back, empty.
+    Up(ModuleId, usize),
+    /// The probability that a `when:` holds.
+    When(f64),
+}

@@ -1,0 +1,116 @@
+//! Binding late: forms a batch from what waits when the device is about to be free.
+
+use std::time::Duration;
+
+use spillgate_pipeline::request::{DropReason, Estimate};
+use spillgate_pipeline::time::Timestamp;
+
+use super::Broker;
+use crate::broker::Rejected;
+
+impl<T> Broker<T> {
+    /// Forms the batch that starts at `starts_at`. Drops what cannot make it even in a batch of its own that
+    /// starts then; while the whole backlog is feasible in order of deadlines the most urgent go first, else
+    /// those with the highest budget, so that what is served keeps time for the modules after this one.
+    pub(super) fn form(
+        &mut self,
+        now: Timestamp,
+        starts_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) {
+        let starts_at = starts_at.max(now);
+        let alone = self.execution(1);
+        while let Some(first) = self.queue.first() {
+            if starts_at + alone <= self.guidance.module_deadline(&first.request) {
+                break;
+            }
+            let Some(gone) = self.queue.pop_first() else {
+                break;
+            };
+            let estimate = Estimate {
+                wait: starts_at.since(now),
+                execution: alone,
+                downstream: self.guidance.downstream,
+            };
+            out.push(self.reject(
+                now,
+                gone.request,
+                gone.payload,
+                DropReason::Predicted,
+                Some(estimate),
+            ));
+        }
+        let waiting = self.queue.len();
+        if waiting == 0 {
+            return;
+        }
+        let size = waiting.min(self.config.batch as usize);
+        if self.backlog_is_feasible(starts_at) {
+            for _ in 0..size {
+                if let Some(next) = self.queue.pop_first() {
+                    self.bind(now, next);
+                }
+            }
+            return;
+        }
+        // Highest budget first; the least of those taken must bear a batch of that size.
+        let execution = self.execution(size);
+        for _ in 0..size {
+            let fits = self.queue.last().is_some_and(|w| {
+                starts_at + execution <= self.guidance.module_deadline(&w.request)
+            });
+            if !fits && !self.forming.is_empty() {
+                break;
+            }
+            if let Some(next) = self.queue.pop_last() {
+                self.bind(now, next);
+            }
+        }
+    }
+
+    /// Whether all that waits makes its module deadline in batches of the planned size, in order of deadlines.
+    fn backlog_is_feasible(&mut self, starts_at: Timestamp) -> bool {
+        let batch = self.config.batch as usize;
+        let waiting = self.queue.len();
+        let full = self.execution(batch);
+        let (whole, rest) = (waiting / batch, waiting % batch);
+        let mut all = full.saturating_mul(whole as u32);
+        if rest > 0 {
+            all += self.execution(rest);
+        }
+        let last = self
+            .queue
+            .last()
+            .map(|w| self.guidance.module_deadline(&w.request));
+        if last.is_some_and(|last| starts_at + all > last) {
+            return false;
+        }
+        let mut deadlines = std::mem::take(&mut self.deadlines);
+        deadlines.clear();
+        deadlines.extend(
+            self.queue
+                .iter()
+                .map(|w| self.guidance.module_deadline(&w.request)),
+        );
+        deadlines.sort_unstable();
+        let mut ends_at = starts_at;
+        let mut feasible = true;
+        for members in deadlines.chunks(batch) {
+            ends_at = ends_at + self.execution_of(members.len(), full);
+            if ends_at > members[0] {
+                feasible = false;
+                break;
+            }
+        }
+        self.deadlines = deadlines;
+        feasible
+    }
+
+    fn execution_of(&self, size: usize, full: Duration) -> Duration {
+        if size == self.config.batch as usize {
+            full
+        } else {
+            self.execution(size)
+        }
+    }
+}
