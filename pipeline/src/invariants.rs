@@ -407,9 +407,8 @@ mod tests {
         let mut c = Checker::default().cancel_delay(Duration::from_nanos(10));
         c.accepted(r(1)).unwrap();
         c.ended(r(1), Outcome::Dropped(drop)).unwrap();
-        c.batch_started(D, B, 1, at(9), &[r(1)]).unwrap();
-        c.batch_ended(D, B, at(9)).unwrap();
-        let (invariant, _) = violated(c.batch_started(D, B, 1, at(10), &[r(1)]));
+        c.batch_bound(D, B, at(10), &[r(1)]).unwrap();
+        let (invariant, _) = violated(c.batch_bound(D, BatchId(8), at(11), &[r(1)]));
         assert_eq!(invariant, Invariant::NothingAfterEnd);
     }
 

@@ -6,6 +6,7 @@ use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{OptionValue, Pipeline, PortRef, Workers};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
 use spillgate_pipeline::spec::LIMITS_DEFAULT;
 
 use crate::{TRAFFIC, catalog};
@@ -78,8 +79,8 @@ fn the_example_of_the_design_compiles() {
     };
     assert_eq!(outputs[0], ("vehicles", vehicles, ValueType::Boxes));
     assert_eq!(outputs[2], ("people", people, ValueType::Labels));
-    assert_eq!(p.policy.drop, DropPolicyName::Spillgate);
-    assert_eq!(p.policy.dispatch(), DispatchPolicyName::EarliestStart);
+    assert_eq!(p.policy.drop, DropPolicyName::Deadline);
+    assert_eq!(p.policy.dispatch(), DispatchPolicyName::LeastOutstanding);
     assert_eq!(p.limits, LIMITS_DEFAULT);
 }
 

@@ -15,21 +15,27 @@ fn request(id: u64) -> Request {
 }
 
 fn controller(pipeline: &Pipeline, module: u16, workers: &[WorkerId]) -> ModuleController {
-    ModuleController::new(
-        pipeline,
-        ModuleId(module),
-        DispatchPolicyName::LeastOutstanding,
-        workers,
-    )
+    let n = pipeline.modules.len();
+    let planned = Planned {
+        batch: vec![4; n],
+        execution: vec![vec![Duration::from_millis(10); 4]; n],
+    };
+    let pipeline = Arc::new(pipeline.clone());
+    ModuleController::new(&pipeline, ModuleId(module), &Arc::new(planned), workers, 1)
 }
 
-fn on(controller: &mut ModuleController, event: Event) -> Vec<Command> {
+/// What the controller says to an event, as text: commands carry what cannot be compared.
+fn on(controller: &mut ModuleController, event: Event<'_>) -> Vec<String> {
     let mut out = Vec::new();
     controller.on_event(Timestamp::ZERO, event, &mut out);
-    out
+    out.iter().map(said).collect()
 }
 
-fn branch(from: u16, present: bool, condition: Option<bool>) -> Event {
+fn said(command: &Command) -> String {
+    format!("{command:?}")
+}
+
+fn branch(from: u16, present: bool, condition: Option<bool>) -> Event<'static> {
     Event::Branch {
         request: request(1),
         from: ModuleId(from),
@@ -47,7 +53,7 @@ fn a_join_waits_for_both_branches() {
         request: request(1),
         worker: WorkerId(9),
     };
-    assert_eq!(on(&mut join, branch(3, true, None)), [sent]);
+    assert_eq!(on(&mut join, branch(3, true, None)), [said(&sent)]);
 }
 
 #[test]
@@ -57,12 +63,12 @@ fn a_condition_decides_and_a_skip_travels_on() {
     assert!(on(&mut conditional, branch(0, true, None)).is_empty());
     assert_eq!(
         on(&mut conditional, branch(1, true, Some(false))),
-        [Command::Skip(request(1))]
+        [said(&Command::Skip(request(1)))]
     );
     let mut after = controller(&chain, 3, &[WorkerId(1)]);
     assert_eq!(
         on(&mut after, branch(2, false, None)),
-        [Command::Skip(request(1))]
+        [said(&Command::Skip(request(1)))]
     );
 }
 
@@ -73,13 +79,13 @@ fn a_dead_worker_fails_what_it_had_and_gets_no_more() {
     on(&mut module, branch(0, true, None));
     assert_eq!(
         on(&mut module, Event::WorkerDown(WorkerId(0))),
-        [Command::Fail(RequestId(1))]
+        [said(&Command::Fail(RequestId(1)))]
     );
     let dropped = Command::Drop {
         request: RequestId(1),
         reason: DropReason::NoWorker,
     };
-    assert_eq!(on(&mut module, branch(0, true, None)), [dropped]);
+    assert_eq!(on(&mut module, branch(0, true, None)), [said(&dropped)]);
 }
 
 #[test]
@@ -91,6 +97,9 @@ fn a_forgotten_request_is_cancelled_where_it_is() {
         request: RequestId(1),
         worker: WorkerId(0),
     };
-    assert_eq!(on(&mut module, Event::Forget(RequestId(1))), [cancel]);
+    assert_eq!(
+        on(&mut module, Event::Forget(RequestId(1))),
+        [said(&cancel)]
+    );
     assert!(on(&mut module, Event::Forget(RequestId(1))).is_empty());
 }

@@ -1,1 +1,210 @@
+use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use spillgate_pipeline::testing::noop_pipeline;
+
 use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn ms(n: u64) -> Timestamp {
+    Timestamp::from_ns(n * MS)
+}
+
+fn span(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The planner of the second of three modules in a chain; each takes 20, 30 and 50 ms at its planned batch of 4.
+fn planner(drop: DropPolicyName, module: u16) -> StatePlanner {
+    let mut pipeline = noop_pipeline(span(400), &[&[0], &[1], &[2]], &[]);
+    pipeline.policy = PolicyConfig {
+        drop,
+        ..POLICY_DEFAULT
+    };
+    let execution = [0, 20, 30, 50].map(|d| vec![span(d); 4]).to_vec();
+    let planned = Planned {
+        batch: vec![1, 4, 4, 4],
+        execution,
+    };
+    StatePlanner::new(
+        Arc::new(pipeline),
+        ModuleId(module),
+        Arc::new(planned),
+        2,
+        1,
+    )
+}
+
+fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
+    ModuleState {
+        module: ModuleId(module),
+        version,
+        queueing: span(queueing),
+        execution: span(50),
+        batch_waits: [0.010f32].as_slice().into(),
+        worst: span(60),
+        offered: 100.0,
+        executed: 100.0,
+        drop_rate: 0.0,
+        batch_size: 4.0,
+        capacity: 160.0,
+        probability: 1.0,
+        admit: 1.0,
+    }
+}
+
+/// Wakes the planner as a driver does.
+fn wake(planner: &mut StatePlanner, at: Timestamp) -> Option<ModuleState> {
+    let woken = planner.wake(at);
+    if let Some(computation) = woken.compute {
+        planner.computed(computation.run());
+    }
+    woken.publish
+}
+
+/// Publishes at one second and computes a little later.
+fn turn(planner: &mut StatePlanner) {
+    wake(planner, ms(1_000));
+    wake(planner, ms(1_010));
+}
+
+#[test]
+fn before_anything_is_known_the_plan_counts() {
+    assert_eq!(
+        planner(DropPolicyName::Pard, 1).guidance().downstream,
+        span(80)
+    );
+    assert_eq!(
+        planner(DropPolicyName::PardSf, 1).guidance().downstream,
+        span(80)
+    );
+    assert_eq!(
+        planner(DropPolicyName::PardUpper, 1).guidance().downstream,
+        span(160)
+    );
+    assert_eq!(
+        planner(DropPolicyName::PardBack, 1).guidance(),
+        Guidance::NONE
+    );
+    assert_eq!(
+        planner(DropPolicyName::Pard, 3).guidance().downstream,
+        span(0)
+    );
+    for policy in [
+        DropPolicyName::NexusSplit,
+        DropPolicyName::PardSplit,
+        DropPolicyName::PardWcl,
+    ] {
+        let shares: Vec<f64> = (1..4)
+            .map(|m| planner(policy, m).guidance().share)
+            .collect();
+        for (share, expected) in shares.into_iter().zip([0.2, 0.5, 1.0]) {
+            assert!((share - expected).abs() < 1e-9, "{policy:?}: {share}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_after_counts_with_queueing_execution_and_wait() {
+    let mut p = planner(DropPolicyName::Pard, 2);
+    p.peer(state(3, 1, 25));
+    turn(&mut p);
+    assert_eq!(p.guidance().downstream.as_millis(), 25 + 50 + 10);
+    assert_eq!(p.paths()[0].modules, [ModuleId(3)]);
+    let mut worst = planner(DropPolicyName::PardWcl, 2);
+    worst.peer(state(3, 1, 25));
+    turn(&mut worst);
+    // 20 and 30 as planned before it, 60 as seen after it.
+    assert!((worst.guidance().share - 50.0 / 110.0).abs() < 1e-9);
+}
+
+#[test]
+fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
+    let mut p = planner(DropPolicyName::Pard, 2);
+    p.peer(state(3, 7, 25));
+    p.peer(state(3, 6, 300));
+    p.peer(state(3, 7, 300));
+    turn(&mut p);
+    assert_eq!(p.guidance().downstream.as_millis(), 85);
+    for second in 2..60 {
+        wake(&mut p, ms(second * 1_000));
+        wake(&mut p, ms(second * 1_000 + 10));
+    }
+    assert_eq!(
+        p.guidance().downstream.as_millis(),
+        85,
+        "nothing came since"
+    );
+    p.peer(state(3, 8, 45));
+    wake(&mut p, ms(60_000));
+    wake(&mut p, ms(60_010));
+    assert_eq!(p.guidance().downstream.as_millis(), 105);
+}
+
+#[test]
+fn its_state_is_what_it_saw() {
+    let mut p = planner(DropPolicyName::Pard, 1);
+    for i in 0..100 {
+        p.reached(ms(i * 10), i % 4 != 0);
+    }
+    p.dropped(ms(990));
+    let members = [(ms(900), ms(930)), (ms(910), ms(930))];
+    let report = BatchReport {
+        started_at: ms(950),
+        ended_at: ms(970),
+        members: &members,
+    };
+    p.batch(ms(970), &report);
+    let state = wake(&mut p, ms(1_000)).expect("a second has passed");
+    assert_eq!(state.queueing, span(25));
+    assert_eq!(state.worst, span(70));
+    assert_eq!(&*state.batch_waits, [0.02f32, 0.02]);
+    assert_eq!(state.batch_size, 2.0);
+    assert!((state.offered - 75.0).abs() < 1.0, "{}", state.offered);
+    assert!(
+        (state.probability - 0.75).abs() < 0.02,
+        "{}",
+        state.probability
+    );
+    assert!((state.drop_rate - 1.0 / 75.0).abs() < 1e-3);
+    assert_eq!(state.capacity, 2.0 * 4.0 / 0.02);
+    assert_eq!(state.version, 1);
+    p.set_workers(1);
+    assert_eq!(wake(&mut p, ms(2_000)).unwrap().capacity, 200.0);
+}
+
+#[test]
+fn overload_control_admits_a_share_at_the_module_and_before_it() {
+    let mut p = planner(DropPolicyName::PardOc, 1);
+    assert_eq!(p.admits(), 1.0);
+    let mut overloaded = state(3, 1, 60);
+    overloaded.admit = 0.6;
+    p.peer(overloaded);
+    turn(&mut p);
+    assert_eq!(p.admits(), 0.6);
+    let mut after = planner(DropPolicyName::PardOc, 3);
+    let mut before = state(1, 1, 60);
+    before.admit = 0.6;
+    after.peer(before);
+    turn(&mut after);
+    assert_eq!(
+        after.admits(),
+        1.0,
+        "what comes after does not shed for what comes before"
+    );
+}
+
+#[test]
+fn policies_that_change_nothing_with_time_are_never_woken() {
+    for drop in [
+        DropPolicyName::None,
+        DropPolicyName::Deadline,
+        DropPolicyName::Nexus,
+        DropPolicyName::NexusSplit,
+    ] {
+        assert_eq!(planner(drop, 1).next_wakeup(), None, "{drop:?}");
+    }
+    assert_eq!(
+        planner(DropPolicyName::Pard, 1).next_wakeup(),
+        Some(ms(1_000))
+    );
+}

@@ -176,7 +176,7 @@ mod tests {
             reservoir.add(ms(i / 4), i as f32);
         }
         assert_eq!(reservoir.samples(ms(768)).len(), SAMPLES_MAX);
-        assert_eq!(reservoir.samples(ms(1_700)).len(), 268);
+        assert_eq!(reservoir.samples(ms(1_700)).len(), 272);
         assert!(reservoir.samples(ms(10_000)).is_empty());
     }
 }
