@@ -1,18 +1,18 @@
 use proptest::prelude::*;
-use spillgate_pipeline::pipeline::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicyName;
 
+use super::queue::TOMBSTONES_MIN;
 use super::*;
-use crate::drop_policy;
 
 fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64> {
     Broker::new(BrokerConfig {
         module: ModuleId(1),
         capacity,
-        batch_max,
+        batch: batch_max,
         execution: (1..=batch_max)
             .map(|n| Duration::from_nanos(10 * u64::from(n)))
             .collect(),
-        policy: drop_policy::by_name(policy),
+        policy: BrokerPolicy::by_name(policy),
     })
 }
 
@@ -29,7 +29,8 @@ fn at(ns: u64) -> Timestamp {
 }
 
 fn batch_ids(broker: &mut Broker<u64>) -> Vec<u64> {
-    broker.take_batch().iter().map(|m| m.request.id.0).collect()
+    let batch = broker.take_batch(at(0), at(0), &mut Vec::new());
+    batch.iter().map(|m| m.request.id.0).collect()
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn tombstones_are_bounded() {
     }
     for id in 0..1_000 {
         assert!(broker.cancel(RequestId(id)));
-        assert!(broker.queue.len() <= 2 * broker.live.len() + TOMBSTONES_MIN + 1);
+        assert!(broker.queue.entries() <= 2 * broker.queue.len() + TOMBSTONES_MIN + 1);
     }
     assert_eq!(broker.waiting(), 0);
     assert!(

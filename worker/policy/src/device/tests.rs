@@ -1,24 +1,29 @@
 use std::time::Duration;
 
-use spillgate_pipeline::pipeline::DropPolicyName;
+use spillgate_pipeline::policy::DropPolicyName;
 
 use super::*;
-use crate::drop_policy;
+use crate::policy::BrokerPolicy;
 
 fn device(batch_max: u32) -> Device<()> {
+    device_with(DropPolicyName::Deadline, batch_max)
+}
+
+/// Two workers whose batches take 10 ns; what is bound late is bound 2 ns ahead.
+fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
     let worker = |module: u16| {
         (
             WorkerId(u32::from(module)),
             BrokerConfig {
                 module: ModuleId(module),
                 capacity: 16,
-                batch_max,
+                batch: batch_max,
                 execution: vec![Duration::from_nanos(10); batch_max as usize],
-                policy: drop_policy::by_name(DropPolicyName::Deadline),
+                policy: BrokerPolicy::by_name(policy),
             },
         )
     };
-    Device::new(vec![worker(1), worker(2)])
+    Device::new(vec![worker(1), worker(2)], Duration::from_nanos(2))
 }
 
 fn at(ns: u64) -> Timestamp {
@@ -45,7 +50,11 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Co
 
 fn end(device: &mut Device<()>, now: u64, batch: u64) -> Vec<Command<()>> {
     let mut out = Vec::new();
-    device.on_event(at(now), Event::BatchEnded(BatchId(batch)), &mut out);
+    let event = Event::BatchEnded {
+        batch: BatchId(batch),
+        took: Duration::from_nanos(10),
+    };
+    device.on_event(at(now), event, &mut out);
     out
 }
 
@@ -143,4 +152,38 @@ fn only_what_waits_is_withdrawn() {
         assert_eq!(out.len(), drops, "request {id}");
     }
     assert!(executed(&end(&mut device, 10, 0)).is_empty());
+}
+
+#[test]
+fn bound_late_a_batch_is_formed_shortly_before_the_device_is_free() {
+    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    assert_eq!(
+        executed(&arrive(&mut device, 0, &[(1, 1, 100)])),
+        [(1, vec![1])]
+    );
+    assert!(executed(&arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 80)])).is_empty());
+    assert_eq!(device.next_wakeup(), Some(at(8)));
+    // Request 4 is more urgent than both and came in time.
+    assert!(executed(&arrive(&mut device, 7, &[(1, 4, 70)])).is_empty());
+    let mut out = Vec::new();
+    device.on_event(at(8), Event::Wakeup, &mut out);
+    assert_eq!(executed(&out), [(1, vec![4, 3])]);
+    assert_eq!(device.free_at(at(8)), at(20));
+    assert!(
+        end(&mut device, 10, 0).is_empty(),
+        "the bound batch runs on"
+    );
+    assert_eq!(device.next_wakeup(), Some(at(18)));
+    // It ends earlier than expected: what waits is bound at once.
+    assert_eq!(executed(&end(&mut device, 15, 1)), [(1, vec![2])]);
+}
+
+#[test]
+fn bound_late_the_more_urgent_module_goes_first() {
+    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 90), (2, 3, 80)]);
+    let mut out = Vec::new();
+    device.on_event(at(8), Event::Wakeup, &mut out);
+    assert_eq!(executed(&out), [(2, vec![3])]);
 }
