@@ -7,7 +7,7 @@
 //! | `face_recognizer` | image, boxes | id | says who the person in each box is |
 //! | `classifier` | image, boxes (optional) | labels | names the class of a picture or of each box |
 //! | `torchscript` | image | tensor, labels, boxes | runs your TorchScript model, described in YAML |
-//! | `noop` | payload | payload | passes bytes on, to measure the framework itself |
+//! | `noop` | payload, also (optional) | payload | passes bytes on, to measure the framework itself |
 //!
 //! Every module runs a whole batch as one forward: all frames, or all objects of all frames. A request
 //! that cannot be computed (a broken picture, say) fails alone. An output of an unexpected shape is an

@@ -18,6 +18,11 @@ impl ModuleKind for Noop {
             ModelNeed::None,
         )
         .input("payload", ValueType::Bytes, "anything")
+        .optional_input(
+            "also",
+            ValueType::Bytes,
+            "waited for, then left aside: joins two branches",
+        )
         .output("payload", ValueType::Bytes, "the same")
     }
 

@@ -539,6 +539,12 @@ fn noop_passes_the_very_bytes_on() {
         panic!("{outputs:?}")
     };
     assert_eq!(same.as_ptr(), payload.as_ptr());
+    let other = Some(Value::Bytes(Bytes::from_static(b"other")));
+    let joined = one(noop.run(0, &[vec![Some(Value::Bytes(payload.clone())), other]]));
+    let [Value::Bytes(same)] = &joined.expect("runs")[..] else {
+        panic!("not one output of bytes")
+    };
+    assert_eq!(same.as_ptr(), payload.as_ptr());
     assert!(one(noop.run(0, &[vec![None]])).is_err());
 }
 
