@@ -13,7 +13,7 @@ use spillgate_controller_policy::module::{Command, Event as ModuleEvent, ModuleC
 use spillgate_controller_policy::planner::BatchReport;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
+use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{
@@ -392,7 +392,7 @@ impl World {
             }
             Occurrence::Leave(request) => {
                 self.note(12, request.0);
-                let drop = self.drop_of(request, ModuleId::SOURCE, DropReason::Cancelled);
+                let drop = self.drop_of(request, ModuleId::SOURCE, DropReason::Cancelled, None);
                 drop.map_or(Ok(()), |drop| {
                     self.end_early(request, Outcome::Dropped(drop))
                 })
@@ -426,8 +426,12 @@ impl World {
                     }
                 }
                 Command::Skip(request) => skipped.push((request, false)),
-                Command::Drop { request, reason } => {
-                    if let Some(drop) = self.drop_of(request, module, reason) {
+                Command::Drop {
+                    request,
+                    reason,
+                    estimate,
+                } => {
+                    if let Some(drop) = self.drop_of(request, module, reason, estimate) {
                         self.end_early(request, Outcome::Dropped(drop))?;
                     }
                 }
@@ -468,14 +472,20 @@ impl World {
         Ok(())
     }
 
-    fn drop_of(&self, request: RequestId, module: ModuleId, reason: DropReason) -> Option<Drop> {
+    fn drop_of(
+        &self,
+        request: RequestId,
+        module: ModuleId,
+        reason: DropReason,
+        estimate: Option<Estimate>,
+    ) -> Option<Drop> {
         let open = self.open[request.0 as usize].as_ref()?;
         Some(Drop {
             module,
             reason,
             at: self.now,
             budget: open.request.deadline.budget_at(self.now),
-            estimate: None,
+            estimate,
         })
     }
 

@@ -84,6 +84,12 @@ impl Dispatcher {
         Some(shadow.worker)
     }
 
+    /// When the first batch starts that has room for one more, over all workers that are up. `None` when none is.
+    pub fn earliest_start(&self, now: Timestamp) -> Option<Timestamp> {
+        let up = self.workers.iter().filter(|s| s.up);
+        up.map(|s| self.next_start(now, s)).min()
+    }
+
     /// When the first batch of the worker that has room for one more starts: whole batches of what waits there
     /// go before it.
     fn next_start(&self, now: Timestamp, shadow: &Shadow) -> Timestamp {
@@ -195,6 +201,9 @@ mod tests {
         d.ended(WorkerId(1), 1);
         assert_eq!(d.outstanding(WorkerId(1)), 3);
         assert_eq!(d.next_start(at(6), &d.workers[1]), at(16));
+        assert_eq!(d.earliest_start(at(6)), Some(at(16)));
+        d.worker_down(WorkerId(1));
+        assert_eq!(d.earliest_start(at(6)), Some(at(18)));
     }
 
     fn dispatcher(policy: DispatchPolicyName) -> Dispatcher {

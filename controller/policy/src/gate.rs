@@ -60,12 +60,14 @@ impl Gate {
     }
 }
 
-/// Span of requests that may pass at once: what the first module can take up without falling behind.
-const DEPTH: Duration = Duration::from_millis(100);
+/// Span of requests that may pass at once, as a share of the SLO: about what waits where a plan leaves a third of
+/// the SLO to waiting (docs/policy.md has the sweep).
+const DEPTH_SHARE: f64 = 0.25;
 
 /// The gate at the entry of a pipeline, set to the bottleneck that its modules report.
 pub(crate) struct EntryGate {
     factor: f64,
+    depth: Duration,
     /// Open until every module has reported once.
     gate: Option<Gate>,
     /// Requests of the pipeline a second that each module can bear; the source bears all.
@@ -80,6 +82,7 @@ impl EntryGate {
         bears[ModuleId::SOURCE.idx()] = Some(f64::INFINITY);
         Some(EntryGate {
             factor,
+            depth: pipeline.slo.mul_f64(DEPTH_SHARE),
             gate: None,
             bears,
         })
@@ -95,8 +98,13 @@ impl EntryGate {
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
             Some(gate) => gate.set_rate(now, rate),
-            None => self.gate = Some(Gate::new(rate, DEPTH)),
+            None => self.gate = Some(Gate::new(rate, self.depth)),
         }
+    }
+
+    /// Requests a second that pass; `None` while it is open.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.gate.as_ref().map(Gate::rate)
     }
 
     pub(crate) fn pass(&mut self, now: Timestamp) -> bool {

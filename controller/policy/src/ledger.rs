@@ -120,6 +120,11 @@ impl Ledger {
         }
     }
 
+    /// Requests a second that the gate lets pass; `None` when there is none or it is open.
+    pub fn gate_rate(&self) -> Option<f64> {
+        self.gate.as_ref()?.rate()
+    }
+
     /// A sink of the pipeline is done with the request, or was skipped. Says how the request ended
     /// when that was the last one.
     pub fn sink_done(&mut self, now: Timestamp, id: RequestId) -> Option<Outcome> {

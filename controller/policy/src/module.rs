@@ -5,7 +5,7 @@ use std::sync::Arc;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::{Edge, Pipeline};
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{DropReason, Request};
+use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use rand::{Rng, SeedableRng};
@@ -83,6 +83,8 @@ pub enum Command {
         request: RequestId,
         /// Why.
         reason: DropReason,
+        /// The numbers behind it, where there are any.
+        estimate: Option<Estimate>,
     },
     /// Answer the request: the worker that had it died.
     Fail(RequestId),
@@ -242,18 +244,26 @@ impl ModuleController {
 
     fn dispatch(&mut self, now: Timestamp, request: Request) -> Command {
         self.planner.reached(now, true);
-        let drop = |reason| Command::Drop {
+        let drop = |reason, estimate| Command::Drop {
             request: request.id,
             reason,
+            estimate,
         };
         let admits = self.planner.admits();
         if admits < 1.0 && self.rng.random::<f64>() >= admits {
             self.planner.dropped(now);
-            return drop(DropReason::Overload);
+            return drop(DropReason::Overload, None);
+        }
+        if let Some(starts_at) = self.dispatcher.earliest_start(now)
+            && let Some(estimate) = self.planner.refuses(&request, starts_at)
+        {
+            self.planner.dropped(now);
+            let wait = starts_at.since(now);
+            return drop(DropReason::Predicted, Some(Estimate { wait, ..estimate }));
         }
         match self.dispatcher.send(now, request.id) {
             Some(worker) => Command::Send { request, worker },
-            None => drop(DropReason::NoWorker),
+            None => drop(DropReason::NoWorker, None),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
 /// Largest batch of the reference rule.
@@ -19,6 +20,9 @@ pub const BATCH_LIMIT: u32 = 32;
 pub const REFERENCE_SLACK: f64 = 2.0;
 /// The slack of the larger plan of NOTES.md.
 pub const LARGER_SLACK: f64 = 1.4;
+/// The slack of our own plan (docs/policy.md has the sweep): requests bound late wait less, so that batches may
+/// use more of the SLO.
+pub const SPILLGATE_SLACK: f64 = 1.5;
 
 /// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
 const ROUNDING: f64 = 1e-9;
@@ -28,7 +32,7 @@ const ROUNDING: f64 = 1e-9;
 pub enum PlanName {
     /// `reference`: [`reference_plan`].
     Reference,
-    /// `spillgate`: our own.
+    /// `spillgate`: our own: larger batches on the same workers.
     Spillgate,
 }
 
@@ -47,6 +51,22 @@ impl PlanName {
     /// The plan of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|plan| plan.name() == name)
+    }
+
+    /// The plan that a drop policy runs with unless another is named.
+    pub fn of(policy: DropPolicyName) -> Self {
+        match policy {
+            DropPolicyName::Spillgate => PlanName::Spillgate,
+            _ => PlanName::Reference,
+        }
+    }
+
+    /// The slack of its batch sizes: how many times the longest path's execution fits the SLO.
+    pub fn slack(self) -> f64 {
+        match self {
+            PlanName::Reference => REFERENCE_SLACK,
+            PlanName::Spillgate => SPILLGATE_SLACK,
+        }
     }
 }
 
@@ -258,19 +278,33 @@ pub fn workers_for_gpus(
     Ok(workers_for_rate(execution, batch, share, best))
 }
 
-/// The reference plan of NOTES.md: [`batch_sizes`] with slack 2, [`workers_for_gpus`].
+/// The plan of that name for a number of GPUs: [`batch_sizes`] with its slack, [`workers_for_gpus`].
 ///
 /// # Errors
 /// Those of the two.
+pub fn plan_for_gpus(
+    name: PlanName,
+    pipeline: &Pipeline,
+    execution: &[Vec<Duration>],
+    share: &[f64],
+    gpus: u32,
+) -> Result<Plan, PlanError> {
+    let batch = batch_sizes(pipeline, execution, name.slack())?;
+    let workers = workers_for_gpus(execution, &batch, share, gpus)?;
+    Ok(Plan { batch, workers })
+}
+
+/// The reference plan of NOTES.md.
+///
+/// # Errors
+/// Those of [`plan_for_gpus`].
 pub fn reference_plan(
     pipeline: &Pipeline,
     execution: &[Vec<Duration>],
     share: &[f64],
     gpus: u32,
 ) -> Result<Plan, PlanError> {
-    let batch = batch_sizes(pipeline, execution, REFERENCE_SLACK)?;
-    let workers = workers_for_gpus(execution, &batch, share, gpus)?;
-    Ok(Plan { batch, workers })
+    plan_for_gpus(PlanName::Reference, pipeline, execution, share, gpus)
 }
 
 /// Requests a second of one worker in full batches.

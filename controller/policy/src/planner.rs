@@ -17,6 +17,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_pipeline::request::{Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 pub use policy::{OrderRule, OverloadControl, PlannerPolicy, Reserve, next_order};
@@ -153,6 +154,8 @@ pub struct StatePlanner {
     successors: Arc<[Vec<ModuleId>]>,
     module: ModuleId,
     policy: PlannerPolicy,
+    /// Requests enter the pipeline here.
+    is_first: bool,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
@@ -194,7 +197,9 @@ impl StatePlanner {
             .map(|m| pipeline.successors(m.id))
             .collect();
         let n_modules = pipeline.modules.len();
+        let is_first = pipeline.predecessors(module).contains(&ModuleId::SOURCE);
         let mut planner = StatePlanner {
+            is_first,
             pipeline,
             successors,
             module,
@@ -306,6 +311,21 @@ impl StatePlanner {
         self.paths = computed.paths;
         self.scratch = computed.scratch;
         self.guidance
+    }
+
+    /// Whether a request that is about to be dispatched is refused at the door: this is its first module, and
+    /// a batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is
+    /// the newest that is refused: the backlog before it is as long as the SLO bears.
+    pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
+        let margin = self.policy.door.filter(|_| self.is_first)?;
+        let execution = self.planned.duration(self.module);
+        let ends_at = starts_at + execution + self.guidance.downstream;
+        let slo = request.deadline.since(request.sent_at);
+        (ends_at + slo.mul_f64(margin) > request.deadline).then_some(Estimate {
+            wait: Duration::ZERO,
+            execution,
+            downstream: self.guidance.downstream,
+        })
     }
 
     /// What the brokers go by now.

@@ -84,6 +84,7 @@ fn a_dead_worker_fails_what_it_had_and_gets_no_more() {
     let dropped = Command::Drop {
         request: RequestId(1),
         reason: DropReason::NoWorker,
+        estimate: None,
     };
     assert_eq!(on(&mut module, branch(0, true, None)), [said(&dropped)]);
 }
