@@ -6,9 +6,11 @@
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 pub mod report;
+pub mod setup;
 pub mod trace;
 pub mod workload;
 pub mod world;
 
 pub use report::Report;
+pub use setup::{Contender, Load, Run, Setup};
 pub use world::{Disturbance, SimConfig, run};

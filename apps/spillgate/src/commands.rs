@@ -1,6 +1,7 @@
 //! The subcommands, one file each, and what they share.
 
 pub(crate) mod graph;
+pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod schema;
 pub(crate) mod serve;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{graph, profile, schema, serve, simulate, trace, validate};
+use commands::{graph, plan, profile, schema, serve, simulate, trace, validate};
 
 /// Serves a DAG of DNN modules, defined in YAML, under one end-to-end latency objective.
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Command {
     Schema,
     /// Measure how long each module takes at each batch size, and write the profile file.
     Profile(profile::ProfileArgs),
+    /// Plan batch sizes and workers for a rate or a number of GPUs.
+    Plan(plan::PlanArgs),
     /// Run a pipeline in virtual time on emulated devices.
     Simulate(simulate::SimulateArgs),
     /// Show a trace as a waterfall.
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Graph(args) => graph::run(&args),
         Command::Schema => schema::run(),
         Command::Profile(args) => profile::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Trace(args) => trace::run(&args),
     };

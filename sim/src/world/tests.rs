@@ -1,1 +1,268 @@
+use spillgate_controller_policy::planner::Planned;
+use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::testing::noop_pipeline;
+
 use super::*;
+use crate::workload::{Arrivals, arrivals};
+
+const SLO: Duration = Duration::from_millis(150);
+const MS: Duration = Duration::from_millis(1);
+
+/// Each module on a device of its own, `4 + 2 * batch` ms, batches of up to 8.
+fn config(reads: &[&[u16]], when: &[Option<u16>], rate: f64, seed: u64) -> SimConfig {
+    let mut pipeline = noop_pipeline(SLO, reads, when);
+    pipeline.policy.drop = DropPolicyName::Deadline;
+    let n = pipeline.modules.len();
+    let duration = Duration::from_secs(10);
+    SimConfig {
+        planned: planned(n, (1..=8).map(|b| MS * (4 + 2 * b)).collect()),
+        workers: (0..n)
+            .map(|m| if m == 0 { vec![] } else { vec![m as u16 - 1] })
+            .collect(),
+        pipeline: Arc::new(pipeline),
+        arrivals: arrivals(Arrivals::Poisson, rate, duration, seed).into(),
+        duration,
+        hop: HOP_DEFAULT,
+        handoff: HANDOFF_DEFAULT,
+        noise: 0.1,
+        when_probability: 0.6,
+        cancelled: 0.0,
+        hurried: None,
+        exchange_loss: 0.0,
+        clock_skew: Duration::ZERO,
+        disturbances: vec![],
+        seed,
+    }
+}
+
+fn planned(n_modules: usize, times: Vec<Duration>) -> Arc<Planned> {
+    let batch = times.len() as u32;
+    let mut execution = vec![times; n_modules];
+    execution[0].clear();
+    Arc::new(Planned {
+        batch: vec![batch; n_modules],
+        execution,
+    })
+}
+
+/// Another drop policy on the same configuration.
+fn with(config: &SimConfig, drop: DropPolicyName) -> SimConfig {
+    let mut pipeline = (*config.pipeline).clone();
+    pipeline.policy.drop = drop;
+    SimConfig {
+        pipeline: Arc::new(pipeline),
+        ..config.clone()
+    }
+}
+
+fn ended(report: &Report) -> u64 {
+    report.good + report.late + report.dropped + report.failed
+}
+
+const CHAIN: &[&[u16]] = &[&[0], &[1], &[2]];
+const DIAMOND: &[&[u16]] = &[&[0], &[1], &[1], &[2, 3]];
+const MIXED: &[&[u16]] = &[&[0], &[0], &[1, 2], &[0]];
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for drop in DropPolicyName::ALL {
+        let world = |seed| run(with(&config(DIAMOND, &[], 300.0, seed), drop)).unwrap();
+        let (a, b, c) = (world(1), world(1), world(2));
+        assert_eq!(a, b, "{drop:?}");
+        assert_ne!(a.trace_hash, c.trace_hash, "{drop:?}");
+    }
+}
+
+#[test]
+fn every_request_ends_once_in_every_shape_with_every_policy() {
+    for (seed, drop) in DropPolicyName::ALL.into_iter().enumerate() {
+        let seed = seed as u64;
+        for (reads, when) in [
+            (CHAIN, &[][..]),
+            (DIAMOND, &[][..]),
+            (DIAMOND, &[None, Some(1), None][..]),
+            (MIXED, &[None, None, Some(1)][..]),
+        ] {
+            let rate = 100.0 + 40.0 * (seed % 8) as f64;
+            let config = SimConfig {
+                cancelled: if seed % 2 == 0 { 0.1 } else { 0.0 },
+                hurried: (seed % 3 == 0).then_some((0.5, 0.6)),
+                ..with(&config(reads, when, rate, seed), drop)
+            };
+            let n = config.arrivals.len() as u64;
+            let report = run(config).unwrap_or_else(|v| panic!("{drop:?}: {v}"));
+            assert_eq!(ended(&report), n, "{drop:?}");
+            assert!(report.good > 0, "{drop:?}");
+        }
+    }
+}
+
+/// Workers die and come back, slow down, conditions shift, clocks differ, states are lost: whatever happens, the
+/// invariants hold and every request ends.
+#[test]
+fn invariants_hold_under_random_faults() {
+    for seed in 0..36u64 {
+        let drop = DropPolicyName::ALL[seed as usize % DropPolicyName::ALL.len()];
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut config = with(&config(DIAMOND, &[None, Some(1), None], 250.0, seed), drop);
+        config.workers = vec![vec![], vec![0, 1], vec![2], vec![3, 4], vec![5]];
+        config.clock_skew = MS * 2;
+        config.exchange_loss = 0.3;
+        config.cancelled = 0.05;
+        for second in 1..9u64 {
+            let at = Timestamp::from_ns(second * 1_000_000_000 + rng.random_range(0..900_000_000));
+            let module = ModuleId(rng.random_range(1..5));
+            let worker = rng.random_range(0..config.workers[module.idx()].len());
+            let back = at + MS * rng.random_range(1..800);
+            let (first, then) = match rng.random_range(0..3) {
+                0 => (
+                    Disturbance::Down(module, worker),
+                    Some(Disturbance::Up(module, worker)),
+                ),
+                1 => (
+                    Disturbance::Pace(module, 3.0),
+                    Some(Disturbance::Pace(module, 1.0)),
+                ),
+                _ => (Disturbance::When(rng.random()), None),
+            };
+            config.disturbances.push((at, first));
+            config.disturbances.extend(then.map(|d| (back, d)));
+        }
+        let n = config.arrivals.len() as u64;
+        let report = run(config).unwrap_or_else(|v| panic!("seed {seed}, {drop:?}: {v}"));
+        assert_eq!(ended(&report), n, "seed {seed}, {drop:?}");
+    }
+}
+
+/// Nothing, one request, all at once, and more than any queue holds.
+#[test]
+fn every_policy_bears_empty_single_full_and_endless_input() {
+    for drop in DropPolicyName::ALL {
+        let base = with(&config(CHAIN, &[], 1.0, 1), drop);
+        let offered = |n: usize, gap: u64| {
+            let times: Vec<Timestamp> =
+                (0..n as u64).map(|i| Timestamp::from_ns(i * gap)).collect();
+            let report = run(SimConfig {
+                arrivals: times.into(),
+                noise: 0.0,
+                ..base.clone()
+            })
+            .unwrap_or_else(|v| panic!("{drop:?}: {v}"));
+            assert_eq!(ended(&report), n as u64, "{drop:?}");
+            report
+        };
+        assert_eq!(offered(0, 1).good, 0);
+        assert_eq!(offered(1, 1).good, 1, "{drop:?}");
+        let at_once = offered(64, 0);
+        assert!(at_once.good >= 8, "{drop:?}: {at_once:?}");
+        // A request each microsecond: far more than the gateway lets in flight.
+        let endless = offered(20_000, 1_000);
+        assert!(endless.dropped > 15_000, "{drop:?}: {endless:?}");
+    }
+}
+
+#[test]
+fn modules_may_share_a_device() {
+    for drop in [
+        DropPolicyName::Deadline,
+        DropPolicyName::Pard,
+        DropPolicyName::Spillgate,
+    ] {
+        let mut shared = with(&config(CHAIN, &[], 80.0, 3), drop);
+        shared.workers = vec![vec![], vec![0], vec![0], vec![0]];
+        let report = run(shared).unwrap();
+        assert!(report.good > 0, "{drop:?}");
+        assert!(
+            report.batch_size_mean > 1.0,
+            "a busy device batches what waits"
+        );
+    }
+}
+
+/// `deadline` predicts nothing, so under lasting overload its goodput is no better than that of `none`
+/// (each request runs at its last moment); but it runs no dead work: nothing starts after its deadline.
+#[test]
+fn deadline_runs_no_dead_work() {
+    let base = config(CHAIN, &[], 900.0, 5);
+    let none = run(with(&base, DropPolicyName::None)).unwrap();
+    let deadline = run(base).unwrap();
+    let longest = 150.0 + 1.5 * 20.0;
+    assert!(
+        deadline.latency_ms_p99 <= longest,
+        "{}",
+        deadline.latency_ms_p99
+    );
+    assert!(none.latency_ms_p99 > longest, "{}", none.latency_ms_p99);
+    assert!(
+        deadline.drops["m1"].contains_key("expired"),
+        "{:?}",
+        deadline.drops
+    );
+    assert!(
+        none.drops["m1"].keys().all(|k| k == "queue_full"),
+        "{:?}",
+        none.drops
+    );
+}
+
+/// Twice what a chain can bear: prediction keeps goodput near capacity where reaction collapses.
+#[test]
+fn under_overload_early_drops_keep_goodput() {
+    let base = config(CHAIN, &[], 800.0, 5);
+    let share = |drop| run(with(&base, drop)).unwrap().goodput / 400.0;
+    let (spillgate, pard, none) = (
+        share(DropPolicyName::Spillgate),
+        share(DropPolicyName::Pard),
+        share(DropPolicyName::None),
+    );
+    assert!(spillgate > 0.9, "{spillgate}");
+    assert!(pard > 0.7, "{pard}");
+    assert!(none < 0.3, "{none}");
+}
+
+#[test]
+fn an_idle_pipeline_takes_its_execution_and_hops() {
+    for drop in [DropPolicyName::Deadline, DropPolicyName::Spillgate] {
+        let mut quiet = with(&config(CHAIN, &[], 1.0, 9), drop);
+        quiet.arrivals = [Timestamp::from_ns(0), Timestamp::from_ns(1_000_000_000)]
+            .as_slice()
+            .into();
+        quiet.noise = 0.0;
+        let report = run(quiet).unwrap();
+        assert_eq!(report.good, 2);
+        // Three modules of 6 ms at batch 1, and a hop of 0.5 ms to each.
+        assert!(
+            (report.latency_ms_p50 - 19.5).abs() < 1e-6,
+            "{}",
+            report.latency_ms_p50
+        );
+    }
+}
+
+/// One module, one worker, batch 1, deterministic service: the mean wait of M/D/1 is
+/// rho / (2 mu (1 - rho)).
+#[test]
+fn mean_wait_of_m_d_1() {
+    let mut queue = config(&[&[0]], &[], 70.0, 11);
+    let mut pipeline = noop_pipeline(Duration::from_secs(1000), &[&[0]], &[]);
+    pipeline.policy.drop = DropPolicyName::None;
+    pipeline.modules[1].queue = 100_000;
+    pipeline.limits.in_flight = 100_000;
+    queue.pipeline = Arc::new(pipeline);
+    queue.planned = planned(2, vec![MS * 10]);
+    queue.noise = 0.0;
+    queue.hop = Duration::ZERO;
+    queue.duration = Duration::from_secs(1000);
+    queue.arrivals = arrivals(Arrivals::Poisson, 70.0, queue.duration, 11).into();
+    let n = queue.arrivals.len() as f64;
+    let mut world_latency = 0.0;
+    let mut free_at = 0.0f64;
+    for at in queue.arrivals.iter() {
+        free_at = free_at.max(at.as_secs_f64()) + 0.010;
+        world_latency += free_at - at.as_secs_f64();
+    }
+    let closed_form = 0.010 + 0.7 / (2.0 * 100.0 * 0.3);
+    assert!((world_latency / n - closed_form).abs() < 0.06 * closed_form);
+    let report = run(queue).unwrap();
+    assert!((report.latency_ms_mean / 1e3 - closed_form).abs() < 0.06 * closed_form);
+}

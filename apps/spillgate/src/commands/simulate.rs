@@ -1,44 +1,87 @@
 //! `spillgate simulate`: runs a pipeline in virtual time, with the policies that serve.
 
+mod load;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use spillgate::embedded::{resolve_device, served_variant_key};
+use spillgate::embedded::resolve_device;
 use spillgate::files::{self, LoadedPipeline};
-use spillgate_pipeline::pipeline::DropPolicyName;
-use spillgate_pipeline::profile::device_kind;
+use spillgate::planning;
+use spillgate_controller_policy::plan::{Plan, PlanName};
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
 use spillgate_pipeline::time::parse_duration;
-use spillgate_sim::workload::{self, Arrivals};
-use spillgate_sim::{Report, SimConfig};
+use spillgate_sim::{Contender, Run, Setup};
 
 /// What to run.
 #[derive(Args)]
 pub(crate) struct SimulateArgs {
     /// Pipeline file; its profile file must know each module on the device that it names.
     pipeline: PathBuf,
-    /// Requests a second.
-    #[arg(long)]
-    rate: f64,
-    /// How long load is offered.
-    #[arg(long, default_value = "60s", value_parser = parse_duration)]
-    duration: Duration,
-    /// How requests arrive.
-    #[arg(long, value_enum, default_value = "poisson")]
+    /// Mean rate in requests a second.
+    #[arg(long, group = "amount")]
+    rate: Option<f64>,
+    /// Mean rate over the bottleneck throughput of the reference plan, whatever plan is run.
+    #[arg(long, group = "amount")]
+    load: Option<f64>,
+    /// Exact arrival times: a file with one time in seconds a line.
+    #[arg(long, group = "amount")]
+    arrivals: Option<PathBuf>,
+    /// Rates from a CSV file with the columns second,rate (or minute,count; hour,count); Poisson inside a second.
+    #[arg(long, conflicts_with = "arrivals")]
+    trace: Option<PathBuf>,
+    /// Index of the trace's first row.
+    #[arg(long, requires = "trace", default_value_t = 0)]
+    offset: u64,
+    /// Replay a row of the trace as that many seconds.
+    #[arg(long, requires = "trace", default_value_t = 1)]
+    row_seconds: u32,
+    /// How long load is offered [default: 60s; with --arrivals: up to the last]
+    #[arg(long, value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// How requests arrive without a trace.
+    #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_enum)]
-    policy: Vec<Policy>,
+    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(DropPolicyName::name)))]
+    policy: Vec<String>,
+    /// Dispatch policy [default: what the drop policy runs best with]
+    #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
+    dispatch: Option<String>,
+    /// Quantile of the waits downstream that estimates count with.
+    #[arg(long)]
+    lambda: Option<f64>,
+    /// Refuse requests over this multiple of the bottleneck; 0: never [default: the drop policy's]
+    #[arg(long)]
+    gate: Option<f64>,
+    /// Plan of batch sizes and workers [default: reference for published policies, spillgate for ours]
+    #[arg(long, value_parser = PossibleValuesParser::new(PlanName::ALL.map(PlanName::name)))]
+    plan: Option<String>,
+    /// Devices, shared out by the plan [default: the workers and devices of the pipeline file]
+    #[arg(long)]
+    gpus: Option<u32>,
     /// Seed; repeat it for several runs.
     #[arg(long, default_values_t = [1])]
     seed: Vec<u64>,
     /// Travel of a message between gateway, controllers and workers.
-    #[arg(long, default_value = "0ms", value_parser = parse_duration)]
+    #[arg(long, default_value = "0.5ms", value_parser = parse_duration)]
     hop: Duration,
-    /// Execution times vary by this part, up and down.
+    /// Time from a device becoming free to the start of a batch that was bound only then.
+    #[arg(long, default_value = "0.5ms", value_parser = parse_duration)]
+    handoff: Duration,
+    /// Execution times vary by a normal factor of this standard deviation.
     #[arg(long, default_value_t = 0.0)]
     noise: f64,
+    /// Part of the state messages between planners that is lost.
+    #[arg(long, default_value_t = 0.0)]
+    exchange_loss: f64,
+    /// Device clocks are off by up to this.
+    #[arg(long, default_value = "0ms", value_parser = parse_duration)]
+    clock_skew: Duration,
     /// Probability that a `when:` holds.
     #[arg(long, default_value_t = 0.5)]
     when: f64,
@@ -55,132 +98,169 @@ enum Law {
     Poisson,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Policy {
-    /// Drop only what does not fit a queue.
-    None,
-    /// Drop what is too late already.
-    Deadline,
-}
-
 /// Runs each policy with each seed.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        args.rate.is_finite() && args.rate > 0.0,
-        "--rate must be positive"
-    );
-    anyhow::ensure!(
-        (0.0..=1.0).contains(&args.when),
-        "--when is a probability, 0 to 1"
-    );
-    anyhow::ensure!(
-        (0.0..1.0).contains(&args.noise),
-        "--noise lies from 0 to below 1"
-    );
+    check(args)?;
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
-    let mut policies: Vec<DropPolicyName> = args
-        .policy
-        .iter()
-        .map(|p| match p {
-            Policy::None => DropPolicyName::None,
-            Policy::Deadline => DropPolicyName::Deadline,
-        })
-        .collect();
-    if policies.is_empty() {
-        policies.push(loaded.pipeline.policy.drop);
-    }
+    let (setup, placed) = setup(&loaded)?;
+    let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
+    let capacity = setup.capacity(&reference);
     let mut runs = Vec::new();
     for &seed in &args.seed {
-        for &drop in &policies {
-            let report = spillgate_sim::run(config(args, &loaded, drop, seed)?)?;
-            let name = match drop {
-                DropPolicyName::None => "none",
-                DropPolicyName::Deadline => "deadline",
-            };
-            if args.json {
-                let mut run = serde_json::to_value(&report)?;
-                run["policy"] = name.into();
-                run["seed"] = seed.into();
-                runs.push(run);
-            } else {
-                print(name, seed, &report);
+        let load = load::load(args, capacity, seed)?;
+        for contender in contenders(args, &loaded) {
+            let plan = plan_of(args, &setup, &placed, contender.plan())?;
+            let mut config = setup.config(&contender, &plan, &load, seed);
+            if args.gpus.is_none() {
+                config.workers.clone_from(&placed.devices);
             }
+            config.hop = args.hop;
+            config.handoff = args.handoff;
+            config.noise = args.noise;
+            config.exchange_loss = args.exchange_loss;
+            config.clock_skew = args.clock_skew;
+            config.when_probability = args.when;
+            let run = setup.run(&contender, &plan, &load, config)?;
+            if !args.json {
+                print(&run);
+            }
+            runs.push(run);
         }
     }
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&serde_json::json!({ "runs": runs }))?
-        );
+        let text = serde_json::to_string_pretty(&serde_json::json!({ "runs": runs }))?;
+        super::print(&format!("{text}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(
-    args: &SimulateArgs,
-    loaded: &LoadedPipeline,
-    drop: DropPolicyName,
-    seed: u64,
-) -> anyhow::Result<SimConfig> {
+fn check(args: &SimulateArgs) -> anyhow::Result<()> {
+    let has_amount = args.rate.is_some() || args.load.is_some() || args.arrivals.is_some();
+    anyhow::ensure!(
+        has_amount || args.trace.is_some(),
+        "nothing to offer: give --rate, --load, --trace or --arrivals"
+    );
+    for (name, value) in [("--rate", args.rate), ("--load", args.load)] {
+        let positive = value.is_none_or(|v| v.is_finite() && v > 0.0);
+        anyhow::ensure!(positive, "{name} must be above 0");
+    }
+    for (name, value) in [
+        ("--when", Some(args.when)),
+        ("--lambda", args.lambda),
+        ("--exchange-loss", Some(args.exchange_loss)),
+    ] {
+        let fits = value.is_none_or(|v| (0.0..=1.0).contains(&v));
+        anyhow::ensure!(fits, "{name} lies from 0 to 1");
+    }
+    anyhow::ensure!(
+        (0.0..=1.0).contains(&args.noise),
+        "--noise lies from 0 to 1"
+    );
+    let gate = args.gate.is_none_or(|g| g.is_finite() && g >= 0.0);
+    anyhow::ensure!(gate, "--gate is 0, for none, or above");
+    anyhow::ensure!(args.row_seconds > 0, "--row-seconds must be above 0");
+    Ok(())
+}
+
+/// Where the pipeline file puts its workers.
+struct Placed {
+    /// Ordinals of devices by module.
+    devices: Vec<Vec<u16>>,
+}
+
+fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
     let pipeline = &loaded.pipeline;
-    let mut device_names: Vec<String> = Vec::new();
-    let mut execution = vec![vec![]];
-    let mut workers = vec![vec![]];
+    let mut names: Vec<String> = Vec::new();
+    let mut execution = vec![Vec::new()];
+    let mut devices = vec![Vec::new()];
     for module in &pipeline.modules[1..] {
-        let mut devices = Vec::new();
+        let mut mine = Vec::new();
         for i in 0..module.workers.min as usize {
             let name = match module.devices[i % module.devices.len()].as_str() {
-                "emulated" => format!("emulated:own{}", device_names.len()),
+                "emulated" => format!("emulated:own{}", names.len()),
                 name => resolve_device(name),
             };
-            let known = device_names.iter().position(|n| *n == name);
-            devices.push(known.unwrap_or_else(|| {
-                device_names.push(name);
-                device_names.len() - 1
+            let known = names.iter().position(|n| *n == name);
+            mine.push(known.unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
             }) as u16);
         }
-        let kind = device_kind(&device_names[usize::from(devices[0])]).to_owned();
-        let key = served_variant_key(module);
-        let times = match loaded.profiles.get(&kind, &module.name, &key) {
-            Some(profile) => (1..=module.batch.max).map(|n| profile.mean(n)).collect(),
-            // As in the server: types without a model take no time of their own.
-            None if module.variants.is_empty() => {
-                vec![Duration::ZERO; module.batch.max as usize]
-            }
-            None => anyhow::bail!(
-                "module {}: no profile for \"{key}\" on {kind} in {}; `spillgate profile` measures real devices, \
-                 for emulated ones write it by hand",
-                module.name,
+        let device = &names[usize::from(mine[0])];
+        let times = planning::execution_times(module, device, &loaded.profiles).with_context(|| {
+            format!(
+                "in {}; `spillgate profile` measures real devices, for emulated ones write it by hand",
                 files::profile_path(&loaded.file).display()
-            ),
-        };
+            )
+        })?;
         execution.push(times);
-        workers.push(devices);
+        devices.push(mine);
     }
-    let law = match args.law {
-        Law::Constant => Arrivals::Constant,
-        Law::Poisson => Arrivals::Poisson,
-    };
-    Ok(SimConfig {
+    let setup = Setup {
         pipeline: pipeline.clone(),
-        drop,
         execution,
-        workers,
-        arrivals: workload::arrivals(law, args.rate, args.duration, seed),
-        duration: args.duration,
-        hop: args.hop,
-        noise: args.noise,
-        when_probability: args.when,
-        cancelled: 0.0,
-        seed,
+    };
+    Ok((setup, Placed { devices }))
+}
+
+/// The plan of that name: over `--gpus`, or with the workers of the pipeline file.
+fn plan_of(
+    args: &SimulateArgs,
+    setup: &Setup,
+    placed: &Placed,
+    name: PlanName,
+) -> anyhow::Result<Plan> {
+    if let Some(gpus) = args.gpus {
+        return Ok(setup.plan(name, gpus)?);
+    }
+    let (planned, problem) = planning::planned(&setup.pipeline, setup.execution.clone(), name);
+    if let Some(problem) = problem {
+        eprintln!("warning: {problem}");
+    }
+    Ok(Plan {
+        batch: planned.batch,
+        workers: placed.devices.iter().map(|d| d.len() as u32).collect(),
     })
 }
 
-fn print(policy: &str, seed: u64, r: &Report) {
+fn contenders(args: &SimulateArgs, loaded: &LoadedPipeline) -> Vec<Contender> {
+    let named = args.policy.iter();
+    let mut drops: Vec<DropPolicyName> = named
+        .filter_map(|name| DropPolicyName::by_name(name))
+        .collect();
+    if drops.is_empty() {
+        drops.push(loaded.pipeline.policy.drop);
+    }
+    let given = &loaded.pipeline.policy;
+    let dispatch = args.dispatch.as_deref();
+    drops
+        .into_iter()
+        .map(|drop| Contender {
+            policy: PolicyConfig {
+                drop,
+                dispatch: dispatch
+                    .and_then(DispatchPolicyName::by_name)
+                    .or(given.dispatch),
+                lambda: args.lambda.or(given.lambda),
+                gate: args.gate.or(given.gate),
+                ..given.clone()
+            },
+            plan: args.plan.as_deref().and_then(PlanName::by_name),
+        })
+        .collect()
+}
+
+fn print(run: &Run) {
+    let r = &run.report;
     println!(
-        "{policy} seed {seed}: EMULATED; {} requests, goodput {:.1}/s, dropped or late {:.2}%, invalid {:.2}%, \
-         p50 {:.1} ms, p99 {:.1} ms, mean batch {:.2}, trace {}",
+        "{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
+         {:.2}%, invalid {:.2}%, p50 {:.1} ms, p99 {:.1} ms, mean batch {:.2}, trace {}",
+        run.policy,
+        run.dispatch,
+        run.plan,
+        run.seed,
         r.requests,
+        run.load,
         r.goodput,
         r.drop_rate * 100.0,
         r.invalid_rate * 100.0,
@@ -189,7 +269,22 @@ fn print(policy: &str, seed: u64, r: &Report) {
         r.batch_size_mean,
         r.trace_hash
     );
-    for (place, n) in &r.drops {
-        println!("  dropped {place}: {n}");
+    for (module, reasons) in &r.drops {
+        for (reason, n) in reasons {
+            println!("  dropped {module}/{reason}: {n}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate_sim::world::{HANDOFF_DEFAULT, HOP_DEFAULT};
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_simulator() {
+        assert_eq!(parse_duration("0.5ms"), Ok(HOP_DEFAULT));
+        assert_eq!(parse_duration("0.5ms"), Ok(HANDOFF_DEFAULT));
     }
 }

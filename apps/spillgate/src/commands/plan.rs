@@ -1,0 +1,121 @@
+//! `spillgate plan`: batch sizes and workers for a rate or a number of GPUs.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use spillgate::embedded::resolve_device;
+use spillgate::files;
+use spillgate::planning;
+use spillgate_controller_policy::plan::{self, Plan, PlanName};
+use spillgate_pipeline::time::format_duration;
+
+/// What to plan.
+#[derive(Args)]
+#[group(id = "size", required = true, args = ["rate", "gpus"])]
+pub(crate) struct PlanArgs {
+    /// Pipeline file with its profile file.
+    pipeline: PathBuf,
+    /// The least devices for this rate, in requests a second.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// The highest rate on this many devices.
+    #[arg(long)]
+    gpus: Option<u32>,
+    /// How batch sizes are chosen [default: that of the pipeline's drop policy]
+    #[arg(long, value_parser = PossibleValuesParser::new(PlanName::ALL.map(PlanName::name)))]
+    plan: Option<String>,
+    /// Part of the requests that run a module behind a `when:`.
+    #[arg(long, default_value_t = 1.0)]
+    when: f64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the plan.
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    let rate_fits = args.rate.is_none_or(|r| r.is_finite() && r > 0.0);
+    anyhow::ensure!(rate_fits, "--rate must be above 0");
+    anyhow::ensure!(
+        args.when > 0.0 && args.when <= 1.0,
+        "--when lies above 0, up to 1"
+    );
+    let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    let pipeline = &loaded.pipeline;
+    let mut execution = vec![Vec::new()];
+    for module in &pipeline.modules[1..] {
+        let device = resolve_device(&module.devices[0]);
+        let times = planning::execution_times(module, &device, &loaded.profiles)
+            .with_context(|| format!("in {}", files::profile_path(&loaded.file).display()))?;
+        execution.push(times);
+    }
+    let name = args.plan.as_deref().and_then(PlanName::by_name);
+    let name = name.unwrap_or(PlanName::of(pipeline.policy.drop));
+    let share: Vec<f64> = pipeline
+        .modules
+        .iter()
+        .map(|m| if m.when.is_some() { args.when } else { 1.0 })
+        .collect();
+    let plan = match (args.gpus, args.rate) {
+        (Some(gpus), _) => plan::plan_for_gpus(name, pipeline, &execution, &share, gpus)?,
+        (None, rate) => {
+            let batch = plan::batch_sizes(pipeline, &execution, name.slack())?;
+            let workers =
+                plan::workers_for_rate(&execution, &batch, &share, rate.unwrap_or_default());
+            Plan { batch, workers }
+        }
+    };
+    let bottleneck = plan.bottleneck(&execution, &share);
+    let text = if args.json {
+        let modules: Vec<_> = pipeline.modules[1..]
+            .iter()
+            .map(|m| {
+                serde_json::json!({
+                    "module": m.name,
+                    "batch": plan.batch[m.id.idx()],
+                    "workers": plan.workers[m.id.idx()],
+                    "throughput": plan.throughput(&execution, m.id.idx()),
+                })
+            })
+            .collect();
+        let all = serde_json::json!({
+            "plan": name.name(),
+            "gpus": plan.workers.iter().sum::<u32>(),
+            "throughput": bottleneck,
+            "modules": modules,
+        });
+        format!("{}\n", serde_json::to_string_pretty(&all)?)
+    } else {
+        let mut text = format!(
+            "{} plan of {}: {} devices, {bottleneck:.1} requests/s\n{:<20} {:>6} {:>8} {:>12} {:>14}\n",
+            name.name(),
+            pipeline.name,
+            plan.workers.iter().sum::<u32>(),
+            "module",
+            "batch",
+            "workers",
+            "execution",
+            "throughput/s"
+        );
+        for module in &pipeline.modules[1..] {
+            let idx = module.id.idx();
+            let size = plan.batch[idx].max(1) as usize;
+            writeln!(
+                text,
+                "{:<20} {:>6} {:>8} {:>12} {:>14.1}",
+                module.name,
+                plan.batch[idx],
+                plan.workers[idx],
+                format_duration(execution[idx][size - 1]),
+                plan.throughput(&execution, idx)
+            )?;
+        }
+        text
+    };
+    super::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,78 @@
+//! When requests arrive.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use spillgate_pipeline::time::Timestamp;
+use spillgate_sim::Load;
+use spillgate_sim::trace::{self, Window};
+use spillgate_sim::workload::{self, Arrivals};
+
+use super::{Law, SimulateArgs};
+
+/// How long load is offered unless said otherwise.
+const DURATION_DEFAULT: Duration = Duration::from_secs(60);
+
+/// The load that the arguments ask for. `capacity` is the bottleneck throughput of the reference plan.
+pub(super) fn load(args: &SimulateArgs, capacity: f64, seed: u64) -> anyhow::Result<Load> {
+    let mean = match (args.rate, args.load) {
+        (Some(rate), _) => Some(rate),
+        (_, Some(load)) => {
+            anyhow::ensure!(
+                capacity.is_finite(),
+                "--load needs modules that take time; give --rate"
+            );
+            Some(load * capacity)
+        }
+        _ => None,
+    };
+    let (times, duration) = if let Some(file) = &args.arrivals {
+        let times = trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?;
+        let last = times.last().copied().unwrap_or_default();
+        let span = last.since(Timestamp::ZERO).max(Duration::from_nanos(1));
+        (times, args.duration.unwrap_or(span))
+    } else if let Some(file) = &args.trace {
+        let trace = trace::parse_trace(&read(file)?).map_err(|e| located(file, &e))?;
+        let mut window = trace.window_from(args.offset, args.row_seconds);
+        if let Some(duration) = args.duration {
+            let rows = duration.as_secs_f64() / f64::from(args.row_seconds);
+            window = Window {
+                rows: rows.ceil() as u64,
+                ..window
+            };
+        }
+        let rates = trace.rates(window).map_err(|e| located(file, &e))?;
+        let rates = match mean {
+            Some(mean) => trace::scaled(&rates, mean).map_err(|e| located(file, &e))?,
+            None => rates,
+        };
+        let duration = Duration::from_secs(rates.len() as u64);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        (trace::poisson_arrivals(&rates, &mut rng), duration)
+    } else {
+        let law = match args.law {
+            Law::Constant => Arrivals::Constant,
+            Law::Poisson => Arrivals::Poisson,
+        };
+        let duration = args.duration.unwrap_or(DURATION_DEFAULT);
+        let rate = mean.context("nothing to offer: give --rate, --load, --trace or --arrivals")?;
+        (workload::arrivals(law, rate, duration, seed), duration)
+    };
+    Ok(Load {
+        load: times.len() as f64 / duration.as_secs_f64() / capacity,
+        arrivals: times.into(),
+        duration,
+        capacity,
+    })
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}
+
+fn located(file: &Path, error: &trace::TraceError) -> anyhow::Error {
+    anyhow::anyhow!("{}: {error}", file.display())
+}

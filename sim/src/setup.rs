@@ -1,0 +1,183 @@
+//! From a pipeline and its profiles to runs: plans, worlds and reports that can be compared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use spillgate_controller_policy::plan::{self, Plan, PlanError, PlanName};
+use spillgate_controller_policy::planner::Planned;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::policy::PolicyConfig;
+use spillgate_pipeline::time::Timestamp;
+
+use crate::report::Report;
+use crate::world::{HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig, run};
+
+/// Seconds in which more than this part of the capacity is offered count as overloaded.
+const OVERLOADED: f64 = 0.95;
+
+/// A pipeline with its execution times.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The pipeline.
+    pub pipeline: Arc<Pipeline>,
+    /// Execution times by module and batch size from 1; the source's is not used.
+    pub execution: Vec<Vec<Duration>>,
+}
+
+/// One policy on one plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// The policies.
+    pub policy: PolicyConfig,
+    /// The plan; `None`: the one that the drop policy runs with.
+    pub plan: Option<PlanName>,
+}
+
+impl Contender {
+    /// The plan that counts.
+    pub fn plan(&self) -> PlanName {
+        self.plan.unwrap_or(PlanName::of(self.policy.drop))
+    }
+}
+
+/// The load of a run.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Arrival times.
+    pub arrivals: Arc<[Timestamp]>,
+    /// How long load is offered.
+    pub duration: Duration,
+    /// Mean rate over the bottleneck throughput of the reference plan.
+    pub load: f64,
+    /// That throughput, in requests a second.
+    pub capacity: f64,
+}
+
+/// A run, as it is printed and compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Drop policy.
+    pub policy: &'static str,
+    /// Dispatch policy.
+    pub dispatch: &'static str,
+    /// Plan of batch sizes and workers.
+    pub plan: &'static str,
+    /// Seed.
+    pub seed: u64,
+    /// Load.
+    pub load: f64,
+    /// Quantile of the waits downstream.
+    pub lambda: f64,
+    /// Multiple of the bottleneck that passes the gate; none without a gate.
+    pub gate: Option<f64>,
+    /// Devices.
+    pub gpus: u32,
+    /// What came of it.
+    #[serde(flatten)]
+    pub report: Report,
+    /// Requests completed in time, per second, of those offered in seconds in which more than 95% of the
+    /// capacity is offered.
+    pub goodput_overloaded: f64,
+    /// How many seconds those are.
+    pub overloaded_seconds: u64,
+    /// The paper's optimal goodput: min(arrivals, bottleneck throughput) each second, on the run's plan. No
+    /// true bound: it ignores waiting within the SLO.
+    pub optimal_goodput: f64,
+}
+
+impl Setup {
+    /// A plan for a number of GPUs.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn plan(&self, name: PlanName, gpus: u32) -> Result<Plan, PlanError> {
+        plan::plan_for_gpus(name, &self.pipeline, &self.execution, &[], gpus)
+    }
+
+    /// Bottleneck throughput of a plan, in requests a second.
+    pub fn capacity(&self, plan: &Plan) -> f64 {
+        plan.bottleneck(&self.execution, &[])
+    }
+
+    /// The world for a contender on that plan, every worker on a device of its own, undisturbed.
+    pub fn config(&self, contender: &Contender, plan: &Plan, load: &Load, seed: u64) -> SimConfig {
+        let mut n_devices = 0u16;
+        let workers = plan
+            .workers
+            .iter()
+            .map(|&n| {
+                let first = n_devices;
+                n_devices += n as u16;
+                (first..n_devices).collect()
+            })
+            .collect();
+        let mut pipeline = (*self.pipeline).clone();
+        pipeline.policy = contender.policy.clone();
+        SimConfig {
+            pipeline: Arc::new(pipeline),
+            planned: Arc::new(Planned {
+                batch: plan.batch.clone(),
+                execution: self.execution.clone(),
+            }),
+            workers,
+            arrivals: load.arrivals.clone(),
+            duration: load.duration,
+            hop: HOP_DEFAULT,
+            handoff: HANDOFF_DEFAULT,
+            noise: 0.0,
+            when_probability: 1.0,
+            cancelled: 0.0,
+            hurried: None,
+            exchange_loss: 0.0,
+            clock_skew: Duration::ZERO,
+            disturbances: Vec::new(),
+            seed,
+        }
+    }
+
+    /// Runs a world and says what came of it.
+    ///
+    /// # Errors
+    /// The first invariant that did not hold.
+    pub fn run(
+        &self,
+        contender: &Contender,
+        plan: &Plan,
+        load: &Load,
+        config: SimConfig,
+    ) -> Result<Run, Violation> {
+        let seed = config.seed;
+        let gpus = plan.workers.iter().sum();
+        let report = run(config)?;
+        let capacity = self.capacity(plan);
+        let offered = report.offered_by_second.iter().enumerate();
+        let overloaded: Vec<usize> = offered
+            .filter(|(_, n)| f64::from(**n) > OVERLOADED * load.capacity)
+            .map(|(second, _)| second)
+            .collect();
+        let good_in = |second: &usize| report.good_by_second.get(*second).copied().unwrap_or(0);
+        let good: u64 = overloaded.iter().map(|s| u64::from(good_in(s))).sum();
+        let optimal: f64 = report
+            .offered_by_second
+            .iter()
+            .map(|n| f64::from(*n).min(capacity))
+            .sum();
+        let policy = &contender.policy;
+        Ok(Run {
+            policy: policy.drop.name(),
+            dispatch: policy.dispatch().name(),
+            plan: contender.plan().name(),
+            seed,
+            load: load.load,
+            lambda: policy.lambda(),
+            gate: policy.gate(),
+            gpus,
+            goodput_overloaded: good as f64 / overloaded.len().max(1) as f64,
+            overloaded_seconds: overloaded.len() as u64,
+            optimal_goodput: optimal / load.duration.as_secs_f64(),
+            report,
+        })
+    }
+}
