@@ -3,6 +3,9 @@
 //! A module's workers are spread over its devices in turn. `auto` is the first GPU, else the CPU; `emulated`
 //! is an emulated device of its own for each worker, `emulated:N` one that is shared. Frames are decoded on
 //! devices of their own, `decode:N`, whose worker is the module `source`.
+//!
+//! Two threads wake policies: one the devices', when a deadline passes or a batch is to be bound, one the State
+//! Planners'.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -17,11 +20,15 @@ use spillgate_controller::host::{
     Dispatched, MemberResult, PipelineHost, RequestIds, Worker, WorkerLink,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
+use spillgate_controller_policy::plan::PlanName;
+use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::pipeline::{Module, Pipeline};
+use spillgate_pipeline::pipeline::Pipeline;
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Request};
+use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::metrics::QueueLengths;
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{
@@ -30,13 +37,16 @@ use spillgate_worker::device::{
 use spillgate_worker::executor::{
     DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
 };
-use spillgate_worker::timer::TimerThread;
+use spillgate_worker::timer::{Sleeper, TimerThread};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device};
-use spillgate_worker_policy::drop_policy;
+use spillgate_worker_policy::policy::BrokerPolicy;
 
-/// Expected time to decode a frame, until decoders are profiled: a 720p JPEG on one core.
-const DECODE_TIME: Duration = Duration::from_millis(5);
+use crate::planning::{self, NoProfile};
+
+/// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
+/// without a switch, so this covers only how late the timer thread may be.
+const BIND_LEAD: Duration = Duration::from_micros(200);
 
 /// A pipeline to be served.
 pub struct Deployment {
@@ -60,17 +70,11 @@ pub enum StartError {
         cause: OperatorError,
     },
     /// A module that would run for an unknown time.
-    #[error("module {module}: no profile for \"{variant}\" on {kind}; {hint}")]
-    NoProfile {
-        /// The module.
-        module: String,
-        /// The variant's key.
-        variant: String,
-        /// The kind of device.
-        kind: String,
-        /// What would be right.
-        hint: &'static str,
-    },
+    #[error(
+        "{0}; an emulated device needs one in the profile file beside the pipeline; for real devices \
+         `spillgate profile` measures it"
+    )]
+    NoProfile(#[from] NoProfile),
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -83,6 +87,7 @@ pub struct Embedded {
     devices: Vec<DeviceThread>,
     names: Vec<(DeviceId, String)>,
     _timers: TimerThread,
+    _planners: TimerThread,
 }
 
 /// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal.
@@ -95,24 +100,26 @@ pub fn resolve_device(name: &str) -> String {
     }
 }
 
-/// The variant of a module that is served until variants are adapted: the most accurate, which is last.
-pub fn served_variant_key(module: &Module) -> String {
-    module
-        .variants
-        .last()
-        .map_or_else(|| "-".to_owned(), |v| v.profile_key())
+/// A worker on its device.
+struct Place {
+    spec: WorkerSpec,
+    /// Requests in a batch.
+    batch: u32,
 }
 
+/// Which workers there are and on which devices.
 #[derive(Default)]
 struct Plan {
     /// Device name -> its workers.
-    devices: IndexMap<String, Vec<WorkerSpec>>,
+    devices: IndexMap<String, Vec<Place>>,
+    /// By pipeline.
     workers: Vec<Vec<Worker>>,
+    planned: Vec<Arc<Planned>>,
     next_worker: u32,
 }
 
 impl Plan {
-    fn add(&mut self, device: String, host: usize, spec: WorkerSpec) {
+    fn add(&mut self, device: String, host: usize, spec: WorkerSpec, batch: u32) {
         let link = self
             .devices
             .get_index_of(&device)
@@ -122,7 +129,8 @@ impl Plan {
             module: spec.module,
             link,
         });
-        self.devices.entry(device).or_default().push(spec);
+        let place = Place { spec, batch };
+        self.devices.entry(device).or_default().push(place);
     }
 
     fn worker_id(&mut self) -> WorkerId {
@@ -137,19 +145,13 @@ fn plan(deployments: &[Deployment], n_decoders: usize) -> Result<Plan, StartErro
     for (host, deployment) in deployments.iter().enumerate() {
         plan.workers.push(Vec::new());
         let pipeline = &deployment.pipeline;
-        let spec = |worker, module, execution| WorkerSpec {
-            worker,
-            pipeline: pipeline.clone(),
-            base_dir: deployment.base_dir.clone(),
-            module,
-            execution,
-        };
+        let mut execution = vec![planning::source_execution(pipeline)];
+        // Device and execution times of each worker.
+        let mut places: Vec<(ModuleId, String, Vec<Duration>)> = Vec::new();
         if pipeline.source.ty == ValueType::Image {
-            for i in 0..n_decoders {
-                let worker = plan.worker_id();
-                let spec = spec(worker, ModuleId::SOURCE, vec![DECODE_TIME]);
-                plan.add(format!("decode:{i}"), host, spec);
-            }
+            let times = &execution[ModuleId::SOURCE.idx()];
+            let decoder = |i| (ModuleId::SOURCE, format!("decode:{i}"), times.clone());
+            places.extend((0..n_decoders).map(decoder));
         }
         for module in &pipeline.modules[1..] {
             for i in 0..module.workers.min as usize {
@@ -160,35 +162,32 @@ fn plan(deployments: &[Deployment], n_decoders: usize) -> Result<Plan, StartErro
                     }
                     name => resolve_device(name),
                 };
-                let execution = execution_times(module, &device, &deployment.profiles)?;
-                let worker = plan.worker_id();
-                plan.add(device, host, spec(worker, module.id, execution));
+                let times = planning::execution_times(module, &device, &deployment.profiles)?;
+                if i == 0 {
+                    // One plan a module: by its first worker, where kinds of devices are mixed.
+                    execution.push(times.clone());
+                }
+                places.push((module.id, device, times));
             }
         }
+        let (planned, problem) =
+            planning::planned(pipeline, execution, PlanName::of(pipeline.policy.drop));
+        if let Some(problem) = problem {
+            tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");
+        }
+        for (module, device, execution) in places {
+            let spec = WorkerSpec {
+                worker: plan.worker_id(),
+                pipeline: pipeline.clone(),
+                base_dir: deployment.base_dir.clone(),
+                module,
+                execution,
+            };
+            plan.add(device, host, spec, planned.batch[module.idx()]);
+        }
+        plan.planned.push(Arc::new(planned));
     }
     Ok(plan)
-}
-
-/// Expected execution time of a module by batch size.
-fn execution_times(
-    module: &Module,
-    device: &str,
-    profiles: &ProfileSet,
-) -> Result<Vec<Duration>, StartError> {
-    let kind = device_kind(device);
-    let variant = served_variant_key(module);
-    match profiles.get(kind, &module.name, &variant) {
-        Some(profile) => Ok((1..=module.batch.max).map(|n| profile.mean(n)).collect()),
-        // Types without a model (no-op) take no time of their own.
-        None if module.variants.is_empty() => Ok(vec![Duration::ZERO; module.batch.max as usize]),
-        None => Err(StartError::NoProfile {
-            module: module.name.clone(),
-            variant,
-            kind: kind.to_owned(),
-            hint: "an emulated device needs one in the profile file beside the pipeline; for real \
-                   devices `spillgate profile` measures it",
-        }),
-    }
 }
 
 impl Embedded {
@@ -208,10 +207,11 @@ impl Embedded {
         let now: spillgate_controller::host::Now = Arc::new(move || clock.now());
         let hosts: Vec<Arc<PipelineHost>> = deployments
             .iter()
-            .zip(plan.workers)
-            .map(|(deployment, workers)| {
+            .zip(plan.workers.into_iter().zip(&plan.planned))
+            .map(|(deployment, (workers, planned))| {
                 Arc::new(PipelineHost::new(
                     deployment.pipeline.clone(),
+                    planned,
                     workers,
                     ids.clone(),
                     now.clone(),
@@ -225,17 +225,19 @@ impl Embedded {
             .flat_map(|host| host.workers().map(|w| (w.id, host.clone())))
             .collect();
         let _ = upstream.routes.set(routes);
-        let timers = TimerThread::start(clock)?;
+        let timers = TimerThread::start(clock, "timer")?;
         let mut devices = Vec::new();
         let mut names = Vec::new();
-        for (i, (name, specs)) in plan.devices.into_iter().enumerate() {
+        for (i, (name, places)) in plan.devices.into_iter().enumerate() {
             let id = DeviceId(i as u16);
             names.push((id, name.clone()));
-            let brokers = specs.iter().map(|s| (s.worker, broker_config(s))).collect();
+            let broker = |place: &Place| (place.spec.worker, broker_config(place));
+            let brokers = places.iter().map(broker).collect();
+            let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
             let config = DeviceConfig {
                 id,
                 name: name.clone(),
-                policy: Device::new(brokers),
+                policy: Device::new(brokers, BIND_LEAD),
                 workers: specs.iter().map(|s| s.worker).collect(),
             };
             let executor = executor_factory(name.clone(), specs, library.clone());
@@ -253,11 +255,19 @@ impl Embedded {
         for host in &hosts {
             host.connect(links.clone());
         }
+        let planners = TimerThread::start(clock, "planner")?;
+        for host in &hosts {
+            let alarm = planners.add(Arc::new(Planners(host.clone())));
+            if let Some(at) = host.next_wakeup() {
+                alarm.arm(at);
+            }
+        }
         Ok(Embedded {
             hosts,
             devices,
             names,
             _timers: timers,
+            _planners: planners,
         })
     }
 
@@ -304,20 +314,28 @@ impl Embedded {
     }
 }
 
-fn broker_config(spec: &WorkerSpec) -> BrokerConfig {
+fn broker_config(place: &Place) -> BrokerConfig {
+    let spec = &place.spec;
     let pipeline = &spec.pipeline;
-    let module = &pipeline.modules[spec.module.idx()];
-    let source = spec.module == ModuleId::SOURCE;
     BrokerConfig {
         module: spec.module,
-        capacity: if source {
+        capacity: if spec.module == ModuleId::SOURCE {
             pipeline.limits.in_flight
         } else {
-            module.queue
+            pipeline.modules[spec.module.idx()].queue
         },
-        batch_max: if source { 1 } else { module.batch.max },
+        batch: place.batch,
         execution: spec.execution.clone(),
-        policy: drop_policy::by_name(pipeline.policy.drop),
+        policy: BrokerPolicy::by_name(pipeline.policy.drop),
+    }
+}
+
+/// The State Planners of a pipeline, woken at their time.
+struct Planners(Arc<PipelineHost>);
+
+impl Sleeper for Planners {
+    fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
+        self.0.wake()
     }
 }
 
@@ -357,6 +375,10 @@ impl Upstreams {
 }
 
 impl Upstream for Upstreams {
+    fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp) {
+        self.host(worker).started(worker, size, expected_end);
+    }
+
     fn finished(&self, finished: Finished) {
         let Finished {
             device,
@@ -369,6 +391,7 @@ impl Upstream for Upstreams {
             device,
             batch: batch.id,
             module: batch.module,
+            worker: batch.worker,
             size,
             started_at: batch.started_at,
             expected_end: batch.expected_end,
@@ -430,5 +453,9 @@ impl WorkerLink for DeviceLink {
 
     fn withdraw(&self, request: RequestId, reason: DropReason) {
         self.0.withdraw(request, reason);
+    }
+
+    fn guide(&self, worker: WorkerId, guidance: Guidance) {
+        self.0.guide(worker, guidance);
     }
 }

@@ -5,4 +5,5 @@ pub mod admin;
 pub mod embedded;
 pub mod files;
 pub mod measure;
+pub mod planning;
 pub mod server;

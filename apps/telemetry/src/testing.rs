@@ -113,6 +113,7 @@ pub fn batch() -> BatchRecord {
         device: DeviceId(0),
         batch: BatchId(7),
         module: DETECT,
+        worker: WorkerId(0),
         size: 4,
         started_at: at(1061),
         expected_end: at(1121),

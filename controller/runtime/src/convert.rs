@@ -23,7 +23,7 @@ pub fn is_emulated(module: &Module) -> bool {
 pub fn code_of(reason: DropReason) -> Code {
     match reason {
         DropReason::Expired | DropReason::Predicted => Code::DeadlineExceeded,
-        DropReason::QueueFull => Code::ResourceExhausted,
+        DropReason::QueueFull | DropReason::Overload => Code::ResourceExhausted,
         DropReason::Cancelled => Code::Cancelled,
         DropReason::Superseded => Code::Aborted,
         DropReason::Draining | DropReason::NoWorker => Code::Unavailable,
@@ -107,6 +107,9 @@ pub fn refusal(number: u64, refusal: Refusal) -> pb::Result {
         }
         Refusal::Draining => "refused: the server is shutting down".to_owned(),
         Refusal::Expired => "refused: its time was over when it came".to_owned(),
+        Refusal::Overload => {
+            "refused: more comes than the pipeline can serve (policy.gate)".to_owned()
+        }
     };
     let reason = refusal.reason();
     refused(number, code_of(reason), reason.label(), detail)

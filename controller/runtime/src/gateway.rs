@@ -11,7 +11,6 @@ use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, RequestId};
-use spillgate_pipeline::pipeline::{DispatchPolicyName, DropPolicyName};
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_server::Spillgate;
 use tokio::sync::oneshot;
@@ -249,16 +248,8 @@ fn describe(host: &PipelineHost) -> pb::PipelineDescription {
         source: pipeline.source.ty.name().to_owned(),
         modules,
         outputs,
-        drop_policy: match pipeline.policy.drop {
-            DropPolicyName::None => "none",
-            DropPolicyName::Deadline => "deadline",
-        }
-        .to_owned(),
-        dispatch_policy: match pipeline.policy.dispatch {
-            DispatchPolicyName::RoundRobin => "round-robin",
-            DispatchPolicyName::LeastOutstanding => "least-outstanding",
-        }
-        .to_owned(),
+        drop_policy: pipeline.policy.drop.name().to_owned(),
+        dispatch_policy: pipeline.policy.dispatch().name().to_owned(),
         in_flight_max: pipeline.limits.in_flight as u32,
         in_flight_per_stream_max: pipeline.limits.in_flight_per_stream as u32,
         frame_bytes_max: pipeline.limits.frame_bytes as u64,

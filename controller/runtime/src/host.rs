@@ -1,5 +1,9 @@
 //! Owns the ledger and the module controllers of one pipeline and passes requests between them and the workers.
-//! Each event is one short critical section; sends, cancellations and answers follow after the lock is released.
+//! Each event is one short critical section; sends, cancellations, guidance and answers follow after the lock is
+//! released, and so do the State Planners' estimates, which take a thousand times as long.
+
+mod effects;
+mod flow;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,18 +14,23 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::Job;
 use spillgate_backend::operator::Outputs;
-use spillgate_backend::value::Value;
 use spillgate_controller_policy::ledger::{Ledger, Refusal};
 use spillgate_controller_policy::module::{Command, Event, ModuleController};
+use spillgate_controller_policy::planner::{BatchReport, ModuleState, Planned};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::record::{BatchRecord, Observer, RequestRecord, TraceContext};
+use effects::Effects;
 
 /// The process's clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
+const SEED: u64 = 1;
 
 /// Hands out request ids, unique in this process.
 #[derive(Default)]
@@ -53,6 +62,9 @@ pub trait WorkerLink: Send + Sync {
 
     /// Drops a request if it still waits.
     fn withdraw(&self, request: RequestId, reason: DropReason);
+
+    /// Tells a worker what its brokers are to go by from now on.
+    fn guide(&self, worker: WorkerId, guidance: Guidance);
 }
 
 /// A worker of this pipeline and the way to it.
@@ -64,6 +76,15 @@ pub struct Worker {
     pub module: ModuleId,
     /// Ordinal of its device's link in the list given to [`PipelineHost::connect`].
     pub link: usize,
+}
+
+/// What the State Planners of a pipeline know, for metrics.
+#[derive(Clone, Debug)]
+pub struct PlannerView {
+    /// Requests a second that the entry gate lets pass; `None` while it is open.
+    pub gate: Option<f64>,
+    /// By module: what it last published, if its planner publishes, and what its brokers go by.
+    pub modules: Vec<(Option<ModuleState>, Guidance)>,
 }
 
 /// Called once, with the record of an accepted request.
@@ -115,14 +136,8 @@ struct Control {
     modules: Vec<ModuleController>,
     open: IndexMap<RequestId, Open, FxBuildHasher>,
     commands: Vec<Command>,
-}
-
-/// What follows from an event once the lock is released.
-#[derive(Default)]
-struct Effects {
-    sends: Vec<Dispatched>,
-    cancels: Vec<(WorkerId, RequestId)>,
-    ended: Vec<(Open, Outcome, Timestamp, Option<String>)>,
+    /// The last state that each module published.
+    published: Vec<Option<ModuleState>>,
 }
 
 /// One pipeline at its gateway.
@@ -141,6 +156,7 @@ impl PipelineHost {
     /// A host of `pipeline`, served by `workers`. Serves nothing until it is connected.
     pub fn new(
         pipeline: Arc<Pipeline>,
+        planned: &Arc<Planned>,
         workers: Vec<Worker>,
         ids: Arc<RequestIds>,
         now: Now,
@@ -155,7 +171,7 @@ impl PipelineHost {
                     .filter(|w| w.module == module.id)
                     .map(|w| w.id)
                     .collect();
-                ModuleController::new(&pipeline, module.id, pipeline.policy.dispatch, &serving)
+                ModuleController::new(&pipeline, module.id, planned, &serving, SEED)
             })
             .collect();
         let control = Control {
@@ -163,6 +179,7 @@ impl PipelineHost {
             modules,
             open: IndexMap::default(),
             commands: Vec::new(),
+            published: vec![None; pipeline.modules.len()],
         };
         PipelineHost {
             successors: pipeline
@@ -180,10 +197,22 @@ impl PipelineHost {
         }
     }
 
-    /// Gives the ways to the devices, once.
+    /// Gives the ways to the devices, once, and tells the workers what to go by at first.
     pub fn connect(&self, links: Vec<Arc<dyn WorkerLink>>) {
         let first = self.links.set(links).is_ok();
         assert!(first, "a host is connected once");
+        let guides = {
+            let control = self.control.lock();
+            let of = |m: &ModuleController| m.guidance();
+            (0..)
+                .map(ModuleId)
+                .zip(control.modules.iter().map(of))
+                .collect()
+        };
+        self.perform(Effects {
+            guides,
+            ..Effects::default()
+        });
     }
 
     /// The pipeline.
@@ -254,10 +283,68 @@ impl PipelineHost {
         self.observer.request_refused(&self.pipeline, reason);
     }
 
+    /// A worker begins a batch of that many.
+    pub fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp) {
+        let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
+            return;
+        };
+        let started = Event::Started {
+            worker,
+            size,
+            expected_end,
+        };
+        let now = (self.now)();
+        let mut effects = Effects::default();
+        self.drive_module(&mut self.control.lock(), now, module, started, &mut effects);
+        self.perform(effects);
+    }
+
+    /// Wakes the planners whose time has come, and makes their estimates. Returns the next time at which one
+    /// wants to be woken. To be called from a thread that no request waits for.
+    pub fn wake(&self) -> Option<Timestamp> {
+        for module in self.pipeline.modules.iter().map(|m| m.id) {
+            let now = (self.now)();
+            let mut effects = Effects::default();
+            {
+                // One module at a time, so that requests get in between.
+                let mut control = self.control.lock();
+                let due = control.modules[module.idx()].next_wakeup();
+                if due.is_none_or(|at| at > now) {
+                    continue;
+                }
+                self.drive_module(&mut control, now, module, Event::Wakeup, &mut effects);
+            }
+            self.perform(effects);
+        }
+        self.next_wakeup()
+    }
+
+    /// When [`PipelineHost::wake`] has something to do; never under a policy that does not plan.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        let control = self.control.lock();
+        let wakeups = control.modules.iter().filter_map(|m| m.next_wakeup());
+        wakeups.min()
+    }
+
+    /// What the State Planners know.
+    pub fn planner_view(&self) -> PlannerView {
+        let control = self.control.lock();
+        let published = control.published.iter().cloned();
+        let guidance = control.modules.iter().map(ModuleController::guidance);
+        PlannerView {
+            gate: control.ledger.gate_rate(),
+            modules: published.zip(guidance).collect(),
+        }
+    }
+
     /// A batch of a module ended.
     pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
         let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
         let module = batch.module;
+        let times: Vec<(Timestamp, Timestamp)> = members
+            .iter()
+            .map(|m| (m.times.arrived_at, m.times.batched_at))
+            .collect();
         let mut effects = Effects::default();
         {
             let mut control = self.control.lock();
@@ -298,6 +385,14 @@ impl PipelineHost {
                     ),
                 }
             }
+            let report = BatchReport {
+                started_at: batch.started_at,
+                ended_at: batch.ended_at,
+                members: &times,
+            };
+            let worker = batch.worker;
+            let ended = Event::Ended { worker, report };
+            self.drive_module(&mut control, batch.ended_at, module, ended, &mut effects);
         }
         self.observer.batch_ended(&self.pipeline, batch, &ids);
         self.perform(effects);
@@ -308,8 +403,8 @@ impl PipelineHost {
         let mut effects = Effects::default();
         {
             let mut control = self.control.lock();
-            let returned = Event::Returned(request.id);
-            self.drive_module(&mut control, drop.at, drop.module, returned, &mut effects);
+            let dropped = Event::Dropped(request.id);
+            self.drive_module(&mut control, drop.at, drop.module, dropped, &mut effects);
             let outcome = Outcome::Dropped(drop);
             self.end_early(
                 &mut control,
@@ -406,195 +501,5 @@ impl PipelineHost {
             .get()
             .expect("a host is connected before it serves");
         &links[self.workers[&worker].link]
-    }
-
-    /// Ends a request at the gateway, wherever it is.
-    fn drop_from_here(
-        &self,
-        control: &mut Control,
-        now: Timestamp,
-        id: RequestId,
-        reason: DropReason,
-        effects: &mut Effects,
-    ) {
-        let Some(open) = control.open.get(&id) else {
-            return;
-        };
-        let budget = open.request.deadline.budget_at(now);
-        let module = self
-            .pipeline
-            .modules
-            .iter()
-            .map(|m| m.id)
-            .find(|m| control.modules[m.idx()].location(id).is_some())
-            .unwrap_or(ModuleId::SOURCE);
-        let drop = DropRecord {
-            module,
-            reason,
-            at: now,
-            budget,
-            estimate: None,
-        };
-        self.end_early(control, now, id, Outcome::Dropped(drop), None, effects);
-    }
-
-    /// A module ran for a request, or was skipped: tells its successors, or the ledger.
-    fn module_done(
-        &self,
-        control: &mut Control,
-        now: Timestamp,
-        request: Request,
-        module: ModuleId,
-        present: bool,
-        effects: &mut Effects,
-    ) {
-        let successors = &self.successors[module.idx()];
-        if successors.is_empty() {
-            if let Some(outcome) = control.ledger.sink_done(now, request.id)
-                && let Some(open) = control.open.swap_remove(&request.id)
-            {
-                effects.ended.push((open, outcome, now, None));
-            }
-            return;
-        }
-        for &to in successors {
-            let condition = self.pipeline.modules[to.idx()]
-                .when
-                .filter(|port| present && port.module == module)
-                .map(|port| {
-                    let job = control.open.get(&request.id).map(|open| &open.job);
-                    let value: Option<&Value> = job.and_then(|job| job.output(port));
-                    value.is_some_and(|v| !v.is_empty())
-                });
-            let branch = Event::Branch {
-                request,
-                from: module,
-                present,
-                condition,
-            };
-            self.drive_module(control, now, to, branch, effects);
-        }
-    }
-
-    /// Drives one module controller and follows its commands.
-    fn drive_module(
-        &self,
-        control: &mut Control,
-        now: Timestamp,
-        module: ModuleId,
-        event: Event,
-        effects: &mut Effects,
-    ) {
-        let mut commands = std::mem::take(&mut control.commands);
-        control.modules[module.idx()].on_event(now, event, &mut commands);
-        // Following a command may drive further modules, which then use a vector of their own.
-        for command in commands.drain(..) {
-            match command {
-                Command::Send { request, worker } => {
-                    if let Some(open) = control.open.get(&request.id) {
-                        let job = open.job.clone();
-                        effects.sends.push(Dispatched {
-                            worker,
-                            request,
-                            job,
-                        });
-                    }
-                }
-                Command::Skip(request) => {
-                    self.module_done(control, now, request, module, false, effects);
-                }
-                Command::Drop { request, reason } => {
-                    let Some(open) = control.open.get(&request) else {
-                        continue;
-                    };
-                    let budget = open.request.deadline.budget_at(now);
-                    let drop = DropRecord {
-                        module,
-                        reason,
-                        at: now,
-                        budget,
-                        estimate: None,
-                    };
-                    let outcome = Outcome::Dropped(drop);
-                    self.end_early(control, now, request, outcome, None, effects);
-                }
-                Command::Fail(request) => {
-                    let outcome = Outcome::Failed { module };
-                    self.end_early(control, now, request, outcome, None, effects);
-                }
-                Command::CancelAt { request, worker } => effects.cancels.push((worker, request)),
-            }
-        }
-        control.commands = commands;
-    }
-
-    /// Ends a request before its last module, if it has not ended: siblings are cancelled everywhere.
-    fn end_early(
-        &self,
-        control: &mut Control,
-        now: Timestamp,
-        id: RequestId,
-        outcome: Outcome,
-        error: Option<String>,
-        effects: &mut Effects,
-    ) {
-        if !control.ledger.end(id) {
-            return;
-        }
-        if let Some(open) = control.open.swap_remove(&id) {
-            effects.ended.push((open, outcome, now, error));
-        }
-        let mut commands = std::mem::take(&mut control.commands);
-        for module in &mut control.modules {
-            module.on_event(now, Event::Forget(id), &mut commands);
-        }
-        effects
-            .cancels
-            .extend(commands.drain(..).filter_map(|c| match c {
-                Command::CancelAt { request, worker } => Some((worker, request)),
-                _ => None,
-            }));
-        control.commands = commands;
-    }
-
-    fn perform(&self, effects: Effects) {
-        let Effects {
-            mut sends,
-            cancels,
-            ended,
-        } = effects;
-        for (worker, request) in cancels {
-            self.link(worker).cancel(request);
-        }
-        for (open, outcome, ended_at, error) in ended {
-            let record = Arc::new(RequestRecord {
-                pipeline: self.pipeline.clone(),
-                request: open.request,
-                number: open.number,
-                client: open.client,
-                admitted_at: open.admitted_at,
-                ended_at,
-                outcome,
-                error,
-                times: open.times,
-                trace: open.trace,
-                job: open.job,
-            });
-            self.observer.request_ended(&record);
-            (open.on_end)(record);
-        }
-        // Requests for one device travel together, so that they may start as one batch.
-        while let Some(first) = sends.first() {
-            let link = self.workers[&first.worker].link;
-            let (here, rest) = sends
-                .into_iter()
-                .partition(|d| self.workers[&d.worker].link == link);
-            sends = rest;
-            let links = self
-                .links
-                .get()
-                .expect("a host is connected before it serves");
-            links[link].send(here);
-        }
     }
 }

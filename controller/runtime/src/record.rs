@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spillgate_backend::job::Job;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId};
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -64,6 +64,8 @@ pub struct BatchRecord {
     pub batch: BatchId,
     /// The module that ran.
     pub module: ModuleId,
+    /// Its worker.
+    pub worker: WorkerId,
     /// Requests in it.
     pub size: u32,
     /// t_e.

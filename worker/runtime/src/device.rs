@@ -8,6 +8,7 @@
 //! waits is answered, and readiness sees it.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::Job;
 use spillgate_backend::operator::Outputs;
 use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event};
@@ -25,6 +27,9 @@ use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event};
 use crate::clock::Clock;
 use crate::executor::Executor;
 use crate::timer::{Alarm, Sleeper, TimerThread};
+
+/// Batches that a policy has bound at a time: one to run, one behind it.
+const BOUND_MAX: usize = 2;
 
 /// A batch that ended, with one result a member.
 pub struct Finished {
@@ -41,6 +46,9 @@ pub struct Finished {
 /// Who is told what happened to requests. Called without any lock of the device held, so that it may call
 /// back into this or another device.
 pub trait Upstream: Send + Sync {
+    /// The device begins a batch of that many. Told by the device's own thread, so before the same batch's end.
+    fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp);
+
     /// A batch ended.
     fn finished(&self, finished: Finished);
 
@@ -53,8 +61,9 @@ pub trait Upstream: Send + Sync {
 
 struct State {
     policy: Device<Arc<Job>>,
-    /// The batch that the policy has started and the thread has not yet taken.
-    next: Option<Batch<Arc<Job>>>,
+    /// Batches that the policy has bound and the thread has not yet taken: the one that is to run now, and at
+    /// most one behind it.
+    next: VecDeque<Batch<Arc<Job>>>,
     commands: Vec<Command<Arc<Job>>>,
     stop: bool,
 }
@@ -124,7 +133,7 @@ impl DeviceThread {
             clock,
             state: Mutex::new(State {
                 policy,
-                next: None,
+                next: VecDeque::with_capacity(BOUND_MAX),
                 commands: Vec::new(),
                 stop: false,
             }),
@@ -202,6 +211,11 @@ impl DeviceHandle {
         self.drive(Event::Close(reason));
     }
 
+    /// Tells a worker what to go by.
+    pub fn guide(&self, worker: WorkerId, guidance: Guidance) {
+        self.drive(Event::Guide(worker, guidance));
+    }
+
     /// Whether its thread lives.
     pub fn is_alive(&self) -> bool {
         self.shared.alive.load(Ordering::Acquire)
@@ -243,8 +257,8 @@ impl Shared {
         for command in commands.drain(..) {
             match command {
                 Command::Execute(batch) => {
-                    debug_assert!(next.is_none(), "one batch at a time");
-                    *next = Some(batch);
+                    next.push_back(batch);
+                    debug_assert!(next.len() <= BOUND_MAX, "one batch at a time");
                     started = true;
                 }
                 Command::Drop { worker, rejected } => {
@@ -269,7 +283,7 @@ impl Shared {
     fn next_batch(&self) -> Option<Batch<Arc<Job>>> {
         let mut state = self.state.lock();
         loop {
-            if let Some(batch) = state.next.take() {
+            if let Some(batch) = state.next.pop_front() {
                 return Some(batch);
             }
             if state.stop {
@@ -290,13 +304,15 @@ impl Sleeper for Shared {
 
 fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) {
     while let Some(mut batch) = shared.next_batch() {
-        // The policy's start is when it decided; the device's is now.
+        let (worker, size) = (batch.worker, batch.members.len());
+        shared.upstream.started(worker, size, batch.expected_end);
+        // The policy's start is when it expected it; the device's is now.
         batch.started_at = shared.clock.now();
         let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
         let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(batch.worker, &jobs)));
         drop(jobs);
         let ended_at = shared.clock.now();
-        let id = batch.id;
+        let (id, took) = (batch.id, ended_at.since(batch.started_at));
         let (results, panicked) = match outcome {
             Ok(results) => (results, None),
             Err(panic) => {
@@ -324,9 +340,11 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
             shared.upstream.workers_down(workers, &cause);
             let (dropped, _) = shared.drive(Event::Close(DropReason::NoWorker));
             shared.report(dropped);
+            // What was bound behind it went down with its workers.
+            shared.state.lock().next.clear();
             return;
         }
-        let (dropped, wakeup) = shared.drive(Event::BatchEnded(id));
+        let (dropped, wakeup) = shared.drive(Event::BatchEnded { batch: id, took });
         if let (Some(at), Some(alarm)) = (wakeup, &*shared.alarm.lock()) {
             alarm.arm(at);
         }

@@ -1,5 +1,6 @@
-//! One thread that wakes policies at the time they ask for. A device that runs a batch cannot watch the
-//! deadlines of what waits behind it, and an async timer's grain of 1 ms would be too coarse.
+//! Threads that wake policies at the time they ask for: one for the devices, one for the planners, whose estimates
+//! must not hold up a deadline. A device that runs a batch cannot watch the deadlines of what waits behind it, and
+//! an async timer's grain of 1 ms would be too coarse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// The timer thread; stops when dropped.
+/// A timer thread; stops when dropped.
 pub struct TimerThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -47,22 +48,20 @@ pub struct Alarm {
 }
 
 impl TimerThread {
-    /// Starts it.
+    /// Starts it, with that name for the thread.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(clock: Clock) -> std::io::Result<Self> {
+    pub fn start(clock: Clock, name: &str) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             clock,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let thread = std::thread::Builder::new()
-            .name("timer".to_owned())
-            .spawn({
-                let shared = shared.clone();
-                move || run(&shared)
-            })?;
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn({
+            let shared = shared.clone();
+            move || run(&shared)
+        })?;
         Ok(TimerThread {
             shared,
             thread: Some(thread),
@@ -106,6 +105,8 @@ impl Drop for TimerThread {
 }
 
 fn run(shared: &Shared) {
+    // A batch that is bound late by the kernel's 50 microseconds of slack is bound a quarter of its lead late.
+    spillgate_backend::emulated::use_exact_timers();
     let mut due: Vec<(Arc<dyn Sleeper>, Arc<AtomicU64>)> = Vec::new();
     let mut state = shared.state.lock();
     while !state.stopped {
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn wakes_on_time_and_again_when_asked() {
         let clock = Clock::start();
-        let timers = TimerThread::start(clock).unwrap();
+        let timers = TimerThread::start(clock, "timer").unwrap();
         let (tx, rx) = mpsc::channel();
         let now = clock.now();
         let again = now + Duration::from_millis(60);

@@ -199,6 +199,7 @@ fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
     let setup = Setup {
         pipeline: pipeline.clone(),
         execution,
+        share: Vec::new(),
     };
     Ok((setup, Placed { devices }))
 }

@@ -1,0 +1,92 @@
+//! What is known of a pipeline before it runs: execution times from its profiles, and the batch sizes planned with
+//! them.
+
+use std::time::Duration;
+
+use spillgate_controller_policy::plan::{self, PlanError, PlanName};
+use spillgate_controller_policy::planner::Planned;
+use spillgate_pipeline::catalog::ValueType;
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::pipeline::{Module, Pipeline};
+use spillgate_pipeline::profile::{ProfileSet, device_kind};
+
+/// Expected time to decode a frame, until batches show it: a 720p JPEG on one core.
+pub const DECODE_TIME: Duration = Duration::from_millis(5);
+
+/// A module that would run for an unknown time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("module {module}: no profile for \"{variant}\" on {kind}")]
+pub struct NoProfile {
+    /// The module.
+    pub module: String,
+    /// The variant's key.
+    pub variant: String,
+    /// The kind of device.
+    pub kind: String,
+}
+
+/// The variant of a module that is served until variants are adapted: the most accurate, which is last.
+pub fn served_variant_key(module: &Module) -> String {
+    module
+        .variants
+        .last()
+        .map_or_else(|| "-".to_owned(), |v| v.profile_key())
+}
+
+/// Expected execution time of a module on a device, by batch size from 1.
+///
+/// # Errors
+/// When the profiles do not know it.
+pub fn execution_times(
+    module: &Module,
+    device: &str,
+    profiles: &ProfileSet,
+) -> Result<Vec<Duration>, NoProfile> {
+    let kind = device_kind(device);
+    let variant = served_variant_key(module);
+    match profiles.get(kind, &module.name, &variant) {
+        Some(profile) => Ok((1..=module.batch.max).map(|n| profile.mean(n)).collect()),
+        // Types without a model (no-op) take no time of their own.
+        None if module.variants.is_empty() => Ok(vec![Duration::ZERO; module.batch.max as usize]),
+        None => Err(NoProfile {
+            module: module.name.clone(),
+            variant,
+            kind: kind.to_owned(),
+        }),
+    }
+}
+
+/// Execution times of the source: pictures are decoded one by one, bytes pass as they are.
+pub fn source_execution(pipeline: &Pipeline) -> Vec<Duration> {
+    match pipeline.source.ty {
+        ValueType::Image => vec![DECODE_TIME],
+        _ => Vec::new(),
+    }
+}
+
+/// Plans batch sizes by that rule from execution times by module and batch size. Where the SLO cannot hold even
+/// batches of one, those are planned, and the second value says so.
+///
+/// # Panics
+/// When a module after the source has no execution times: [`execution_times`] gives them.
+pub fn planned(
+    pipeline: &Pipeline,
+    execution: Vec<Vec<Duration>>,
+    name: PlanName,
+) -> (Planned, Option<PlanError>) {
+    let (mut batch, problem) = match plan::batch_sizes(pipeline, &execution, name.slack()) {
+        Ok(batch) => (batch, None),
+        Err(problem @ PlanError::SloTooShort { .. }) => {
+            (vec![1; pipeline.modules.len()], Some(problem))
+        }
+        Err(problem) => panic!("{problem}"),
+    };
+    for module in &pipeline.modules[1..] {
+        // What takes no time gains nothing in batches by the rule, but costs nothing either.
+        if execution[module.id.idx()].iter().all(Duration::is_zero) {
+            batch[module.id.idx()] = module.batch.max;
+        }
+    }
+    batch[ModuleId::SOURCE.idx()] = 1;
+    (Planned { batch, execution }, problem)
+}

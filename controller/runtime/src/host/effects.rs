@@ -1,0 +1,88 @@
+//! What follows from an event once the host's lock is released.
+
+use std::sync::Arc;
+
+use spillgate_controller_policy::module::Event;
+use spillgate_controller_policy::planner::Computation;
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::policy::Guidance;
+use spillgate_pipeline::request::Outcome;
+use spillgate_pipeline::time::Timestamp;
+
+use super::{Dispatched, Open, PipelineHost};
+use crate::record::RequestRecord;
+
+/// What is to be done for others.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) sends: Vec<Dispatched>,
+    pub(super) cancels: Vec<(WorkerId, RequestId)>,
+    pub(super) ended: Vec<(Open, Outcome, Timestamp, Option<String>)>,
+    pub(super) guides: Vec<(ModuleId, Guidance)>,
+    /// Thousands of draws each; they come from wakeups only, so no request waits for them.
+    pub(super) computations: Vec<(ModuleId, Box<Computation>)>,
+}
+
+impl PipelineHost {
+    /// Does it. Called without locks held.
+    pub(super) fn perform(&self, effects: Effects) {
+        let Effects {
+            mut sends,
+            cancels,
+            ended,
+            guides,
+            computations,
+        } = effects;
+        for (worker, request) in cancels {
+            self.link(worker).cancel(request);
+        }
+        for (open, outcome, ended_at, error) in ended {
+            let record = Arc::new(RequestRecord {
+                pipeline: self.pipeline.clone(),
+                request: open.request,
+                number: open.number,
+                client: open.client,
+                admitted_at: open.admitted_at,
+                ended_at,
+                outcome,
+                error,
+                times: open.times,
+                trace: open.trace,
+                job: open.job,
+            });
+            self.observer.request_ended(&record);
+            (open.on_end)(record);
+        }
+        // Requests for one device travel together, so that they may start as one batch.
+        while let Some(first) = sends.first() {
+            let link = self.workers[&first.worker].link;
+            let (here, rest) = sends
+                .into_iter()
+                .partition(|d| self.workers[&d.worker].link == link);
+            sends = rest;
+            let links = self
+                .links
+                .get()
+                .expect("a host is connected before it serves");
+            links[link].send(here);
+        }
+        for (module, guidance) in guides {
+            for worker in self.workers.values().filter(|w| w.module == module) {
+                self.link(worker.id).guide(worker.id, guidance);
+            }
+        }
+        for (module, computation) in computations {
+            let computed = Event::Computed(Box::new(computation.run()));
+            let mut effects = Effects::default();
+            let now = (self.now)();
+            self.drive_module(
+                &mut self.control.lock(),
+                now,
+                module,
+                computed,
+                &mut effects,
+            );
+            self.perform(effects);
+        }
+    }
+}
