@@ -7,7 +7,7 @@ use anyhow::Result;
 use lexopt::prelude::*;
 
 use crate::workspace::Workspace;
-use crate::{cargo, ci, demo, dist, e2e, overhead, setup, tidy, tools};
+use crate::{cargo, ci, demo, dist, e2e, overhead, peers, setup, tidy, tools};
 
 /// The arguments after the command's name.
 pub(crate) type Args = Vec<OsString>;
@@ -75,6 +75,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--rounds N] [--seconds S]",
         "measure what the framework itself costs, beside a bare tonic echo (needs h2load)",
         overhead::command,
+    ),
+    command(
+        "bench-peers",
+        "[--seconds N] [--rates 30,60,100] [--only spillgate,mosec,ray,triton] [--seed N] [--spillgate PATH] [--write]",
+        "measure good answers under overload, beside servers that install from PyPI",
+        peers::command,
     ),
     command("fmt", "[--check]", "format every crate", cargo::fmt),
     command(

@@ -11,6 +11,7 @@ mod demo;
 mod dist;
 mod e2e;
 mod overhead;
+mod peers;
 mod process;
 mod setup;
 mod tally;

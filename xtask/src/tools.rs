@@ -176,13 +176,22 @@ pub(crate) fn build_jaeger(workspace: &Workspace) -> Result<PathBuf> {
 
 /// A Python with the gRPC packages, installed if need be.
 pub(crate) fn build_python(workspace: &Workspace) -> Result<PathBuf> {
-    let requirements = workspace.path("xtask/e2e-requirements.txt");
-    let pin = std::fs::read_to_string(&requirements).context("xtask/e2e-requirements.txt")?;
-    let tool = Tool::new(workspace, "venv/bin/python3", pin);
+    build_venv(workspace, "venv", "xtask/e2e-requirements.txt")
+}
+
+/// A Python with the packages that a file of requirements pins, in a folder below the tools.
+pub(crate) fn build_venv(
+    workspace: &Workspace,
+    folder: &str,
+    requirements: &str,
+) -> Result<PathBuf> {
+    let file = workspace.path(requirements);
+    let pin = std::fs::read_to_string(&file).with_context(|| requirements.to_owned())?;
+    let tool = Tool::new(workspace, &format!("{folder}/bin/python3"), pin);
     if !tool.is_built() {
         require(&[&VENV])?;
-        println!("tools: installing gRPC for Python ...");
-        let venv = workspace.tools().join("venv");
+        println!("tools: installing what {requirements} names ...");
+        let venv = workspace.tools().join(folder);
         process::run(
             workspace
                 .program("python3")
@@ -198,7 +207,7 @@ pub(crate) fn build_python(workspace: &Workspace) -> Result<PathBuf> {
             "--only-binary=:all:",
             "-r",
         ])
-        .arg(&requirements);
+        .arg(&file);
         process::run(&mut pip)?;
         tool.note_built()?;
     }
