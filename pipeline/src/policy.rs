@@ -25,6 +25,10 @@ pub struct PolicyConfig {
 /// Default length of the sliding windows (PARD §4.2, footnote).
 pub const WINDOW_DEFAULT: Duration = Duration::from_secs(5);
 
+/// What our own policy lets pass, as a multiple of the bottleneck's capacity: a little more, so that batches are
+/// full (NOTES; docs/policy.md has the sweep).
+const GATE_FACTOR: f64 = 1.03;
+
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
     drop: DropPolicyName::Spillgate,
@@ -37,26 +41,22 @@ pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
 impl PolicyConfig {
     /// The dispatch policy that counts.
     pub fn dispatch(&self) -> DispatchPolicyName {
-        self.dispatch.unwrap_or(match self.drop {
-            DropPolicyName::Spillgate => DispatchPolicyName::EarliestStart,
-            _ => DispatchPolicyName::LeastOutstanding,
+        self.dispatch.unwrap_or(if self.drop.is_ours() {
+            DispatchPolicyName::EarliestStart
+        } else {
+            DispatchPolicyName::LeastOutstanding
         })
     }
 
     /// The quantile that counts: PARD's 0.1 for PARD and its ablations; our own is in docs/policy.md.
     pub fn lambda(&self) -> f64 {
-        self.lambda.unwrap_or(match self.drop {
-            DropPolicyName::Spillgate => 0.5,
-            _ => 0.1,
-        })
+        self.lambda
+            .unwrap_or(if self.drop.is_ours() { 0.5 } else { 0.1 })
     }
 
     /// The gate that counts.
     pub fn gate(&self) -> Option<f64> {
-        let of_policy = match self.drop {
-            DropPolicyName::Spillgate => Some(1.03),
-            _ => None,
-        };
+        let of_policy = self.drop.is_ours().then_some(GATE_FACTOR);
         self.gate.or(of_policy).filter(|gate| *gate > 0.0)
     }
 }
@@ -66,6 +66,14 @@ impl PolicyConfig {
 pub enum DropPolicyName {
     /// `spillgate`: our own, explained in docs/policy.md.
     Spillgate,
+    /// `spillgate-nodoor`: without the refusal at the first module.
+    SpillgateNodoor,
+    /// `spillgate-ahead`: binds a batch ahead, in PARD's order.
+    SpillgateAhead,
+    /// `spillgate-hbf`: always the highest remaining budget first.
+    SpillgateHbf,
+    /// `spillgate-lbf`: always the lowest remaining budget first.
+    SpillgateLbf,
     /// `pard`: drops what the end-to-end estimate says will be late, in adaptive order (PARD §4).
     Pard,
     /// `pard-back`: counts what has passed and this module, nothing downstream.
@@ -104,8 +112,12 @@ pub enum DropPolicyName {
 
 impl DropPolicyName {
     /// All, in the order of the documentation.
-    pub const ALL: [DropPolicyName; 18] = [
+    pub const ALL: [DropPolicyName; 22] = [
         DropPolicyName::Spillgate,
+        DropPolicyName::SpillgateNodoor,
+        DropPolicyName::SpillgateAhead,
+        DropPolicyName::SpillgateHbf,
+        DropPolicyName::SpillgateLbf,
         DropPolicyName::Pard,
         DropPolicyName::PardBack,
         DropPolicyName::PardSf,
@@ -129,6 +141,10 @@ impl DropPolicyName {
     pub fn name(self) -> &'static str {
         match self {
             DropPolicyName::Spillgate => "spillgate",
+            DropPolicyName::SpillgateNodoor => "spillgate-nodoor",
+            DropPolicyName::SpillgateAhead => "spillgate-ahead",
+            DropPolicyName::SpillgateHbf => "spillgate-hbf",
+            DropPolicyName::SpillgateLbf => "spillgate-lbf",
             DropPolicyName::Pard => "pard",
             DropPolicyName::PardBack => "pard-back",
             DropPolicyName::PardSf => "pard-sf",
@@ -152,6 +168,18 @@ impl DropPolicyName {
     /// The policy of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+
+    /// Whether it is our own or one of its ablations.
+    pub fn is_ours(self) -> bool {
+        matches!(
+            self,
+            DropPolicyName::Spillgate
+                | DropPolicyName::SpillgateNodoor
+                | DropPolicyName::SpillgateAhead
+                | DropPolicyName::SpillgateHbf
+                | DropPolicyName::SpillgateLbf
+        )
     }
 }
 
@@ -251,7 +279,7 @@ mod tests {
     #[test]
     fn the_names_users_write() {
         let names = DropPolicyName::ALL.map(DropPolicyName::name).join(" ");
-        expect_test::expect!["spillgate pard pard-back pard-sf pard-oc pard-split pard-wcl pard-lower pard-upper pard-fcfs pard-hbf pard-lbf pard-instant nexus-split nexus clipper++ deadline none"].assert_eq(&names);
+        expect_test::expect!["spillgate spillgate-nodoor spillgate-ahead spillgate-hbf spillgate-lbf pard pard-back pard-sf pard-oc pard-split pard-wcl pard-lower pard-upper pard-fcfs pard-hbf pard-lbf pard-instant nexus-split nexus clipper++ deadline none"].assert_eq(&names);
         let names = DispatchPolicyName::ALL
             .map(DispatchPolicyName::name)
             .join(" ");

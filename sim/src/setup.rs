@@ -24,6 +24,8 @@ pub struct Setup {
     pub pipeline: Arc<Pipeline>,
     /// Execution times by module and batch size from 1; the source's is not used.
     pub execution: Vec<Vec<Duration>>,
+    /// Part of the requests that reach each module, for plans; empty: all reach all.
+    pub share: Vec<f64>,
 }
 
 /// One policy on one plan.
@@ -93,12 +95,12 @@ impl Setup {
     /// # Errors
     /// When there is none.
     pub fn plan(&self, name: PlanName, gpus: u32) -> Result<Plan, PlanError> {
-        plan::plan_for_gpus(name, &self.pipeline, &self.execution, &[], gpus)
+        plan::plan_for_gpus(name, &self.pipeline, &self.execution, &self.share, gpus)
     }
 
     /// Bottleneck throughput of a plan, in requests a second.
     pub fn capacity(&self, plan: &Plan) -> f64 {
-        plan.bottleneck(&self.execution, &[])
+        plan.bottleneck(&self.execution, &self.share)
     }
 
     /// The world for a contender on that plan, every worker on a device of its own, undisturbed.

@@ -55,9 +55,10 @@ impl PlanName {
 
     /// The plan that a drop policy runs with unless another is named.
     pub fn of(policy: DropPolicyName) -> Self {
-        match policy {
-            DropPolicyName::Spillgate => PlanName::Spillgate,
-            _ => PlanName::Reference,
+        if policy.is_ours() {
+            PlanName::Spillgate
+        } else {
+            PlanName::Reference
         }
     }
 

@@ -58,15 +58,17 @@ impl BrokerPolicy {
     /// The policy of that name.
     pub fn by_name(name: DropPolicyName) -> Self {
         use DropPolicyName as Name;
+        let late = |order| BrokerPolicy {
+            order,
+            keep: Keep::Estimate,
+            bind: Bind::Late,
+        };
         let (order, keep) = match name {
-            Name::Spillgate => {
-                return BrokerPolicy {
-                    order: Order::Feasibility,
-                    keep: Keep::Estimate,
-                    bind: Bind::Late,
-                };
-            }
-            Name::Pard
+            Name::Spillgate | Name::SpillgateNodoor => return late(Order::Feasibility),
+            Name::SpillgateHbf => return late(Order::Budget(BudgetOrder::HighestFirst)),
+            Name::SpillgateLbf => return late(Order::Budget(BudgetOrder::LowestFirst)),
+            Name::SpillgateAhead
+            | Name::Pard
             | Name::PardBack
             | Name::PardSf
             | Name::PardOc

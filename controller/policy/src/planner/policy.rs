@@ -70,8 +70,10 @@ impl PlannerPolicy {
         use DropPolicyName as Name;
         let estimate = Reserve::Estimate(Waits::Quantile(config.lambda()));
         let (reserve, order) = match config.drop {
-            Name::Spillgate => (estimate, OrderRule::Fixed),
-            Name::Pard => (estimate, OrderRule::Delayed),
+            Name::Spillgate | Name::SpillgateNodoor | Name::SpillgateHbf | Name::SpillgateLbf => {
+                (estimate, OrderRule::Fixed)
+            }
+            Name::SpillgateAhead | Name::Pard => (estimate, OrderRule::Delayed),
             Name::PardBack | Name::PardOc => (Reserve::Nothing, OrderRule::Delayed),
             Name::PardSf => (Reserve::Execution, OrderRule::Delayed),
             Name::PardSplit => (Reserve::Split, OrderRule::Delayed),
@@ -91,7 +93,8 @@ impl PlannerPolicy {
                 admitted: OVERLOAD_ADMITTED,
             }),
             gate: config.gate(),
-            door: (config.drop == Name::Spillgate).then_some(DOOR_MARGIN),
+            door: (config.drop.is_ours() && config.drop != Name::SpillgateNodoor)
+                .then_some(DOOR_MARGIN),
         }
     }
 

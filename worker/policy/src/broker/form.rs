@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::time::Timestamp;
 
-use super::Broker;
-use crate::broker::Rejected;
+use super::{Broker, Rejected};
+use crate::policy::Order;
 
 impl<T> Broker<T> {
     /// Forms the batch that starts at `starts_at`. Drops what cannot make it even in a batch of its own that
@@ -45,7 +46,7 @@ impl<T> Broker<T> {
             return;
         }
         let size = waiting.min(self.config.batch as usize);
-        if self.backlog_is_feasible(starts_at) {
+        if self.serves_lowest_first(starts_at) {
             for _ in 0..size {
                 if let Some(next) = self.queue.pop_first() {
                     self.bind(now, next);
@@ -65,6 +66,13 @@ impl<T> Broker<T> {
             if let Some(next) = self.queue.pop_last() {
                 self.bind(now, next);
             }
+        }
+    }
+
+    fn serves_lowest_first(&mut self, starts_at: Timestamp) -> bool {
+        match self.config.policy.order {
+            Order::Budget(order) => order == BudgetOrder::LowestFirst,
+            _ => self.backlog_is_feasible(starts_at),
         }
     }
 
