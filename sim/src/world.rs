@@ -2,28 +2,27 @@
 
 mod agenda;
 mod config;
+mod devices;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::ledger::Ledger;
 use spillgate_controller_policy::module::{Command, Event as ModuleEvent, ModuleController};
 use spillgate_controller_policy::planner::BatchReport;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::broker::{BrokerConfig, Member};
-use spillgate_worker_policy::device::{
-    Arrival, Batch, Command as DeviceCommand, Device, Event as DeviceEvent,
-};
+use spillgate_worker_policy::broker::BrokerConfig;
+use spillgate_worker_policy::device::{Arrival, Device, Event as DeviceEvent};
 use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Branch, Message, Next, Occurrence};
 pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig};
+use devices::EmulatedDevice;
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
@@ -32,30 +31,6 @@ struct Open {
     request: Request,
     /// Device time that it used, in nanoseconds.
     used: u64,
-}
-
-struct Running {
-    batch: BatchId,
-    worker: WorkerId,
-    module: ModuleId,
-    started_at: Timestamp,
-    members: Vec<Member<()>>,
-}
-
-struct EmulatedDevice {
-    policy: Device<()>,
-    brokers: Vec<(WorkerId, BrokerConfig)>,
-    running: Option<Running>,
-    /// Bound, not started: it waits for the running batch, or for the hand-off.
-    bound: Option<Batch<()>>,
-    /// Earliest wakeup in the agenda; later ones need none.
-    armed: Timestamp,
-    /// Its clock less the world's, in nanoseconds.
-    skew: i64,
-    /// Rises when it dies: what it still had to do is void.
-    life: u32,
-    /// It has just become free: a batch bound now pays the hand-off.
-    just_freed: bool,
 }
 
 struct World {
@@ -489,183 +464,6 @@ impl World {
         })
     }
 
-    fn drive_device(&mut self, device: usize, event: DeviceEvent<'_, ()>) -> Result<(), Violation> {
-        let mut commands = Vec::new();
-        let d = &mut self.devices[device];
-        let there = shifted(self.now, d.skew);
-        d.policy.on_event(there, event, &mut commands);
-        for command in commands {
-            match command {
-                DeviceCommand::Execute(batch) => self.bound(device, batch)?,
-                DeviceCommand::Drop { rejected, .. } => {
-                    let module = rejected.drop.module;
-                    let request = rejected.request.id;
-                    self.agenda
-                        .send(self.now, Message::Dropped { module, request });
-                    self.end_early(request, Outcome::Dropped(rejected.drop))?;
-                }
-            }
-        }
-        let d = &mut self.devices[device];
-        if let Some(at) = d.policy.next_wakeup() {
-            let at = shifted(at, -d.skew).max(self.now);
-            if at < d.armed {
-                d.armed = at;
-                self.agenda.at(at, Occurrence::DeviceWakeup { device });
-            }
-        }
-        Ok(())
-    }
-
-    /// A batch was bound: it starts now, after the hand-off, or when the running one ends.
-    fn bound(&mut self, device: usize, batch: Batch<()>) -> Result<(), Violation> {
-        let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
-        self.checker
-            .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
-        let started = Message::Started {
-            worker: batch.worker,
-            size: batch.members.len(),
-            expected_end: batch.expected_end,
-        };
-        self.agenda.send(self.now, started);
-        let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind
-            == spillgate_worker_policy::policy::Bind::Late;
-        let d = &mut self.devices[device];
-        d.bound = Some(batch);
-        if d.running.is_none() {
-            let pays = d.just_freed && binds_late;
-            let at = if pays {
-                self.now + self.config.handoff
-            } else {
-                self.now
-            };
-            self.agenda.at(at, Occurrence::BatchStart { device });
-        }
-        Ok(())
-    }
-
-    /// Starts the bound batch.
-    fn execute(&mut self, device: usize) -> Result<(), Violation> {
-        let Some(batch) = self.devices[device].bound.take() else {
-            return Ok(());
-        };
-        let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
-        self.note(13, (device as u64) << 40 | batch.id.0);
-        let max = self.config.planned.execution[batch.module.idx()].len() as u32;
-        self.checker
-            .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
-        self.tally.batch(ids.len());
-        let took = self.execution(batch.module, ids.len());
-        let d = &mut self.devices[device];
-        self.agenda.at(
-            self.now + took,
-            Occurrence::BatchEnd {
-                device,
-                batch: batch.id,
-                life: d.life,
-            },
-        );
-        d.running = Some(Running {
-            batch: batch.id,
-            worker: batch.worker,
-            module: batch.module,
-            started_at: self.now,
-            members: batch.members,
-        });
-        Ok(())
-    }
-
-    fn execution(&mut self, module: ModuleId, size: usize) -> Duration {
-        let planned = self.config.planned.execution[module.idx()][size - 1];
-        let mut factor = self.pace[module.idx()];
-        if self.config.noise > 0.0 {
-            // Box-Muller; 1 - u lies in (0, 1], so that the logarithm is finite.
-            let (u, v) = (1.0 - self.rng.random::<f64>(), self.rng.random::<f64>());
-            let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
-            factor *= (1.0 + self.config.noise * normal).max(0.1);
-        }
-        if factor == 1.0 {
-            planned
-        } else {
-            planned.mul_f64(factor)
-        }
-    }
-
-    fn batch_end(&mut self, device: usize) -> Result<(), Violation> {
-        let ended = self.devices[device].running.take();
-        let Running {
-            batch,
-            worker,
-            module,
-            started_at,
-            members,
-        } = ended.expect("a batch that ends has started");
-        self.checker
-            .batch_ended(DeviceId(device as u16), batch, self.now)?;
-        let took = self.now.since(started_at);
-        let share = took.as_nanos() as u64 / members.len() as u64;
-        // Results first, then the device: what they bring to modules here competes for the next batch.
-        let mut requests = Vec::with_capacity(members.len());
-        for member in &members {
-            match &mut self.open[member.request.id.0 as usize] {
-                Some(open) => {
-                    open.used += share;
-                    requests.push((open.request, true));
-                }
-                None => self.tally.wasted(share),
-            }
-        }
-        self.passed(module, &requests)?;
-        let skew = self.devices[device].skew;
-        let ended = Message::Ended {
-            worker,
-            started_at: shifted(started_at, skew),
-            ended_at: shifted(self.now, skew),
-            members,
-        };
-        self.agenda.send(self.now, ended);
-        if self.devices[device].bound.is_some() {
-            self.execute(device)?;
-        } else {
-            self.devices[device].just_freed = true;
-        }
-        let event = DeviceEvent::BatchEnded { batch, took };
-        self.drive_device(device, event)?;
-        self.devices[device].just_freed = false;
-        Ok(())
-    }
-
-    fn disturb(&mut self, disturbance: Disturbance) -> Result<(), Violation> {
-        self.note(14, 0);
-        match disturbance {
-            Disturbance::Pace(module, pace) => self.pace[module.idx()] = pace,
-            Disturbance::When(probability) => self.when = probability,
-            Disturbance::Down(module, ordinal) => {
-                let worker = self.workers[module.idx()][ordinal];
-                let d = &mut self.devices[self.places[worker.idx()].0];
-                d.life += 1;
-                d.policy = Device::new(d.brokers.clone(), self.config.handoff);
-                d.bound = None;
-                d.armed = Timestamp::MAX;
-                if let Some(lost) = d.running.take() {
-                    let used = self.now.since(lost.started_at).as_nanos() as u64;
-                    self.tally.wasted(used);
-                }
-                self.checker
-                    .device_lost(DeviceId(self.places[worker.idx()].0 as u16));
-                self.drive_module(module, ModuleEvent::WorkerDown(worker))?;
-            }
-            Disturbance::Up(module, ordinal) => {
-                let worker = self.workers[module.idx()][ordinal];
-                let guidance = self.modules[module.idx()].guidance();
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
-                self.drive_module(module, ModuleEvent::WorkerUp(worker))?;
-            }
-        }
-        Ok(())
-    }
-
     fn ended(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
         self.checker.ended(id, outcome)?;
         let open = self.open[id.0 as usize].take().expect("what ends was open");
@@ -684,11 +482,6 @@ impl World {
         }
         Ok(())
     }
-}
-
-/// A time of the world as a clock that is off by `skew` nanoseconds shows it.
-fn shifted(at: Timestamp, skew: i64) -> Timestamp {
-    Timestamp::from_ns(at.as_ns().saturating_add_signed(skew))
 }
 
 #[cfg(test)]

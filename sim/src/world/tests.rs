@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
@@ -85,8 +87,8 @@ fn every_request_ends_once_in_every_shape_with_every_policy() {
         ] {
             let rate = 100.0 + 40.0 * (seed % 8) as f64;
             let config = SimConfig {
-                cancelled: if seed % 2 == 0 { 0.1 } else { 0.0 },
-                hurried: (seed % 3 == 0).then_some((0.5, 0.6)),
+                cancelled: if seed.is_multiple_of(2) { 0.1 } else { 0.0 },
+                hurried: seed.is_multiple_of(3).then_some((0.5, 0.6)),
                 ..with(&config(reads, when, rate, seed), drop)
             };
             let n = config.arrivals.len() as u64;

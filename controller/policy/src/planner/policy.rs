@@ -37,7 +37,7 @@ pub enum OrderRule {
     /// Highest budget first above 1 + eps, lowest first below 1 - eps, unchanged between (PARD §4.3).
     Delayed,
     /// At 1.
-    Instant,
+    AtOnce,
 }
 
 /// Admission control after DAGOR (`pard-oc`).
@@ -81,7 +81,7 @@ impl PlannerPolicy {
             Name::PardLower => (Reserve::Estimate(Waits::Zero), OrderRule::Delayed),
             Name::PardUpper => (Reserve::Estimate(Waits::Full), OrderRule::Delayed),
             Name::PardFcfs | Name::PardHbf | Name::PardLbf => (estimate, OrderRule::Fixed),
-            Name::PardInstant => (estimate, OrderRule::Instant),
+            Name::PardInstant => (estimate, OrderRule::AtOnce),
             Name::NexusSplit | Name::ClipperPlusPlus => (Reserve::Split, OrderRule::Fixed),
             Name::Nexus | Name::Deadline | Name::None => (Reserve::Nothing, OrderRule::Fixed),
         };
@@ -120,7 +120,7 @@ pub fn next_order(
     let load = input / capacity;
     let eps = match rule {
         OrderRule::Fixed => return before,
-        OrderRule::Instant => 0.0,
+        OrderRule::AtOnce => 0.0,
         OrderRule::Delayed if smoothed > 0.0 => (input - smoothed).abs() / smoothed,
         OrderRule::Delayed => 0.0,
     };
@@ -159,12 +159,12 @@ mod tests {
             LowestFirst
         );
         assert_eq!(
-            at(OrderRule::Instant, LowestFirst, 101.0, 50.0),
+            at(OrderRule::AtOnce, LowestFirst, 101.0, 50.0),
             HighestFirst
         );
         assert_eq!(at(OrderRule::Fixed, LowestFirst, 200.0, 200.0), LowestFirst);
         assert_eq!(
-            next_order(OrderRule::Instant, LowestFirst, 5.0, 0.0, 5.0),
+            next_order(OrderRule::AtOnce, LowestFirst, 5.0, 0.0, 5.0),
             LowestFirst
         );
     }
