@@ -13,4 +13,4 @@ pub mod world;
 
 pub use report::Report;
 pub use setup::{Contender, Load, Run, Setup};
-pub use world::{Disturbance, SimConfig, run};
+pub use world::{Disturbance, SimConfig, SimScaling, run};

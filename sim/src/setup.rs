@@ -135,6 +135,7 @@ impl Setup {
             exchange_loss: 0.0,
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),
+            scaling: None,
             seed,
         }
     }

@@ -3,6 +3,7 @@
 mod agenda;
 mod config;
 mod devices;
+mod scaling;
 
 use std::sync::Arc;
 
@@ -21,8 +22,9 @@ use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Branch, Message, Next, Occurrence};
-pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig};
+pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig, SimScaling};
 use devices::EmulatedDevice;
+use scaling::Scaling;
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
@@ -53,6 +55,7 @@ struct World {
     when: f64,
     pace: Vec<f64>,
     tally: Tally,
+    scaling: Option<Scaling>,
 }
 
 /// Runs a configuration to its end.
@@ -154,6 +157,7 @@ impl World {
             when: config.when_probability,
             pace: vec![1.0; pipeline.modules.len()],
             tally: Tally::new(&config),
+            scaling: config.scaling.as_ref().map(Scaling::new),
             config,
         }
     }
@@ -174,7 +178,7 @@ impl World {
                 self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
             }
         }
-        Ok(())
+        self.start_scaling()
     }
 
     /// Counts an event and mixes it into the hash: what happened to whom, at what time.
@@ -373,6 +377,8 @@ impl World {
                 })
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
+            Occurrence::Scale => self.scale(),
+            Occurrence::ColdStarted { module, ordinal } => self.cold_started(module, ordinal),
         }
     }
 

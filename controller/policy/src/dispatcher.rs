@@ -146,6 +146,13 @@ impl Dispatcher {
         lost
     }
 
+    /// A worker gets no more requests, and finishes what it has.
+    pub fn retire(&mut self, worker: WorkerId) {
+        if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
+            shadow.up = false;
+        }
+    }
+
     /// A worker serves again, or for the first time.
     pub fn worker_up(&mut self, worker: WorkerId) {
         match self.workers.iter_mut().find(|s| s.worker == worker) {

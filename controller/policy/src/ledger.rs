@@ -14,7 +14,10 @@ use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
-use crate::planner::ModuleState;
+use crate::planner::{ModuleState, Window};
+
+/// Span of the offered rate: long enough for a rate, short enough to follow a burst.
+const OFFERED_WINDOW: Duration = Duration::from_secs(2);
 
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,7 @@ pub struct Ledger {
     n_sinks: u16,
     draining: bool,
     gate: Option<EntryGate>,
+    offered: Window,
     open: IndexMap<RequestId, Open, FxBuildHasher>,
 }
 
@@ -69,6 +73,7 @@ impl Ledger {
             n_sinks: pipeline.sinks().len() as u16,
             draining: false,
             gate: EntryGate::new(pipeline),
+            offered: Window::new(OFFERED_WINDOW),
             open: IndexMap::default(),
         }
     }
@@ -85,6 +90,7 @@ impl Ledger {
         sent_at: Timestamp,
         timeout: Option<Duration>,
     ) -> Result<Request, Refusal> {
+        self.offered.add(now, 0.0, 1, 0.0);
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -118,6 +124,11 @@ impl Ledger {
         if let Some(gate) = &mut self.gate {
             gate.learn(now, state);
         }
+    }
+
+    /// Requests a second that are offered, refused ones included, over the last seconds.
+    pub fn offered_rate(&mut self, now: Timestamp) -> f64 {
+        self.offered.rate(now)
     }
 
     /// Requests a second that the gate lets pass; `None` when there is none or it is open.

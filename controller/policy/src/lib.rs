@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod module;
 pub mod plan;
 pub mod planner;
+pub mod scaling;
 
 pub use ledger::{Ledger, Refusal};
 pub use module::{Command, Event, ModuleController};

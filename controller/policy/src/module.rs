@@ -63,6 +63,8 @@ pub enum Event<'a> {
     WorkerDown(WorkerId),
     /// A worker serves, for the first time or again.
     WorkerUp(WorkerId),
+    /// A worker gets no more requests, and finishes what it has.
+    WorkerRetired(WorkerId),
 }
 
 /// What the driver must do.
@@ -146,6 +148,11 @@ impl ModuleController {
         }
     }
 
+    /// Part of the requests of the pipeline that run the module.
+    pub fn probability(&mut self, now: Timestamp) -> f64 {
+        self.planner.probability(now)
+    }
+
     /// What the module's brokers are to go by from the start.
     pub fn guidance(&self) -> Guidance {
         self.planner.guidance()
@@ -219,6 +226,10 @@ impl ModuleController {
             }
             Event::Computed(computed) => {
                 out.push(Command::Guide(self.planner.computed(*computed)));
+            }
+            Event::WorkerRetired(worker) => {
+                self.dispatcher.retire(worker);
+                self.planner.set_workers(self.dispatcher.workers_up());
             }
             Event::WorkerUp(worker) => {
                 self.dispatcher.worker_up(worker);

@@ -262,6 +262,11 @@ impl StatePlanner {
         self.latency.add(now, worst, 1, worst);
     }
 
+    /// Part of the requests of the pipeline that run the module, 1 before any came.
+    pub fn probability(&mut self, now: Timestamp) -> f64 {
+        self.ran.weighted_mean(now).unwrap_or(1.0)
+    }
+
     /// How many workers serve the module now.
     pub fn set_workers(&mut self, up: usize) {
         self.workers_up = up;
@@ -399,7 +404,7 @@ impl StatePlanner {
             },
             batch_size,
             capacity,
-            probability: self.ran.weighted_mean(now).unwrap_or(1.0),
+            probability: self.probability(now),
             admit,
         }
     }

@@ -82,6 +82,13 @@ pub(super) enum Occurrence {
         module: ModuleId,
     },
     Leave(RequestId),
+    /// The scaler looks at the offered rate.
+    Scale,
+    /// A worker that was asked for has started.
+    ColdStarted {
+        module: ModuleId,
+        ordinal: usize,
+    },
     Disturbance(Disturbance),
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_controller_policy::planner::Planned;
+use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::time::Timestamp;
@@ -45,8 +46,19 @@ pub struct SimConfig {
     pub clock_skew: Duration,
     /// What changes while the run lasts.
     pub disturbances: Vec<(Timestamp, Disturbance)>,
+    /// Workers come and go with the load; without it, all serve all the time.
+    pub scaling: Option<SimScaling>,
     /// Seed of all that is random.
     pub seed: u64,
+}
+
+/// Scaled workers: those of [`SimConfig::workers`] beyond the least are off at first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimScaling {
+    /// The scaler's.
+    pub config: ScalingConfig,
+    /// Time from asking for a worker to its first request.
+    pub cold_start: Duration,
 }
 
 /// A change in the emulated world.
