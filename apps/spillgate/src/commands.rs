@@ -1,5 +1,6 @@
 //! The subcommands, one file each, and what they share.
 
+pub(crate) mod evaluate;
 pub(crate) mod graph;
 pub(crate) mod plan;
 pub(crate) mod profile;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{graph, plan, profile, schema, serve, simulate, trace, validate};
+use commands::{evaluate, graph, plan, profile, schema, serve, simulate, trace, validate};
 
 /// Serves a DAG of DNN modules, defined in YAML, under one end-to-end latency objective.
 #[derive(Parser)]
@@ -40,6 +40,8 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Run a pipeline in virtual time on emulated devices.
     Simulate(simulate::SimulateArgs),
+    /// Evaluate policies in the simulator and write tables and plots.
+    Evaluate(evaluate::EvaluateArgs),
     /// Show a trace as a waterfall.
     Trace(trace::TraceArgs),
 }
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Evaluate(args) => evaluate::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
     result.unwrap_or_else(|error| commands::report(&error))

@@ -1,0 +1,409 @@
+//! The sections of the evaluation.
+
+mod shifts;
+mod sweeps;
+
+use std::collections::BTreeMap;
+
+use spillgate_controller_policy::plan::PlanName;
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_sim::Run;
+
+use super::grid::{Case, Grid, Variant};
+use super::report::{Report, mean};
+
+/// A section.
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) run: fn(&Grid, &mut Report) -> anyhow::Result<()>,
+}
+
+const fn section(
+    name: &'static str,
+    title: &'static str,
+    run: fn(&Grid, &mut Report) -> anyhow::Result<()>,
+) -> Section {
+    Section { name, title, run }
+}
+
+/// All, in order.
+pub(super) const ALL: [Section; 11] = [
+    section("overall", "Every policy on the reference workload", overall),
+    section("modules", "Where requests are dropped", modules),
+    section("ablations", "PARD's ablations", ablations),
+    section("ours", "What each part of spillgate brings", ours),
+    section(
+        "lambda",
+        "The quantile of the waits downstream",
+        sweeps::lambda,
+    ),
+    section("window", "The length of the sliding window", sweeps::window),
+    section("slo", "Shorter and longer objectives", sweeps::slo),
+    section("stress", "From half to twice the capacity", sweeps::stress),
+    section(
+        "sensitivity",
+        "Noise, lost states, skewed clocks, hand-off",
+        sweeps::sensitivity,
+    ),
+    section(
+        "scaling",
+        "Scaled workers with cold starts",
+        shifts::scaling,
+    ),
+    section("shifts", "Where shares shift", shifts::shifts),
+];
+
+/// The strongest baseline: Nexus' window on a static split, with our dispatch, our gate and our plan.
+pub(super) fn strongest_split() -> Variant {
+    Variant::of(DropPolicyName::NexusSplit)
+        .dispatch(DispatchPolicyName::EarliestStart)
+        .plan(PlanName::Spillgate)
+        .gate(1.03)
+        .labelled("nexus-split, est., our plan, gate")
+}
+
+/// Labels of variants.
+pub(super) fn labels(variants: &[Variant]) -> Vec<String> {
+    variants.iter().map(|v| v.label.clone()).collect()
+}
+
+/// `12.34`, of a share.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.2}", share * 100.0)
+}
+
+/// Runs and keeps the runs for the file.
+pub(super) fn collected(
+    grid: &Grid,
+    report: &mut Report,
+    cases: &[Case],
+    variants: &[Variant],
+) -> anyhow::Result<Vec<Vec<Run>>> {
+    let rows = grid.run(cases, variants)?;
+    for (case, row) in cases.iter().zip(&rows) {
+        report.runs(&grid.name(case), &labels(variants), row);
+    }
+    Ok(rows)
+}
+
+/// Mean drop rate of a column over the rows that `choose` picks.
+pub(super) fn drops(rows: &[Vec<Run>], column: usize, choose: impl Fn(usize) -> bool) -> f64 {
+    let chosen = rows.iter().enumerate().filter(|(i, _)| choose(*i));
+    mean(chosen.map(|(_, row)| row[column].report.drop_rate))
+}
+
+fn published() -> Vec<Variant> {
+    use DropPolicyName as Name;
+    let est = DispatchPolicyName::EarliestStart;
+    vec![
+        Variant::of(Name::None),
+        Variant::of(Name::Deadline),
+        Variant::of(Name::Nexus),
+        Variant::of(Name::ClipperPlusPlus),
+        Variant::of(Name::Pard),
+        Variant::of(Name::Pard)
+            .dispatch(est)
+            .lambda(0.75)
+            .labelled("pard, earliest-start, lambda 0.75"),
+        Variant::of(Name::NexusSplit),
+        Variant::of(Name::NexusSplit)
+            .dispatch(DispatchPolicyName::RoundRobin)
+            .labelled("nexus-split, round-robin"),
+        Variant::of(Name::NexusSplit)
+            .dispatch(est)
+            .labelled("nexus-split, earliest-start"),
+        strongest_split(),
+        Variant::of(Name::Spillgate)
+            .plan(PlanName::Reference)
+            .labelled("spillgate, reference plan"),
+        Variant::of(Name::Spillgate),
+    ]
+}
+
+fn overall(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    let variants = published();
+    let cases = grid.cases(&[0.7, 0.9, 1.0, 1.1]);
+    let rows = collected(grid, report, &cases, &variants)?;
+    let heavy = |i: usize| cases[i].load == 0.9 || cases[i].load == 1.1;
+    let mut table = Vec::new();
+    for (column, variant) in variants.iter().enumerate() {
+        let at = |load: f64| percent(drops(&rows, column, |i| cases[i].load == load));
+        let chosen = || {
+            rows.iter()
+                .enumerate()
+                .filter(|(i, _)| heavy(*i))
+                .map(|(_, r)| &r[column])
+        };
+        table.push(vec![
+            variant.label.clone(),
+            variant.contender.plan().name().to_owned(),
+            at(0.7),
+            at(0.9),
+            at(1.0),
+            at(1.1),
+            percent(drops(&rows, column, heavy)),
+            percent(mean(chosen().map(|r| r.report.invalid_rate))),
+            format!(
+                "{:.3}",
+                mean(chosen().map(|r| r.report.goodput / r.optimal_goodput))
+            ),
+            format!("{:.1}", mean(chosen().map(|r| r.report.latency_ms_p50))),
+        ]);
+    }
+    report.say("Dropped or late, %, by load; then over loads 0.9 and 1.1: the same, device time spent in vain (invalid, %), goodput over the paper's optimal goodput on the run's own plan, median latency.");
+    report.table(
+        &[
+            "policy",
+            "plan",
+            "0.7",
+            "0.9",
+            "1.0",
+            "1.1",
+            "0.9 & 1.1",
+            "invalid",
+            "of optimal",
+            "p50 ms",
+        ],
+        &table,
+    );
+    let mut table = Vec::new();
+    for (column, variant) in variants.iter().enumerate() {
+        let mut cells = vec![variant.label.clone()];
+        for workload in 0..grid.workloads.len() {
+            cells.push(percent(drops(&rows, column, |i| {
+                heavy(i) && cases[i].workload == workload
+            })));
+        }
+        for trace in traces(grid) {
+            cells.push(percent(drops(&rows, column, |i| {
+                heavy(i) && grid.windows[cases[i].window].trace == trace
+            })));
+        }
+        table.push(cells);
+    }
+    report.say("The same drop rates by pipeline and by trace.");
+    let names = grid.workloads.iter().map(|w| w.name);
+    let traces = traces(grid);
+    let mut head = vec!["policy"];
+    head.extend(names);
+    head.extend(traces.iter().map(String::as_str));
+    report.table(&head, &table);
+    pairings(report, &cases, &variants, &rows);
+    claims(report, &cases, &variants, &rows);
+    Ok(())
+}
+
+fn traces(grid: &Grid) -> Vec<String> {
+    let mut all: Vec<String> = grid.windows.iter().map(|w| w.trace.clone()).collect();
+    all.dedup();
+    all
+}
+
+/// `spillgate` against each other column, case by case, at loads 0.9 and 1.1.
+fn pairings(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec<Run>]) {
+    let ours = variants.len() - 1;
+    let mut table = Vec::new();
+    for (column, variant) in variants.iter().enumerate().take(ours) {
+        let gains: Vec<f64> = cases
+            .iter()
+            .zip(rows)
+            .filter(|(case, _)| case.load == 0.9 || case.load == 1.1)
+            .map(|(_, row)| row[column].report.drop_rate - row[ours].report.drop_rate)
+            .collect();
+        let wins = gains.iter().filter(|g| **g > 0.0).count();
+        table.push(vec![
+            variant.label.clone(),
+            percent(mean(gains.iter().copied())),
+            format!("{wins} of {}", gains.len()),
+            percent(gains.iter().copied().fold(f64::MAX, f64::min)),
+        ]);
+    }
+    report.say("`spillgate` against each, case by case at loads 0.9 and 1.1: points fewer dropped, cases in which it is fewer, and the worst case.");
+    report.table(&["against", "points fewer", "fewer in", "worst"], &table);
+}
+
+/// PARD's headline: against the better of Nexus and Clipper++, where either drops over 2%.
+fn claims(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec<Run>]) {
+    let column = |name: &str| variants.iter().position(|v| v.label == name).unwrap_or(0);
+    let (nexus, clipper) = (column("nexus"), column("clipper++"));
+    let mut table = Vec::new();
+    for name in ["pard", "spillgate"] {
+        let mine = column(name);
+        let (mut gain, mut drop, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
+        for (case, row) in cases.iter().zip(rows) {
+            let (a, b) = (&row[nexus].report, &row[clipper].report);
+            if case.load > 1.0 || a.drop_rate.max(b.drop_rate) <= 0.02 {
+                continue;
+            }
+            let best = if a.goodput > b.goodput { a } else { b };
+            let me = &row[mine].report;
+            gain.push(me.goodput / best.goodput - 1.0);
+            // A run without a drop would divide by nothing: half a request stands in.
+            let least = 0.5 / me.requests as f64;
+            drop.push(best.drop_rate / me.drop_rate.max(least));
+            invalid.push(best.invalid_rate / me.invalid_rate.max(least));
+        }
+        let (least, most) = gain
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(a, b), g| (a.min(*g), b.max(*g)));
+        // Ratios are averaged by their geometric mean: one that divides by nearly nothing must not decide.
+        let ratio = |r: &[f64]| format!("{:.1}", mean(r.iter().map(|x| x.max(1e-9).ln())).exp());
+        table.push(vec![
+            name.to_owned(),
+            gain.len().to_string(),
+            format!("{:+.0}", mean(gain.iter().copied()) * 100.0),
+            format!("{:+.0} to {:+.0}", least * 100.0, most * 100.0),
+            ratio(&drop),
+            ratio(&invalid),
+        ]);
+    }
+    report.say("Against the better of `nexus` and `clipper++` at loads 0.7, 0.9 and 1.0, where either drops over 2%: goodput gained (%), its range, and how many times lower drop rate and invalid rate are (geometric means). PARD's abstract claims +16% to +176%, 1.6 to 17 times, 1.5 to 62 times.");
+    report.table(
+        &[
+            "policy",
+            "cases",
+            "goodput",
+            "range",
+            "drop ratio",
+            "invalid ratio",
+        ],
+        &table,
+    );
+}
+
+fn modules(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    use DropPolicyName as Name;
+    let variants: Vec<Variant> = [
+        Name::Nexus,
+        Name::ClipperPlusPlus,
+        Name::Pard,
+        Name::NexusSplit,
+        Name::Spillgate,
+    ]
+    .map(Variant::of)
+    .to_vec();
+    let cases = grid.few_cases(&[1.0]);
+    let rows = collected(grid, report, &cases, &variants)?;
+    report.say("Drops by module at load 1.0, % of all drops (`source` is the gate): the later, the more was spent on them. Late ones are apart, % of requests.");
+    for (workload, w) in grid.workloads.iter().enumerate() {
+        let names: Vec<&str> = w
+            .setup
+            .pipeline
+            .modules
+            .iter()
+            .map(|m| m.name.as_str())
+            .collect();
+        let mut table = Vec::new();
+        for (column, variant) in variants.iter().enumerate() {
+            let mut by_module: BTreeMap<&str, u64> = BTreeMap::new();
+            let (mut late, mut requests) = (0, 0);
+            for (_, row) in cases
+                .iter()
+                .zip(&rows)
+                .filter(|(c, _)| c.workload == workload)
+            {
+                let r = &row[column].report;
+                late += r.late;
+                requests += r.requests;
+                for (module, reasons) in &r.drops {
+                    let name = names.iter().find(|n| *n == module).copied().unwrap_or("?");
+                    *by_module.entry(name).or_default() += reasons.values().sum::<u64>();
+                }
+            }
+            let all: u64 = by_module.values().sum();
+            let mut cells = vec![variant.label.clone()];
+            for name in &names {
+                let n = by_module.get(name).copied().unwrap_or(0);
+                cells.push(format!("{:.1}", 100.0 * n as f64 / all.max(1) as f64));
+            }
+            cells.push(percent(late as f64 / requests.max(1) as f64));
+            table.push(cells);
+        }
+        let mut head = vec![w.name];
+        head.extend(&names);
+        head.push("late");
+        report.table(&head, &table);
+    }
+    Ok(())
+}
+
+/// Mean drop and invalid rates of variants over cases, as a table.
+fn compared(
+    grid: &Grid,
+    report: &mut Report,
+    cases: &[Case],
+    variants: &[Variant],
+) -> anyhow::Result<()> {
+    let rows = collected(grid, report, cases, variants)?;
+    let base = drops(&rows, 0, |_| true);
+    let table: Vec<Vec<String>> = variants
+        .iter()
+        .enumerate()
+        .map(|(column, variant)| {
+            let dropped = drops(&rows, column, |_| true);
+            vec![
+                variant.label.clone(),
+                percent(dropped),
+                format!("{:+.2}", (dropped - base) * 100.0),
+                percent(mean(rows.iter().map(|r| r[column].report.invalid_rate))),
+            ]
+        })
+        .collect();
+    report.table(
+        &["variant", "dropped or late %", "points more", "invalid %"],
+        &table,
+    );
+    Ok(())
+}
+
+fn ablations(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    use DropPolicyName as Name;
+    let variants: Vec<Variant> = [
+        Name::Pard,
+        Name::PardBack,
+        Name::PardSf,
+        Name::PardOc,
+        Name::PardSplit,
+        Name::PardWcl,
+        Name::PardLower,
+        Name::PardUpper,
+        Name::PardFcfs,
+        Name::PardHbf,
+        Name::PardLbf,
+        Name::PardInstant,
+    ]
+    .map(Variant::of)
+    .to_vec();
+    report.say("Loads 0.9 and 1.1, the first window of each trace, `least-outstanding` dispatch, reference plan.");
+    compared(grid, report, &grid.few_cases(&[0.9, 1.1]), &variants)
+}
+
+fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    use DropPolicyName as Name;
+    let ours = || Variant::of(Name::Spillgate);
+    let variants = vec![
+        ours(),
+        ours().gate(0.0).labelled("without the gate"),
+        Variant::of(Name::SpillgateNodoor).labelled("without the door"),
+        Variant::of(Name::SpillgateNodoor)
+            .gate(0.0)
+            .labelled("without gate and door"),
+        ours().gate(1.0).labelled("gate at 1.00"),
+        ours().gate(1.06).labelled("gate at 1.06"),
+        ours().plan(PlanName::Reference).labelled("reference plan"),
+        ours()
+            .dispatch(DispatchPolicyName::LeastOutstanding)
+            .labelled("least-outstanding"),
+        ours()
+            .dispatch(DispatchPolicyName::RoundRobin)
+            .labelled("round-robin"),
+        Variant::of(Name::SpillgateAhead).labelled("bound a batch ahead, PARD's order"),
+        Variant::of(Name::SpillgateHbf).labelled("always highest budget first"),
+        Variant::of(Name::SpillgateLbf).labelled("always lowest budget first"),
+        ours().lambda(0.1).labelled("lambda 0.1"),
+        ours().lambda(0.9).labelled("lambda 0.9"),
+    ];
+    report.say("Loads 0.9 and 1.1, the first window of each trace; one part changed at a time.");
+    compared(grid, report, &grid.few_cases(&[0.9, 1.1]), &variants)
+}
