@@ -25,11 +25,11 @@ use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::Guidance;
+use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_telemetry::metrics::QueueLengths;
+use spillgate_telemetry::metrics::{PlannerReading, PlannerReadings, QueueLengths, ReadPlanners};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{
     DeviceConfig, DeviceHandle, DeviceThread, ExecutorFactory, Finished, Upstream,
@@ -300,6 +300,33 @@ impl Embedded {
                 .iter()
                 .flat_map(|h| h.workers().map(|w| worker(h, w)))
                 .collect()
+        })
+    }
+
+    /// Reads what the State Planners know.
+    pub fn planners(&self) -> ReadPlanners {
+        let hosts = self.hosts.clone();
+        Box::new(move || {
+            let mut all = PlannerReadings::default();
+            for host in &hosts {
+                let pipeline = host.pipeline();
+                let view = host.planner_view();
+                all.gates
+                    .extend(view.gate.map(|rate| (pipeline.name.clone(), rate)));
+                for (module, (state, guidance)) in pipeline.modules.iter().zip(view.modules) {
+                    all.modules.extend(state.map(|state| PlannerReading {
+                        pipeline: pipeline.name.clone(),
+                        module: module.name.clone(),
+                        offered: state.offered,
+                        executed: state.executed,
+                        capacity: state.capacity,
+                        queueing: state.queueing.as_secs_f64(),
+                        downstream: guidance.downstream.as_secs_f64(),
+                        highest_first: guidance.order == BudgetOrder::HighestFirst,
+                    }));
+                }
+            }
+            all
         })
     }
 

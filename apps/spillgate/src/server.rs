@@ -141,6 +141,7 @@ impl Server {
             telemetry.register_device(*id, name);
         }
         telemetry.register_queue_lengths(embedded.queue_lengths());
+        telemetry.register_planners(embedded.planners());
 
         let limits = ListenerLimits {
             connections: config.connections,

@@ -11,6 +11,7 @@ mod family;
 mod histogram;
 mod labels;
 mod pipeline;
+mod planners;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use labels::{
     PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
 };
 use pipeline::PipelineMetrics;
+use planners::PlannerCollector;
+pub use planners::{PlannerReading, PlannerReadings, ReadPlanners};
 
 /// Requests that ended: by pipeline, outcome, and for drops and failures module and reason.
 pub const REQUESTS: &str = "spillgate_gateway_requests_total";
@@ -55,6 +58,20 @@ pub const EXECUTION: &str = "spillgate_module_execution_seconds";
 pub const BATCH_SIZE: &str = "spillgate_module_batch_size_requests";
 /// Distance of a batch's measured duration from the expected one, by direction.
 pub const PREDICTION_ERROR: &str = "spillgate_module_prediction_error_seconds";
+/// What a module's State Planner last published: requests offered to it, per second.
+pub const PLANNER_OFFERED: &str = "spillgate_planner_offered_requests_per_second";
+/// The same: requests executed, per second.
+pub const PLANNER_EXECUTED: &str = "spillgate_planner_executed_requests_per_second";
+/// The same: requests a second that its workers can serve.
+pub const PLANNER_CAPACITY: &str = "spillgate_planner_capacity_requests_per_second";
+/// The same: q of PARD, its mean queueing delay.
+pub const PLANNER_QUEUEING: &str = "spillgate_planner_queueing_seconds";
+/// L_sub of PARD: what a request is expected to need after the module.
+pub const PLANNER_DOWNSTREAM: &str = "spillgate_planner_downstream_seconds";
+/// 1 when the module's brokers serve the highest remaining budget first.
+pub const PLANNER_ORDER: &str = "spillgate_planner_highest_budget_first";
+/// Requests a second that the entry gate lets pass.
+pub const GATE: &str = "spillgate_gateway_gate_requests_per_second";
 /// Requests that wait at a worker, read at each scrape.
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
@@ -70,7 +87,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as queries see them.
-pub const ALL: [&str; 16] = [
+pub const ALL: [&str; 23] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -81,6 +98,13 @@ pub const ALL: [&str; 16] = [
     EXECUTION,
     BATCH_SIZE,
     PREDICTION_ERROR,
+    PLANNER_OFFERED,
+    PLANNER_EXECUTED,
+    PLANNER_CAPACITY,
+    PLANNER_QUEUEING,
+    PLANNER_DOWNSTREAM,
+    PLANNER_ORDER,
+    GATE,
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
@@ -157,6 +181,7 @@ pub struct Metrics {
     devices: RwLock<Vec<Option<Seconds>>>,
     pipelines: RwLock<Vec<(Arc<Pipeline>, PipelineMetrics)>>,
     queue_lengths: Arc<QueueLengthCollector>,
+    planners: Arc<PlannerCollector>,
     losses: Losses,
 }
 
@@ -230,6 +255,8 @@ impl Metrics {
         );
         let queue_lengths = Arc::new(QueueLengthCollector::default());
         registry.register_collector(Box::new(queue_lengths.clone()));
+        let planners = Arc::new(PlannerCollector::default());
+        registry.register_collector(Box::new(planners.clone()));
 
         let record = |kind, cause| lost_records.handle(LostLabels { kind, cause });
         let span = |cause| lost_spans.handle(CauseLabels { cause });
@@ -250,6 +277,7 @@ impl Metrics {
             devices: RwLock::default(),
             pipelines: RwLock::default(),
             queue_lengths,
+            planners,
             losses,
         }
     }
@@ -288,6 +316,11 @@ impl Metrics {
     /// Adds a source of queue lengths, read at each scrape.
     pub fn register_queue_lengths(&self, read: QueueLengths) {
         self.queue_lengths.sources.write().push(read);
+    }
+
+    /// Adds a source of what State Planners know, read at each scrape.
+    pub fn register_planners(&self, read: ReadPlanners) {
+        self.planners.sources.write().push(read);
     }
 
     /// A request ended.

@@ -16,6 +16,19 @@ fn lines(text: &str) -> String {
         .collect()
 }
 
+fn reading(module: &str, capacity: f64) -> PlannerReading {
+    PlannerReading {
+        pipeline: "traffic".to_owned(),
+        module: module.to_owned(),
+        offered: 50.5,
+        executed: 39.0,
+        capacity,
+        queueing: 0.0125,
+        downstream: 0.11,
+        highest_first: true,
+    }
+}
+
 #[test]
 fn what_ended_is_counted() {
     let metrics = Metrics::new();
@@ -24,6 +37,10 @@ fn what_ended_is_counted() {
     metrics.register_device(DeviceId(0), "cuda:0");
     metrics.register_queue_lengths(Box::new(|| {
         vec![("traffic".to_owned(), "detect".to_owned(), 1, 5)]
+    }));
+    metrics.register_planners(Box::new(|| PlannerReadings {
+        modules: vec![reading("source", f64::INFINITY), reading("detect", 40.0)],
+        gates: vec![("traffic".to_owned(), 41.2)],
     }));
     metrics.request_ended(&testing::completed(&pipeline));
     metrics.request_ended(&testing::dropped(&pipeline));
@@ -76,6 +93,18 @@ fn what_ended_is_counted() {
         spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="completed"} 0.054333333
         spillgate_device_request_time_seconds_total{pipeline="traffic",outcome="dropped"} 0.035
         spillgate_worker_queue_length_requests{pipeline="traffic",module="detect",worker="1"} 5
+        spillgate_planner_offered_requests_per_second{pipeline="traffic",module="source"} 50.5
+        spillgate_planner_offered_requests_per_second{pipeline="traffic",module="detect"} 50.5
+        spillgate_planner_executed_requests_per_second{pipeline="traffic",module="source"} 39.0
+        spillgate_planner_executed_requests_per_second{pipeline="traffic",module="detect"} 39.0
+        spillgate_planner_capacity_requests_per_second{pipeline="traffic",module="detect"} 40.0
+        spillgate_planner_queueing_seconds{pipeline="traffic",module="source"} 0.0125
+        spillgate_planner_queueing_seconds{pipeline="traffic",module="detect"} 0.0125
+        spillgate_planner_downstream_seconds{pipeline="traffic",module="source"} 0.11
+        spillgate_planner_downstream_seconds{pipeline="traffic",module="detect"} 0.11
+        spillgate_planner_highest_budget_first{pipeline="traffic",module="source"} 1.0
+        spillgate_planner_highest_budget_first{pipeline="traffic",module="detect"} 1.0
+        spillgate_gateway_gate_requests_per_second{pipeline="traffic"} 41.2
         # EOF
     "#]].assert_eq(&text);
 }

@@ -1,0 +1,129 @@
+//! How long an emulated device that has work stands still between two batches. The simulator's `--handoff` assumes
+//! as much.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use spillgate::embedded::{Deployment, Embedded};
+use spillgate_backend::job::{Frame, FrameFormat, Job};
+use spillgate_backend::value::Value;
+use spillgate_controller::host::Submission;
+use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::compile::compile;
+use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
+use spillgate_worker::clock::Clock;
+
+const BATCH: Duration = Duration::from_millis(5);
+
+fn pipeline(policy: &str) -> String {
+    format!(
+        r#"
+name: chain
+slo: 100ms
+source: {{ payload: bytes }}
+modules:
+  a: {{ op: noop, inputs: {{ payload: $source.payload }}, device: emulated, batch: {{ max: 1 }} }}
+  b: {{ op: noop, inputs: {{ payload: $a.payload }}, device: emulated, batch: {{ max: 1 }} }}
+outputs: {{ payload: $b.payload }}
+policy: {{ drop: {policy} }}
+"#
+    )
+}
+
+#[derive(Default)]
+struct Batches(Mutex<Vec<BatchRecord>>);
+
+impl Observer for Batches {
+    fn request_ended(&self, _: &Arc<RequestRecord>) {}
+
+    fn request_refused(&self, _: &Arc<Pipeline>, _: &'static str) {}
+
+    fn batch_ended(&self, _: &Arc<Pipeline>, record: &BatchRecord, _: &[RequestId]) {
+        self.0.lock().push(*record);
+    }
+}
+
+fn submission() -> Submission {
+    let frame = Frame {
+        format: FrameFormat::Bytes,
+        data: "x".into(),
+        width: 0,
+        height: 0,
+    };
+    let job = Arc::new(Job::new(frame, 3));
+    job.set_outputs(ModuleId::SOURCE, vec![Value::Bytes("x".into())]);
+    Submission {
+        job,
+        source_done: true,
+        number: 0,
+        client: Arc::from(""),
+        timeout: None,
+        trace: TraceContext {
+            trace_id: 1,
+            parent_span_id: 0,
+            sampled: false,
+        },
+        on_end: Box::new(|_| {}),
+    }
+}
+
+/// Time between two batches of the first module, which always has work, sorted.
+fn hand_offs(policy: &str) -> Vec<Duration> {
+    let library = Arc::new(spillgate_modules::library());
+    let text = pipeline(policy);
+    let compiled =
+        compile(&text, "test.yaml", &library.catalog(), None).unwrap_or_else(|e| panic!("{e}"));
+    let mut profiles = ProfileSet::default();
+    for module in ["a", "b"] {
+        let profile = ModuleProfile::linear(BATCH, Duration::ZERO, 1);
+        profiles.insert("emulated", module, "-", profile);
+    }
+    let deployment = Deployment {
+        pipeline: Arc::new(compiled.pipeline),
+        base_dir: PathBuf::new(),
+        profiles,
+    };
+    let batches = Arc::new(Batches::default());
+    let embedded =
+        Embedded::start(&[deployment], &library, Clock::start(), batches.clone(), 1).unwrap();
+    let start = Instant::now();
+    // Twice what it can serve.
+    while start.elapsed() < Duration::from_secs(2) {
+        let _ = embedded.hosts[0].submit(submission());
+        std::thread::sleep(BATCH / 2);
+    }
+    embedded.hosts[0].abort();
+    assert!(embedded.stop(Duration::from_secs(2)).is_empty());
+    let mut of_first = batches.0.lock().clone();
+    of_first.retain(|b| b.module == ModuleId(1));
+    // The first few found the device idle.
+    let mut gaps: Vec<Duration> = of_first
+        .windows(2)
+        .skip(20)
+        .map(|pair| pair[1].started_at.since(pair[0].ended_at))
+        .collect();
+    gaps.sort_unstable();
+    gaps
+}
+
+#[test]
+fn a_device_that_has_work_hardly_stands_still() {
+    for policy in ["spillgate, gate: 0", "pard"] {
+        let gaps = hand_offs(policy);
+        let at = |q: f64| gaps[((gaps.len() - 1) as f64 * q) as usize];
+        println!(
+            "{policy}: {} hand-offs, median {:?}, p90 {:?}, p99 {:?}",
+            gaps.len(),
+            at(0.5),
+            at(0.9),
+            at(0.99)
+        );
+        assert!(gaps.len() >= 100, "{}", gaps.len());
+        // The machine may be busy elsewhere; the median says what the server costs.
+        assert!(at(0.5) < Duration::from_millis(1), "{:?}", at(0.5));
+    }
+}

@@ -1,0 +1,201 @@
+//! The policies under more than a server can bear, over real sockets: goodput stays, device time is not wasted, and
+//! what is dropped says why.
+
+#[expect(
+    dead_code,
+    reason = "shared with tests/serving.rs, which uses all of it"
+)]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use spillgate_proto::pb;
+use support::{TestServer, frame, result_of};
+use tonic::Code;
+
+const SLO: Duration = Duration::from_millis(200);
+
+/// Two modules of 20 ms on an emulated device each, in batches of one: they hold 50 requests a second.
+fn two_stages(policy: &str) -> String {
+    format!(
+        r#"
+name: stages
+slo: 200ms
+source: {{ payload: bytes }}
+modules:
+  a: {{ op: slow, inputs: {{ payload: $source.payload }}, device: emulated, batch: {{ max: 1 }} }}
+  b: {{ op: slow, inputs: {{ payload: $a.payload }}, device: emulated, batch: {{ max: 1 }} }}
+outputs: {{ payload: $b.payload }}
+{policy}
+"#
+    )
+}
+
+/// What a run of open-loop load showed.
+struct Run {
+    offered: usize,
+    /// Answers that came within the SLO, as the client's clock says.
+    good: usize,
+    span: Duration,
+    failures: Vec<tonic::Status>,
+}
+
+impl Run {
+    fn goodput(&self) -> f64 {
+        self.good as f64 / self.span.as_secs_f64()
+    }
+}
+
+/// Offers a Poisson process of `rate` a second for `span`, each request a call of its own.
+async fn offer(server: &TestServer, rate: f64, span: Duration) -> Run {
+    let client = server.client().await;
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut calls = tokio::task::JoinSet::new();
+    let start = Instant::now();
+    let mut at = 0.0;
+    loop {
+        at += -(1.0 - rng.random::<f64>()).ln() / rate;
+        if at >= span.as_secs_f64() {
+            break;
+        }
+        tokio::time::sleep_until((start + Duration::from_secs_f64(at)).into()).await;
+        let mut client = client.clone();
+        calls.spawn(async move {
+            let sent = Instant::now();
+            let request = pb::InferRequest {
+                pipeline: String::new(),
+                frame: Some(frame(0, b"x")),
+            };
+            let answer = client.infer(request).await;
+            answer.map(|_| sent.elapsed())
+        });
+    }
+    let answers = calls.join_all().await;
+    Run {
+        offered: answers.len(),
+        good: answers
+            .iter()
+            .filter(|a| a.as_ref().is_ok_and(|l| *l <= SLO))
+            .count(),
+        span,
+        failures: answers.into_iter().filter_map(Result::err).collect(),
+    }
+}
+
+/// The value of the sample whose line begins so; 0 when there is none.
+fn sample(metrics: &str, start: &str) -> f64 {
+    let line = metrics.lines().find(|l| l.starts_with(start));
+    let value = line.and_then(|l| l.rsplit(' ').next());
+    value.map_or(0.0, |v| v.parse().unwrap())
+}
+
+/// Part of the device time that went to requests that did not complete in time.
+fn invalid_rate(metrics: &str) -> f64 {
+    let of = |outcome| {
+        let start = format!(
+            "spillgate_device_request_time_seconds_total{{pipeline=\"stages\",outcome=\"{outcome}\"}}"
+        );
+        sample(metrics, &start)
+    };
+    let wasted = of("late") + of("dropped") + of("failed");
+    wasted / (wasted + of("completed"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn goodput_stays_over_capacity_and_hardly_any_device_time_is_wasted() {
+    for rate in [60.0, 100.0] {
+        let server = TestServer::start(&[&two_stages("")]).await;
+        let run = offer(&server, rate, Duration::from_secs(5)).await;
+        let metrics = server.metrics().await;
+        let wasted = invalid_rate(&metrics);
+        println!(
+            "at {rate}/s: {} offered, {:.1} good/s, {:.2}% of the device time wasted",
+            run.offered,
+            run.goodput(),
+            wasted * 100.0
+        );
+        assert!(run.goodput() >= 40.0, "{:.1} good/s", run.goodput());
+        assert!(wasted <= 0.05, "{wasted}");
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_policy_goodput_collapses() {
+    let server = TestServer::start(&[&two_stages("policy: { drop: none }")]).await;
+    let run = offer(&server, 100.0, Duration::from_secs(4)).await;
+    println!("none: {:.1} good/s", run.goodput());
+    assert!(run.goodput() < 25.0, "{:.1} good/s", run.goodput());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drop_says_what_was_expected_and_planners_are_in_the_metrics() {
+    let server = TestServer::start(&[&two_stages("policy: { gate: 0 }")]).await;
+    let run = offer(&server, 100.0, Duration::from_secs(3)).await;
+    let predicted: Vec<pb::Result> = run
+        .failures
+        .iter()
+        .map(|status| {
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+            result_of(status)
+        })
+        .filter(|result| result.reason == "predicted")
+        .collect();
+    let dropped = predicted
+        .first()
+        .expect("twice the capacity cannot be served");
+    assert_eq!(dropped.module, "a", "what cannot be served is not begun");
+    for word in [
+        "expected to miss its deadline",
+        "still needed",
+        "wait",
+        "execution",
+        "downstream",
+    ] {
+        assert!(dropped.detail.contains(word), "{}", dropped.detail);
+    }
+    let metrics = server.metrics().await;
+    let module = |name: &str, module: &str| {
+        let start = format!("{name}{{pipeline=\"stages\",module=\"{module}\"}}");
+        sample(&metrics, &start)
+    };
+    let offered = module("spillgate_planner_offered_requests_per_second", "a");
+    assert!((60.0..140.0).contains(&offered), "{offered}");
+    let capacity = module("spillgate_planner_capacity_requests_per_second", "b");
+    assert!((40.0..60.0).contains(&capacity), "{capacity}");
+    let downstream = module("spillgate_planner_downstream_seconds", "a");
+    assert!((0.02..0.2).contains(&downstream), "{downstream}");
+    assert_eq!(module("spillgate_planner_downstream_seconds", "b"), 0.0);
+    let by_reason = "spillgate_gateway_requests_total{pipeline=\"stages\",outcome=\"dropped\",module=\"a\",reason=\"predicted\"}";
+    assert!(sample(&metrics, by_reason) >= 1.0, "{metrics}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_refuses_what_is_over_the_capacity() {
+    let server = TestServer::start(&[&two_stages("policy: { gate: 0.5 }")]).await;
+    let run = offer(&server, 100.0, Duration::from_secs(3)).await;
+    let refused: Vec<&tonic::Status> = run
+        .failures
+        .iter()
+        .filter(|s| s.code() == Code::ResourceExhausted)
+        .collect();
+    assert!(refused.len() >= 50, "{}", refused.len());
+    let result = result_of(refused[0]);
+    assert_eq!(result.reason, "overload");
+    assert_eq!(result.outcome(), pb::Outcome::Refused);
+    assert!(result.detail.contains("more comes"), "{}", result.detail);
+    let metrics = server.metrics().await;
+    let gate = sample(
+        &metrics,
+        "spillgate_gateway_gate_requests_per_second{pipeline=\"stages\"}",
+    );
+    assert!((20.0..30.0).contains(&gate), "{gate}");
+    let counted =
+        "spillgate_gateway_refused_requests_total{pipeline=\"stages\",reason=\"overload\"}";
+    assert_eq!(sample(&metrics, counted) as usize, refused.len());
+    server.stop().await;
+}

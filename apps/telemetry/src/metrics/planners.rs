@@ -1,0 +1,126 @@
+//! What the State Planners know, read at each scrape.
+
+use std::fmt;
+
+use parking_lot::RwLock;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::labels::{ModuleLabels, PipelineLabels};
+use super::{
+    GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM, PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER,
+    PLANNER_QUEUEING,
+};
+
+/// What the State Planner of one module last published, and what its brokers go by.
+#[derive(Clone, Debug)]
+pub struct PlannerReading {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The module.
+    pub module: String,
+    /// Requests offered to it, per second.
+    pub offered: f64,
+    /// Requests that it executed, per second.
+    pub executed: f64,
+    /// Requests a second that its workers can serve; infinite when they take no time.
+    pub capacity: f64,
+    /// Mean queueing delay in seconds.
+    pub queueing: f64,
+    /// What a request is expected still to need after it, in seconds.
+    pub downstream: f64,
+    /// Its brokers serve the highest remaining budget first.
+    pub highest_first: bool,
+}
+
+/// All readings of a process.
+#[derive(Clone, Debug, Default)]
+pub struct PlannerReadings {
+    /// One a module whose planner publishes.
+    pub modules: Vec<PlannerReading>,
+    /// Pipeline and requests a second that its entry gate lets pass; none for gates that are open.
+    pub gates: Vec<(String, f64)>,
+}
+
+/// Reads the planners.
+pub type ReadPlanners = Box<dyn Fn() -> PlannerReadings + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct PlannerCollector {
+    pub(super) sources: RwLock<Vec<ReadPlanners>>,
+}
+
+impl fmt::Debug for PlannerCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PlannerCollector({} sources)", self.sources.read().len())
+    }
+}
+
+/// Name, help, and what a reading says.
+type Part = (&'static str, &'static str, fn(&PlannerReading) -> f64);
+
+const PARTS: [Part; 6] = [
+    (
+        PLANNER_OFFERED,
+        "Requests offered to a module, per second",
+        |r| r.offered,
+    ),
+    (
+        PLANNER_EXECUTED,
+        "Requests that a module executed, per second",
+        |r| r.executed,
+    ),
+    (
+        PLANNER_CAPACITY,
+        "Requests a second that a module can serve",
+        |r| r.capacity,
+    ),
+    (
+        PLANNER_QUEUEING,
+        "Mean queueing delay that a module published",
+        |r| r.queueing,
+    ),
+    (
+        PLANNER_DOWNSTREAM,
+        "What a request is expected to need after a module",
+        |r| r.downstream,
+    ),
+    (
+        PLANNER_ORDER,
+        "1 when a module serves the highest budget first",
+        |r| f64::from(u8::from(r.highest_first)),
+    ),
+];
+
+impl Collector for PlannerCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut all = PlannerReadings::default();
+        for read in self.sources.read().iter() {
+            let PlannerReadings { modules, gates } = read();
+            all.modules.extend(modules);
+            all.gates.extend(gates);
+        }
+        for (name, help, value) in PARTS {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for reading in &all.modules {
+                let labels = ModuleLabels {
+                    pipeline: reading.pipeline.clone(),
+                    module: reading.module.clone(),
+                };
+                let value = value(reading);
+                // What takes no time bounds nothing: there is no number for it.
+                if value.is_finite() {
+                    metric.encode_family(&labels)?.encode_gauge(&value)?;
+                }
+            }
+        }
+        let help = "Requests a second that the entry gate lets pass";
+        let mut metric = encoder.encode_descriptor(GATE, help, None, MetricType::Gauge)?;
+        for (pipeline, rate) in all.gates {
+            let labels = PipelineLabels { pipeline };
+            metric.encode_family(&labels)?.encode_gauge(&rate)?;
+        }
+        Ok(())
+    }
+}
