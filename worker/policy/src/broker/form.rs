@@ -9,6 +9,10 @@ use spillgate_pipeline::time::Timestamp;
 use super::{Broker, Rejected};
 use crate::policy::Order;
 
+/// Most waiting requests that are sorted to see whether all can be served: more are judged by the last of them
+/// alone, so that forming a batch stays short whatever the backlog.
+const SORTED_MAX: usize = 1024;
+
 impl<T> Broker<T> {
     /// Forms the batch that starts at `starts_at`. Drops what cannot make it even in a batch of its own that
     /// starts then; while the whole backlog is feasible in order of deadlines the most urgent go first, else
@@ -92,6 +96,9 @@ impl<T> Broker<T> {
             .map(|w| self.guidance.module_deadline(&w.request));
         if last.is_some_and(|last| starts_at + all > last) {
             return false;
+        }
+        if waiting > SORTED_MAX {
+            return true;
         }
         let mut deadlines = std::mem::take(&mut self.deadlines);
         deadlines.clear();

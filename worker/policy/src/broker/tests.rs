@@ -190,3 +190,115 @@ proptest! {
         }
     }
 }
+
+/// Requests as the reference keeps them: deadline, arrival, id.
+type Listed = (u64, u64, u64);
+
+proptest! {
+    /// Every policy that binds ahead against the obvious reference: a list that is sorted before each pop.
+    #[test]
+    fn every_order_and_test_agrees_with_a_sorted_vector(
+        policy in prop::sample::select(vec![
+            DropPolicyName::Pard,
+            DropPolicyName::PardFcfs,
+            DropPolicyName::PardHbf,
+            DropPolicyName::PardLbf,
+            DropPolicyName::NexusSplit,
+            DropPolicyName::ClipperPlusPlus,
+            DropPolicyName::None,
+        ]),
+        slacks in prop::collection::vec(1u64..120, 1..40),
+        downstream in 0u64..40,
+        share in prop::sample::select(vec![0.3, 0.7, 1.0]),
+        highest in any::<bool>(),
+        batch in 1u32..5,
+        busy_for in 0u64..40,
+    ) {
+        let mut broker = broker(policy, 100, batch);
+        let order = if highest { BudgetOrder::HighestFirst } else { BudgetOrder::LowestFirst };
+        let guidance = Guidance { downstream: Duration::from_nanos(downstream), share, order };
+        broker.guide(guidance);
+        let mut out = Vec::new();
+        let mut list: Vec<Listed> = Vec::new();
+        for (id, slack) in slacks.iter().enumerate() {
+            let id = id as u64;
+            broker.arrive(at(id), request(id, id + slack), id, &mut out);
+            list.push((id + slack, id, id));
+        }
+        let now = slacks.len() as u64;
+        let ends = now + busy_for + 10 * u64::from(batch);
+        let limit = |deadline: u64| {
+            guidance.module_deadline(&request(0, deadline)).as_ns()
+        };
+        let kept = |deadline: u64| match policy {
+            DropPolicyName::None => true,
+            DropPolicyName::ClipperPlusPlus => now <= limit(deadline),
+            _ => ends <= limit(deadline),
+        };
+        let (mut expected, mut dropped) = (Vec::new(), Vec::new());
+        if policy == DropPolicyName::NexusSplit {
+            // The first window of which all are in time; all before it go.
+            let from = (0..list.len())
+                .find(|&i| list[i..].iter().take(batch as usize).all(|l| kept(l.0)))
+                .unwrap_or(list.len());
+            dropped.extend(list[..from].iter().map(|l| l.2));
+            expected.extend(list[from..].iter().take(batch as usize).map(|l| l.2));
+        } else {
+            while expected.len() < batch as usize && !list.is_empty() {
+                list.sort_unstable_by_key(|l| match policy {
+                    DropPolicyName::PardFcfs | DropPolicyName::ClipperPlusPlus | DropPolicyName::None => (l.1, l.2),
+                    _ => (l.0, l.2),
+                });
+                let from_end = match policy {
+                    DropPolicyName::Pard => highest,
+                    DropPolicyName::PardHbf => true,
+                    _ => false,
+                };
+                let next = if from_end { list.remove(list.len() - 1) } else { list.remove(0) };
+                if kept(next.0) { expected.push(next.2) } else { dropped.push(next.2) }
+            }
+        }
+        broker.collect(at(now), at(now + busy_for), &mut out);
+        let drops: Vec<u64> = out.iter().map(|r| r.payload).collect();
+        prop_assert_eq!(drops, dropped);
+        prop_assert_eq!(batch_ids(&mut broker), expected);
+    }
+
+    /// What is bound late: nobody in the batch or dropped twice, everybody in it makes its module deadline, and while
+    /// the whole backlog is feasible in order of deadlines nobody is dropped and the most urgent go first.
+    #[test]
+    fn a_late_batch_is_in_time_and_fair(
+        slacks in prop::collection::vec(1u64..400, 1..30),
+        downstream in 0u64..100,
+        batch in 1u32..6,
+    ) {
+        let mut broker = broker(DropPolicyName::Spillgate, 100, batch);
+        let guidance = Guidance { downstream: Duration::from_nanos(downstream), ..Guidance::NONE };
+        broker.guide(guidance);
+        let mut out = Vec::new();
+        for (id, slack) in slacks.iter().enumerate() {
+            broker.arrive(at(0), request(id as u64, *slack), id as u64, &mut out);
+        }
+        let members = broker.take_batch(at(0), at(0), &mut out);
+        let ends = 10 * members.len() as u64;
+        for member in &members {
+            prop_assert!(ends + downstream <= member.request.deadline.as_ns());
+        }
+        for gone in &out {
+            prop_assert!(10 + downstream > gone.request.deadline.as_ns(), "it could not make it alone");
+        }
+        prop_assert_eq!(members.len() + out.len() + broker.waiting(), slacks.len());
+        let mut sorted: Vec<(u64, u64)> = slacks.iter().enumerate().map(|(i, s)| (*s, i as u64)).collect();
+        sorted.sort_unstable();
+        let mut end = 0;
+        let feasible = sorted.chunks(batch as usize).all(|chunk| {
+            end += 10 * chunk.len() as u64;
+            end + downstream <= chunk[0].0
+        });
+        if feasible {
+            prop_assert!(out.is_empty());
+            let first: Vec<u64> = sorted.iter().take(batch as usize).map(|s| s.1).collect();
+            prop_assert_eq!(members.iter().map(|m| m.payload).collect::<Vec<_>>(), first);
+        }
+    }
+}
