@@ -27,6 +27,10 @@ pub use window::{Reservoir, SAMPLES_MAX, Window};
 pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);
 /// Time from publishing to computing: what the others published at the same time should be in by then.
 const SETTLE: Duration = Duration::from_millis(10);
+/// The pace of workers is that of this last span: one that slows down is noticed before much is late.
+const PACE_WINDOW: Duration = Duration::from_secs(2);
+/// Bounds of the pace: a clock that jumps must not shut the gate.
+const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 /// The input rate of the load factor is that of this last span.
 const INPUT_SPAN: Duration = Duration::from_secs(1);
 
@@ -57,7 +61,7 @@ pub struct ModuleState {
     pub version: u64,
     /// q: mean queueing delay over the window.
     pub queueing: Duration,
-    /// d: execution at the planned batch, at the pace that its workers show.
+    /// d: execution at the planned batch; for our own policy at the pace that its workers show.
     pub execution: Duration,
     /// Recent batch waits in seconds.
     pub batch_waits: Arc<[f32]>,
@@ -170,6 +174,8 @@ pub struct StatePlanner {
     batches: Window,
     latency: Window,
     batch_waits: Reservoir,
+    /// Measured over planned execution time of each batch.
+    pace: Window,
     /// Requests that ran it (1) or skipped it (0).
     ran: Window,
     version: u64,
@@ -217,6 +223,7 @@ impl StatePlanner {
             batches: Window::new(length),
             latency: Window::new(length),
             batch_waits: Reservoir::new(length),
+            pace: Window::new(PACE_WINDOW),
             ran: Window::new(length),
             version: 0,
             publishes_at: Timestamp::ZERO + EXCHANGE_PERIOD,
@@ -256,6 +263,13 @@ impl StatePlanner {
             worst = worst.max(report.ended_at.since(*arrived_at).as_secs_f64());
             let wait = report.started_at.since(*batched_at).as_secs_f64();
             self.batch_waits.add(now, wait as f32);
+        }
+        let planned = self.planned.execution[self.module.idx()].get(n.wrapping_sub(1));
+        if let Some(planned) = planned.filter(|d| !d.is_zero()) {
+            let took = report.ended_at.since(report.started_at);
+            let ratio = took.as_secs_f64() / planned.as_secs_f64();
+            let ratio = ratio.clamp(PACE_RANGE.0, PACE_RANGE.1);
+            self.pace.add(now, ratio, 1, ratio);
         }
         self.queueing.add(now, queueing, n as u64, queueing);
         self.last_second.add(now, queueing, n as u64, queueing);
@@ -323,7 +337,8 @@ impl StatePlanner {
     /// the newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
         let margin = self.policy.door.filter(|_| self.is_first)?;
-        let execution = self.planned.duration(self.module);
+        let mine = self.states[self.module.idx()].as_ref();
+        let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
         let ends_at = starts_at + execution + self.guidance.downstream;
         let slo = request.deadline.since(request.sent_at);
         (ends_at + slo.mul_f64(margin) > request.deadline).then_some(Estimate {
@@ -367,7 +382,12 @@ impl StatePlanner {
     fn state(&mut self, now: Timestamp) -> ModuleState {
         self.version += 1;
         let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
-        let planned = self.planned.duration(self.module);
+        let mut planned = self.planned.duration(self.module);
+        if self.policy.learns_pace
+            && let Some(pace) = self.pace.weighted_mean(now)
+        {
+            planned = planned.mul_f64(pace);
+        }
         let batch = f64::from(self.planned.batch[self.module.idx()].max(1));
         let capacity = if planned.is_zero() {
             f64::INFINITY

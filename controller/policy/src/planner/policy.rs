@@ -60,6 +60,8 @@ pub struct PlannerPolicy {
     pub overload: Option<OverloadControl>,
     /// Requests are refused at the gateway over this multiple of the bottleneck's capacity.
     pub gate: Option<f64>,
+    /// Execution times and capacity follow the pace that workers show; published policies trust the profile.
+    pub learns_pace: bool,
     /// A request is refused at its first module when its estimate there leaves less than this share of the SLO.
     pub door: Option<f64>,
 }
@@ -93,6 +95,7 @@ impl PlannerPolicy {
                 admitted: OVERLOAD_ADMITTED,
             }),
             gate: config.gate(),
+            learns_pace: config.drop.is_ours(),
             door: (config.drop.is_ours() && config.drop != Name::SpillgateNodoor)
                 .then_some(DOOR_MARGIN),
         }
