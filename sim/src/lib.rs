@@ -4,8 +4,8 @@
 //!
 //! Equal configurations give equal runs, proven by a hash over every event; the invariants of
 //! [`spillgate_pipeline::invariants`] are checked at each step.
-XX
 
+pub mod bound;
 pub mod report;
 pub mod setup;
 pub mod trace;
