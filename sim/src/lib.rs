@@ -13,5 +13,5 @@ pub mod workload;
 pub mod world;
 
 pub use report::Report;
-pub use setup::{Contender, Load, Run, Setup};
+pub use setup::{Bounds, Contender, Load, Run, Setup};
 pub use world::{Disturbance, SimConfig, SimScaling, run};

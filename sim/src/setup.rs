@@ -11,6 +11,7 @@ use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::policy::PolicyConfig;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::bound::Scene;
 use crate::report::Report;
 use crate::world::{HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig, run};
 
@@ -87,6 +88,18 @@ pub struct Run {
     /// The paper's optimal goodput: min(arrivals, bottleneck throughput) each second, on the run's plan. No
     /// true bound: it ignores waiting within the SLO.
     pub optimal_goodput: f64,
+    /// Most requests that any policy can complete in time, where it was computed ([`Setup::bounds`]).
+    #[serde(flatten)]
+    pub bounds: Option<Bounds>,
+}
+
+/// Upper bounds on the number of requests completed in time; [`crate::bound`] has the proof.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Bounds {
+    /// With the workers of the run's plan and batches up to its sizes.
+    pub upper_bound: u64,
+    /// With the same number of devices, over all plans.
+    pub upper_bound_any_plan: u64,
 }
 
 impl Setup {
@@ -140,6 +153,24 @@ impl Setup {
         }
     }
 
+    /// What no policy can exceed under that load, hop included.
+    ///
+    /// # Errors
+    /// When there are fewer devices than modules.
+    pub fn bounds(&self, plan: &Plan, load: &Load, hop: Duration) -> Result<Bounds, PlanError> {
+        let scene = Scene {
+            pipeline: &self.pipeline,
+            execution: &self.execution,
+            hop,
+            arrivals: &load.arrivals,
+            deadlines: None,
+        };
+        Ok(Bounds {
+            upper_bound: scene.of_plan(plan),
+            upper_bound_any_plan: scene.of_any_plan(plan.workers.iter().sum())?,
+        })
+    }
+
     /// Runs a world and says what came of it.
     ///
     /// # Errors
@@ -180,6 +211,7 @@ impl Setup {
             goodput_overloaded: good as f64 / overloaded.len().max(1) as f64,
             overloaded_seconds: overloaded.len() as u64,
             optimal_goodput: optimal / load.duration.as_secs_f64(),
+            bounds: None,
             report,
         })
     }

@@ -120,7 +120,11 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             config.exchange_loss = args.exchange_loss;
             config.clock_skew = args.clock_skew;
             config.when_probability = args.when;
-            let run = setup.run(&contender, &plan, &load, config)?;
+            let mut run = setup.run(&contender, &plan, &load, config)?;
+            // Devices that modules share or that vary are beyond the bound.
+            if args.gpus.is_some() && args.noise == 0.0 {
+                run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
+            }
             if !args.json {
                 print(&run);
             }
@@ -270,6 +274,14 @@ fn print(run: &Run) {
         r.batch_size_mean,
         r.trace_hash
     );
+    if let Some(bounds) = run.bounds {
+        let floor = |good: u64| 100.0 * (1.0 - good as f64 / r.requests.max(1) as f64);
+        println!(
+            "  at least {:.2}% must be dropped on this plan, {:.2}% on any",
+            floor(bounds.upper_bound),
+            floor(bounds.upper_bound_any_plan)
+        );
+    }
     for (module, reasons) in &r.drops {
         for (reason, n) in reasons {
             println!("  dropped {module}/{reason}: {n}");

@@ -17,6 +17,7 @@ use spillgate_pipeline::policy::{
 };
 use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_sim::trace::{self, Bursty, REFERENCE_WINDOWS};
+use spillgate_sim::world::HOP_DEFAULT;
 use spillgate_sim::{Contender, Load, Run, Setup, SimConfig};
 
 /// The pipelines, built in, so that the command needs no checkout.
@@ -292,6 +293,32 @@ impl Grid {
             .collect()
     }
 
+    fn load(&self, case: &Case, setup: &Setup) -> anyhow::Result<Load> {
+        let capacity = setup.capacity(&setup.plan(PlanName::Reference, self.gpus)?);
+        let window = &self.windows[case.window];
+        let rates = trace::scaled(&window.rates, capacity * case.load)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(1000 + case.window as u64);
+        Ok(Load {
+            arrivals: trace::poisson_arrivals(&rates, &mut rng).into(),
+            duration: Duration::from_secs(rates.len() as u64),
+            load: case.load,
+            capacity,
+        })
+    }
+
+    /// The least share of requests that must be dropped in a case: on a plan, and on any.
+    pub(super) fn floor(&self, case: &Case, plan: PlanName) -> anyhow::Result<(f64, f64)> {
+        let setup = &self.workloads[case.workload].setup;
+        let load = self.load(case, setup)?;
+        let plan = setup.plan(plan, self.gpus)?;
+        let bounds = setup.bounds(&plan, &load, HOP_DEFAULT)?;
+        let share = |good: u64| 1.0 - good as f64 / load.arrivals.len().max(1) as f64;
+        Ok((
+            share(bounds.upper_bound),
+            share(bounds.upper_bound_any_plan),
+        ))
+    }
+
     fn row(
         &self,
         case: &Case,
@@ -300,16 +327,7 @@ impl Grid {
     ) -> anyhow::Result<Vec<Run>> {
         let workload = &self.workloads[case.workload];
         let setup = change(workload, &workload.setup);
-        let capacity = setup.capacity(&setup.plan(PlanName::Reference, self.gpus)?);
-        let window = &self.windows[case.window];
-        let rates = trace::scaled(&window.rates, capacity * case.load)?;
-        let mut rng = ChaCha8Rng::seed_from_u64(1000 + case.window as u64);
-        let load = Load {
-            arrivals: trace::poisson_arrivals(&rates, &mut rng).into(),
-            duration: Duration::from_secs(rates.len() as u64),
-            load: case.load,
-            capacity,
-        };
+        let load = self.load(case, &setup)?;
         variants
             .iter()
             .map(|variant| {

@@ -151,6 +151,7 @@ fn overall(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
             format!("{:.1}", mean(chosen().map(|r| r.report.latency_ms_p50))),
         ]);
     }
+    floors(grid, &cases, &mut table)?;
     report.say("Dropped or late, %, by load; then over loads 0.9 and 1.1: the same, device time spent in vain (invalid, %), goodput over the paper's optimal goodput on the run's own plan, median latency.");
     report.table(
         &[
@@ -191,6 +192,29 @@ fn overall(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     report.table(&head, &table);
     pairings(report, &cases, &variants, &rows);
     claims(report, &cases, &variants, &rows);
+    Ok(())
+}
+
+/// Rows of what must be dropped whatever a policy does (`sim/src/bound.rs` has the proof).
+fn floors(grid: &Grid, cases: &[Case], table: &mut Vec<Vec<String>>) -> anyhow::Result<()> {
+    let floors = |plan: PlanName| -> anyhow::Result<Vec<(f64, f64)>> {
+        cases.iter().map(|case| grid.floor(case, plan)).collect()
+    };
+    let (reference, ours) = (floors(PlanName::Reference)?, floors(PlanName::Spillgate)?);
+    let mut row = |label: &str, plan: &str, of: &dyn Fn(usize) -> f64| {
+        let at = |loads: &[f64]| {
+            let chosen = (0..cases.len()).filter(|i| loads.contains(&cases[*i].load));
+            percent(mean(chosen.map(of)))
+        };
+        let mut cells = vec![format!("*{label}*"), plan.to_owned()];
+        cells.extend([0.7, 0.9, 1.0, 1.1].map(|load| at(&[load])));
+        cells.push(at(&[0.9, 1.1]));
+        cells.extend(["", "", ""].map(str::to_owned));
+        table.push(cells);
+    };
+    row("upper bound", "reference", &|i| reference[i].0);
+    row("upper bound", "spillgate", &|i| ours[i].0);
+    row("upper bound", "any", &|i| ours[i].1);
     Ok(())
 }
 
