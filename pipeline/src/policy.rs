@@ -237,6 +237,9 @@ pub struct Guidance {
     pub share: f64,
     /// Which end comes first.
     pub order: BudgetOrder,
+    /// Most requests in a batch, where it is less than planned: some requests have less time than the plan counts
+    /// with.
+    pub batch: Option<u32>,
 }
 
 impl Guidance {
@@ -245,6 +248,7 @@ impl Guidance {
         downstream: Duration::ZERO,
         share: 1.0,
         order: BudgetOrder::LowestFirst,
+        batch: None,
     };
 
     /// The module deadline: the latest moment at which the request may leave this module and still be expected

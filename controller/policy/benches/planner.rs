@@ -48,6 +48,8 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 batch_size: 8.0,
                 capacity: 1600.0,
                 probability: 1.0,
+                workers: 4,
+                asked: [0.0; 20],
                 admit: 1.0,
             });
         }

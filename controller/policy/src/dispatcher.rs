@@ -98,9 +98,16 @@ impl Dispatcher {
         shadow.free_at.max(now) + self.shape.execution * before
     }
 
+    /// The module's batches have another shape from now on.
+    pub fn reshape(&mut self, shape: BatchShape) {
+        self.shape = shape;
+    }
+
     /// A worker bound a batch of that many, expected to end then.
     pub fn started(&mut self, worker: WorkerId, size: usize, expected_end: Timestamp) {
-        if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
+        // What a worker reported before it died may come after the news of its death.
+        let mut up = self.workers.iter_mut().filter(|s| s.up);
+        if let Some(shadow) = up.find(|s| s.worker == worker) {
             shadow.executing += size;
             shadow.free_at = expected_end;
         }
@@ -220,6 +227,16 @@ mod tests {
     fn send_all(d: &mut Dispatcher, ids: std::ops::Range<u64>) -> Vec<u32> {
         ids.map(|id| d.send(Timestamp::ZERO, RequestId(id)).unwrap().0)
             .collect()
+    }
+
+    #[test]
+    fn a_report_that_comes_after_a_death_changes_nothing() {
+        let mut d = dispatcher(DispatchPolicyName::EarliestStart);
+        d.worker_down(WorkerId(1));
+        d.started(WorkerId(1), 2, at(50));
+        d.worker_up(WorkerId(1));
+        assert_eq!(d.next_start(at(6), &d.workers[1]), at(6));
+        assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
     }
 
     #[test]

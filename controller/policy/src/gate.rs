@@ -70,7 +70,7 @@ pub(crate) struct EntryGate {
     depth: Duration,
     /// Open until every module has reported once.
     gate: Option<Gate>,
-    /// Requests of the pipeline a second that each module can bear; the source bears all.
+    /// Requests a second that each module can bear; the source bears all.
     bears: Vec<Option<f64>>,
 }
 
@@ -89,9 +89,14 @@ impl EntryGate {
     }
 
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
-        // A module that hardly ever runs bounds nothing.
-        let probability = state.probability.max(1e-3);
-        self.bears[state.module.idx()] = Some(state.capacity / probability);
+        // A module that only some requests run bounds nothing here: those that skip it need not wait for it, and who
+        // runs it is known only when its turn comes. It has a door of its own.
+        let is_for_all = state.probability >= 1.0;
+        self.bears[state.module.idx()] = Some(if is_for_all {
+            state.capacity
+        } else {
+            f64::INFINITY
+        });
         let known: Option<Vec<f64>> = self.bears.iter().copied().collect();
         let Some(known) = known else { return };
         let rate = self.factor * known.into_iter().fold(f64::INFINITY, f64::min);

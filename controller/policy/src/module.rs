@@ -195,7 +195,7 @@ impl ModuleController {
                 {
                     Joined::Waiting => {}
                     Joined::Skip => {
-                        self.planner.reached(now, false);
+                        self.planner.reached(now, &request, false);
                         out.push(Command::Skip(request));
                     }
                     Joined::Run => out.push(self.dispatch(now, request)),
@@ -226,6 +226,7 @@ impl ModuleController {
             }
             Event::Computed(computed) => {
                 out.push(Command::Guide(self.planner.computed(*computed)));
+                self.dispatcher.reshape(self.planner.shape());
             }
             Event::WorkerRetired(worker) => {
                 self.dispatcher.retire(worker);
@@ -254,7 +255,7 @@ impl ModuleController {
     }
 
     fn dispatch(&mut self, now: Timestamp, request: Request) -> Command {
-        self.planner.reached(now, true);
+        self.planner.reached(now, &request, true);
         let drop = |reason, estimate| Command::Drop {
             request: request.id,
             reason,

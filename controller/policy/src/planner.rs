@@ -5,6 +5,8 @@
 //! it computes its guidance. States may be lost, late or out of order: an older version never replaces a newer
 //! one, and what is missing is the last that came.
 
+mod asked;
+mod computation;
 mod policy;
 mod window;
 
@@ -20,6 +22,12 @@ use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::request::{Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
+use crate::dispatcher::BatchShape;
+use crate::plan::PlanName;
+
+use asked::Asked;
+pub use asked::Shares;
+pub use computation::{Computation, Computed};
 pub use policy::{OrderRule, OverloadControl, PlannerPolicy, Reserve, next_order};
 pub use window::{Reservoir, SAMPLES_MAX, Window};
 
@@ -46,9 +54,14 @@ pub struct Planned {
 impl Planned {
     /// Execution time of a module at its planned batch; zero for the source.
     pub fn duration(&self, module: ModuleId) -> Duration {
+        self.duration_of(module, self.batch[module.idx()])
+    }
+
+    /// Execution time of a batch of that size; zero for the source.
+    pub fn duration_of(&self, module: ModuleId, size: u32) -> Duration {
         let times = &self.execution[module.idx()];
-        let size = self.batch[module.idx()].max(1) as usize;
-        times.get(size - 1).copied().unwrap_or(Duration::ZERO)
+        let time = times.get(size.max(1) as usize - 1);
+        time.copied().unwrap_or(Duration::ZERO)
     }
 }
 
@@ -79,6 +92,10 @@ pub struct ModuleState {
     pub capacity: f64,
     /// Part of the requests of the pipeline that run it (1 without conditions).
     pub probability: f64,
+    /// Workers that serve it.
+    pub workers: u32,
+    /// What part of the SLO its requests ask for.
+    pub asked: Shares,
     /// Share of arrivals that it and its predecessors are to admit (`pard-oc`); 1 without overload.
     pub admit: f64,
 }
@@ -92,53 +109,6 @@ pub struct BatchReport<'a> {
     pub ended_at: Timestamp,
     /// t_r and t_b of each member.
     pub members: &'a [(Timestamp, Timestamp)],
-}
-
-/// An estimate that is to be made, with all that it needs: thousands of draws, which a driver makes without
-/// holding up the module.
-#[derive(Debug)]
-pub struct Computation {
-    pipeline: Arc<Pipeline>,
-    successors: Arc<[Vec<ModuleId>]>,
-    module: ModuleId,
-    stages: Vec<Stage>,
-    waits: estimate::Waits,
-    order: BudgetOrder,
-    rng: ChaCha8Rng,
-    scratch: Scratch,
-}
-
-/// An estimate that was made.
-#[derive(Debug)]
-pub struct Computed {
-    guidance: Guidance,
-    paths: Vec<PathEstimate>,
-    scratch: Scratch,
-}
-
-impl Computation {
-    /// Makes the estimate.
-    pub fn run(mut self) -> Computed {
-        let paths = estimate::downstream(
-            &self.pipeline,
-            &self.successors,
-            self.module,
-            &self.stages,
-            self.waits,
-            &mut self.rng,
-            &mut self.scratch,
-        );
-        let total = paths.first().map_or(0.0, PathEstimate::total);
-        Computed {
-            guidance: Guidance {
-                downstream: Duration::from_secs_f64(total.max(0.0)),
-                share: 1.0,
-                order: self.order,
-            },
-            paths,
-            scratch: self.scratch,
-        }
-    }
 }
 
 /// What a planner has to say when it is woken.
@@ -160,6 +130,8 @@ pub struct StatePlanner {
     policy: PlannerPolicy,
     /// Requests enter the pipeline here.
     is_first: bool,
+    /// They do, or only here it is known that a request runs the module.
+    has_door: bool,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
@@ -176,6 +148,9 @@ pub struct StatePlanner {
     batch_waits: Reservoir,
     /// Measured over planned execution time of each batch.
     pace: Window,
+    asked: Asked,
+    /// Batch sizes in force; fewer than planned when requests ask for less time than the SLO.
+    batch: Vec<u32>,
     /// Requests that ran it (1) or skipped it (0).
     ran: Window,
     version: u64,
@@ -204,8 +179,11 @@ impl StatePlanner {
             .collect();
         let n_modules = pipeline.modules.len();
         let is_first = pipeline.predecessors(module).contains(&ModuleId::SOURCE);
+        let batch = planned.batch.clone();
+        let has_door = is_first || pipeline.modules[module.idx()].when.is_some();
         let mut planner = StatePlanner {
             is_first,
+            has_door,
             pipeline,
             successors,
             module,
@@ -224,6 +202,8 @@ impl StatePlanner {
             latency: Window::new(length),
             batch_waits: Reservoir::new(length),
             pace: Window::new(PACE_WINDOW),
+            asked: Asked::new(length),
+            batch,
             ran: Window::new(length),
             version: 0,
             publishes_at: Timestamp::ZERO + EXCHANGE_PERIOD,
@@ -240,7 +220,10 @@ impl StatePlanner {
     }
 
     /// A request reached the module and runs it, or skips it.
-    pub fn reached(&mut self, now: Timestamp, runs: bool) {
+    pub fn reached(&mut self, now: Timestamp, request: &Request, runs: bool) {
+        if self.is_first {
+            self.asked.add(now, self.pipeline.slo, request);
+        }
         self.ran.add(now, f64::from(u8::from(runs)), 1, 1.0);
         if runs {
             self.offered.add(now, 0.0, 1, 0.0);
@@ -332,11 +315,12 @@ impl StatePlanner {
         self.guidance
     }
 
-    /// Whether a request that is about to be dispatched is refused at the door: this is its first module, and
+    /// Whether a request that is about to be dispatched is refused at the door: this is its first module, or the
+    /// first that knows that the request runs it, and
     /// a batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is
     /// the newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        let margin = self.policy.door.filter(|_| self.is_first)?;
+        let margin = self.policy.door.filter(|_| self.has_door)?;
         let mine = self.states[self.module.idx()].as_ref();
         let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
         let ends_at = starts_at + execution + self.guidance.downstream;
@@ -382,17 +366,17 @@ impl StatePlanner {
     fn state(&mut self, now: Timestamp) -> ModuleState {
         self.version += 1;
         let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
-        let mut planned = self.planned.duration(self.module);
+        let batch = self.batch[self.module.idx()].max(1);
+        let mut planned = self.planned.duration_of(self.module, batch);
         if self.policy.learns_pace
             && let Some(pace) = self.pace.weighted_mean(now)
         {
             planned = planned.mul_f64(pace);
         }
-        let batch = f64::from(self.planned.batch[self.module.idx()].max(1));
         let capacity = if planned.is_zero() {
             f64::INFINITY
         } else {
-            self.workers_up as f64 * batch / planned.as_secs_f64()
+            self.workers_up as f64 * f64::from(batch) / planned.as_secs_f64()
         };
         let offered = self.offered.rate(now);
         let dropped = self.dropped.rate(now);
@@ -425,12 +409,17 @@ impl StatePlanner {
             batch_size,
             capacity,
             probability: self.probability(now),
+            workers: self.workers_up as u32,
+            asked: self.asked.shares(now),
             admit,
         }
     }
 
     /// Sets the guidance, or says which estimate is needed for it.
     fn compute(&mut self, now: Timestamp) -> Option<Computation> {
+        if self.policy.adapts_batch {
+            self.adapt_batch();
+        }
         if self.policy.overload.is_some() {
             self.admits = self.least_admitted();
         }
@@ -474,6 +463,47 @@ impl StatePlanner {
         None
     }
 
+    /// Batch sizes for what requests ask for: every planner that knows the same states comes to the same sizes.
+    fn adapt_batch(&mut self) {
+        self.batch.clone_from(&self.planned.batch);
+        let states: Option<Vec<&ModuleState>> =
+            self.states[1..].iter().map(Option::as_ref).collect();
+        let Some(states) = states else { return };
+        let mut workers = vec![0.0];
+        workers.extend(states.iter().map(|s| f64::from(s.workers)));
+        let first = self.successors[ModuleId::SOURCE.idx()].first();
+        let Some(first) = first.map(|m| states[m.idx() - 1]) else {
+            return;
+        };
+        let slack = PlanName::Spillgate.slack();
+        let smaller = asked::batch_sizes(
+            &self.pipeline,
+            &self.planned,
+            slack,
+            &first.asked,
+            first.offered,
+            &workers,
+        );
+        if let Some(smaller) = smaller {
+            self.batch = smaller;
+        }
+    }
+
+    /// Batch size in force at this module, if it is not the planned one.
+    fn guided_batch(&self) -> Option<u32> {
+        let idx = self.module.idx();
+        (self.batch[idx] != self.planned.batch[idx]).then_some(self.batch[idx])
+    }
+
+    /// The shape of the module's batches now.
+    pub fn shape(&self) -> BatchShape {
+        let size = self.batch[self.module.idx()];
+        BatchShape {
+            size,
+            execution: self.planned.duration_of(self.module, size),
+        }
+    }
+
     fn estimated(
         &mut self,
         waits: estimate::Waits,
@@ -508,6 +538,7 @@ impl StatePlanner {
             stages,
             waits,
             order,
+            batch: self.guided_batch(),
             rng: ChaCha8Rng::seed_from_u64(self.rng.next_u64()),
             scratch: std::mem::take(&mut self.scratch),
         }

@@ -55,6 +55,7 @@ fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
         } else {
             BudgetOrder::HighestFirst
         },
+        batch: None,
     });
     let mut out = Vec::new();
     let mut id = WAITING;

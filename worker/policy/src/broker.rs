@@ -151,6 +151,12 @@ impl<T> Broker<T> {
         }
     }
 
+    /// Requests in a batch: as planned, or as guided.
+    fn batch(&self) -> usize {
+        let planned = self.config.batch;
+        self.guidance.batch.map_or(planned, |b| b.clamp(1, planned)) as usize
+    }
+
     /// New downstream state.
     pub fn guide(&mut self, guidance: Guidance) {
         self.guidance = guidance;
@@ -185,7 +191,7 @@ impl<T> Broker<T> {
         if self.config.policy.keep == Keep::Window {
             return self.collect_window(now, free_at, out);
         }
-        while self.forming.len() < self.config.batch as usize {
+        while self.forming.len() < self.batch() {
             let next = match self.order() {
                 BudgetOrder::LowestFirst => self.queue.pop_first(),
                 BudgetOrder::HighestFirst => self.queue.pop_last(),
@@ -205,7 +211,7 @@ impl<T> Broker<T> {
         let ends_at = free_at.max(now) + self.planned_execution();
         let mut window: Vec<Waiting<T>> = Vec::new();
         loop {
-            while self.forming.len() + window.len() < self.config.batch as usize {
+            while self.forming.len() + window.len() < self.batch() {
                 let Some(next) = self.queue.pop_first() else {
                     break;
                 };
@@ -249,7 +255,7 @@ impl<T> Broker<T> {
     }
 
     fn planned_execution(&self) -> Duration {
-        self.execution(self.config.batch as usize)
+        self.execution(self.batch())
     }
 
     fn estimate(&self, now: Timestamp, free_at: Timestamp) -> Estimate {

@@ -62,6 +62,8 @@ pub struct PlannerPolicy {
     pub gate: Option<f64>,
     /// Execution times and capacity follow the pace that workers show; published policies trust the profile.
     pub learns_pace: bool,
+    /// Batches shrink when requests ask for less time than the SLO and that serves more of them.
+    pub adapts_batch: bool,
     /// A request is refused at its first module when its estimate there leaves less than this share of the SLO.
     pub door: Option<f64>,
 }
@@ -96,6 +98,7 @@ impl PlannerPolicy {
             }),
             gate: config.gate(),
             learns_pace: config.drop.is_ours(),
+            adapts_batch: config.drop.is_ours(),
             door: (config.drop.is_ours() && config.drop != Name::SpillgateNodoor)
                 .then_some(DOOR_MARGIN),
         }

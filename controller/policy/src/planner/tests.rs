@@ -48,6 +48,8 @@ fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
         batch_size: 4.0,
         capacity: 160.0,
         probability: 1.0,
+        workers: 2,
+        asked: [0.0; 20],
         admit: 1.0,
     }
 }
@@ -143,8 +145,13 @@ fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
 #[test]
 fn its_state_is_what_it_saw() {
     let mut p = planner(DropPolicyName::Pard, 1);
+    let request = Request {
+        id: spillgate_pipeline::id::RequestId(1),
+        sent_at: ms(0),
+        deadline: ms(400),
+    };
     for i in 0..100 {
-        p.reached(ms(i * 10), i % 4 != 0);
+        p.reached(ms(i * 10), &request, i % 4 != 0);
     }
     p.dropped(ms(990));
     let members = [(ms(900), ms(930)), (ms(910), ms(930))];
@@ -167,6 +174,7 @@ fn its_state_is_what_it_saw() {
     );
     assert!((state.drop_rate - 1.0 / 75.0).abs() < 1e-3);
     assert_eq!(state.capacity, 2.0 * 4.0 / 0.02);
+    assert_eq!(state.asked[19], 1.0);
     assert_eq!(state.version, 1);
     p.set_workers(1);
     assert_eq!(wake(&mut p, ms(2_000)).unwrap().capacity, 200.0);

@@ -49,7 +49,7 @@ impl<T> Broker<T> {
         if waiting == 0 {
             return;
         }
-        let size = waiting.min(self.config.batch as usize);
+        let size = waiting.min(self.batch());
         if self.serves_lowest_first(starts_at) {
             for _ in 0..size {
                 if let Some(next) = self.queue.pop_first() {
@@ -82,7 +82,7 @@ impl<T> Broker<T> {
 
     /// Whether all that waits makes its module deadline in batches of the planned size, in order of deadlines.
     fn backlog_is_feasible(&mut self, starts_at: Timestamp) -> bool {
-        let batch = self.config.batch as usize;
+        let batch = self.batch();
         let waiting = self.queue.len();
         let full = self.execution(batch);
         let (whole, rest) = (waiting / batch, waiting % batch);
@@ -122,7 +122,7 @@ impl<T> Broker<T> {
     }
 
     fn execution_of(&self, size: usize, full: Duration) -> Duration {
-        if size == self.config.batch as usize {
+        if size == self.batch() {
             full
         } else {
             self.execution(size)

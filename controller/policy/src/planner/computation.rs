@@ -1,0 +1,59 @@
+//! The estimate as a task of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_chacha::ChaCha8Rng;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+
+/// An estimate that is to be made, with all that it needs: thousands of draws, which a driver makes without
+/// holding up the module.
+#[derive(Debug)]
+pub struct Computation {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) successors: Arc<[Vec<ModuleId>]>,
+    pub(super) module: ModuleId,
+    pub(super) stages: Vec<Stage>,
+    pub(super) waits: estimate::Waits,
+    pub(super) order: BudgetOrder,
+    pub(super) batch: Option<u32>,
+    pub(super) rng: ChaCha8Rng,
+    pub(super) scratch: Scratch,
+}
+
+/// An estimate that was made.
+#[derive(Debug)]
+pub struct Computed {
+    pub(super) guidance: Guidance,
+    pub(super) paths: Vec<PathEstimate>,
+    pub(super) scratch: Scratch,
+}
+
+impl Computation {
+    /// Makes the estimate.
+    pub fn run(mut self) -> Computed {
+        let paths = estimate::downstream(
+            &self.pipeline,
+            &self.successors,
+            self.module,
+            &self.stages,
+            self.waits,
+            &mut self.rng,
+            &mut self.scratch,
+        );
+        let total = paths.first().map_or(0.0, PathEstimate::total);
+        Computed {
+            guidance: Guidance {
+                downstream: Duration::from_secs_f64(total.max(0.0)),
+                share: 1.0,
+                order: self.order,
+                batch: self.batch,
+            },
+            paths,
+            scratch: self.scratch,
+        }
+    }
+}
