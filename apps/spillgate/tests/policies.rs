@@ -50,6 +50,10 @@ impl Run {
 
 /// Offers a Poisson process of `rate` a second for `span`, each request a call of its own.
 async fn offer(server: &TestServer, rate: f64, span: Duration) -> Run {
+    offer_frames(server, rate, span, frame(0, b"x")).await
+}
+
+async fn offer_frames(server: &TestServer, rate: f64, span: Duration, frame: pb::Frame) -> Run {
     let client = server.client().await;
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut calls = tokio::task::JoinSet::new();
@@ -62,11 +66,12 @@ async fn offer(server: &TestServer, rate: f64, span: Duration) -> Run {
         }
         tokio::time::sleep_until((start + Duration::from_secs_f64(at)).into()).await;
         let mut client = client.clone();
+        let frame = frame.clone();
         calls.spawn(async move {
             let sent = Instant::now();
             let request = pb::InferRequest {
                 pipeline: String::new(),
-                frame: Some(frame(0, b"x")),
+                frame: Some(frame),
             };
             let answer = client.infer(request).await;
             answer.map(|_| sent.elapsed())
@@ -197,5 +202,44 @@ async fn a_gate_refuses_what_is_over_the_capacity() {
     let counted =
         "spillgate_gateway_refused_requests_total{pipeline=\"stages\",reason=\"overload\"}";
     assert_eq!(sample(&metrics, counted) as usize, refused.len());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_the_capacity_is_not_decoded() {
+    let pictures = r#"
+name: stages
+slo: 200ms
+modules:
+  look: { op: look, inputs: { image: $source.frame }, device: emulated, batch: { max: 1 } }
+outputs: { payload: $look.payload }
+"#;
+    let server = TestServer::start(&[pictures]).await;
+    let picture = pb::Frame {
+        format: pb::FrameFormat::Rgb8 as i32,
+        data: b"twelve bytes".as_slice().into(),
+        width: 2,
+        height: 2,
+        ..Default::default()
+    };
+    let run = offer_frames(&server, 150.0, Duration::from_secs(4), picture).await;
+    let metrics = server.metrics().await;
+    let decoded = sample(
+        &metrics,
+        "spillgate_module_execution_seconds_count{pipeline=\"stages\",module=\"source\"}",
+    );
+    println!(
+        "{} offered, {decoded} decoded, {} good",
+        run.offered, run.good
+    );
+    // In the first second nothing is known; in the others the gate lets 51.5 a second pass.
+    let most = 1.2 * (150.0 + 3.0 * 51.5);
+    assert!(decoded <= most, "{decoded} of {} decoded", run.offered);
+    assert!(run.goodput() >= 40.0, "{:.1} good/s", run.goodput());
+    let reserved = "spillgate_planner_downstream_seconds{pipeline=\"stages\",module=\"source\"}";
+    assert!(
+        sample(&metrics, reserved) >= 0.02,
+        "the decoder reserves time for what follows"
+    );
     server.stop().await;
 }

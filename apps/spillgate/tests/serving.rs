@@ -407,6 +407,36 @@ async fn a_panicking_module_fails_its_batch_and_readiness_sees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_bound_behind_a_batch_that_panics_is_answered() {
+    let pipeline = TWO_STAGES
+        .replace(
+            "op: slow, inputs: { payload: $a",
+            "op: fragile, inputs: { payload: $a",
+        )
+        .replace("policy: { drop: deadline }\n", "");
+    let server = TestServer::start(&[&pipeline]).await;
+    let client = server.client().await;
+    let mut calls = tokio::task::JoinSet::new();
+    for payload in [b"panic late".as_slice(), b"bound", b"waits"] {
+        let mut client = client.clone();
+        calls.spawn(async move { client.infer(infer(payload)).await });
+        // In this order at the second module.
+        tokio::time::sleep(Duration::from_millis(4)).await;
+    }
+    let start = Instant::now();
+    for answer in calls.join_all().await {
+        let code = answer.unwrap_err().code();
+        assert!(matches!(code, Code::Internal | Code::Unavailable), "{code}");
+    }
+    assert!(
+        start.elapsed() < Duration::from_millis(190),
+        "no deadline answers"
+    );
+    assert_eq!(server.in_flight(), 0);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drain_ends_what_is_in_flight_and_refuses_the_rest() {
     let server = TestServer::start(&[TWO_STAGES]).await;
     let client = server.client().await;

@@ -304,10 +304,13 @@ impl Sleeper for Shared {
 
 fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) {
     while let Some(mut batch) = shared.next_batch() {
+        // The policy says how long it takes; when it starts is seen here.
+        let execution = batch.expected_end.since(batch.started_at);
+        let expected_end = shared.clock.now() + execution;
         let (worker, size) = (batch.worker, batch.members.len());
-        shared.upstream.started(worker, size, batch.expected_end);
-        // The policy's start is when it expected it; the device's is now.
+        shared.upstream.started(worker, size, expected_end);
         batch.started_at = shared.clock.now();
+        batch.expected_end = batch.started_at + execution;
         let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
         let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(batch.worker, &jobs)));
         drop(jobs);

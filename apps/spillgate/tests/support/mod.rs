@@ -1,4 +1,4 @@
-//! A server in the test's own process, with two more module types than the library has.
+//! A server in the test's own process, with three more module types than the library has.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use spillgate_telemetry::TelemetryConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
 
-/// Passes its payload through. `fragile` also fails on "refuse" and panics on "panic".
+/// Passes its payload through. `fragile` also fails on "refuse" and panics on "panic", and on "panic late" after
+/// longer than a batch takes.
 struct PassThrough {
     name: &'static str,
     fragile: bool,
@@ -41,6 +42,10 @@ impl Operator for PassThrough {
     fn run(&mut self, _variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
         let one = |inputs: &Inputs| match &inputs[0] {
             Some(Value::Bytes(b)) if self.fragile && b == "panic".as_bytes() => panic!("told to"),
+            Some(Value::Bytes(b)) if self.fragile && b == "panic late".as_bytes() => {
+                std::thread::sleep(Duration::from_millis(40));
+                panic!("told to")
+            }
             Some(Value::Bytes(b)) if self.fragile && b == "refuse".as_bytes() => {
                 Err(OperatorError::Other("cannot be computed".to_owned()))
             }
@@ -51,6 +56,32 @@ impl Operator for PassThrough {
 
     fn example(&self, _objects: usize) -> Inputs {
         vec![Some(Value::Bytes("x".into()))]
+    }
+}
+
+/// Looks at a picture.
+struct Look;
+
+impl ModuleKind for Look {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("look", "looks at a picture", ModelNeed::None)
+            .input("image", ValueType::Image, "what comes in")
+            .output("payload", ValueType::Bytes, "always the same")
+    }
+
+    fn build(&self, _: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        Ok(Box::new(Look))
+    }
+}
+
+impl Operator for Look {
+    fn run(&mut self, _variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        let seen = || Ok(vec![Value::Bytes("seen".into())]);
+        batch.iter().map(|_| seen()).collect()
+    }
+
+    fn example(&self, _objects: usize) -> Inputs {
+        vec![None]
     }
 }
 
@@ -73,6 +104,7 @@ impl TestServer {
             name: "fragile",
             fragile: true,
         });
+        library.register(Look);
         let deployments = specs
             .iter()
             .map(|text| {
