@@ -7,7 +7,7 @@ use anyhow::Result;
 use lexopt::prelude::*;
 
 use crate::workspace::Workspace;
-use crate::{cargo, ci, demo, dist, e2e, overhead, peers, setup, tidy, tools};
+use crate::{cargo, ci, demo, dist, e2e, live, overhead, peers, setup, tidy, tools};
 
 /// The arguments after the command's name.
 pub(crate) type Args = Vec<OsString>;
@@ -81,6 +81,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--seconds N] [--rates 30,60,100] [--only spillgate,mosec,ray,triton] [--seed N] [--spillgate PATH] [--write]",
         "measure good answers under overload, beside servers that install from PyPI",
         peers::command,
+    ),
+    command(
+        "live",
+        "[--seconds N] [--loads 0.7,0.9,1.0,1.1,1.3] [--policies spillgate,pard,...] [--real] [--spillgate PATH] [--write]",
+        "serve and simulate the same arrivals side by side; --real: overload the traffic pipeline too",
+        live::command,
     ),
     command("fmt", "[--check]", "format every crate", cargo::fmt),
     command(

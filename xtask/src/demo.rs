@@ -128,7 +128,7 @@ fn stream(
 }
 
 /// The server's URL, once it is ready to serve.
-fn await_address(server: &mut Daemon, port_file: &Path) -> Result<String> {
+pub(crate) fn await_address(server: &mut Daemon, port_file: &Path) -> Result<String> {
     let begun = Instant::now();
     let mut before = String::new();
     loop {

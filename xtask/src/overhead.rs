@@ -105,7 +105,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
                     if bytes > 100_000 && (in_flight == 64 || subject.name.contains('%')) {
                         continue;
                     }
-                    let cpu_before = h2load::cpu_time(subject.daemon.id())?;
+                    let cpu_before = process::cpu_time(subject.daemon.id())?;
                     let mut measured = h2load::run(
                         &subject.address,
                         &message(subject.pipeline, bytes),
@@ -117,7 +117,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
                     if measured.data_bytes < measured.requests * bytes as u64 {
                         bail!("{}: answers did not carry the payload back", subject.name);
                     }
-                    let cpu = h2load::cpu_time(subject.daemon.id())? - cpu_before;
+                    let cpu = process::cpu_time(subject.daemon.id())? - cpu_before;
                     measured.cpu_us = cpu.as_secs_f64() * 1e6 / measured.requests as f64;
                     record(&mut cells, subject.name, payload, in_flight, measured);
                 }

@@ -224,8 +224,13 @@ fn measure(
     Ok(measured)
 }
 
+/// This machine in words, at this moment.
+pub(crate) fn machine() -> String {
+    report::machine_now()
+}
+
 /// Spillgate, built unless it is given.
-fn build_spillgate(workspace: &Workspace, given: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn build_spillgate(workspace: &Workspace, given: Option<&Path>) -> Result<PathBuf> {
     if let Some(program) = given {
         return Ok(program.to_path_buf());
     }

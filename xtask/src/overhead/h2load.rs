@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -87,30 +86,6 @@ fn between(text: &str, before: &str, after: &str) -> Option<f64> {
     text[start..end].trim().parse().ok()
 }
 
-/// CPU time that a process has used, from the kernel's count of clock ticks.
-pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
-    /// USER_HZ, fixed on Linux for user space.
-    const TICKS_PER_SECOND: u64 = 100;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in brackets, may hold spaces; utime and stime are the 12th and 13th fields after it.
-    let after = stat
-        .rsplit_once(')')
-        .context("/proc/PID/stat has an unknown shape")?
-        .1;
-    let field = |i: usize| {
-        after
-            .split_whitespace()
-            .nth(i)
-            .and_then(|t| t.parse::<u64>().ok())
-    };
-    let ticks = field(11)
-        .zip(field(12))
-        .context("/proc/PID/stat has an unknown shape")?;
-    Ok(Duration::from_millis(
-        (ticks.0 + ticks.1) * 1000 / TICKS_PER_SECOND,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,17 +100,5 @@ mod tests {
         assert_eq!(between(text, "succeeded, ", " failed"), Some(6.0));
         assert_eq!(between(text, "(", ") data"), Some(1_200_000.0));
         assert_eq!(between(text, "x", " nowhere"), None);
-    }
-
-    #[test]
-    fn cpu_time_of_this_process_rises() {
-        let before = cpu_time(std::process::id()).unwrap();
-        let mut x = 0u64;
-        while cpu_time(std::process::id()).unwrap() <= before {
-            for i in 0..1_000_000u64 {
-                x = x.wrapping_mul(31).wrapping_add(std::hint::black_box(i));
-            }
-        }
-        std::hint::black_box(x);
     }
 }

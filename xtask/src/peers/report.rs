@@ -108,10 +108,9 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(command: String, seconds: f64, rates: &[u32]) -> Report {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         Report {
             command,
-            machine: machine(&read("/proc/cpuinfo"), &read("/proc/loadavg")),
+            machine: machine_now(),
             seconds,
             rates: rates.to_vec(),
             offered: Vec::new(),
@@ -254,6 +253,12 @@ impl Report {
             table = self.table(),
         )
     }
+}
+
+/// This machine in words, at this moment.
+pub(super) fn machine_now() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    machine(&read("/proc/cpuinfo"), &read("/proc/loadavg"))
 }
 
 /// What a figure depends on most: how many cores of what kind, and what else they had to do.
