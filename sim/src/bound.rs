@@ -26,7 +26,7 @@
 //!
 //! **Tighter?** Prices on the workers' time of all modules at once (the dual of filling workers with fractions of batches;
 //! it bounds by what each request must pay at least) are a proven bound, too, and were tried: seconds a run, for 0.2
-//! points less on the one window refined for long, at most 0.14 on the 50 others; 2.3 where load jumps between half and 1.6
+//! points more dropped on the one window refined for long, at most 0.14 on 55 others (20 rounds); 2.3 for load that jumps between half and 1.6
 //! times the capacity each second. Nor does latency over the whole path limit the rate over all plans: on all four
 //! pipelines, sizes that reach the rate of the best split fit the SLO together. So most of what is left seems to
 //! be whole batches and the unknown future, not looseness that another bound on fractions would find.
