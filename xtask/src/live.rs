@@ -116,7 +116,13 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         std::fs::remove_dir_all(&out)?;
     }
     std::fs::create_dir_all(&out)?;
-    let machine = peers::machine();
+    let mut machine = peers::machine();
+    match std::fs::read_to_string("/proc/self/stat").map(|text| niceness(&text)) {
+        Ok(Some(nice)) if nice != 0 => machine.push_str(&format!(
+            ", server and client at nice {nice}, other processes beside them"
+        )),
+        _ => {}
+    }
     let emulated = emulated::run(workspace, &program, &options, &out)?;
     println!(
         "\n{}\n{}",
@@ -151,9 +157,22 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     Ok(())
 }
 
+/// The priority that children inherit: the 17th field after the name, which is in brackets.
+fn niceness(stat: &str) -> Option<i32> {
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(16)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn priority_is_read() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 10 -10 1 0";
+        assert_eq!(niceness(stat), Some(-10));
+        assert!(niceness("7").is_none());
+    }
 
     fn parse(words: &[&str]) -> Result<Options> {
         Options::parse(words.iter().map(Into::into).collect())
