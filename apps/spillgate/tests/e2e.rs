@@ -305,7 +305,7 @@ fn frames_are_served_traced_and_explained() {
         check_tree(&jaeger, result);
     }
 
-    // Frames that have no time: each is dropped, and its trace says where and why.
+    // Frames that have no time: each is dropped before it is decoded, and its trace says where and why.
     let results = server.stream(
         &folder,
         &jaeger.otlp,
@@ -345,10 +345,15 @@ fn frames_are_served_traced_and_explained() {
             .map(|f| f["value"].clone())
             .unwrap_or_default()
     };
-    assert_eq!(field("spillgate.drop.reason"), "expired");
+    assert_eq!(field("spillgate.drop.reason"), "predicted");
+    let message = field("message");
+    for part in ["expected to miss its deadline", "execution", "downstream"] {
+        assert!(message.as_str().unwrap().contains(part), "{explanation}");
+    }
+    let downstream = field("spillgate.estimate.downstream_ms");
     assert!(
-        field("message").as_str().unwrap().contains("deadline"),
-        "{explanation}"
+        downstream.as_f64().is_some_and(|ms| ms > 1.0),
+        "the detector's time was counted before the frame was decoded: {explanation}"
     );
 
     // The waterfall of the same trace.
