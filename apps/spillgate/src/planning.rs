@@ -90,3 +90,46 @@ pub fn planned(
     batch[ModuleId::SOURCE.idx()] = 1;
     (Planned { batch, execution }, problem)
 }
+
+#[cfg(test)]
+mod tests {
+    use spillgate_pipeline::compile::compile;
+
+    use super::*;
+
+    const CHAIN: &str = r#"
+name: chain
+slo: 100ms
+source: { payload: bytes }
+modules:
+  a: { op: noop, inputs: { payload: $source.payload }, batch: { max: 16 } }
+  b: { op: noop, inputs: { payload: $a.payload }, batch: { max: 16 } }
+outputs: { payload: $b.payload }
+"#;
+
+    /// Batch sizes when `a` takes no time and `b` that long, and whether the SLO was too short.
+    fn plan_of(b: impl Fn(u64) -> Duration) -> (Vec<u32>, bool) {
+        let catalog = spillgate_modules::library().catalog();
+        let compiled =
+            compile(CHAIN, "chain.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
+        let execution = vec![
+            source_execution(&compiled.pipeline),
+            vec![Duration::ZERO; 16],
+            (1..=16).map(b).collect(),
+        ];
+        let (planned, problem) = planned(&compiled.pipeline, execution, PlanName::Reference);
+        (planned.batch, problem.is_some())
+    }
+
+    #[test]
+    fn batches_fill_the_slo_and_what_takes_no_time_takes_all() {
+        let (batch, too_short) = plan_of(|n| Duration::from_millis(10 + 5 * n));
+        assert_eq!((batch, too_short), (vec![1, 16, 8], false));
+    }
+
+    #[test]
+    fn an_slo_that_holds_no_batch_of_one_is_served_all_the_same() {
+        let (batch, too_short) = plan_of(|n| Duration::from_millis(150 * n));
+        assert_eq!((batch, too_short), (vec![1, 16, 1], true));
+    }
+}
