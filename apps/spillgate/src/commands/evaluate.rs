@@ -71,3 +71,33 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The smallest grid, generated traces: every pipeline file compiles, a section runs and says what it is.
+    #[test]
+    fn a_section_runs_on_generated_traces() {
+        let grid = Grid::new(None, 24, true).unwrap();
+        let section = sections::ALL.iter().find(|s| s.name == "modules").unwrap();
+        let mut report = Report::new(section.name, section.title);
+        report.say(&grid.describe());
+        (section.run)(&grid, &mut report).unwrap();
+        let folder =
+            std::env::temp_dir().join(format!("spillgate-evaluate-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        report.write(&folder).unwrap();
+        let page = std::fs::read_to_string(folder.join("modules.md")).unwrap();
+        for part in [
+            "generated traces",
+            "| spillgate |",
+            "| tm | source | detect |",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        let runs = std::fs::read_to_string(folder.join("modules.csv")).unwrap();
+        assert_eq!(runs.lines().count(), 1 + 3 * 5, "a line a run");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
