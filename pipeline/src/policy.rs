@@ -25,9 +25,8 @@ pub struct PolicyConfig {
 /// Default length of the sliding windows (PARD §4.2, footnote).
 pub const WINDOW_DEFAULT: Duration = Duration::from_secs(5);
 
-/// What our own policy lets pass, as a multiple of the bottleneck's capacity: a little more, so that batches are
-/// full (NOTES; docs/policy.md has the sweep).
-const GATE_FACTOR: f64 = 1.03;
+/// What our own policy lets pass, as a multiple of the bottleneck's capacity (docs/policy.md has the sweep).
+const GATE_FACTOR: f64 = 1.0;
 
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {

@@ -49,6 +49,7 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 capacity: 1600.0,
                 probability: 1.0,
                 workers: 4,
+                pace: 1.0,
                 asked: [0.0; 20],
                 admit: 1.0,
             });

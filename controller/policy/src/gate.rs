@@ -7,6 +7,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::plan;
 use crate::planner::ModuleState;
 
 /// The gate of one pipeline.
@@ -60,14 +61,12 @@ impl Gate {
     }
 }
 
-/// Span of requests that may pass at once, as a share of the SLO: about what waits where a plan leaves a third of
-/// the SLO to waiting (docs/policy.md has the sweep).
-const DEPTH_SHARE: f64 = 0.25;
-
 /// The gate at the entry of a pipeline, set to the bottleneck that its modules report.
 pub(crate) struct EntryGate {
     factor: f64,
-    depth: Duration,
+    pipeline: Pipeline,
+    /// Execution times that the modules report.
+    execution: Vec<Duration>,
     /// Open until every module has reported once.
     gate: Option<Gate>,
     /// Requests a second that each module can bear; the source bears all.
@@ -82,13 +81,15 @@ impl EntryGate {
         bears[ModuleId::SOURCE.idx()] = Some(f64::INFINITY);
         Some(EntryGate {
             factor,
-            depth: pipeline.slo.mul_f64(DEPTH_SHARE),
+            execution: vec![Duration::ZERO; pipeline.modules.len()],
+            pipeline: pipeline.clone(),
             gate: None,
             bears,
         })
     }
 
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
+        self.execution[state.module.idx()] = state.execution;
         // A module that only some requests run bounds nothing here: those that skip it need not wait for it, and who
         // runs it is known only when its turn comes. It has a door of its own.
         let is_for_all = state.probability >= 1.0;
@@ -103,8 +104,14 @@ impl EntryGate {
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
             Some(gate) => gate.set_rate(now, rate),
-            None => self.gate = Some(Gate::new(rate, self.depth)),
+            None => self.gate = Some(Gate::new(rate, self.depth())),
         }
+    }
+
+    /// Span of requests that may pass at once: what the SLO leaves for waiting beside the executions.
+    fn depth(&self) -> Duration {
+        let path = plan::longest_path(&self.pipeline, |m| self.execution[m]);
+        self.pipeline.slo.saturating_sub(path)
     }
 
     /// Requests a second that pass; `None` while it is open.

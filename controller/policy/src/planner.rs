@@ -94,6 +94,8 @@ pub struct ModuleState {
     pub probability: f64,
     /// Workers that serve it.
     pub workers: u32,
+    /// Measured over planned execution time.
+    pub pace: f64,
     /// What part of the SLO its requests ask for.
     pub asked: Shares,
     /// Share of arrivals that it and its predecessors are to admit (`pard-oc`); 1 without overload.
@@ -323,12 +325,16 @@ impl StatePlanner {
         let margin = self.policy.door.filter(|_| self.has_door)?;
         let mine = self.states[self.module.idx()].as_ref();
         let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
-        let ends_at = starts_at + execution + self.guidance.downstream;
+        // Executions only: queueing downstream is what was measured over the last seconds. To count it here would
+        // shut the door for as long after each jam, and starve the modules behind it.
+        let after = self.paths.iter().map(|p| p.execution).fold(0.0, f64::max);
+        let downstream = Duration::from_secs_f64(after);
+        let ends_at = starts_at + execution + downstream;
         let slo = request.deadline.since(request.sent_at);
         (ends_at + slo.mul_f64(margin) > request.deadline).then_some(Estimate {
             wait: Duration::ZERO,
             execution,
-            downstream: self.guidance.downstream,
+            downstream,
         })
     }
 
@@ -368,9 +374,8 @@ impl StatePlanner {
         let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
         let batch = self.batch[self.module.idx()].max(1);
         let mut planned = self.planned.duration_of(self.module, batch);
-        if self.policy.learns_pace
-            && let Some(pace) = self.pace.weighted_mean(now)
-        {
+        let pace = self.pace.weighted_mean(now).unwrap_or(1.0);
+        if self.policy.learns_pace {
             planned = planned.mul_f64(pace);
         }
         let capacity = if planned.is_zero() {
@@ -410,6 +415,7 @@ impl StatePlanner {
             capacity,
             probability: self.probability(now),
             workers: self.workers_up as u32,
+            pace,
             asked: self.asked.shares(now),
             admit,
         }
@@ -469,8 +475,8 @@ impl StatePlanner {
         let states: Option<Vec<&ModuleState>> =
             self.states[1..].iter().map(Option::as_ref).collect();
         let Some(states) = states else { return };
-        let mut workers = vec![0.0];
-        workers.extend(states.iter().map(|s| f64::from(s.workers)));
+        let mut workers = vec![(0.0, 1.0)];
+        workers.extend(states.iter().map(|s| (f64::from(s.workers), s.pace)));
         let first = self.successors[ModuleId::SOURCE.idx()].first();
         let Some(first) = first.map(|m| states[m.idx() - 1]) else {
             return;

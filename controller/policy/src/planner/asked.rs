@@ -1,4 +1,5 @@
-//! Requests that ask for less time than the SLO: how many there are, and batch sizes that they can bear.
+//! Requests that ask for less time than the SLO, and workers that are slower than their profile: batch sizes that
+//! they can bear.
 //!
 //! A plan's batches use most of the SLO. A request with a shorter deadline does not fit them however early it is
 //! served; smaller batches serve it, at less capacity. Which is better depends on how many there are and on the
@@ -18,6 +19,9 @@ use crate::plan;
 pub(super) const STEPS: usize = 20;
 /// Fewer requests than this share of all are not worth smaller batches for everybody.
 const WORTH: f32 = 0.02;
+
+/// Workers this far off their profile have their batches planned anew.
+const OFF_PACE: f64 = 0.2;
 
 /// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
 pub type Shares = [f32; 20];
@@ -55,28 +59,28 @@ impl Asked {
 }
 
 /// The batch sizes of most goodput, if they are smaller than planned: `rate` requests a second come, modules have
-/// `workers`, and the plan's sizes have that `slack` over the whole SLO.
+/// `workers` and pace, and the plan's sizes have that `slack` over the whole SLO.
 pub(super) fn batch_sizes(
     pipeline: &Pipeline,
     planned: &Planned,
     slack: f64,
     shares: &Shares,
     rate: f64,
-    workers: &[f64],
+    workers: &[(f64, f64)],
 ) -> Option<Vec<u32>> {
-    if shares[STEPS - 1] > 1.0 - WORTH {
+    let is_usual = |pace: f64| (pace - 1.0).abs() < OFF_PACE;
+    if shares[STEPS - 1] > 1.0 - WORTH && workers.iter().all(|w| is_usual(w.1)) {
         return None;
     }
     let execution: Vec<Vec<Duration>> = planned
         .execution
         .iter()
         .zip(&planned.batch)
-        .map(|(times, batch)| {
-            times
-                .iter()
-                .take((*batch).max(1) as usize)
-                .copied()
-                .collect()
+        .zip(workers)
+        .map(|((times, batch), (_, pace))| {
+            let pace = if is_usual(*pace) { 1.0 } else { *pace };
+            let times = times.iter().take((*batch).max(1) as usize);
+            times.map(|time| time.mul_f64(pace)).collect()
         })
         .collect();
     let mut best: Option<(f64, Vec<u32>)> = None;
@@ -93,7 +97,7 @@ pub(super) fn batch_sizes(
         let capacity = (1..batch.len())
             .map(|m| {
                 let size = batch[m].max(1);
-                workers[m] * f64::from(size) / execution[m][size as usize - 1].as_secs_f64()
+                workers[m].0 * f64::from(size) / execution[m][size as usize - 1].as_secs_f64()
             })
             .fold(f64::INFINITY, f64::min);
         let goodput = capacity.min(rate * f64::from(served));
@@ -156,7 +160,14 @@ mod tests {
             let mut shares = [0.0; STEPS];
             shares[11] = hurried;
             shares[STEPS - 1] = 1.0 - hurried;
-            batch_sizes(&pipeline, &planned, 1.5, &shares, rate, &[0.0, 4.0, 4.0])
+            batch_sizes(
+                &pipeline,
+                &planned,
+                1.5,
+                &shares,
+                rate,
+                &[(0.0, 1.0), (4.0, 1.0), (4.0, 1.0)],
+            )
         };
         assert_eq!(sizes(0.0, 500.0), None, "nobody is in a hurry");
         let smaller = sizes(0.5, 500.0).expect("half of them are");

@@ -49,6 +49,7 @@ fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
         capacity: 160.0,
         probability: 1.0,
         workers: 2,
+        pace: 1.0,
         asked: [0.0; 20],
         admit: 1.0,
     }
