@@ -91,7 +91,7 @@ impl EntryGate {
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         self.execution[state.module.idx()] = state.execution;
         // A module that only some requests run bounds nothing here: those that skip it need not wait for it, and who
-        // runs it is known only when its turn comes. It has a door of its own.
+        // runs it is known only when its turn comes. Its own brokers drop.
         let is_for_all = state.probability >= 1.0;
         self.bears[state.module.idx()] = Some(if is_for_all {
             state.capacity

@@ -132,8 +132,6 @@ pub struct StatePlanner {
     policy: PlannerPolicy,
     /// Requests enter the pipeline here.
     is_first: bool,
-    /// They do, or only here it is known that a request runs the module.
-    has_door: bool,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
@@ -182,10 +180,8 @@ impl StatePlanner {
         let n_modules = pipeline.modules.len();
         let is_first = pipeline.predecessors(module).contains(&ModuleId::SOURCE);
         let batch = planned.batch.clone();
-        let has_door = is_first || pipeline.modules[module.idx()].when.is_some();
         let mut planner = StatePlanner {
             is_first,
-            has_door,
             pipeline,
             successors,
             module,
@@ -317,12 +313,11 @@ impl StatePlanner {
         self.guidance
     }
 
-    /// Whether a request that is about to be dispatched is refused at the door: this is its first module, or the
-    /// first that knows that the request runs it, and
-    /// a batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is
-    /// the newest that is refused: the backlog before it is as long as the SLO bears.
+    /// Whether a request that is about to be dispatched is refused at the door: this is its first module, and a
+    /// batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is the
+    /// newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        let margin = self.policy.door.filter(|_| self.has_door)?;
+        let margin = self.policy.door.filter(|_| self.is_first)?;
         let mine = self.states[self.module.idx()].as_ref();
         let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
         // Executions only: queueing downstream is what was measured over the last seconds. To count it here would
