@@ -13,11 +13,27 @@ pub(crate) mod validate;
 use std::io::Write;
 use std::process::ExitCode;
 
-use spillgate::files::LoadError;
+use spillgate::files::{self, LoadError, LoadedPipeline};
 use spillgate_client::ExitSummary;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
+
+/// Most devices that are planned for or simulated.
+pub(crate) const GPUS_MAX: u32 = 20_000;
+
+/// Reads a number of devices.
+pub(crate) fn gpus() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(GPUS_MAX))
+}
+
+/// Where execution times are looked for, and how they get there.
+pub(crate) fn profile_hint(loaded: &LoadedPipeline) -> String {
+    format!(
+        "in {}; `spillgate profile` measures real devices, for emulated ones write it by hand",
+        files::profile_path(&loaded.file).display()
+    )
+}
 
 /// Prints an error and chooses the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {

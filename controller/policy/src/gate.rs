@@ -1,5 +1,5 @@
-//! The gate at the entry: a token bucket at a little more than the bottleneck can serve, so that what cannot be
-//! served is refused before it costs anything.
+//! The gate at the entry: a token bucket at what the bottleneck can serve, so that what cannot be served is refused
+//! before it costs anything.
 
 use std::time::Duration;
 
@@ -32,10 +32,11 @@ impl Gate {
         }
     }
 
-    /// The rate changed.
-    pub fn set_rate(&mut self, now: Timestamp, rate: f64) {
+    /// The rate or the depth changed.
+    pub fn set(&mut self, now: Timestamp, rate: f64, depth: Duration) {
         self.refill(now);
         self.rate = rate;
+        self.depth = depth;
     }
 
     /// Requests a second that pass.
@@ -101,10 +102,11 @@ impl EntryGate {
         let known: Option<Vec<f64>> = self.bears.iter().copied().collect();
         let Some(known) = known else { return };
         let rate = self.factor * known.into_iter().fold(f64::INFINITY, f64::min);
+        let depth = self.depth();
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
-            Some(gate) => gate.set_rate(now, rate),
-            None => self.gate = Some(Gate::new(rate, self.depth())),
+            Some(gate) => gate.set(now, rate, depth),
+            None => self.gate = Some(Gate::new(rate, depth)),
         }
     }
 
@@ -136,7 +138,11 @@ mod tests {
             passed += u32::from(gate.pass(Timestamp::from_ns(i * 1_000_000)));
         }
         assert!((1000..=1006).contains(&passed), "{passed}");
-        gate.set_rate(Timestamp::from_ns(10_000_000_000), 0.0);
+        gate.set(
+            Timestamp::from_ns(10_000_000_000),
+            0.0,
+            Duration::from_millis(50),
+        );
         for i in 10_000..20_000u64 {
             passed -= u32::from(gate.pass(Timestamp::from_ns(i * 1_000_000)));
         }

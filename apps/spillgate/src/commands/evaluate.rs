@@ -33,7 +33,7 @@ struct PardArgs {
     #[arg(long)]
     traces: Option<PathBuf>,
     /// Devices.
-    #[arg(long, default_value_t = 24)]
+    #[arg(long, default_value_t = 24, value_parser = super::gpus())]
     gpus: u32,
     /// Only these sections; repeat it.
     #[arg(long)]

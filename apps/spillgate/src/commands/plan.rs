@@ -15,15 +15,14 @@ use spillgate_pipeline::time::format_duration;
 
 /// What to plan.
 #[derive(Args)]
-#[group(id = "size", required = true, args = ["rate", "gpus"])]
 pub(crate) struct PlanArgs {
     /// Pipeline file with its profile file.
     pipeline: PathBuf,
     /// The least devices for this rate, in requests a second.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "gpus")]
     rate: Option<f64>,
     /// The highest rate on this many devices.
-    #[arg(long)]
+    #[arg(long, value_parser = super::gpus())]
     gpus: Option<u32>,
     /// How batch sizes are chosen [default: that of the pipeline's drop policy]
     #[arg(long, value_parser = PossibleValuesParser::new(PlanName::ALL.map(PlanName::name)))]
@@ -38,6 +37,10 @@ pub(crate) struct PlanArgs {
 
 /// Prints the plan.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        args.rate.is_some() || args.gpus.is_some(),
+        "nothing to plan for: give --rate or --gpus"
+    );
     let rate_fits = args.rate.is_none_or(|r| r.is_finite() && r > 0.0);
     anyhow::ensure!(rate_fits, "--rate must be above 0");
     anyhow::ensure!(
@@ -50,7 +53,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     for module in &pipeline.modules[1..] {
         let device = resolve_device(&module.devices[0]);
         let times = planning::execution_times(module, &device, &loaded.profiles)
-            .with_context(|| format!("in {}", files::profile_path(&loaded.file).display()))?;
+            .with_context(|| super::profile_hint(&loaded))?;
         execution.push(times);
     }
     let name = args.plan.as_deref().and_then(PlanName::by_name);
@@ -69,6 +72,12 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             Plan { batch, workers }
         }
     };
+    let devices: u64 = plan.workers.iter().map(|n| u64::from(*n)).sum();
+    anyhow::ensure!(
+        devices <= u64::from(super::GPUS_MAX),
+        "that rate needs {devices} devices; at most {} are planned",
+        super::GPUS_MAX
+    );
     let bottleneck = plan.bottleneck(&execution, &share);
     let text = if args.json {
         let modules: Vec<_> = pipeline.modules[1..]
@@ -84,7 +93,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             .collect();
         let all = serde_json::json!({
             "plan": name.name(),
-            "gpus": plan.workers.iter().sum::<u32>(),
+            "gpus": devices,
             "throughput": bottleneck,
             "modules": modules,
         });
@@ -94,7 +103,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             "{} plan of {}: {} devices, {bottleneck:.1} requests/s\n{:<20} {:>6} {:>8} {:>12} {:>14}\n",
             name.name(),
             pipeline.name,
-            plan.workers.iter().sum::<u32>(),
+            devices,
             "module",
             "batch",
             "workers",

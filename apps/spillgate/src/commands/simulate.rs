@@ -62,7 +62,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_parser = PossibleValuesParser::new(PlanName::ALL.map(PlanName::name)))]
     plan: Option<String>,
     /// Devices, shared out by the plan [default: the workers and devices of the pipeline file]
-    #[arg(long)]
+    #[arg(long, value_parser = super::gpus())]
     gpus: Option<u32>,
     /// Seed; repeat it for several runs.
     #[arg(long, default_values_t = [1])]
@@ -191,15 +191,17 @@ fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
             }) as u16);
         }
         let device = &names[usize::from(mine[0])];
-        let times = planning::execution_times(module, device, &loaded.profiles).with_context(|| {
-            format!(
-                "in {}; `spillgate profile` measures real devices, for emulated ones write it by hand",
-                files::profile_path(&loaded.file).display()
-            )
-        })?;
+        let times = planning::execution_times(module, device, &loaded.profiles)
+            .with_context(|| super::profile_hint(loaded))?;
         execution.push(times);
         devices.push(mine);
     }
+    anyhow::ensure!(
+        names.len() <= super::GPUS_MAX as usize,
+        "the pipeline file names {} devices; at most {} are simulated",
+        names.len(),
+        super::GPUS_MAX
+    );
     let setup = Setup {
         pipeline: pipeline.clone(),
         execution,

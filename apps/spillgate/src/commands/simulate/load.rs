@@ -13,6 +13,8 @@ use spillgate_sim::workload::{self, Arrivals};
 
 use super::{Law, SimulateArgs};
 
+/// Most requests of a run: more would fill the memory before the first is served.
+const REQUESTS_MAX: f64 = 1e8;
 /// How long load is offered unless said otherwise.
 const DURATION_DEFAULT: Duration = Duration::from_secs(60);
 
@@ -49,6 +51,7 @@ pub(super) fn load(args: &SimulateArgs, capacity: f64, seed: u64) -> anyhow::Res
             Some(mean) => trace::scaled(&rates, mean).map_err(|e| located(file, &e))?,
             None => rates,
         };
+        bounded(rates.iter().sum())?;
         let duration = Duration::from_secs(rates.len() as u64);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         (trace::poisson_arrivals(&rates, &mut rng), duration)
@@ -59,6 +62,7 @@ pub(super) fn load(args: &SimulateArgs, capacity: f64, seed: u64) -> anyhow::Res
         };
         let duration = args.duration.unwrap_or(DURATION_DEFAULT);
         let rate = mean.context("nothing to offer: give --rate, --load, --trace or --arrivals")?;
+        bounded(rate * duration.as_secs_f64())?;
         (workload::arrivals(law, rate, duration, seed), duration)
     };
     Ok(Load {
@@ -67,6 +71,14 @@ pub(super) fn load(args: &SimulateArgs, capacity: f64, seed: u64) -> anyhow::Res
         duration,
         capacity,
     })
+}
+
+fn bounded(requests: f64) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        requests <= REQUESTS_MAX,
+        "{requests:.0} requests are too many for one run; lower the rate or the duration to {REQUESTS_MAX:.0} in all"
+    );
+    Ok(())
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
