@@ -6,6 +6,7 @@
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 pub mod bound;
+mod draw;
 pub mod report;
 pub mod setup;
 pub mod trace;

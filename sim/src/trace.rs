@@ -13,6 +13,7 @@ use std::fmt;
 use rand::Rng;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::draw::gap;
 pub use parse::{parse_arrivals, parse_trace};
 pub use synthetic::Bursty;
 
@@ -178,8 +179,7 @@ pub fn poisson_arrivals(rates: &[f64], rng: &mut impl Rng) -> Vec<Timestamp> {
     for (second, &rate) in rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0) {
         let mut at = 0.0;
         loop {
-            // 1 - u lies in (0, 1], so that the logarithm is finite.
-            at -= (1.0 - rng.random::<f64>()).ln() / rate;
+            at += gap(rng, rate);
             if at >= 1.0 {
                 break;
             }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::time::Timestamp;
+
+use crate::draw::gap;
 
 /// The law of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,8 +27,7 @@ pub fn arrivals(law: Arrivals, rate: f64, duration: Duration, seed: u64) -> Vec<
     loop {
         at += match law {
             Arrivals::Constant => 1.0 / rate,
-            // 1 - u lies in (0, 1], so that the logarithm is finite.
-            Arrivals::Poisson => -(1.0 - rng.random::<f64>()).ln() / rate,
+            Arrivals::Poisson => gap(&mut rng, rate),
         };
         if at >= end {
             return times;

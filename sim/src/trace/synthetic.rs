@@ -2,6 +2,8 @@
 
 use rand::Rng;
 
+use crate::draw::normal;
+
 /// A trace of stated burstiness: log-normal rates whose logarithm is a stationary first-order autoregression.
 /// Its coefficient of variation is `cv`, and the correlation of its logarithm falls to 1/e within `burst` seconds.
 /// Real traces of NOTES.md for comparison: CV 0.1 to 0.9 over 20 minutes.
@@ -42,11 +44,4 @@ impl Bursty {
         }
         rates
     }
-}
-
-/// A standard normal draw, by Box and Muller.
-fn normal(rng: &mut impl Rng) -> f64 {
-    // 1 - u lies in (0, 1], so that the logarithm is finite.
-    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rand::Rng;
 use spillgate_controller_policy::module::Event as ModuleEvent;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
@@ -11,6 +10,8 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Command, Device, Event};
 use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
+
+use crate::draw::normal;
 
 use super::agenda::{Message, Occurrence};
 use super::{Disturbance, World};
@@ -133,10 +134,7 @@ impl World {
         let planned = self.config.planned.execution[module.idx()][size - 1];
         let mut factor = self.pace[module.idx()];
         if self.config.noise > 0.0 {
-            // Box-Muller; 1 - u lies in (0, 1], so that the logarithm is finite.
-            let (u, v) = (1.0 - self.rng.random::<f64>(), self.rng.random::<f64>());
-            let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
-            factor *= (1.0 + self.config.noise * normal).max(0.1);
+            factor *= (1.0 + self.config.noise * normal(&mut self.rng)).max(0.1);
         }
         if factor == 1.0 {
             planned

@@ -139,7 +139,7 @@ impl<T> Broker<T> {
     /// ones trust the profile, as their authors do.
     pub fn executed(&mut self, size: usize, took: Duration) {
         let expected = self.config.execution[size.max(1) - 1];
-        if !self.binds_late() || expected.is_zero() {
+        if !self.config.policy.learns_pace || expected.is_zero() {
             return;
         }
         let ratio = took.as_secs_f64() / expected.as_secs_f64();

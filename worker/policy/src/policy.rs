@@ -13,6 +13,8 @@ pub struct BrokerPolicy {
     pub keep: Keep,
     /// When a request is bound to a batch.
     pub bind: Bind,
+    /// Execution times follow what the worker shows; published policies trust the profile, as their authors do.
+    pub learns_pace: bool,
 }
 
 /// Order of the waiting requests.
@@ -62,6 +64,7 @@ impl BrokerPolicy {
             order,
             keep: Keep::Estimate,
             bind: Bind::Late,
+            learns_pace: true,
         };
         let (order, keep) = match name {
             Name::Spillgate | Name::SpillgateNodoor => return late(Order::Feasibility),
@@ -89,6 +92,7 @@ impl BrokerPolicy {
             order,
             keep,
             bind: Bind::Ahead,
+            learns_pace: name.is_ours(),
         }
     }
 
