@@ -120,6 +120,11 @@ impl World {
             ));
             workers.push(serving);
         }
+        let on_devices: Vec<Vec<usize>> = config
+            .workers
+            .iter()
+            .map(|on| on.iter().map(|&device| usize::from(device)).collect())
+            .collect();
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
@@ -141,7 +146,7 @@ impl World {
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
             hash: 0xcbf2_9ce4_8422_2325,
             events: 0,
-            ledger: Ledger::new(&pipeline),
+            ledger: Ledger::new(&pipeline, &on_devices),
             modules,
             successors: pipeline
                 .modules

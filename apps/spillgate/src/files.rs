@@ -81,6 +81,20 @@ pub fn profile_path(file: &Path) -> PathBuf {
     file.with_extension("profile.yaml")
 }
 
+/// Whether a file is a profile file, by its name.
+pub fn is_profile(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default();
+    name.to_string_lossy().ends_with(".profile.yaml")
+}
+
+/// Loads a profile file by itself.
+///
+/// # Errors
+/// When it cannot be read or has errors.
+pub fn load_profiles(file: &Path) -> Result<ProfileSet, LoadError> {
+    parse_profiles(&read(file)?, &name_of(file)).map_err(LoadError::Spec)
+}
+
 /// Loads a pipeline file and, if there is one, its profile file.
 ///
 /// # Errors

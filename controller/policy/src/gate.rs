@@ -70,38 +70,42 @@ pub(crate) struct EntryGate {
     execution: Vec<Duration>,
     /// Open until every module has reported once.
     gate: Option<Gate>,
-    /// Requests a second that each module can bear; the source bears all.
-    bears: Vec<Option<f64>>,
+    /// What each module reported: capacity in requests a second, and the part of the requests that runs it.
+    reports: Vec<Option<(f64, f64)>>,
+    /// The modules whose workers are on each device, once a worker.
+    devices: Vec<Vec<usize>>,
 }
 
 impl EntryGate {
-    /// The gate that the pipeline's policy asks for, if any.
-    pub(crate) fn new(pipeline: &Pipeline) -> Option<Self> {
+    /// The gate that the pipeline's policy asks for, if any. `workers`: the device of each worker, by module.
+    pub(crate) fn new(pipeline: &Pipeline, workers: &[Vec<usize>]) -> Option<Self> {
         let factor = pipeline.policy.gate()?;
-        let mut bears = vec![None; pipeline.modules.len()];
-        bears[ModuleId::SOURCE.idx()] = Some(f64::INFINITY);
+        let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
+        let mut devices = vec![Vec::new(); n_devices];
+        for (module, on) in workers.iter().enumerate() {
+            for &device in on {
+                devices[device].push(module);
+            }
+        }
+        let mut reports = vec![None; pipeline.modules.len()];
+        reports[ModuleId::SOURCE.idx()] = Some((f64::INFINITY, 1.0));
         Some(EntryGate {
             factor,
             execution: vec![Duration::ZERO; pipeline.modules.len()],
             pipeline: pipeline.clone(),
             gate: None,
-            bears,
+            reports,
+            devices,
         })
     }
 
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         self.execution[state.module.idx()] = state.execution;
-        // A module that only some requests run bounds nothing here: those that skip it need not wait for it, and who
-        // runs it is known only when its turn comes. Its own brokers drop.
-        let is_for_all = state.probability >= 1.0;
-        self.bears[state.module.idx()] = Some(if is_for_all {
-            state.capacity
-        } else {
-            f64::INFINITY
-        });
-        let known: Option<Vec<f64>> = self.bears.iter().copied().collect();
+        self.reports[state.module.idx()] = Some((state.capacity, state.probability));
+        let known: Option<Vec<(f64, f64)>> = self.reports.iter().copied().collect();
         let Some(known) = known else { return };
-        let rate = self.factor * known.into_iter().fold(f64::INFINITY, f64::min);
+        let bears = |device: &Vec<usize>| borne(device.iter().map(|&module| known[module]));
+        let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
         let depth = self.depth();
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
@@ -126,9 +130,38 @@ impl EntryGate {
     }
 }
 
+/// Requests a second that a device bears whose workers are of modules with these capacities and probabilities:
+/// each takes `probability / capacity` of its time for every request into the pipeline.
+///
+/// Modules that only some requests run bound nothing by themselves: those that skip them need not wait for them,
+/// and who runs them is known only when their turn comes. Their own brokers drop. Beside a module that all
+/// requests run they take its time.
+fn borne(workers: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (mut busy, mut is_for_all) = (0.0, false);
+    for (capacity, probability) in workers {
+        is_for_all |= probability >= 1.0;
+        busy += probability / capacity;
+    }
+    if is_for_all {
+        1.0 / busy
+    } else {
+        f64::INFINITY
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_that_share_a_device_share_its_time() {
+        let of = |workers: &[(f64, f64)]| borne(workers.iter().copied());
+        assert_eq!(of(&[(100.0, 1.0)]), 100.0);
+        assert_eq!(of(&[(100.0, 1.0), (100.0, 1.0)]), 50.0);
+        assert_eq!(of(&[(100.0, 1.0), (50.0, 0.5)]), 50.0);
+        assert_eq!(of(&[(50.0, 0.5)]), f64::INFINITY);
+        assert_eq!(of(&[(f64::INFINITY, 1.0)]), f64::INFINITY);
+    }
 
     #[test]
     fn passes_its_rate_and_its_depth() {

@@ -65,14 +65,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger.
-    pub fn new(pipeline: &Pipeline) -> Self {
+    /// An empty ledger. `workers`: the device of each worker, by module, so that the gate knows which modules
+    /// share one.
+    pub fn new(pipeline: &Pipeline, workers: &[Vec<usize>]) -> Self {
         Ledger {
             slo: pipeline.slo,
             limit: pipeline.limits.in_flight,
             n_sinks: pipeline.sinks().len() as u16,
             draining: false,
-            gate: EntryGate::new(pipeline),
+            gate: EntryGate::new(pipeline, workers),
             offered: Window::new(OFFERED_WINDOW),
             open: IndexMap::default(),
         }

@@ -132,7 +132,8 @@ impl fmt::Display for PlanError {
             ),
             PlanError::TooFewGpus { gpus, modules } => write!(
                 f,
-                "{gpus} GPUs for {modules} modules: every module needs at least one; give {modules} or more"
+                "{modules} modules need a GPU each, and there {} {gpus}; give {modules} or more",
+                if *gpus == 1 { "is" } else { "are" }
             ),
             PlanError::NoProfile { module } => write!(
                 f,

@@ -174,8 +174,16 @@ impl PipelineHost {
                 ModuleController::new(&pipeline, module.id, planned, &serving, SEED)
             })
             .collect();
+        let devices: Vec<Vec<usize>> = pipeline
+            .modules
+            .iter()
+            .map(|module| {
+                let serving = workers.iter().filter(|w| w.module == module.id);
+                serving.map(|w| w.link).collect()
+            })
+            .collect();
         let control = Control {
-            ledger: Ledger::new(&pipeline),
+            ledger: Ledger::new(&pipeline, &devices),
             modules,
             open: IndexMap::default(),
             commands: Vec::new(),

@@ -311,3 +311,31 @@ fn workers_follow_the_offered_rate() {
     assert!(report.drop_rate < 0.1, "{}", report.drop_rate);
     assert_eq!(report.failed, 0);
 }
+
+/// Two modules on one device have half of it each: the gate lets pass what both can serve (batches of 8 in 20 ms
+/// each, so 200 a second), and little is wasted on what is dropped behind it.
+#[test]
+fn modules_that_share_a_device_waste_little_of_it() {
+    let chain = config(&[&[0], &[1]], &[], 10.0, 1);
+    let mut shared = with(&chain, DropPolicyName::Spillgate);
+    shared.noise = 0.0;
+    shared.workers = vec![vec![], vec![0], vec![0]];
+    shared.duration = Duration::from_secs(30);
+    for rate in [300.0, 1200.0] {
+        shared.arrivals = arrivals(Arrivals::Poisson, rate, shared.duration, 3).into();
+        let report = run(shared.clone()).unwrap();
+        assert!(report.goodput > 197.0, "{rate}/s: {}", report.goodput);
+        assert!(
+            report.invalid_rate < 0.01,
+            "{rate}/s: {}",
+            report.invalid_rate
+        );
+        let refused: u64 = report.drops["source"].values().sum();
+        let share = refused as f64 / report.dropped as f64;
+        assert!(
+            share > 0.9,
+            "{rate}/s: at the gate {share} of {:?}",
+            report.drops
+        );
+    }
+}

@@ -88,8 +88,11 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Reads `second,rate` lines: from each second on its rate holds until the next line's. A first line of
-/// words is skipped. `offset` and `duration` cut a piece out; `scale` multiplies the rates.
+/// Reads `second,rate` lines: from each second on its rate holds until the next line's. The header `second,rate` may
+/// stand above them. `offset` and `duration` cut a piece out; `scale` multiplies the rates.
+///
+/// Not the simulator's reader of traces, whose seconds are whole: here they may be fractions, so that a span for
+/// each distance replays exact arrivals (`cargo xtask live`).
 pub(crate) fn read_trace(
     path: &Path,
     offset: Duration,
@@ -137,7 +140,7 @@ fn parse_trace(text: &str, scale: f64) -> Result<Vec<Segment>> {
                 }
                 points.push((second, rate * scale));
             }
-            _ if idx == 0 => {}
+            _ if idx == 0 && line == "second,rate" => {}
             _ => bail!("line {}: \"{line}\" is not second,rate", idx + 1),
         }
     }
@@ -250,6 +253,7 @@ mod tests {
             ("0,1\nx,2\n", "line 2"),
             ("0,1\n0,2\n", "not after"),
             ("second,rate\n", "no line"),
+            ("minute,count\n0,1\n", "line 1"),
             ("0,1\n1,-2\n", "line 2"),
         ] {
             let error = parse_trace(text, 1.0).unwrap_err().to_string();

@@ -1,16 +1,18 @@
-//! `spillgate validate`: checks pipeline files without serving them.
+//! `spillgate validate`: checks pipeline files, and profile files, without serving them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use indexmap::IndexMap;
 use spillgate::files;
+use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::time::format_duration;
 
 /// Which files, how strictly.
 #[derive(Args)]
 pub(crate) struct ValidateArgs {
-    /// Pipeline files.
+    /// Pipeline files, or profile files (*.profile.yaml).
     #[arg(required = true)]
     pipelines: Vec<PathBuf>,
     /// Treat warnings as errors.
@@ -23,6 +25,16 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let catalog = spillgate_modules::library().catalog();
     let mut bad = false;
     for file in &args.pipelines {
+        if files::is_profile(file) {
+            match files::load_profiles(file) {
+                Ok(profiles) => println!("{}", profiles_line(file, &profiles)),
+                Err(error) => {
+                    eprintln!("{error}");
+                    bad = true;
+                }
+            }
+            continue;
+        }
         match files::load(file, &catalog) {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
@@ -51,4 +63,13 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(if bad { super::BAD_SPEC } else { 0 }))
+}
+
+fn profiles_line(file: &Path, profiles: &ProfileSet) -> String {
+    let of_kind = |(kind, modules): (&String, &IndexMap<String, _>)| {
+        let modules: Vec<&str> = modules.keys().map(String::as_str).collect();
+        format!("{kind}: {}", modules.join(", "))
+    };
+    let kinds: Vec<String> = profiles.devices.iter().map(of_kind).collect();
+    format!("{}: ok: profiles of {}", file.display(), kinds.join("; "))
 }

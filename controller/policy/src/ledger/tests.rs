@@ -11,7 +11,7 @@ fn at(ns: u64) -> Timestamp {
 fn fork() -> Ledger {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1], &[1]], &[]);
     pipeline.limits.in_flight = 2;
-    Ledger::new(&pipeline)
+    Ledger::new(&pipeline, &[vec![], vec![0], vec![1], vec![2]])
 }
 
 #[test]
