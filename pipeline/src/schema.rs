@@ -228,8 +228,8 @@ fn module(catalog: &Catalog) -> Value {
                 },
             },
             "workers": {
-                "description": "How many workers: a number, or bounds between which it is scaled. \
-                                Default: 1.",
+                "description": "How many workers: a number, or bounds between which they follow the load; \
+                                those beyond min are on a device each. Default: 1.",
                 "anyOf": [
                     integer("So many.", 1, WORKERS_MAX.into()),
                     {

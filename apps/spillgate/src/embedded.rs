@@ -1,9 +1,5 @@
 //! All of Spillgate in one process: pipeline hosts, device threads and decoders, joined by plain calls.
 //!
-//! A module's workers are spread over its devices in turn. `auto` is the first GPU, else the CPU; `emulated`
-//! is an emulated device of its own for each worker, `emulated:N` one that is shared. Frames are decoded on
-//! devices of their own, `decode:N`, whose worker is the module `source`.
-//!
 //! Two threads wake policies: one the devices', when a deadline passes or a batch is to be bound, one the State
 //! Planners'.
 
@@ -15,14 +11,11 @@ use indexmap::IndexMap;
 use spillgate_backend::Backend;
 use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
-use spillgate_backend::torch::{self, TorchBackend};
+use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{
     Dispatched, MemberResult, PipelineHost, RequestIds, Worker, WorkerLink,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
-use spillgate_controller_policy::plan::PlanName;
-use spillgate_controller_policy::planner::Planned;
-use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
@@ -42,7 +35,8 @@ use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device};
 use spillgate_worker_policy::policy::BrokerPolicy;
 
-use crate::planning::{self, NoProfile};
+use crate::placement::{Place, place};
+use crate::planning::NoProfile;
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -90,106 +84,6 @@ pub struct Embedded {
     _planners: TimerThread,
 }
 
-/// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal.
-pub fn resolve_device(name: &str) -> String {
-    match name {
-        "auto" => torch::auto(),
-        "cpu" => "cpu:0".to_owned(),
-        "cuda" => "cuda:0".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
-/// A worker on its device.
-struct Place {
-    spec: WorkerSpec,
-    /// Requests in a batch.
-    batch: u32,
-}
-
-/// Which workers there are and on which devices.
-#[derive(Default)]
-struct Plan {
-    /// Device name -> its workers.
-    devices: IndexMap<String, Vec<Place>>,
-    /// By pipeline.
-    workers: Vec<Vec<Worker>>,
-    planned: Vec<Arc<Planned>>,
-    next_worker: u32,
-}
-
-impl Plan {
-    fn add(&mut self, device: String, host: usize, spec: WorkerSpec, batch: u32) {
-        let link = self
-            .devices
-            .get_index_of(&device)
-            .unwrap_or(self.devices.len());
-        self.workers[host].push(Worker {
-            id: spec.worker,
-            module: spec.module,
-            link,
-        });
-        let place = Place { spec, batch };
-        self.devices.entry(device).or_default().push(place);
-    }
-
-    fn worker_id(&mut self) -> WorkerId {
-        self.next_worker += 1;
-        WorkerId(self.next_worker - 1)
-    }
-}
-
-fn plan(deployments: &[Deployment], n_decoders: usize) -> Result<Plan, StartError> {
-    let mut plan = Plan::default();
-    let mut n_emulated = 0;
-    for (host, deployment) in deployments.iter().enumerate() {
-        plan.workers.push(Vec::new());
-        let pipeline = &deployment.pipeline;
-        let mut execution = vec![planning::source_execution(pipeline)];
-        // Device and execution times of each worker.
-        let mut places: Vec<(ModuleId, String, Vec<Duration>)> = Vec::new();
-        if pipeline.source.ty == ValueType::Image {
-            let times = &execution[ModuleId::SOURCE.idx()];
-            let decoder = |i| (ModuleId::SOURCE, format!("decode:{i}"), times.clone());
-            places.extend((0..n_decoders).map(decoder));
-        }
-        for module in &pipeline.modules[1..] {
-            for i in 0..module.workers.min as usize {
-                let device = match module.devices[i % module.devices.len()].as_str() {
-                    "emulated" => {
-                        n_emulated += 1;
-                        format!("emulated:own{}", n_emulated - 1)
-                    }
-                    name => resolve_device(name),
-                };
-                let times = planning::execution_times(module, &device, &deployment.profiles)?;
-                if i == 0 {
-                    // One plan a module: by its first worker, where kinds of devices are mixed.
-                    execution.push(times.clone());
-                }
-                places.push((module.id, device, times));
-            }
-        }
-        let (planned, problem) =
-            planning::planned(pipeline, execution, PlanName::of(pipeline.policy.drop));
-        if let Some(problem) = problem {
-            tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");
-        }
-        for (module, device, execution) in places {
-            let spec = WorkerSpec {
-                worker: plan.worker_id(),
-                pipeline: pipeline.clone(),
-                base_dir: deployment.base_dir.clone(),
-                module,
-                execution,
-            };
-            plan.add(device, host, spec, planned.batch[module.idx()]);
-        }
-        plan.planned.push(Arc::new(planned));
-    }
-    Ok(plan)
-}
-
 impl Embedded {
     /// Starts devices and hosts. Returns once every model is loaded.
     ///
@@ -202,12 +96,12 @@ impl Embedded {
         observer: Arc<dyn Observer>,
         n_decoders: usize,
     ) -> Result<Self, StartError> {
-        let plan = plan(deployments, n_decoders.max(1))?;
+        let placement = place(deployments, n_decoders.max(1))?;
         let ids = Arc::new(RequestIds::default());
         let now: spillgate_controller::host::Now = Arc::new(move || clock.now());
         let hosts: Vec<Arc<PipelineHost>> = deployments
             .iter()
-            .zip(plan.workers.into_iter().zip(&plan.planned))
+            .zip(placement.workers.into_iter().zip(&placement.planned))
             .map(|(deployment, (workers, planned))| {
                 Arc::new(PipelineHost::new(
                     deployment.pipeline.clone(),
@@ -228,7 +122,7 @@ impl Embedded {
         let timers = TimerThread::start(clock, "timer")?;
         let mut devices = Vec::new();
         let mut names = Vec::new();
-        for (i, (name, places)) in plan.devices.into_iter().enumerate() {
+        for (i, (name, places)) in placement.devices.into_iter().enumerate() {
             let id = DeviceId(i as u16);
             names.push((id, name.clone()));
             let broker = |place: &Place| (place.spec.worker, broker_config(place));
@@ -252,8 +146,11 @@ impl Embedded {
             .iter()
             .map(|d| Arc::new(DeviceLink(d.handle())) as Arc<dyn WorkerLink>)
             .collect();
-        for host in &hosts {
+        for (host, scaling) in hosts.iter().zip(placement.scaling) {
             host.connect(links.clone());
+            if let Some(scaling) = scaling {
+                host.scale_with(scaling);
+            }
         }
         let planners = TimerThread::start(clock, "planner")?;
         for host in &hosts {
@@ -320,6 +217,7 @@ impl Embedded {
                         offered: state.offered,
                         executed: state.executed,
                         capacity: state.capacity,
+                        workers: state.workers,
                         queueing: state.queueing.as_secs_f64(),
                         downstream: guidance.downstream.as_secs_f64(),
                         highest_first: guidance.order == BudgetOrder::HighestFirst,
@@ -379,7 +277,7 @@ fn executor_factory(
                 let backend = Box::new(move || {
                     TorchBackend::new(&name).map(|b| Box::new(b) as Box<dyn Backend>)
                 });
-                Box::new(OperatorExecutor::build(backend, &library, &specs)?)
+                Box::new(OperatorExecutor::build(backend, library, &specs)?)
             }
         })
     })
@@ -451,6 +349,11 @@ impl Upstream for Upstreams {
         self.host(worker).dropped(request, drop);
     }
 
+    fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
+        let result = result.map_err(|error| error.to_string());
+        self.host(worker).worker_loaded(worker, result);
+    }
+
     fn workers_down(&self, workers: &[WorkerId], cause: &str) {
         for &worker in workers {
             self.host(worker).workers_down(&[worker], cause);
@@ -484,5 +387,13 @@ impl WorkerLink for DeviceLink {
 
     fn guide(&self, worker: WorkerId, guidance: Guidance) {
         self.0.guide(worker, guidance);
+    }
+
+    fn load(&self, worker: WorkerId) {
+        self.0.load(worker);
+    }
+
+    fn unload(&self, worker: WorkerId) {
+        self.0.unload(worker);
     }
 }

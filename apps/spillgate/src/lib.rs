@@ -5,5 +5,6 @@ pub mod admin;
 pub mod embedded;
 pub mod files;
 pub mod measure;
+pub mod placement;
 pub mod planning;
 pub mod server;

@@ -10,7 +10,8 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
 use spillgate_worker::executor::{WorkerSpec, build_operator};
 
-use crate::embedded::{Deployment, resolve_device};
+use crate::embedded::Deployment;
+use crate::placement::resolve_device;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +103,7 @@ pub fn measure(
         base_dir: deployment.base_dir.clone(),
         module: what.module.id,
         execution: vec![],
+        from_start: true,
     };
     let mut operator = build_operator(&spec, library, &mut backend)?;
     let mut points = Vec::new();

@@ -64,6 +64,8 @@ pub const PLANNER_OFFERED: &str = "spillgate_planner_offered_requests_per_second
 pub const PLANNER_EXECUTED: &str = "spillgate_planner_executed_requests_per_second";
 /// The same: requests a second that its workers can serve.
 pub const PLANNER_CAPACITY: &str = "spillgate_planner_capacity_requests_per_second";
+/// The same: workers that serve.
+pub const PLANNER_WORKERS: &str = "spillgate_planner_workers";
 /// The same: q of PARD, its mean queueing delay.
 pub const PLANNER_QUEUEING: &str = "spillgate_planner_queueing_seconds";
 /// L_sub of PARD: what a request is expected to need after the module.
@@ -87,7 +89,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as queries see them.
-pub const ALL: [&str; 23] = [
+pub const ALL: [&str; 24] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -104,6 +106,7 @@ pub const ALL: [&str; 23] = [
     PLANNER_QUEUEING,
     PLANNER_DOWNSTREAM,
     PLANNER_ORDER,
+    PLANNER_WORKERS,
     GATE,
     QUEUE_LENGTH,
     DEVICE_BUSY,

@@ -4,6 +4,7 @@
 
 mod effects;
 mod flow;
+mod scaling;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +26,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::record::{BatchRecord, Observer, RequestRecord, TraceContext};
 use effects::Effects;
+use scaling::Scaling;
 
 /// The process's clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -65,6 +67,12 @@ pub trait WorkerLink: Send + Sync {
 
     /// Tells a worker what its brokers are to go by from now on.
     fn guide(&self, worker: WorkerId, guidance: Guidance);
+
+    /// Makes a worker ready; [`PipelineHost::worker_loaded`] is told when it is.
+    fn load(&self, worker: WorkerId);
+
+    /// Gives back what a worker holds once it has no more requests.
+    fn unload(&self, worker: WorkerId);
 }
 
 /// A worker of this pipeline and the way to it.
@@ -138,6 +146,8 @@ struct Control {
     commands: Vec<Command>,
     /// The last state that each module published.
     published: Vec<Option<ModuleState>>,
+    /// Where workers follow the load.
+    scaling: Option<Scaling>,
 }
 
 /// One pipeline at its gateway.
@@ -188,6 +198,7 @@ impl PipelineHost {
             open: IndexMap::default(),
             commands: Vec::new(),
             published: vec![None; pipeline.modules.len()],
+            scaling: None,
         };
         PipelineHost {
             successors: pipeline
@@ -307,7 +318,7 @@ impl PipelineHost {
         self.perform(effects);
     }
 
-    /// Wakes the planners whose time has come, and makes their estimates. Returns the next time at which one
+    /// Wakes the planners whose time has come, makes their estimates, and scales. Returns the next time at which one
     /// wants to be woken. To be called from a thread that no request waits for.
     pub fn wake(&self) -> Option<Timestamp> {
         for module in self.pipeline.modules.iter().map(|m| m.id) {
@@ -324,14 +335,15 @@ impl PipelineHost {
             }
             self.perform(effects);
         }
+        self.scale();
         self.next_wakeup()
     }
 
-    /// When [`PipelineHost::wake`] has something to do; never under a policy that does not plan.
+    /// When [`PipelineHost::wake`] has something to do; never under a policy that does not plan, with fixed workers.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let control = self.control.lock();
         let wakeups = control.modules.iter().filter_map(|m| m.next_wakeup());
-        wakeups.min()
+        wakeups.chain(Self::scales_at(&control)).min()
     }
 
     /// What the State Planners know.
@@ -475,6 +487,7 @@ impl PipelineHost {
                     }
                 }
                 control.commands = commands;
+                self.worker_died(&mut control, now, worker.id, &mut effects);
             }
         }
         self.perform(effects);

@@ -87,7 +87,7 @@ pub(super) enum Occurrence {
     /// A worker that was asked for has started.
     ColdStarted {
         module: ModuleId,
-        ordinal: usize,
+        ordinal: u32,
     },
     Disturbance(Disturbance),
 }

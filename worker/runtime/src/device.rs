@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::Job;
-use spillgate_backend::operator::Outputs;
+use spillgate_backend::operator::{OperatorError, Outputs};
 use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
@@ -55,6 +55,9 @@ pub trait Upstream: Send + Sync {
     /// A request was dropped while it waited.
     fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord);
 
+    /// A worker that was asked for is ready, or cannot be.
+    fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>);
+
     /// The device died; its workers serve no more.
     fn workers_down(&self, workers: &[WorkerId], cause: &str);
 }
@@ -64,8 +67,19 @@ struct State {
     /// Batches that the policy has bound and the thread has not yet taken: the one that is to run now, and at
     /// most one behind it.
     next: VecDeque<Batch<Arc<Job>>>,
+    /// Workers to be loaded, and those to be unloaded once nothing is bound or waits for them. A worker is in one
+    /// of them at most.
+    load: Vec<WorkerId>,
+    unload: Vec<WorkerId>,
     commands: Vec<Command<Arc<Job>>>,
     stop: bool,
+}
+
+/// What a device's thread is to do next.
+enum Task {
+    Run(Batch<Arc<Job>>),
+    Load(WorkerId),
+    Unload(WorkerId),
 }
 
 struct Shared {
@@ -134,6 +148,8 @@ impl DeviceThread {
             state: Mutex::new(State {
                 policy,
                 next: VecDeque::with_capacity(BOUND_MAX),
+                load: Vec::new(),
+                unload: Vec::new(),
                 commands: Vec::new(),
                 stop: false,
             }),
@@ -216,6 +232,26 @@ impl DeviceHandle {
         self.drive(Event::Guide(worker, guidance));
     }
 
+    /// Makes a worker ready, between two batches; [`Upstream::loaded`] says when.
+    pub fn load(&self, worker: WorkerId) {
+        let mut state = self.shared.state.lock();
+        state.unload.retain(|w| *w != worker);
+        if !state.load.contains(&worker) {
+            state.load.push(worker);
+        }
+        self.shared.work.notify_one();
+    }
+
+    /// Gives back what a worker holds once it has no more requests.
+    pub fn unload(&self, worker: WorkerId) {
+        let mut state = self.shared.state.lock();
+        state.load.retain(|w| *w != worker);
+        if !state.unload.contains(&worker) {
+            state.unload.push(worker);
+        }
+        self.shared.work.notify_one();
+    }
+
     /// Whether its thread lives.
     pub fn is_alive(&self) -> bool {
         self.shared.alive.load(Ordering::Acquire)
@@ -280,14 +316,23 @@ impl Shared {
         }
     }
 
-    fn next_batch(&self) -> Option<Batch<Arc<Job>>> {
+    fn next_task(&self) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
+            // Before the next batch: who asked for it waits, and a busy device would never come to it.
+            if let Some(worker) = state.load.pop() {
+                return Some(Task::Load(worker));
+            }
             if let Some(batch) = state.next.pop_front() {
-                return Some(batch);
+                return Some(Task::Run(batch));
             }
             if state.stop {
                 return None;
+            }
+            let policy = &state.policy;
+            let idle = state.unload.iter().position(|w| policy.waiting(*w) == 0);
+            if let Some(idx) = idle {
+                return Some(Task::Unload(state.unload.swap_remove(idx)));
             }
             self.work.wait(&mut state);
         }
@@ -303,7 +348,23 @@ impl Sleeper for Shared {
 }
 
 fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) {
-    while let Some(mut batch) = shared.next_batch() {
+    while let Some(task) = shared.next_task() {
+        let mut batch = match task {
+            Task::Run(batch) => batch,
+            Task::Load(worker) => {
+                let load = AssertUnwindSafe(|| executor.load(worker));
+                let result = catch_unwind(load).unwrap_or_else(|panic| {
+                    let cause = format!("loading panicked: {}", panic_text(&*panic));
+                    Err(OperatorError::Other(cause))
+                });
+                shared.upstream.loaded(worker, result);
+                continue;
+            }
+            Task::Unload(worker) => {
+                executor.unload(worker);
+                continue;
+            }
+        };
         // The policy says how long it takes; when it starts is seen here.
         let execution = batch.expected_end.since(batch.started_at);
         let expected_end = shared.clock.now() + execution;

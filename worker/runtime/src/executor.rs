@@ -23,7 +23,17 @@ use crate::decode;
 pub trait Executor {
     /// Runs one batch of a worker's module. One result a job, in order; an error is a sentence for the
     /// client whose request failed.
+    /// A worker that is not loaded is loaded first.
     fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>>;
+
+    /// Makes ready what the worker needs to run: its model in memory. Does nothing if it is.
+    ///
+    /// # Errors
+    /// When a model or another file is missing or does not fit.
+    fn load(&mut self, worker: WorkerId) -> Result<(), OperatorError>;
+
+    /// Gives back what the worker holds.
+    fn unload(&mut self, worker: WorkerId);
 }
 
 /// A worker to be built: one module of one pipeline.
@@ -39,6 +49,8 @@ pub struct WorkerSpec {
     pub module: ModuleId,
     /// Expected execution time by batch size, from 1.
     pub execution: Vec<Duration>,
+    /// It is loaded when its device starts; others are when they are asked for.
+    pub from_start: bool,
 }
 
 /// Makes the backend of a device on the device's own thread.
@@ -46,32 +58,47 @@ pub type BackendFactory = Box<dyn FnOnce() -> Result<Box<dyn Backend>, BackendEr
 
 /// Runs the operators of the module library on a backend.
 pub struct OperatorExecutor {
-    _backend: Box<dyn Backend>,
-    workers: IndexMap<WorkerId, (WorkerSpec, Box<dyn Operator>)>,
+    backend: Box<dyn Backend>,
+    library: Arc<Library>,
+    workers: IndexMap<WorkerId, OperatorWorker>,
     inputs: Vec<Inputs>,
 }
 
+struct OperatorWorker {
+    spec: WorkerSpec,
+    /// While it is loaded.
+    operator: Option<Box<dyn Operator>>,
+}
+
 impl OperatorExecutor {
-    /// Builds the operators of these workers.
+    /// Builds the operators of those of these workers that serve from the start.
     ///
     /// # Errors
     /// When the device, a model or another file is missing or does not fit.
     pub fn build(
         backend: BackendFactory,
-        library: &Library,
+        library: Arc<Library>,
         specs: &[WorkerSpec],
     ) -> Result<Self, OperatorError> {
-        let mut backend = backend()?;
-        let mut workers = IndexMap::new();
-        for spec in specs {
-            let operator = build_operator(spec, library, &mut *backend)?;
-            workers.insert(spec.worker, (spec.clone(), operator));
-        }
-        Ok(OperatorExecutor {
-            _backend: backend,
-            workers,
+        let of = |spec: &WorkerSpec| {
+            let (spec, operator) = (spec.clone(), None);
+            (spec.worker, OperatorWorker { spec, operator })
+        };
+        let mut executor = OperatorExecutor {
+            backend: backend()?,
+            library,
+            workers: specs.iter().map(of).collect(),
             inputs: Vec::new(),
-        })
+        };
+        for spec in specs.iter().filter(|spec| spec.from_start) {
+            executor.load(spec.worker)?;
+        }
+        Ok(executor)
+    }
+
+    fn worker(&mut self, worker: WorkerId) -> &mut OperatorWorker {
+        let known = self.workers.get_mut(&worker);
+        known.expect("batches are for this device's workers")
     }
 }
 
@@ -103,22 +130,37 @@ pub fn build_operator(
 
 impl Executor for OperatorExecutor {
     fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
-        let (spec, operator) = self
-            .workers
-            .get_mut(&worker)
-            .expect("batches are for this device's workers");
-        let module = &spec.pipeline.modules[spec.module.idx()];
-        self.inputs.clear();
-        self.inputs
-            .extend(jobs.iter().map(|job| job.inputs(module)));
+        if let Err(error) = self.load(worker) {
+            return jobs.iter().map(|_| Err(error.to_string())).collect();
+        }
+        let mut inputs = std::mem::take(&mut self.inputs);
+        let worker = self.worker(worker);
+        let module = &worker.spec.pipeline.modules[worker.spec.module.idx()];
+        inputs.extend(jobs.iter().map(|job| job.inputs(module)));
         // Until variants are adapted, the most accurate one, which is the last.
         let variant = module.variants.len().saturating_sub(1);
-        let results = operator.run(variant, &self.inputs);
-        self.inputs.clear();
+        let operator = worker.operator.as_mut().expect("it was just loaded");
+        let results = operator.run(variant, &inputs);
+        inputs.clear();
+        self.inputs = inputs;
         results
             .into_iter()
             .map(|r| r.map_err(|e| e.to_string()))
             .collect()
+    }
+
+    fn load(&mut self, worker: WorkerId) -> Result<(), OperatorError> {
+        let known = self.workers.get_mut(&worker);
+        let worker = known.expect("batches are for this device's workers");
+        if worker.operator.is_none() {
+            let operator = build_operator(&worker.spec, &self.library, &mut *self.backend)?;
+            worker.operator = Some(operator);
+        }
+        Ok(())
+    }
+
+    fn unload(&mut self, worker: WorkerId) {
+        self.worker(worker).operator = None;
     }
 }
 
@@ -212,6 +254,13 @@ impl Executor for EmulatedExecutor {
         emulated::occupy(start, worker.spec.execution[jobs.len() - 1]);
         results
     }
+
+    /// Types without a model have nothing to load.
+    fn load(&mut self, _: WorkerId) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    fn unload(&mut self, _: WorkerId) {}
 }
 
 /// Decodes frames: the source module.
@@ -241,6 +290,12 @@ impl Executor for DecodeExecutor {
             })
             .collect()
     }
+
+    fn load(&mut self, _: WorkerId) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    fn unload(&mut self, _: WorkerId) {}
 }
 
 /// Decoders are other people's code and take any client's bytes: one that panics must cost that frame

@@ -9,13 +9,12 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use spillgate::embedded::resolve_device;
 use spillgate::files::{self, LoadedPipeline};
-use spillgate::planning;
+use spillgate::{placement, planning};
 use spillgate_controller_policy::plan::{Plan, PlanName};
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
 use spillgate_pipeline::time::parse_duration;
-use spillgate_sim::{Contender, Run, Setup};
+use spillgate_sim::{Contender, Run, Setup, SimConfig, SimScaling};
 
 /// What to run.
 #[derive(Args)]
@@ -64,6 +63,10 @@ pub(crate) struct SimulateArgs {
     /// Devices, shared out by the plan [default: the workers and devices of the pipeline file]
     #[arg(long, value_parser = super::gpus())]
     gpus: Option<u32>,
+    /// Workers follow the load between each module's `workers: min` and `max`, and take this long to start
+    /// [default: the least serve all the time]
+    #[arg(long, value_parser = parse_duration, conflicts_with = "gpus")]
+    cold_start: Option<Duration>,
     /// Seed; repeat it for several runs.
     #[arg(long, default_values_t = [1])]
     seed: Vec<u64>,
@@ -112,7 +115,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             let plan = plan_of(args, &setup, &placed, contender.plan())?;
             let mut config = setup.config(&contender, &plan, &load, seed);
             if args.gpus.is_none() {
-                config.workers.clone_from(&placed.devices);
+                placed.apply(&mut config, args.cold_start);
             }
             config.hop = args.hop;
             config.handoff = args.handoff;
@@ -168,33 +171,59 @@ fn check(args: &SimulateArgs) -> anyhow::Result<()> {
 
 /// Where the pipeline file puts its workers.
 struct Placed {
-    /// Ordinals of devices by module.
+    /// Ordinals of devices by module: of all workers that there can be.
     devices: Vec<Vec<u16>>,
+    /// How many of them serve from the start.
+    least: Vec<u32>,
+}
+
+impl Placed {
+    /// Puts the workers where the file says. With a cold start they follow the load, else the least serve.
+    fn apply(&self, config: &mut SimConfig, cold_start: Option<Duration>) {
+        config.workers.clone_from(&self.devices);
+        let most = self.devices.iter().map(|d| d.len() as u32).collect();
+        let scaling = placement::scaling(&config.planned, self.least.clone(), most);
+        match (cold_start, scaling) {
+            (Some(cold_start), Some(scaling)) => {
+                config.scaling = Some(SimScaling {
+                    config: scaling,
+                    cold_start,
+                });
+            }
+            _ => {
+                for (workers, &least) in config.workers.iter_mut().zip(&self.least) {
+                    workers.truncate(least as usize);
+                }
+            }
+        }
+    }
 }
 
 fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
     let pipeline = &loaded.pipeline;
     let mut names: Vec<String> = Vec::new();
+    let mut n_emulated = 0;
     let mut execution = vec![Vec::new()];
-    let mut devices = vec![Vec::new()];
+    let mut placed = Placed {
+        devices: vec![Vec::new()],
+        least: vec![0],
+    };
     for module in &pipeline.modules[1..] {
-        let mut mine = Vec::new();
-        for i in 0..module.workers.min as usize {
-            let name = match module.devices[i % module.devices.len()].as_str() {
-                "emulated" => format!("emulated:own{}", names.len()),
-                name => resolve_device(name),
-            };
+        let on = placement::worker_devices(module, &mut n_emulated);
+        let times = planning::execution_times(module, &on[0], &loaded.profiles)
+            .with_context(|| super::profile_hint(loaded))?;
+        let mut ordinal = |name: String| {
             let known = names.iter().position(|n| *n == name);
-            mine.push(known.unwrap_or_else(|| {
+            known.unwrap_or_else(|| {
                 names.push(name);
                 names.len() - 1
-            }) as u16);
-        }
-        let device = &names[usize::from(mine[0])];
-        let times = planning::execution_times(module, device, &loaded.profiles)
-            .with_context(|| super::profile_hint(loaded))?;
+            }) as u16
+        };
+        placed
+            .devices
+            .push(on.into_iter().map(&mut ordinal).collect());
+        placed.least.push(module.workers.min);
         execution.push(times);
-        devices.push(mine);
     }
     anyhow::ensure!(
         names.len() <= super::GPUS_MAX as usize,
@@ -207,7 +236,7 @@ fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
         execution,
         share: Vec::new(),
     };
-    Ok((setup, Placed { devices }))
+    Ok((setup, placed))
 }
 
 /// The plan of that name: over `--gpus`, or with the workers of the pipeline file.
@@ -226,7 +255,7 @@ fn plan_of(
     }
     Ok(Plan {
         batch: planned.batch,
-        workers: placed.devices.iter().map(|d| d.len() as u32).collect(),
+        workers: placed.least.clone(),
     })
 }
 

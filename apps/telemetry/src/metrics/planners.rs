@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use super::labels::{ModuleLabels, PipelineLabels};
 use super::{
     GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM, PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER,
-    PLANNER_QUEUEING,
+    PLANNER_QUEUEING, PLANNER_WORKERS,
 };
 
 /// What the State Planner of one module last published, and what its brokers go by.
@@ -26,6 +26,8 @@ pub struct PlannerReading {
     pub executed: f64,
     /// Requests a second that its workers can serve; infinite when they take no time.
     pub capacity: f64,
+    /// Workers that serve.
+    pub workers: u32,
     /// Mean queueing delay in seconds.
     pub queueing: f64,
     /// What a request is expected still to need after it, in seconds.
@@ -60,7 +62,7 @@ impl fmt::Debug for PlannerCollector {
 /// Name, help, and what a reading says.
 type Part = (&'static str, &'static str, fn(&PlannerReading) -> f64);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     (
         PLANNER_OFFERED,
         "Requests offered to a module, per second",
@@ -76,6 +78,9 @@ const PARTS: [Part; 6] = [
         "Requests a second that a module can serve",
         |r| r.capacity,
     ),
+    (PLANNER_WORKERS, "Workers of a module that serve", |r| {
+        f64::from(r.workers)
+    }),
     (
         PLANNER_QUEUEING,
         "Mean queueing delay that a module published",

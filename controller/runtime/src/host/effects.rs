@@ -19,6 +19,8 @@ pub(super) struct Effects {
     pub(super) cancels: Vec<(WorkerId, RequestId)>,
     pub(super) ended: Vec<(Open, Outcome, Timestamp, Option<String>)>,
     pub(super) guides: Vec<(ModuleId, Guidance)>,
+    pub(super) loads: Vec<WorkerId>,
+    pub(super) unloads: Vec<WorkerId>,
     /// Thousands of draws each; they come from wakeups only, so no request waits for them.
     pub(super) computations: Vec<(ModuleId, Box<Computation>)>,
 }
@@ -31,6 +33,8 @@ impl PipelineHost {
             cancels,
             ended,
             guides,
+            loads,
+            unloads,
             computations,
         } = effects;
         for (worker, request) in cancels {
@@ -70,6 +74,12 @@ impl PipelineHost {
             for worker in self.workers.values().filter(|w| w.module == module) {
                 self.link(worker.id).guide(worker.id, guidance);
             }
+        }
+        for worker in loads {
+            self.link(worker).load(worker);
+        }
+        for worker in unloads {
+            self.link(worker).unload(worker);
         }
         for (module, computation) in computations {
             let computed = Event::Computed(Box::new(computation.run()));

@@ -1,0 +1,173 @@
+//! Workers that are loaded and unloaded while their device serves.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use spillgate_backend::job::{Frame, FrameFormat, Job};
+use spillgate_backend::operator::{OperatorError, Outputs};
+use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::request::{Drop as DropRecord, Request};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker::clock::Clock;
+use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
+use spillgate_worker::executor::Executor;
+use spillgate_worker::timer::TimerThread;
+use spillgate_worker_policy::broker::BrokerConfig;
+use spillgate_worker_policy::device::{Arrival, Device};
+use spillgate_worker_policy::policy::BrokerPolicy;
+
+const WORKER: WorkerId = WorkerId(0);
+
+/// What happened, in order.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Load,
+    Unload,
+    Run(usize),
+    Loaded(bool),
+}
+
+/// Notes what it is told. Its first load fails if it is to.
+struct Recorder {
+    seen: Sender<Seen>,
+    fails: bool,
+}
+
+impl Executor for Recorder {
+    fn execute(&mut self, _: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
+        std::thread::sleep(Duration::from_millis(20));
+        self.seen.send(Seen::Run(jobs.len())).unwrap();
+        jobs.iter().map(|_| Ok(vec![])).collect()
+    }
+
+    fn load(&mut self, _: WorkerId) -> Result<(), OperatorError> {
+        self.seen.send(Seen::Load).unwrap();
+        assert!(!std::mem::take(&mut self.fails), "told to");
+        Ok(())
+    }
+
+    fn unload(&mut self, _: WorkerId) {
+        self.seen.send(Seen::Unload).unwrap();
+    }
+}
+
+struct Reports(parking_lot::Mutex<Sender<Seen>>);
+
+impl Upstream for Reports {
+    fn started(&self, _: WorkerId, _: usize, _: Timestamp) {}
+
+    fn finished(&self, _: Finished) {}
+
+    fn dropped(&self, _: WorkerId, _: Request, drop: DropRecord) {
+        panic!("nothing is to be dropped: {drop:?}");
+    }
+
+    fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
+        assert_eq!(worker, WORKER);
+        self.0.lock().send(Seen::Loaded(result.is_ok())).unwrap();
+    }
+
+    fn workers_down(&self, _: &[WorkerId], cause: &str) {
+        panic!("the device is to live: {cause}");
+    }
+}
+
+fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
+    let (seen, events) = channel();
+    let broker = BrokerConfig {
+        module: ModuleId(1),
+        capacity: 10,
+        batch: 1,
+        execution: vec![Duration::from_millis(20)],
+        policy: BrokerPolicy::by_name(DropPolicyName::None),
+    };
+    let config = DeviceConfig {
+        id: DeviceId(0),
+        name: "test".to_owned(),
+        policy: Device::new(vec![(WORKER, broker)], Duration::ZERO),
+        workers: vec![WORKER],
+    };
+    let clock = Clock::start();
+    let timers = TimerThread::start(clock, "timer").unwrap();
+    let upstream = Arc::new(Reports(parking_lot::Mutex::new(seen.clone())));
+    let recorder = Recorder { seen, fails };
+    let executor =
+        Box::new(
+            move || Ok::<_, std::convert::Infallible>(Box::new(recorder) as Box<dyn Executor>),
+        );
+    let Ok(device) = DeviceThread::start(config, clock, &timers, upstream, executor);
+    (device, events, clock, timers)
+}
+
+fn send(device: &DeviceHandle, clock: Clock, id: u64) {
+    let frame = Frame {
+        format: FrameFormat::Bytes,
+        width: 0,
+        height: 0,
+        data: Bytes::new(),
+    };
+    let now = clock.now();
+    let request = Request {
+        id: RequestId(id),
+        sent_at: now,
+        deadline: now + Duration::from_secs(60),
+    };
+    device.send(&mut vec![Arrival {
+        worker: WORKER,
+        request,
+        payload: Arc::new(Job::new(frame, 2)),
+    }]);
+}
+
+fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
+    let next = |_| events.recv_timeout(Duration::from_secs(10)).unwrap();
+    (0..n).map(next).collect()
+}
+
+#[test]
+fn a_worker_is_unloaded_only_when_it_has_no_more_requests() {
+    let (device, events, clock, _timers) = start(false);
+    let handle = device.handle();
+    handle.load(WORKER);
+    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
+    for id in 0..3 {
+        send(&handle, clock, id);
+    }
+    handle.unload(WORKER);
+    handle.unload(WORKER);
+    let run = || Seen::Run(1);
+    assert_eq!(take(&events, 4), [run(), run(), run(), Seen::Unload]);
+    assert!(device.stop(Duration::from_secs(5)));
+    assert!(events.try_recv().is_err(), "unloaded once");
+}
+
+#[test]
+fn a_worker_that_is_wanted_again_is_not_unloaded() {
+    let (device, events, clock, _timers) = start(false);
+    let handle = device.handle();
+    send(&handle, clock, 0);
+    handle.unload(WORKER);
+    handle.load(WORKER);
+    let mut seen = take(&events, 3);
+    // Whether the batch or the load comes first is a race of threads.
+    seen.retain(|s| *s != Seen::Run(1));
+    assert_eq!(seen, [Seen::Load, Seen::Loaded(true)]);
+    assert!(device.stop(Duration::from_secs(5)));
+    assert!(events.try_recv().is_err());
+}
+
+#[test]
+fn a_load_that_panics_is_reported_and_the_device_lives() {
+    let (device, events, clock, _timers) = start(true);
+    let handle = device.handle();
+    handle.load(WORKER);
+    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(false)]);
+    handle.load(WORKER);
+    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
+    send(&handle, clock, 0);
+    assert_eq!(take(&events, 1), [Seen::Run(1)]);
+    assert!(device.stop(Duration::from_secs(5)));
+}
