@@ -135,6 +135,7 @@ impl Setup {
             planned: Arc::new(Planned {
                 batch: plan.batch.clone(),
                 execution: self.execution.clone(),
+                workers: Some(plan.workers.clone()),
             }),
             workers,
             arrivals: load.arrivals.clone(),
@@ -165,8 +166,16 @@ impl Setup {
             arrivals: &load.arrivals,
             deadlines: None,
         };
+        let mut largest = plan.clone();
+        let branches = self.pipeline.modules.iter().any(|m| m.when.is_some());
+        if branches {
+            // Sizes follow how many requests run a module, so those of the plan bind nobody.
+            for module in &self.pipeline.modules[1..] {
+                largest.batch[module.id.idx()] = module.batch.max;
+            }
+        }
         Ok(Bounds {
-            upper_bound: scene.of_plan(plan),
+            upper_bound: scene.of_plan(&largest),
             upper_bound_any_plan: scene.of_any_plan(plan.workers.iter().sum())?,
         })
     }

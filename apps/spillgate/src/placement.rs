@@ -7,6 +7,8 @@
 //! Workers beyond `workers: min`, up to `max`, start when the load asks for them. Each of them is on a device of its
 //! own: a second one on the same device would bring nothing.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +68,12 @@ pub fn scaling(planned: &Planned, least: Vec<u32>, most: Vec<u32>) -> Option<Sca
         most,
         cool_down: COOL_DOWN_DEFAULT,
     })
+}
+
+/// Whether no two modules share a device: modules and devices of workers.
+pub fn alone<D: Eq + Hash>(mut workers: impl Iterator<Item = (usize, D)>) -> bool {
+    let mut of_device: HashMap<D, usize> = HashMap::new();
+    workers.all(|(module, device)| *of_device.entry(device).or_insert(module) == module)
 }
 
 /// A worker on its device.
@@ -144,8 +152,11 @@ pub(crate) fn place(deployments: &[Deployment], n_decoders: usize) -> Result<Pla
                 });
             }
         }
-        let (planned, problem) =
-            planning::planned(pipeline, execution, PlanName::of(pipeline.policy.drop));
+        let modules = wanted.iter().filter(|w| w.from_start);
+        let workers =
+            alone(modules.map(|w| (w.module.idx(), w.device.as_str()))).then(|| least.clone());
+        let name = PlanName::of(pipeline.policy.drop);
+        let (planned, problem) = planning::planned(pipeline, execution, name, workers);
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");
         }

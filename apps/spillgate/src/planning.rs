@@ -64,8 +64,9 @@ pub fn source_execution(pipeline: &Pipeline) -> Vec<Duration> {
     }
 }
 
-/// Plans batch sizes by that rule from execution times by module and batch size. Where the SLO cannot hold even
-/// batches of one, those are planned, and the second value says so.
+/// Plans batch sizes from execution times by module and batch size: the reference's by its rule, ours for the
+/// `workers` that there are by module, where each has a device of its own (`None`: modules share devices). Where the SLO
+/// cannot hold even batches of one, those are planned, and the second value says so.
 ///
 /// # Panics
 /// When a module after the source has no execution times: [`execution_times`] gives them.
@@ -73,6 +74,7 @@ pub fn planned(
     pipeline: &Pipeline,
     execution: Vec<Vec<Duration>>,
     name: PlanName,
+    workers: Option<Vec<u32>>,
 ) -> (Planned, Option<PlanError>) {
     let (mut batch, problem) = match plan::batch_sizes(pipeline, &execution, name.slack()) {
         Ok(batch) => (batch, None),
@@ -81,6 +83,15 @@ pub fn planned(
         }
         Err(problem) => panic!("{problem}"),
     };
+    if let (PlanName::Spillgate, Some(workers)) = (name, &workers) {
+        let capacity = |m: usize, size: u32| {
+            let time = execution[m][size as usize - 1];
+            f64::from(workers[m]) * f64::from(size) / time.as_secs_f64()
+        };
+        if let Some(sizes) = plan::sizes_for_workers(pipeline, &execution, capacity, name.slack()) {
+            batch = sizes;
+        }
+    }
     for module in &pipeline.modules[1..] {
         // What takes no time gains nothing in batches by the rule, but costs nothing either.
         if execution[module.id.idx()].iter().all(Duration::is_zero) {
@@ -88,7 +99,12 @@ pub fn planned(
         }
     }
     batch[ModuleId::SOURCE.idx()] = 1;
-    (Planned { batch, execution }, problem)
+    let planned = Planned {
+        batch,
+        execution,
+        workers,
+    };
+    (planned, problem)
 }
 
 #[cfg(test)]
@@ -117,7 +133,7 @@ outputs: { payload: $b.payload }
             vec![Duration::ZERO; 16],
             (1..=16).map(b).collect(),
         ];
-        let (planned, problem) = planned(&compiled.pipeline, execution, PlanName::Reference);
+        let (planned, problem) = planned(&compiled.pipeline, execution, PlanName::Reference, None);
         (planned.batch, problem.is_some())
     }
 

@@ -27,6 +27,7 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
     let planned = Planned {
         batch: vec![8; 6],
         execution: vec![vec![Duration::from_millis(20); 8]; 6],
+        workers: None,
     };
     let mut planner = StatePlanner::new(Arc::new(pipeline), ModuleId(1), Arc::new(planned), 4, 1);
     let waits: Arc<[f32]> = (0..1024).map(|i| i as f32 * 2e-5).collect();
@@ -50,6 +51,7 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 probability: 1.0,
                 workers: 4,
                 pace: 1.0,
+                spread: 0.0,
                 asked: [0.0; 20],
                 admit: 1.0,
             });

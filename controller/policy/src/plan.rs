@@ -4,6 +4,7 @@
 //! throughput, as long as the longest path fits a share of the SLO; workers are split so that the slowest module is
 //! as fast as it can be. Execution times are tables by module index, then by batch size from 1; the source's is empty.
 
+mod joint;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,8 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
+pub use joint::sizes_for_workers;
+
 /// Largest batch of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
 /// The reference plan keeps `slack * execution <= SLO` on every path: as much time again may go to waiting.
@@ -22,7 +25,7 @@ pub const REFERENCE_SLACK: f64 = 2.0;
 pub const LARGER_SLACK: f64 = 1.4;
 /// The slack of our own plan (docs/policy.md has the sweep): requests bound late wait less, so that batches may
 /// use more of the SLO.
-pub const SPILLGATE_SLACK: f64 = 1.5;
+pub const SPILLGATE_SLACK: f64 = 1.6;
 
 /// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
 const ROUNDING: f64 = 1e-9;
@@ -185,10 +188,7 @@ pub fn batch_sizes(
     }
     let fits =
         |batch: &[u32]| slack * path(batch).as_secs_f64() <= slo.as_secs_f64() * (1.0 + ROUNDING);
-    let limit = |m: usize| {
-        let table = execution[m].len().min(BATCH_LIMIT as usize) as u32;
-        table.min(pipeline.modules[m].batch.max)
-    };
+    let limit = |m: usize| size_limit(pipeline, execution, m);
     let mut open: Vec<usize> = (1..batch.len()).collect();
     while !open.is_empty() {
         // From the last, so that the first of equal gains is the one that stays.
@@ -208,6 +208,12 @@ pub fn batch_sizes(
         }
     }
     Ok(batch)
+}
+
+/// The largest batch of a module: its table's, `batch: max`, and [`BATCH_LIMIT`].
+fn size_limit(pipeline: &Pipeline, execution: &[Vec<Duration>], module: usize) -> u32 {
+    let table = execution[module].len().min(BATCH_LIMIT as usize) as u32;
+    table.min(pipeline.modules[module].batch.max)
 }
 
 /// What one more request in a batch of `size` gains: device time a request, in units of the table's slope.
@@ -280,7 +286,8 @@ pub fn workers_for_gpus(
     Ok(workers_for_rate(execution, batch, share, best))
 }
 
-/// The plan of that name for a number of GPUs: [`batch_sizes`] with its slack, [`workers_for_gpus`].
+/// The plan of that name for a number of GPUs: the reference's by [`batch_sizes`] and [`workers_for_gpus`], ours by
+/// choosing sizes and workers together, for the highest rate.
 ///
 /// # Errors
 /// Those of the two.
@@ -293,7 +300,35 @@ pub fn plan_for_gpus(
 ) -> Result<Plan, PlanError> {
     let batch = batch_sizes(pipeline, execution, name.slack())?;
     let workers = workers_for_gpus(execution, &batch, share, gpus)?;
-    Ok(Plan { batch, workers })
+    let apart = Plan { batch, workers };
+    Ok(match name {
+        PlanName::Reference => apart,
+        PlanName::Spillgate => {
+            joint::for_gpus(pipeline, execution, share, name.slack(), gpus, apart)
+        }
+    })
+}
+
+/// The plan of that name for a rate: the fewest workers that serve it.
+///
+/// # Errors
+/// Those of [`batch_sizes`].
+pub fn plan_for_rate(
+    name: PlanName,
+    pipeline: &Pipeline,
+    execution: &[Vec<Duration>],
+    share: &[f64],
+    rate: f64,
+) -> Result<Plan, PlanError> {
+    let batch = batch_sizes(pipeline, execution, name.slack())?;
+    let workers = workers_for_rate(execution, &batch, share, rate);
+    let apart = Plan { batch, workers };
+    Ok(match name {
+        PlanName::Reference => apart,
+        PlanName::Spillgate => {
+            joint::for_rate(pipeline, execution, share, name.slack(), rate, apart)
+        }
+    })
 }
 
 /// The reference plan of NOTES.md.

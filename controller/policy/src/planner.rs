@@ -5,9 +5,10 @@
 //! it computes its guidance. States may be lost, late or out of order: an older version never replaces a newer
 //! one, and what is missing is the last that came.
 
-mod asked;
 mod computation;
+mod pace;
 mod policy;
+mod sizes;
 mod window;
 
 use std::sync::Arc;
@@ -25,20 +26,17 @@ use spillgate_pipeline::time::Timestamp;
 use crate::dispatcher::BatchShape;
 use crate::plan::PlanName;
 
-use asked::Asked;
-pub use asked::Shares;
 pub use computation::{Computation, Computed};
+use pace::Pace;
 pub use policy::{OrderRule, OverloadControl, PlannerPolicy, Reserve, next_order};
+pub use sizes::Shares;
+use sizes::{Asked, Observed};
 pub use window::{Reservoir, SAMPLES_MAX, Window};
 
 /// States are exchanged this often (PARD §4.2: every second).
 pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);
 /// Time from publishing to computing: what the others published at the same time should be in by then.
 const SETTLE: Duration = Duration::from_millis(10);
-/// The pace of workers is that of this last span: one that slows down is noticed before much is late.
-const PACE_WINDOW: Duration = Duration::from_secs(2);
-/// Bounds of the pace: a clock that jumps must not shut the gate.
-const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 /// The input rate of the load factor is that of this last span.
 const INPUT_SPAN: Duration = Duration::from_secs(1);
 
@@ -49,6 +47,9 @@ pub struct Planned {
     pub batch: Vec<u32>,
     /// Execution time by module and batch size from 1; the source's is empty.
     pub execution: Vec<Vec<Duration>>,
+    /// Workers by module that the sizes were chosen for. `None` where modules share devices: there sizes are chosen
+    /// by what each gains, since none has workers of its own.
+    pub workers: Option<Vec<u32>>,
 }
 
 impl Planned {
@@ -96,6 +97,8 @@ pub struct ModuleState {
     pub workers: u32,
     /// Measured over planned execution time.
     pub pace: f64,
+    /// Standard deviation of that from batch to batch.
+    pub spread: f64,
     /// What part of the SLO its requests ask for.
     pub asked: Shares,
     /// Share of arrivals that it and its predecessors are to admit (`pard-oc`); 1 without overload.
@@ -146,8 +149,7 @@ pub struct StatePlanner {
     batches: Window,
     latency: Window,
     batch_waits: Reservoir,
-    /// Measured over planned execution time of each batch.
-    pace: Window,
+    pace: Pace,
     asked: Asked,
     /// Batch sizes in force; fewer than planned when requests ask for less time than the SLO.
     batch: Vec<u32>,
@@ -199,7 +201,7 @@ impl StatePlanner {
             batches: Window::new(length),
             latency: Window::new(length),
             batch_waits: Reservoir::new(length),
-            pace: Window::new(PACE_WINDOW),
+            pace: Pace::new(length),
             asked: Asked::new(length),
             batch,
             ran: Window::new(length),
@@ -246,11 +248,9 @@ impl StatePlanner {
             self.batch_waits.add(now, wait as f32);
         }
         let planned = self.planned.execution[self.module.idx()].get(n.wrapping_sub(1));
-        if let Some(planned) = planned.filter(|d| !d.is_zero()) {
+        if let Some(planned) = planned {
             let took = report.ended_at.since(report.started_at);
-            let ratio = took.as_secs_f64() / planned.as_secs_f64();
-            let ratio = ratio.clamp(PACE_RANGE.0, PACE_RANGE.1);
-            self.pace.add(now, ratio, 1, ratio);
+            self.pace.add(now, took, *planned);
         }
         self.queueing.add(now, queueing, n as u64, queueing);
         self.last_second.add(now, queueing, n as u64, queueing);
@@ -369,7 +369,7 @@ impl StatePlanner {
         let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
         let batch = self.batch[self.module.idx()].max(1);
         let mut planned = self.planned.duration_of(self.module, batch);
-        let pace = self.pace.weighted_mean(now).unwrap_or(1.0);
+        let pace = self.pace.mean(now);
         if self.policy.learns_pace {
             planned = planned.mul_f64(pace);
         }
@@ -411,6 +411,7 @@ impl StatePlanner {
             probability: self.probability(now),
             workers: self.workers_up as u32,
             pace,
+            spread: self.pace.spread(now),
             asked: self.asked.shares(now),
             admit,
         }
@@ -464,30 +465,25 @@ impl StatePlanner {
         None
     }
 
-    /// Batch sizes for what requests ask for: every planner that knows the same states comes to the same sizes.
+    /// Batch sizes for what is observed: every planner that knows the same states comes to the same sizes.
     fn adapt_batch(&mut self) {
         self.batch.clone_from(&self.planned.batch);
         let states: Option<Vec<&ModuleState>> =
             self.states[1..].iter().map(Option::as_ref).collect();
         let Some(states) = states else { return };
-        let mut workers = vec![(0.0, 1.0)];
-        workers.extend(states.iter().map(|s| (f64::from(s.workers), s.pace)));
         let first = self.successors[ModuleId::SOURCE.idx()].first();
         let Some(first) = first.map(|m| states[m.idx() - 1]) else {
             return;
         };
-        let slack = PlanName::Spillgate.slack();
-        let smaller = asked::batch_sizes(
+        let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s)).collect();
+        self.batch = sizes::batch_sizes(
             &self.pipeline,
             &self.planned,
-            slack,
+            PlanName::Spillgate.slack(),
             &first.asked,
             first.offered,
-            &workers,
+            &observed,
         );
-        if let Some(smaller) = smaller {
-            self.batch = smaller;
-        }
     }
 
     /// Batch size in force at this module, if it is not the planned one.

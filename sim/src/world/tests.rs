@@ -45,6 +45,7 @@ fn planned(n_modules: usize, times: Vec<Duration>) -> Arc<Planned> {
     Arc::new(Planned {
         batch: vec![batch; n_modules],
         execution,
+        workers: None,
     })
 }
 

@@ -153,8 +153,9 @@ impl<T> Broker<T> {
 
     /// Requests in a batch: as planned, or as guided.
     fn batch(&self) -> usize {
-        let planned = self.config.batch;
-        self.guidance.batch.map_or(planned, |b| b.clamp(1, planned)) as usize
+        let most = self.config.execution.len();
+        let guided = self.guidance.batch.map(|b| (b as usize).clamp(1, most));
+        guided.unwrap_or(self.config.batch as usize)
     }
 
     /// New downstream state.

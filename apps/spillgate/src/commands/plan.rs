@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use spillgate::files;
 use spillgate::placement::resolve_device;
 use spillgate::planning;
-use spillgate_controller_policy::plan::{self, Plan, PlanName};
+use spillgate_controller_policy::plan::{self, PlanName};
 use spillgate_pipeline::time::format_duration;
 
 /// What to plan.
@@ -66,10 +66,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let plan = match (args.gpus, args.rate) {
         (Some(gpus), _) => plan::plan_for_gpus(name, pipeline, &execution, &share, gpus)?,
         (None, rate) => {
-            let batch = plan::batch_sizes(pipeline, &execution, name.slack())?;
-            let workers =
-                plan::workers_for_rate(&execution, &batch, &share, rate.unwrap_or_default());
-            Plan { batch, workers }
+            let rate = rate.unwrap_or_default();
+            plan::plan_for_rate(name, pipeline, &execution, &share, rate)?
         }
     };
     let devices: u64 = plan.workers.iter().map(|n| u64::from(*n)).sum();

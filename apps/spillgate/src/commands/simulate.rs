@@ -4,6 +4,7 @@ mod load;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -178,8 +179,23 @@ struct Placed {
 }
 
 impl Placed {
+    /// Whether each module has devices of its own.
+    fn alone(&self) -> bool {
+        let from_start = self.devices.iter().zip(&self.least).enumerate();
+        let workers = from_start.flat_map(|(module, (devices, &least))| {
+            devices
+                .iter()
+                .take(least as usize)
+                .map(move |device| (module, *device))
+        });
+        placement::alone(workers)
+    }
+
     /// Puts the workers where the file says. With a cold start they follow the load, else the least serve.
     fn apply(&self, config: &mut SimConfig, cold_start: Option<Duration>) {
+        if !self.alone() {
+            Arc::make_mut(&mut config.planned).workers = None;
+        }
         config.workers.clone_from(&self.devices);
         let most = self.devices.iter().map(|d| d.len() as u32).collect();
         let scaling = placement::scaling(&config.planned, self.least.clone(), most);
@@ -249,7 +265,9 @@ fn plan_of(
     if let Some(gpus) = args.gpus {
         return Ok(setup.plan(name, gpus)?);
     }
-    let (planned, problem) = planning::planned(&setup.pipeline, setup.execution.clone(), name);
+    let workers = placed.alone().then(|| placed.least.clone());
+    let execution = setup.execution.clone();
+    let (planned, problem) = planning::planned(&setup.pipeline, execution, name, workers);
     if let Some(problem) = problem {
         eprintln!("warning: {problem}");
     }

@@ -19,6 +19,7 @@ fn controller(pipeline: &Pipeline, module: u16, workers: &[WorkerId]) -> ModuleC
     let planned = Planned {
         batch: vec![4; n],
         execution: vec![vec![Duration::from_millis(10); 4]; n],
+        workers: None,
     };
     let pipeline = Arc::new(pipeline.clone());
     ModuleController::new(&pipeline, ModuleId(module), &Arc::new(planned), workers, 1)

@@ -259,3 +259,78 @@ proptest! {
         prop_assert_eq!(fewer, plan.workers);
     }
 }
+
+/// The highest rate over every split of the GPUs and every pair of sizes that leave the slack.
+fn best_rate_of_all(
+    pipeline: &Pipeline,
+    execution: &[Vec<Duration>],
+    slack: f64,
+    gpus: u32,
+) -> f64 {
+    let mut best = 0.0f64;
+    for first in 1..gpus {
+        for a in 1..=32 {
+            for b in 1..=32 {
+                let plan = Plan {
+                    batch: vec![0, a, b],
+                    workers: vec![0, first, gpus - first],
+                };
+                let path = longest_path(pipeline, |m| execution[m][plan.batch[m] as usize - 1]);
+                if slack * path.as_secs_f64() <= pipeline.slo.as_secs_f64() * (1.0 + ROUNDING) {
+                    best = best.max(plan.bottleneck(execution, &[]));
+                }
+            }
+        }
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn sizes_and_workers_together_serve_the_highest_rate(
+        slo in 100.0..400.0,
+        alpha in 1.0..20.0, beta in 0.5..8.0,
+        alpha2 in 1.0..20.0, beta2 in 0.5..8.0,
+        gpus in 2u32..7,
+    ) {
+        let (pipeline, execution) = linear(slo, &CHAIN[..2], &[(alpha, beta), (alpha2, beta2)]);
+        let plan = plan_for_gpus(PlanName::Spillgate, &pipeline, &execution, &[], gpus).unwrap();
+        prop_assert!(plan.workers.iter().sum::<u32>() <= gpus);
+        let rate = plan.bottleneck(&execution, &[]);
+        let best = best_rate_of_all(&pipeline, &execution, SPILLGATE_SLACK, gpus);
+        prop_assert!(rate > best * 0.999_99, "{rate} against {best}: {plan:?}");
+    }
+
+    #[test]
+    fn a_rate_needs_no_more_workers_than_sizes_and_workers_apart(rate in 1.0..5000.0) {
+        for (name, pipeline, execution) in reference_workload() {
+            let plan = plan_for_rate(PlanName::Spillgate, &pipeline, &execution, &[], rate).unwrap();
+            prop_assert!(plan.bottleneck(&execution, &[]) >= rate * (1.0 - 1e-6), "{name}: {plan:?}");
+            let batch = batch_sizes(&pipeline, &execution, SPILLGATE_SLACK).unwrap();
+            let apart = workers_for_rate(&execution, &batch, &[], rate);
+            let count = |workers: &[u32]| workers.iter().sum::<u32>();
+            prop_assert!(count(&plan.workers) <= count(&apart), "{name}: {plan:?} against {apart:?}");
+            let path = longest_path(&pipeline, |m| execution[m][plan.batch[m] as usize - 1]);
+            prop_assert!(path.mul_f64(SPILLGATE_SLACK) <= pipeline.slo + Duration::from_nanos(10));
+        }
+    }
+}
+
+#[test]
+fn our_plans_on_24_gpus() {
+    let mut seen = String::new();
+    for (name, pipeline, execution) in reference_workload() {
+        let plan = plan_for_gpus(PlanName::Spillgate, &pipeline, &execution, &[], 24).unwrap();
+        let rate = plan.bottleneck(&execution, &[]);
+        let (batch, workers) = (&plan.batch[1..], &plan.workers[1..]);
+        seen += &format!("{name}: {batch:?} x {workers:?}, {rate:.1}/s\n");
+    }
+    expect_test::expect![[r#"
+        tm: [17, 20, 20] x [12, 5, 7], 1785.7/s
+        lv: [27, 9, 12, 9, 12] x [8, 4, 3, 3, 6], 1241.4/s
+        ga: [22, 26, 8, 24, 14] x [8, 4, 4, 3, 5], 1222.2/s
+        da: [24, 12, 8, 12, 8] x [8, 6, 4, 3, 3], 1230.8/s
+    "#]].assert_eq(&seen);
+}

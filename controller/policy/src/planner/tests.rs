@@ -24,6 +24,7 @@ fn planner(drop: DropPolicyName, module: u16) -> StatePlanner {
     let planned = Planned {
         batch: vec![1, 4, 4, 4],
         execution,
+        workers: None,
     };
     StatePlanner::new(
         Arc::new(pipeline),
@@ -34,7 +35,7 @@ fn planner(drop: DropPolicyName, module: u16) -> StatePlanner {
     )
 }
 
-fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
+pub(super) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
     ModuleState {
         module: ModuleId(module),
         version,
@@ -50,6 +51,7 @@ fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
         probability: 1.0,
         workers: 2,
         pace: 1.0,
+        spread: 0.0,
         asked: [0.0; 20],
         admit: 1.0,
     }

@@ -413,7 +413,7 @@ fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         Variant::of(Name::SpillgateNodoor)
             .gate(0.0)
             .labelled("without gate and door"),
-        ours().gate(1.0).labelled("gate at 1.00"),
+        ours().gate(1.03).labelled("gate at 1.03"),
         ours().gate(1.06).labelled("gate at 1.06"),
         ours().plan(PlanName::Reference).labelled("reference plan"),
         ours()

@@ -1,0 +1,282 @@
+//! Batch sizes while the pipeline runs.
+//!
+//! A plan's sizes are for the workers it was made with, at the pace of their profiles, for requests that run every module
+//! and ask for the whole SLO. Where something else is observed the sizes are chosen anew: workers that came or went, are
+//! slower or stray from batch to batch; a module that only some requests run; requests with less time.
+//!
+//! A request with a shorter deadline does not fit the plan's batches however early it is served; smaller batches serve
+//! it, at less capacity. Which is better depends on how many there are and on the load: the sizes are chosen that
+//! promise the most goodput.
+
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::time::Timestamp;
+
+use super::window::Window;
+use super::{ModuleState, Planned};
+use crate::plan;
+
+/// Shares of the SLO are told apart in this many steps.
+pub(super) const STEPS: usize = 20;
+/// Fewer requests than this share of all are not worth smaller batches for everybody.
+const WORTH: f32 = 0.02;
+
+/// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
+pub type Shares = [f32; 20];
+
+/// Counts what is asked for.
+pub(super) struct Asked {
+    steps: Vec<Window>,
+}
+
+impl Asked {
+    pub(super) fn new(length: Duration) -> Self {
+        Asked {
+            steps: (0..STEPS).map(|_| Window::new(length)).collect(),
+        }
+    }
+
+    pub(super) fn add(&mut self, now: Timestamp, slo: Duration, request: &Request) {
+        let asked = request.deadline.since(request.sent_at).as_secs_f64() / slo.as_secs_f64();
+        // A hair less, so that exactly a step is that step.
+        let step = (asked * STEPS as f64 - 1e-6)
+            .ceil()
+            .clamp(1.0, STEPS as f64);
+        self.steps[step as usize - 1].add(now, 0.0, 1, 0.0);
+    }
+
+    pub(super) fn shares(&mut self, now: Timestamp) -> Shares {
+        let mut shares = [0.0; STEPS];
+        let counts: Vec<u64> = self.steps.iter_mut().map(|s| s.count(now)).collect();
+        let all: u64 = counts.iter().sum();
+        for (share, count) in shares.iter_mut().zip(counts) {
+            *share = count as f32 / all.max(1) as f32;
+        }
+        shares
+    }
+}
+
+/// Workers this far off their profile have their batches planned anew.
+const OFF_PACE: f64 = 0.2;
+/// So have those whose execution times stray this far from batch to batch.
+const SPREAD: f64 = 0.05;
+/// Probabilities of a module are told apart in this many steps.
+const PROBABILITY_STEPS: f64 = 10.0;
+
+/// What is observed of a module, rounded: what is as planned, or nearly, is exactly that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Observed {
+    workers: u32,
+    /// Measured over planned execution time.
+    pace: f64,
+    /// Standard deviation of that.
+    spread: f64,
+    /// Part of the requests that run it.
+    probability: f64,
+}
+
+impl Observed {
+    pub(super) fn new(state: &ModuleState) -> Self {
+        let is_usual = (state.pace - 1.0).abs() < OFF_PACE;
+        let steps = (state.probability * PROBABILITY_STEPS).ceil().max(1.0);
+        Observed {
+            workers: state.workers,
+            pace: if is_usual { 1.0 } else { state.pace },
+            spread: if state.spread < SPREAD {
+                0.0
+            } else {
+                state.spread
+            },
+            probability: steps / PROBABILITY_STEPS,
+        }
+    }
+
+    /// Requests a second into the pipeline that its workers can serve in batches of that size.
+    fn capacity(&self, execution: &[Duration], size: u32) -> f64 {
+        let mean = execution[size as usize - 1].mul_f64(self.pace);
+        f64::from(self.workers) * f64::from(size) / mean.as_secs_f64() / self.probability
+    }
+}
+
+/// The batch sizes of most goodput, the plan's where all is as planned: `rate` requests a second come, of which these
+/// `shares` ask for less than the SLO, and the plan's sizes have that `slack` over the whole SLO. What strays is counted
+/// at a deviation above its mean: the slack is for waiting, not for that.
+pub(super) fn batch_sizes(
+    pipeline: &Pipeline,
+    planned: &Planned,
+    slack: f64,
+    shares: &Shares,
+    rate: f64,
+    observed: &[Observed],
+) -> Vec<u32> {
+    let is_usual = |(m, o): (usize, &Observed)| {
+        let workers = planned.workers.as_ref().map_or(o.workers, |w| w[m]);
+        let usual = Observed {
+            workers,
+            pace: 1.0,
+            spread: 0.0,
+            probability: 1.0,
+        };
+        *o == usual
+    };
+    if shares[STEPS - 1] > 1.0 - WORTH && (1..).zip(observed).all(is_usual) {
+        return planned.batch.clone();
+    }
+    let slowed = |(times, o): (&Vec<Duration>, &Observed)| {
+        let slow = |time: &Duration| time.mul_f64(o.pace + o.spread);
+        times.iter().map(slow).collect()
+    };
+    let mut execution = vec![Vec::new()];
+    execution.extend(planned.execution[1..].iter().zip(observed).map(slowed));
+    let capacity = |m: usize, size: u32| observed[m - 1].capacity(&planned.execution[m], size);
+    let sizes = |slack: f64| match planned.workers {
+        Some(_) => plan::sizes_for_workers(pipeline, &execution, capacity, slack),
+        None => plan::batch_sizes(pipeline, &execution, slack).ok(),
+    };
+    let mut best: Option<(f64, Vec<u32>)> = None;
+    // From the whole SLO down: smaller sizes must promise more to be chosen.
+    for step in (0..STEPS).rev() {
+        if shares[step] < WORTH && step + 1 < STEPS {
+            continue;
+        }
+        let share = (step + 1) as f64 / STEPS as f64;
+        let Some(batch) = sizes(slack / share) else {
+            break;
+        };
+        let served: f32 = shares[step..].iter().sum();
+        let capacities = (1..batch.len()).map(|m| capacity(m, batch[m]));
+        let capacity = capacities.fold(f64::INFINITY, f64::min);
+        let goodput = capacity.min(rate * f64::from(served));
+        if best
+            .as_ref()
+            .is_none_or(|(most, _)| goodput > *most * 1.001)
+        {
+            best = Some((goodput, batch));
+        }
+    }
+    best.map_or_else(|| vec![1; planned.batch.len()], |(_, batch)| batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate_pipeline::id::RequestId;
+    use spillgate_pipeline::testing::noop_pipeline;
+
+    use super::*;
+
+    const SLO: Duration = Duration::from_millis(400);
+
+    fn request(asked: f64) -> Request {
+        Request {
+            id: RequestId(1),
+            sent_at: Timestamp::ZERO,
+            deadline: Timestamp::ZERO + SLO.mul_f64(asked),
+        }
+    }
+
+    #[test]
+    fn shares_are_counted_by_step() {
+        let mut asked = Asked::new(Duration::from_secs(5));
+        for share in [1.0, 1.0, 0.6, 0.61] {
+            asked.add(Timestamp::ZERO, SLO, &request(share));
+        }
+        let shares = asked.shares(Timestamp::ZERO);
+        assert_eq!((shares[11], shares[12], shares[19]), (0.25, 0.25, 0.5));
+        assert_eq!(shares.iter().sum::<f32>(), 1.0);
+    }
+
+    #[test]
+    fn batches_shrink_when_that_serves_more() {
+        let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
+        for module in &mut pipeline.modules {
+            module.batch.max = 32;
+        }
+        let ms = |b: u64| Duration::from_millis(12 + 6 * b);
+        let execution = vec![
+            vec![],
+            (1..=32).map(ms).collect(),
+            (1..=32).map(ms).collect(),
+        ];
+        let usual = Observed {
+            workers: 4,
+            pace: 1.0,
+            spread: 0.0,
+            probability: 1.0,
+        };
+        let capacity = |m: usize, size: u32| usual.capacity(&execution[m], size);
+        let batch = plan::sizes_for_workers(&pipeline, &execution, capacity, 1.5).unwrap();
+        let planned = Planned {
+            batch,
+            execution,
+            workers: Some(vec![0, 4, 4]),
+        };
+        let sizes = |hurried: f32, rate: f64, first: Observed| {
+            let mut shares = [0.0; STEPS];
+            shares[11] = hurried;
+            shares[STEPS - 1] = 1.0 - hurried;
+            let observed = [first, usual];
+            batch_sizes(&pipeline, &planned, 1.5, &shares, rate, &observed)
+        };
+        let path = |batch: &[u32]| -> Duration {
+            let time = |m: usize| planned.execution[m][batch[m] as usize - 1];
+            (1..3).map(time).sum()
+        };
+        assert_eq!(sizes(0.0, 500.0, usual), planned.batch, "all is as planned");
+        let smaller = sizes(0.5, 500.0, usual);
+        assert!(
+            path(&smaller).mul_f64(1.5) <= SLO.mul_f64(0.6),
+            "{smaller:?}"
+        );
+        assert!(smaller[1] > 4, "as large as that bears: {smaller:?}");
+        assert_eq!(
+            sizes(0.05, 5_000.0, usual),
+            planned.batch,
+            "a few are not worth the capacity of all"
+        );
+        let of_first = |change: fn(&mut Observed)| {
+            let mut first = usual;
+            change(&mut first);
+            sizes(0.0, 500.0, first)
+        };
+        let strays = of_first(|o| o.spread = 0.3);
+        assert!(
+            strays[1] + strays[2] < planned.batch[1] + planned.batch[2],
+            "{strays:?}"
+        );
+        for (what, change) in [
+            (
+                "one of four is lost",
+                (|o| o.workers = 3) as fn(&mut Observed),
+            ),
+            ("slower", |o| o.pace = 1.3),
+        ] {
+            let batch = of_first(change);
+            assert!(
+                batch[1] > batch[2],
+                "{what}: the slowest gets the larger batches: {batch:?}"
+            );
+            assert!(path(&batch).mul_f64(1.5) <= SLO, "{what}: {batch:?}");
+        }
+        let rarer = of_first(|o| o.probability = 0.2);
+        assert!(
+            rarer[1] < rarer[2],
+            "one that few run needs no large batches: {rarer:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_nearly_as_planned_is_as_planned() {
+        let mut state = super::super::tests::state(1, 1, 0);
+        (state.pace, state.spread, state.probability) = (1.1, 0.04, 0.97);
+        let observed = Observed::new(&state);
+        assert_eq!(
+            (observed.pace, observed.spread, observed.probability),
+            (1.0, 0.0, 1.0)
+        );
+        (state.pace, state.probability) = (1.5, 0.0);
+        let observed = Observed::new(&state);
+        assert_eq!((observed.pace, observed.probability), (1.5, 0.1));
+    }
+}
