@@ -116,7 +116,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             let plan = plan_of(args, &setup, &placed, contender.plan())?;
             let mut config = setup.config(&contender, &plan, &load, seed);
             if args.gpus.is_none() {
-                placed.apply(&mut config, args.cold_start);
+                placed.apply(&mut config, args.cold_start)?;
             }
             config.hop = args.hop;
             config.handoff = args.handoff;
@@ -192,7 +192,7 @@ impl Placed {
     }
 
     /// Puts the workers where the file says. With a cold start they follow the load, else the least serve.
-    fn apply(&self, config: &mut SimConfig, cold_start: Option<Duration>) {
+    fn apply(&self, config: &mut SimConfig, cold_start: Option<Duration>) -> anyhow::Result<()> {
         if !self.alone() {
             Arc::make_mut(&mut config.planned).workers = None;
         }
@@ -206,12 +206,17 @@ impl Placed {
                     cold_start,
                 });
             }
-            _ => {
+            (Some(_), None) => anyhow::bail!(
+                "--cold-start: no module can get more workers; give one workers: {{ min: 1, max: 4 }} and devices \
+                 for them"
+            ),
+            (None, _) => {
                 for (workers, &least) in config.workers.iter_mut().zip(&self.least) {
                     workers.truncate(least as usize);
                 }
             }
         }
+        Ok(())
     }
 }
 
