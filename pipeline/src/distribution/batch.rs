@@ -3,6 +3,9 @@
 use super::{BINS_DEFAULT, Distribution, Maximum, equal_edges};
 use crate::profile::ModuleProfile;
 
+/// Lengths count this much at least, so that a length can be told from any time.
+const FACTOR_MIN: f64 = 1e-6;
+
 /// Which terms a batch's time has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchForm {
@@ -117,16 +120,22 @@ pub enum FitError {
 }
 
 impl BatchTime {
-    /// A form with known constants: `c0` in ms, the others without unit. Those that the form lacks are zero.
+    /// A form with known constants: `c0` in ms, the others without unit. Those that the form lacks are zero. Where no
+    /// length matters, a batch that takes the same whatever is in it, lengths count a millionth.
     ///
     /// # Errors
-    /// A constant that is NaN, infinite or negative; no positive one that multiplies a length.
+    /// A constant that is NaN, infinite or negative, or that the form lacks.
     pub fn new(form: BatchForm, c0: f64, c1: f64, c2: f64) -> Result<Self, FitError> {
         let [has_longest, has_sum] = form.terms(1, 1.0, 1.0);
         let valid = [c0, c1, c2].iter().all(|c| c.is_finite() && *c >= 0.0);
         let fits = (c1 == 0.0 || has_longest > 0.0) && (c2 == 0.0 || has_sum > 0.0);
-        if !valid || !fits || c1 + c2 <= 0.0 {
+        if !valid || !fits {
             return Err(FitError::Constants { c0, c1, c2 });
+        }
+        let (mut c1, mut c2) = (c1, c2);
+        if c1 + c2 < FACTOR_MIN {
+            c1 = FACTOR_MIN * has_longest.min(1.0);
+            c2 = FACTOR_MIN - c1;
         }
         Ok(BatchTime { form, c0, c1, c2 })
     }
@@ -200,7 +209,7 @@ impl BatchTime {
     /// lengths will be told.
     ///
     /// # Errors
-    /// As [`BatchTime::fit`]; a profile whose times do not grow with the size.
+    /// As [`BatchTime::fit`].
     pub fn from_profile(profile: &ModuleProfile, length_ms: f64) -> Result<Fit, FitError> {
         let point = |p: &crate::profile::BatchLatency| BatchPoint {
             size: p.batch,
