@@ -162,12 +162,13 @@ impl Distribution {
             sum += mass;
             cdf.push((sum / total).min(1.0));
         }
-        *cdf.last_mut().expect("a law has edges") = 1.0;
         Self::from_cdf(edges, cdf)
     }
 
     /// From P(L <= edge); the mean follows.
-    fn from_cdf(edges: Vec<f64>, cdf: Vec<f64>) -> Self {
+    fn from_cdf(edges: Vec<f64>, mut cdf: Vec<f64>) -> Self {
+        // Sums of shares end near one.
+        *cdf.last_mut().expect("a law has edges") = 1.0;
         let mut law = Distribution {
             edges,
             cdf,

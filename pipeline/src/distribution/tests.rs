@@ -145,6 +145,17 @@ fn a_mixture_weighs_its_parts() {
     );
 }
 
+/// Shares of three do not sum to one: the last quantile was beyond the last edge.
+#[test]
+fn the_last_quantile_of_a_mixture_is_its_last_edge() {
+    let part = law(&[1.0, 2.0, 3.0], &[0.3, 0.7]);
+    for n in 1..40u32 {
+        let parts = vec![(f64::from(n) / 7.0, &part); n as usize];
+        let mixture = Distribution::mixture(&parts, 96).unwrap();
+        assert_eq!(mixture.quantile(1.0), 3.0);
+    }
+}
+
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_ns(seconds * 1_000_000_000)
 }

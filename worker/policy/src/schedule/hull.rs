@@ -199,7 +199,7 @@ impl Hull {
         self.replace_child(inner.parent, parent, sibling);
         let mut shown = Shown::EVERYWHERE;
         shown.narrow(inner.left == at, inner.crossing);
-        self.descend_from(inner.parent, sibling, shown);
+        self.climb_without(inner.parent, sibling, line, shown);
         true
     }
 
@@ -293,15 +293,16 @@ impl Hull {
         }
     }
 
-    /// After a line went that was `shown` in the half `below` of `at`, as [`Hull::climb`]. By the old crossings: the
+    /// After `line` went that was `shown` in the half `below` of `at`, as [`Hull::climb`]. By the old crossings: the
     /// new ones know nothing of it.
-    fn descend_from(&mut self, at: u32, below: u32, mut shown: Shown) {
+    fn climb_without(&mut self, at: u32, below: u32, line: Line, mut shown: Shown) {
         let (mut at, mut below) = (at, below);
         while at != NONE {
             let node = *self.node(at);
             self.node_mut(at).count = self.node(node.left).count + self.node(node.right).count;
             shown.narrow(node.left == below, node.crossing);
-            if !shown.is_nowhere() {
+            // By rounding, a line may cross here and yet show nowhere.
+            if !shown.is_nowhere() || node.before == line || node.after == line {
                 self.bridge(at);
             }
             self.balance(at);
@@ -360,28 +361,42 @@ impl Hull {
     }
 
     /// Finds where the right half of `at` overtakes the left half: the difference of the two envelopes never falls,
-    /// so there is one such place. Each step rules out half of one side at least.
+    /// so there is one such place, the first where the right one is no lower. Each step rules out half of one side
+    /// at least. Which comparisons are strict matters where lines are equal: a pair of equal lines tells nothing of
+    /// where their halves cross.
     fn bridge(&mut self, at: u32) {
         let top = self.node(at);
         // No line of the left half is steeper, none of the right half is flatter.
         let slope = top.split.alpha;
         let (mut l, mut r) = (self.node(top.left), self.node(top.right));
-        let child =
-            |node: &Node, right: bool| self.node(if right { node.right } else { node.left });
+        // Each step to the right is a proof that they cross no earlier than here, each to the left no later. Lines
+        // that nearly coincide make a pair whose own crossing may be anywhere: the proofs bound it. What was proven of
+        // more lines comes first.
+        let (mut earliest, mut latest) = (f64::NEG_INFINITY, f64::INFINITY);
+        let mut child = |node: &Node, right: bool| {
+            if right {
+                earliest = node.crossing.clamp(earliest, latest);
+                self.node(node.right)
+            } else {
+                latest = node.crossing.clamp(earliest, latest);
+                self.node(node.left)
+            }
+        };
         loop {
+            // The half that is higher throughout proves nothing.
             if l.left != NONE && l.crossing.is_infinite() {
-                l = child(l, l.crossing < 0.0);
+                l = self.node(if l.crossing < 0.0 { l.right } else { l.left });
                 continue;
             }
             if r.left != NONE && r.crossing.is_infinite() {
-                r = child(r, r.crossing < 0.0);
+                r = self.node(if r.crossing < 0.0 { r.right } else { r.left });
                 continue;
             }
             match (l.left == NONE, r.left == NONE) {
                 (true, true) => break,
                 (true, false) => {
                     let x = r.crossing;
-                    r = child(r, l.before.at(x) >= r.before.at(x));
+                    r = child(r, l.before.at(x) > r.before.at(x));
                 }
                 (false, true) => {
                     let x = l.crossing;
@@ -392,10 +407,10 @@ impl Hull {
                     let (vl, vr) = (l.before.at(xl), r.before.at(xr));
                     if r.before.at(xl) >= vl {
                         (l, r) = (child(l, false), child(r, false));
-                    } else if l.after.at(xr) >= vr {
+                    } else if l.after.at(xr) > vr {
                         (l, r) = (child(l, true), child(r, true));
-                    } else if vl + slope * (xr - xl) < vr {
-                        // From xr on, no line of the left half can reach the right one.
+                    } else if vl + slope * (xr - xl) <= vr {
+                        // From xr on, no line of the left half can be above the right one.
                         r = child(r, false);
                     } else {
                         // Up to xl, no line of the right half can have reached the left one.
@@ -404,7 +419,7 @@ impl Hull {
                 }
                 (false, false) => {
                     let (xl, xr) = (l.crossing, r.crossing);
-                    let is_after_xr = l.before.at(xr) >= r.before.at(xr);
+                    let is_after_xr = l.before.at(xr) > r.before.at(xr);
                     let is_before_xl = r.after.at(xl) >= l.before.at(xl);
                     // One of them holds but for rounding, and with none the crossing lies at either.
                     if is_after_xr || !is_before_xl {
@@ -419,7 +434,7 @@ impl Hull {
         let (before, after) = (l.before, r.before);
         let node = self.node_mut(at);
         (node.before, node.after) = (before, after);
-        node.crossing = before.overtaken_by(&after);
+        node.crossing = before.overtaken_by(&after).clamp(earliest, latest);
     }
 }
 

@@ -42,6 +42,8 @@ pub struct ScoreQueue {
     entries: Vec<Option<Entry>>,
     generation: u32,
     milestones: BinaryHeap<Reverse<(Timestamp, u32, u32)>>,
+    /// Scratch: requests at a milestone.
+    due: Vec<Entry>,
 }
 
 impl ScoreQueue {
@@ -55,6 +57,7 @@ impl ScoreQueue {
             entries: Vec::new(),
             generation: 0,
             milestones: BinaryHeap::new(),
+            due: Vec::new(),
         }
     }
 
@@ -84,7 +87,9 @@ impl ScoreQueue {
         if self.is_empty() {
             (self.base, self.base_rest_ms) = (now, 0.0);
         }
-        self.rebase(now);
+        if self.rate * self.since_base(now) > EXPONENT_MAX {
+            self.follow(now, laws, None);
+        }
         let idx = slot as usize;
         if self.entries.len() <= idx {
             self.entries.resize(idx + 1, None);
@@ -121,7 +126,12 @@ impl ScoreQueue {
 
     /// Follows the time: renews scores at their milestones, and takes out what is past its time, into `gone`.
     pub fn advance(&mut self, now: Timestamp, laws: &[ScoreLaw], gone: &mut Vec<u32>) {
-        self.rebase(now);
+        self.follow(now, laws, Some(gone));
+    }
+
+    /// As [`ScoreQueue::advance`]; without `gone`, what is past its time stays until that is called.
+    fn follow(&mut self, now: Timestamp, laws: &[ScoreLaw], mut gone: Option<&mut Vec<u32>>) {
+        let mut due = std::mem::take(&mut self.due);
         while let Some(&Reverse((at, slot, generation))) = self.milestones.peek() {
             if at > now {
                 break;
@@ -130,13 +140,20 @@ impl ScoreQueue {
             let entry = self.entries[slot as usize].filter(|e| e.generation == generation);
             let Some(entry) = entry else { continue };
             self.hull.remove(entry.line);
-            if now > entry.until {
-                self.entries[slot as usize] = None;
-                gone.push(slot);
-            } else {
-                self.place(now, laws, entry);
+            match &mut gone {
+                Some(gone) if now > entry.until => {
+                    self.entries[slot as usize] = None;
+                    gone.push(slot);
+                }
+                _ => due.push(entry),
             }
         }
+        // With the old lines out and the new ones not yet in: a line beyond its milestone may grow without bounds.
+        self.rebase(now);
+        for entry in due.drain(..) {
+            self.place(now, laws, entry);
+        }
+        self.due = due;
     }
 
     /// The slot with the highest score at `now`, which must not be before the last [`ScoreQueue::advance`].

@@ -140,3 +140,45 @@ fn a_negative_zero_slope_hides_nothing() {
     }
     assert_eq!(hull.highest(1.0).unwrap().beta, 5.0);
 }
+
+/// Equal lines in both halves of a node: their pair crosses nowhere, though the halves do.
+#[test]
+fn equal_lines_hide_no_crossing() {
+    let mut hull = Hull::new();
+    let lines = [(0.015625, 0.0), (0.015625, 0.0), (-2.0, 1.0)];
+    for (id, (alpha, beta)) in lines.into_iter().enumerate() {
+        let id = id as u32;
+        hull.insert(Line { alpha, beta, id });
+    }
+    assert_eq!(hull.highest(0.015625).unwrap().id, 2);
+}
+
+/// Found by the property tests: a line of 1e8 hides in its rounding on which side of a crossing the other half
+/// takes over, and the search went on where that half had long been higher.
+#[test]
+fn rounding_of_a_large_line_misleads_no_search() {
+    let mut hull = Hull::new();
+    let mut plain = Plain::default();
+    let lines = [
+        (1.0, -1.0),
+        (3.2e-11, -1.0),
+        (-1.0, -1.0),
+        (-1.0, -5.8e-18),
+        (-8.6e-11, -3.9e-17),
+        (-2.1e-8, -1.3e-13),
+        (1.0, -1.0),
+        (-1.0, -1919.9),
+        (-8.8e-9, -1.0),
+        (-1e-3, -1.0),
+        (-16.0, -1.0),
+        (-301_074.7, 279_861_710.4),
+    ];
+    for (id, (alpha, beta)) in lines.into_iter().enumerate() {
+        let id = id as u32;
+        hull.insert(Line { alpha, beta, id });
+        plain.0.push(Line { alpha, beta, id });
+        for exponent in -6..8 {
+            check(&hull, &plain, 4f64.powi(exponent));
+        }
+    }
+}
