@@ -209,7 +209,6 @@ pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
         let batch = scheduler.next(now, &mut gone);
         tally.given_up += gone.len() as u64;
         let Some(batch) = batch else {
-            // A refused action may have left requests that can be served at once.
             let Some((_, job)) = arrivals.peek() else {
                 break;
             };
