@@ -392,11 +392,12 @@ fn least_squares(rows: &[[f64; 3]], subset: usize) -> Option<[f64; 3]> {
         if a[i][i] <= scale * 1e-12 {
             return None;
         }
-        for j in 0..n {
+        let pivot = a[i].clone();
+        for (j, row) in a.iter_mut().enumerate() {
             if j != i {
-                let factor = a[j][i] / a[i][i];
-                for k in i..=n {
-                    a[j][k] -= factor * a[i][k];
+                let factor = row[i] / pivot[i];
+                for (value, pivot) in row.iter_mut().zip(&pivot) {
+                    *value -= factor * pivot;
                 }
             }
         }
