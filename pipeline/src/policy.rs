@@ -296,6 +296,7 @@ mod tests {
             id: RequestId(1),
             sent_at: ms(100),
             deadline: ms(500),
+            application: crate::schedule::Application::default(),
         };
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Whose request it is: requests of one application have one law of execution times. Dense inside one module, in
 /// order of first appearance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Application(pub u16);
 
 impl Application {

@@ -23,6 +23,7 @@ fn request(id: u64) -> Request {
         id: RequestId(id),
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::from_ns(deadline),
+        application: spillgate_pipeline::schedule::Application::default(),
     }
 }
 

@@ -114,6 +114,7 @@ fn send(device: &DeviceHandle, clock: Clock, id: u64) {
         id: RequestId(id),
         sent_at: now,
         deadline: now + Duration::from_secs(60),
+        application: spillgate_pipeline::schedule::Application::default(),
     };
     device.send(&mut vec![Arrival {
         worker: WORKER,

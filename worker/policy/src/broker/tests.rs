@@ -21,6 +21,8 @@ fn request(id: u64, deadline: u64) -> Request {
         id: RequestId(id),
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::from_ns(deadline),
+        application: spillgate_pipeline::schedule::Application::default(),
+        application: spillgate_pipeline::schedule::Application::default(),
     }
 }
 

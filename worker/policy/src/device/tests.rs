@@ -39,6 +39,7 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Co
                 id: RequestId(id),
                 sent_at: at(0),
                 deadline: at(deadline),
+                application: spillgate_pipeline::schedule::Application::default(),
             },
             payload: (),
         })
