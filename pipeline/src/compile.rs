@@ -22,8 +22,10 @@ use crate::near::{known, nearest};
 use crate::pipeline::{
     Batch, Edge, Module, OptionValue, Output, Pipeline, PortRef, Variant, Workers,
 };
+use crate::policy::PolicyConfig;
 use crate::problem::Problem;
 use crate::profile::ProfileSet;
+use crate::schedule::ScheduleName;
 use crate::spec::{self, ModuleSpec, QUEUE_DEFAULT, Spec};
 
 use reference::{Target, Wiring};
@@ -218,6 +220,8 @@ fn assemble(
             line: module.place.line,
         });
     }
+    let schedules: Vec<Option<ScheduleName>> =
+        modules[1..].iter().map(|m: &Module| m.schedule).collect();
     let outputs = wiring
         .outputs
         .iter()
@@ -234,7 +238,10 @@ fn assemble(
         modules,
         graph,
         outputs,
-        policy: spec.policy.clone(),
+        policy: PolicyConfig {
+            drop: spec.policy.drop_under(schedules),
+            ..spec.policy.clone()
+        },
         limits: spec.limits,
     }
 }

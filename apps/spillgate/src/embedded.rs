@@ -252,6 +252,7 @@ fn broker_config(place: &Place) -> BrokerConfig {
         batch: place.batch,
         execution: spec.execution.clone(),
         policy: BrokerPolicy::by_name(pipeline.policy.drop),
+        schedule: None,
     }
 }
 

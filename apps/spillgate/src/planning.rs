@@ -8,7 +8,7 @@ use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
-use spillgate_pipeline::profile::{ProfileSet, device_kind};
+use spillgate_pipeline::profile::{ModuleProfile, ProfileSet, device_kind};
 
 /// Expected time to decode a frame, until batches show it: a 720p JPEG on one core.
 pub const DECODE_TIME: Duration = Duration::from_millis(5);
@@ -33,6 +33,28 @@ pub fn served_variant_key(module: &Module) -> String {
         .map_or_else(|| "-".to_owned(), |v| v.profile_key())
 }
 
+/// The profile of a module on a device; `None` for types without a model, which take no time of their own.
+///
+/// # Errors
+/// When the profiles do not know it.
+pub fn profile_of<'a>(
+    module: &Module,
+    device: &str,
+    profiles: &'a ProfileSet,
+) -> Result<Option<&'a ModuleProfile>, NoProfile> {
+    let kind = device_kind(device);
+    let variant = served_variant_key(module);
+    match profiles.get(kind, &module.name, &variant) {
+        Some(profile) => Ok(Some(profile)),
+        None if module.variants.is_empty() => Ok(None),
+        None => Err(NoProfile {
+            module: module.name.clone(),
+            variant,
+            kind: kind.to_owned(),
+        }),
+    }
+}
+
 /// Expected execution time of a module on a device, by batch size from 1.
 ///
 /// # Errors
@@ -42,18 +64,9 @@ pub fn execution_times(
     device: &str,
     profiles: &ProfileSet,
 ) -> Result<Vec<Duration>, NoProfile> {
-    let kind = device_kind(device);
-    let variant = served_variant_key(module);
-    match profiles.get(kind, &module.name, &variant) {
-        Some(profile) => Ok((1..=module.batch.max).map(|n| profile.mean(n)).collect()),
-        // Types without a model (no-op) take no time of their own.
-        None if module.variants.is_empty() => Ok(vec![Duration::ZERO; module.batch.max as usize]),
-        None => Err(NoProfile {
-            module: module.name.clone(),
-            variant,
-            kind: kind.to_owned(),
-        }),
-    }
+    let time =
+        |n| profile_of(module, device, profiles).map(|p| p.map_or(Duration::ZERO, |p| p.mean(n)));
+    (1..=module.batch.max).map(time).collect()
 }
 
 /// Execution times of the source: pictures are decoded one by one, bytes pass as they are.

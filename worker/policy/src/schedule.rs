@@ -26,6 +26,7 @@ pub mod score;
 pub mod score_queue;
 mod window;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BINS_DEFAULT, BatchTime, LearnerError, Learnt, Window};
@@ -183,8 +184,8 @@ pub struct Scheduler {
     book: Book,
     set: PendingSet,
     strategy: Strategy,
-    /// Expected time of the batch that runs, ms, with its place among the sizes.
-    running: Option<(usize, f64)>,
+    /// Expected times of the batch that runs and of the one bound behind it, ms, with their places among the sizes.
+    running: VecDeque<(usize, f64)>,
     /// Scratch.
     gone: Vec<Slot>,
 }
@@ -240,7 +241,7 @@ impl Scheduler {
             book,
             set: PendingSet::default(),
             strategy,
-            running: None,
+            running: VecDeque::new(),
             gone: Vec::new(),
         })
     }
@@ -253,6 +254,16 @@ impl Scheduler {
     /// Requests that wait.
     pub fn len(&self) -> usize {
         self.set.len()
+    }
+
+    /// Whether one more may be inserted.
+    pub fn has_room(&self) -> bool {
+        self.set.len() < self.config.capacity
+    }
+
+    /// The length of a request that took this long alone.
+    pub fn length_ms(&self, took: Duration) -> f64 {
+        self.book.time().length_ms(took.as_secs_f64() * 1e3)
     }
 
     /// Whether none waits.
@@ -314,7 +325,7 @@ impl Scheduler {
     /// again, all expectations follow, and the new ratio to the profile is returned: the module should be
     /// profiled again. Requests are served meanwhile.
     pub fn executed(&mut self, took: Duration) -> Option<f64> {
-        let (at, expected_ms) = self.running.take()?;
+        let (at, expected_ms) = self.running.pop_front()?;
         let took_ms = took.as_secs_f64() * 1e3;
         match &mut self.strategy {
             Strategy::Clockwork(clockwork) => clockwork.executed(at, took_ms),
@@ -353,7 +364,7 @@ impl Scheduler {
         }
         let at = self.config.sizes.iter().position(|&s| s == chosen.size);
         let at = at.expect("a batch has one of the sizes");
-        self.running = Some((at, chosen.expected_ms));
+        self.running.push_back((at, chosen.expected_ms));
         Some(Batch {
             size: chosen.size,
             members: chosen.members,

@@ -83,6 +83,7 @@ fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
         batch: 1,
         execution: vec![Duration::from_millis(20)],
         policy: BrokerPolicy::by_name(DropPolicyName::None),
+        schedule: None,
     };
     let config = DeviceConfig {
         id: DeviceId(0),

@@ -20,6 +20,7 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 batch: batch_max,
                 execution: vec![Duration::from_nanos(10); batch_max as usize],
                 policy: BrokerPolicy::by_name(policy),
+                schedule: None,
             },
         )
     };

@@ -1,0 +1,164 @@
+//! Dynamic work from files: modules whose time depends on what a request brings.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use spillgate::planning;
+use spillgate_pipeline::distribution::{BatchTime, WINDOW_DEFAULT};
+use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
+use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_sim::trace::{self, RequestRow};
+use spillgate_sim::world::{DynamicModule, DynamicWork};
+use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
+
+use super::{SimulateArgs, load};
+
+/// Requests that a scheduler batches from, at most; the broker's queue keeps the rest.
+const WINDOW: usize = 1024;
+
+/// What `--arrivals` says beside times.
+pub(super) struct Work {
+    pub(super) rows: Vec<RequestRow>,
+    requests: Vec<(Application, f64)>,
+    history: Vec<(Application, f64)>,
+    names: Vec<String>,
+}
+
+/// The work of `--arrivals`, if it has any, and of `--history`.
+pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Work>> {
+    let Some(file) = &args.arrivals else {
+        return Ok(None);
+    };
+    let text = load::read(file)?;
+    let header = text.lines().next().unwrap_or_default().trim();
+    if header != trace::ARRIVALS_HEADER {
+        anyhow::ensure!(
+            args.history.is_none(),
+            "--history tells of requests with lengths; give --arrivals with the columns {}",
+            trace::ARRIVALS_HEADER
+        );
+        return Ok(None);
+    }
+    let rows = trace::parse_requests(&text).map_err(|e| load::located(file, &e))?;
+    let history = match &args.history {
+        Some(file) => {
+            let rows = trace::parse_history(&load::read(file)?);
+            rows.map_err(|e| load::located(file, &e))?
+        }
+        None => Vec::new(),
+    };
+    let mut names: Vec<String> = Vec::new();
+    let mut known = |rows: &[RequestRow]| -> anyhow::Result<Vec<(Application, f64)>> {
+        let mut of = Vec::with_capacity(rows.len());
+        for row in rows {
+            let idx = match names.iter().position(|name| *name == row.application) {
+                Some(idx) => idx,
+                None => {
+                    names.push(row.application.clone());
+                    names.len() - 1
+                }
+            };
+            let application = u16::try_from(idx).context("there are too many applications")?;
+            of.push((Application(application), row.length_ms));
+        }
+        Ok(of)
+    };
+    let history = known(&history)?;
+    let requests = known(&rows)?;
+    Ok(Some(Work {
+        rows,
+        requests,
+        history,
+        names,
+    }))
+}
+
+impl Work {
+    /// Mean length of the history, else of the requests.
+    pub(super) fn mean_ms(&self) -> f64 {
+        let known = if self.history.is_empty() {
+            &self.requests
+        } else {
+            &self.history
+        };
+        known.iter().map(|r| r.1).sum::<f64>() / known.len() as f64
+    }
+
+    /// For a run with these schedulers by module.
+    pub(super) fn dynamic(&self, modules: Vec<Option<DynamicModule>>) -> DynamicWork {
+        DynamicWork {
+            requests: self.requests.clone().into(),
+            names: self.names.clone(),
+            history: self.history.clone().into(),
+            modules,
+        }
+    }
+}
+
+/// A module whose profile is read as `c0 + c1 * batch * length`, the length in milliseconds.
+pub(super) struct Law {
+    pub(super) time: BatchTime,
+    sizes: Vec<u32>,
+}
+
+/// The law of a module: c0 and c1 are its profile's alpha and beta.
+pub(super) fn law(module: &Module, device: &str, profiles: &ProfileSet) -> anyhow::Result<Law> {
+    let profile = planning::profile_of(module, device, profiles)?;
+    let profile = profile.with_context(|| format!("module {} takes no time", module.name))?;
+    let fit = BatchTime::from_profile(profile, 1.0)
+        .with_context(|| format!("module {}: its profile is no c0 + c1 * batch", module.name))?;
+    Ok(Law {
+        time: fit.time,
+        sizes: sizes(profile, module.batch.max),
+    })
+}
+
+/// Sizes that batches are formed at: those of the profile, or powers of two where it has every size.
+fn sizes(profile: &ModuleProfile, max: u32) -> Vec<u32> {
+    let points = || profile.points.iter().map(|p| p.batch).filter(|b| *b <= max);
+    let is_every = (1..).zip(points()).all(|(i, batch)| i == batch);
+    let mut sizes: Vec<u32> = if is_every || points().count() > SIZES_MAX {
+        std::iter::successors(Some(1u32), |size| size.checked_mul(2))
+            .take_while(|size| *size < max)
+            .chain([max])
+            .collect()
+    } else {
+        points().collect()
+    };
+    sizes.truncate(SIZES_MAX);
+    sizes
+}
+
+impl Law {
+    /// Execution times by batch size from 1, at that mean length.
+    pub(super) fn execution(&self, max: u32, mean_ms: f64) -> Vec<Duration> {
+        let time = |size: u32| {
+            let ms = self.time.ms(size, mean_ms, mean_ms * f64::from(size));
+            Duration::from_nanos((ms * 1e6).round() as u64)
+        };
+        (1..=max).map(time).collect()
+    }
+
+    /// The module under a scheduler.
+    pub(super) fn scheduled(
+        &self,
+        name: ScheduleName,
+        planned: u32,
+        mean_ms: f64,
+    ) -> DynamicModule {
+        let largest = *self.sizes.last().unwrap_or(&1);
+        DynamicModule {
+            time: self.time,
+            schedule: SchedulerConfig {
+                name,
+                sizes: self.sizes.clone(),
+                planned: planned.clamp(1, largest),
+                time: self.time,
+                prior_ms: mean_ms.max(f64::MIN_POSITIVE),
+                window: WINDOW_DEFAULT,
+                capacity: WINDOW,
+            },
+        }
+    }
+}
