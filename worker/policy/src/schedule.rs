@@ -183,8 +183,6 @@ pub struct Scheduler {
     book: Book,
     set: PendingSet,
     strategy: Strategy,
-    /// Expected time of the batch that runs, ms, with its place among the sizes.
-    running: Option<(usize, f64)>,
     /// Scratch.
     gone: Vec<Slot>,
 }
@@ -240,7 +238,6 @@ impl Scheduler {
             book,
             set: PendingSet::default(),
             strategy,
-            running: None,
             gone: Vec::new(),
         })
     }
@@ -310,18 +307,18 @@ impl Scheduler {
         self.book.learn(now, application, length_ms)
     }
 
-    /// Takes in what the last batch took. When batches take twice as long as expected, or half as long, time and
-    /// again, all expectations follow, and the new ratio to the profile is returned: the module should be
-    /// profiled again. Requests are served meanwhile.
-    pub fn executed(&mut self, took: Duration) -> Option<f64> {
-        let (at, expected_ms) = self.running.take()?;
+    /// Takes in what a batch of that size took, beside what was expected of it. When batches take twice as long as
+    /// expected, or half as long, time and again, all expectations follow, and the new ratio to the profile is
+    /// returned: the module should be profiled again. Requests are served meanwhile.
+    pub fn executed(&mut self, size: u32, expected: Duration, took: Duration) -> Option<f64> {
+        let at = self.config.sizes.iter().position(|&s| s == size)?;
         let took_ms = took.as_secs_f64() * 1e3;
         match &mut self.strategy {
             Strategy::Clockwork(clockwork) => clockwork.executed(at, took_ms),
             Strategy::Clipper(clipper) => clipper.executed(&self.book, took_ms),
             _ => {}
         }
-        self.book.keep_pace(expected_ms, took_ms)
+        self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms)
     }
 
     /// The batch to start at `now`, when the device is free then; `None` to wait, until something arrives or
@@ -351,9 +348,6 @@ impl Scheduler {
         for &id in &chosen.members {
             self.remove(id);
         }
-        let at = self.config.sizes.iter().position(|&s| s == chosen.size);
-        let at = at.expect("a batch has one of the sizes");
-        self.running = Some((at, chosen.expected_ms));
         Some(Batch {
             size: chosen.size,
             members: chosen.members,
