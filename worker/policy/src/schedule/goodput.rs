@@ -24,7 +24,7 @@ use super::slack_ms;
 use super::window::{Pending, PendingSet};
 
 /// Share of the chance after one more batch that is taken off. Finish rates hardly differ from 0.15 to 0.3; without
-/// it two applications at loose SLOs lose 0.03, and from 0.4 on one application alone does worse than under ORLOJ.
+/// it two applications at loose SLOs lose 0.03, and from 0.4 on a static model does worse than under ORLOJ.
 const LATER_SHARE: f64 = 0.2;
 /// How often a batch keeps within the larger of the two bounds on its members' slack.
 const SURE: f64 = 0.9;

@@ -233,7 +233,7 @@ proptest! {
                 let law = |i: usize| {
                     let own = if is_shared { scheduler.book.mixture() } else { scheduler.book.law(i) };
                     let members = [(own, 1), (scheduler.book.mixture(), size - 1)];
-                    let law = scheduler.book.time().law(size, &members).coarser(24).unwrap();
+                    let law = scheduler.book.time().law(size, &members).coarser(orloj::SCORE_BINS).unwrap();
                     ScoreLaw::new(&law, DELAY_RATE)
                 };
                 (0..3).map(law).collect()
