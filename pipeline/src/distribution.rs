@@ -283,11 +283,30 @@ impl Distribution {
             offset >= 0.0 && factor > 0.0,
             "a batch takes a positive time"
         );
-        Distribution {
-            edges: self.edges.iter().map(|x| offset + factor * x).collect(),
-            cdf: self.cdf.clone(),
-            mean: offset + factor * self.mean,
+        let mean = offset + factor * self.mean;
+        let high = offset + factor * self.high();
+        // Beside a large offset narrow bins would be lost in rounding, and their densities without bounds.
+        if factor * (self.high() - self.low()) <= high * SPIKE_WIDTH {
+            return Self::spike(high).with_mean(mean);
         }
+        let least = high * SPIKE_WIDTH / BINS_MAX as f64;
+        let (mut edges, mut cdf): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+        for (x, share) in self.edges.iter().zip(&self.cdf) {
+            let edge = offset + factor * x;
+            match edges.last() {
+                Some(last) if edge - last < least => {
+                    // The bin joins the one before it.
+                    if let (Some(last), true) = (cdf.last_mut(), edges.len() > 1) {
+                        *last = *share;
+                    }
+                }
+                _ => {
+                    edges.push(edge);
+                    cdf.push(*share);
+                }
+            }
+        }
+        Distribution { edges, cdf, mean }
     }
 
     /// The same law on fewer bins, equally wide; the mean is kept.

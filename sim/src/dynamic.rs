@@ -4,6 +4,7 @@
 //! Nothing here decides: the scheduler is asked whenever the device is free and something may have changed.
 
 mod clairvoyant;
+pub mod csv;
 mod workload;
 
 use std::time::Duration;
@@ -221,7 +222,7 @@ pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
         tally.batch(scene, &members, now, took);
         now = now + took;
         end = now;
-        scheduler.executed(took);
+        scheduler.executed(batch.size, batch.expected, took);
         for member in members {
             finished += 1;
             if scene.sample_every > 0 && finished.is_multiple_of(scene.sample_every) {

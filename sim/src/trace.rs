@@ -4,7 +4,6 @@
 //! Texts come in, arrival times go out; who reads the files is the caller.
 
 mod parse;
-mod requests;
 mod synthetic;
 #[cfg(test)]
 mod tests;
@@ -16,7 +15,6 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::draw::gap;
 pub use parse::{parse_arrivals, parse_trace};
-pub use requests::{ARRIVALS_HEADER, HISTORY_HEADER, RequestRow, parse_history, parse_requests};
 pub use synthetic::Bursty;
 
 /// Requests in each of a row of intervals.

@@ -24,12 +24,15 @@ fn any_law() -> impl Strategy<Value = Distribution> {
     })
 }
 
-/// Midpoint sums over slices so thin that the rule does not matter.
-fn integral(low: f64, high: f64, f: impl Fn(f64) -> f64) -> f64 {
-    const SLICES: usize = 20_000;
-    let width = (high - low) / SLICES as f64;
-    let at = |i: usize| f(low + (i as f64 + 0.5) * width);
-    (0..SLICES).map(at).sum::<f64>() * width
+/// Midpoint sums over thin slices of each bin: what is integrated is smooth between edges.
+fn integral(edges: &[f64], f: impl Fn(f64) -> f64) -> f64 {
+    const SLICES: usize = 500;
+    let of_bin = |pair: &[f64]| {
+        let width = (pair[1] - pair[0]) / SLICES as f64;
+        let at = |i: usize| f(pair[0] + (i as f64 + 0.5) * width);
+        (0..SLICES).map(at).sum::<f64>() * width
+    };
+    edges.windows(2).map(of_bin).sum()
 }
 
 proptest! {
@@ -37,14 +40,11 @@ proptest! {
 
     #[test]
     fn moments_are_integrals_of_the_density(law in any_law()) {
-        let of = |f: &dyn Fn(f64) -> f64| -> f64 {
-            let bins = law.bins();
-            bins.map(|bin| integral(bin.low, bin.high, |x| f(x) * law.density(x))).sum()
-        };
+        let of = |f: &dyn Fn(f64) -> f64| integral(law.edges(), |x| f(x) * law.density(x));
         let mean = of(&|x| x);
         prop_assert!((law.mean() - mean).abs() < 1e-6 * mean);
         let variance = of(&|x| (x - mean).powi(2));
-        prop_assert!((law.variance() - variance).abs() < 1e-6 * variance);
+        prop_assert!((law.variance() - variance).abs() < 1e-4 * variance);
     }
 
     #[test]
@@ -59,23 +59,22 @@ proptest! {
         let scaled = law.scaled(c0, c1);
         let x = law.quantile(0.3);
         prop_assert!((scaled.cdf(c0 + c1 * x) - law.cdf(x)).abs() < 1e-9);
-        let mass = integral(scaled.low(), scaled.high(), |x| scaled.density(x));
-        prop_assert!((mass - 1.0).abs() < 1e-2, "the Jacobian is missing: {mass}");
+        let mass = integral(scaled.edges(), |x| scaled.density(x));
+        prop_assert!((mass - 1.0).abs() < 1e-6, "the Jacobian is missing: {mass}");
     }
 
     #[test]
     fn the_maximum_is_the_product(a in any_law(), b in any_law(), n in 1..9u32, m in 0..9u32) {
         let maximum = Maximum::new(&[(&a, n), (&b, m)]);
-        let high = a.high().max(b.high());
-        // E[max] by the tail, slowly.
-        let mean = integral(0.0, high, |x| 1.0 - maximum.cdf(x));
-        prop_assert!((maximum.mean() - mean).abs() < 1e-3 * mean, "{} {mean}", maximum.mean());
         let levelled = maximum.levelled();
+        // E[max] by the tail, slowly.
+        let mean = levelled.low() + integral(levelled.edges(), |x| 1.0 - maximum.cdf(x));
+        prop_assert!((maximum.mean() - mean).abs() < 1e-4 * mean, "{} {mean}", maximum.mean());
         for edge in levelled.edges() {
             prop_assert!((levelled.cdf(*edge) - maximum.cdf(*edge)).abs() < 1e-12);
         }
-        let mass = integral(0.0, high, |x| maximum.density(x));
-        prop_assert!((mass - 1.0).abs() < 2e-2, "{mass}");
+        let mass = integral(levelled.edges(), |x| maximum.density(x));
+        prop_assert!((mass - 1.0).abs() < 1e-3, "{mass}");
     }
 
     #[test]
@@ -83,8 +82,9 @@ proptest! {
         let law = Distribution::from_samples(samples.iter().copied(), bins).unwrap();
         let mean = samples.iter().sum::<f64>() / samples.len() as f64;
         let width = (law.high() - law.low()) / bins as f64;
-        prop_assert!((law.mean() - mean).abs() <= width + 1e-9);
-        let largest = samples.iter().copied().fold(0.0, f64::max);
+        prop_assert!((law.mean() - mean).abs() <= width + 1e-6 * mean + 1e-9);
+        // Zero itself lies at the edge of the bin that it is in.
+        let largest = samples.iter().copied().fold(1e-12, f64::max);
         prop_assert!((law.cdf(largest) - 1.0).abs() < 1e-12);
     }
 }
@@ -359,5 +359,24 @@ fn the_law_of_a_shrinking_batch_is_what_simulation_shows() {
             let share = i as f64 / draws.len() as f64;
             assert!((batch.cdf(*draw) - share).abs() < 0.04, "{draw}: {share}");
         }
+    }
+}
+
+/// Requests that take next to nothing beside the fixed part of a batch: their bins must not vanish in rounding.
+#[test]
+fn narrow_bins_beside_a_large_offset_keep_finite_densities() {
+    let narrow = [
+        Distribution::from_samples([0.0, 0.0], 96).unwrap(),
+        Distribution::from_samples([0.0, 1e-14], 96).unwrap(),
+        Distribution::from_bins(vec![0.0, 1e-15, 2e-15, 1.0], &[1.0, 1.0, 2.0]).unwrap(),
+    ];
+    for law in narrow {
+        let moved = law.scaled(26.0, 0.3);
+        let total: f64 = moved.bins().map(|bin| bin.mass).sum();
+        assert!((total - 1.0).abs() < 1e-12, "{total}");
+        for bin in moved.bins() {
+            assert!(bin.high > bin.low && bin.density().is_finite(), "{bin:?}");
+        }
+        assert!((moved.mean() - (26.0 + 0.3 * law.mean())).abs() < 1e-9);
     }
 }

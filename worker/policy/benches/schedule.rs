@@ -203,7 +203,8 @@ fn decision(bencher: divan::Bencher<'_, '_>, name: &str, applications: u64) {
         .with_inputs(|| {
             let mut full = full.borrow_mut();
             full.now += 4 * MS;
-            full.scheduler.executed(Duration::from_millis(100));
+            let took = Duration::from_millis(100);
+            full.scheduler.executed(8, took, took);
             full.fill();
         })
         .bench_local_values(|()| full.borrow_mut().decide());

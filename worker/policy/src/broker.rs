@@ -69,6 +69,8 @@ pub struct Member<T> {
 pub struct Formed<T> {
     /// Its requests.
     pub members: Vec<Member<T>>,
+    /// Size that its time is counted for, at least the number of members.
+    pub size: usize,
     /// How long it is expected to take.
     pub execution: Duration,
 }
@@ -77,6 +79,7 @@ impl<T> Default for Formed<T> {
     fn default() -> Self {
         Formed {
             members: Vec::new(),
+            size: 0,
             execution: Duration::ZERO,
         }
     }
@@ -170,11 +173,11 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Takes note of how long a batch took. Policies of ours learn the pace of the worker from it; published
+    /// Takes note of how long a batch that was formed took, beside what was expected. Policies of ours learn the pace of the worker from it; published
     /// ones trust the profile, as their authors do.
-    pub fn executed(&mut self, size: usize, took: Duration) {
+    pub fn executed(&mut self, size: usize, expected: Duration, took: Duration) {
         if let Some(admitted) = &mut self.admitted {
-            if let Some(pace) = admitted.scheduler.executed(took) {
+            if let Some(pace) = admitted.scheduler.executed(size as u32, expected, took) {
                 self.pace = pace;
             }
             admitted.touch();
@@ -443,6 +446,7 @@ impl<T> Broker<T> {
         let members = std::mem::take(&mut self.forming);
         Formed {
             execution: self.execution(members.len()),
+            size: members.len(),
             members,
         }
     }

@@ -249,7 +249,7 @@ impl<T> Device<T> {
         let ended = ended.filter(|r| r.id == batch);
         let ended = ended.expect("only the running batch can end");
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.executed(ended.size, took);
+            broker.executed(ended.size, ended.execution, took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
@@ -296,8 +296,12 @@ impl<T> Device<T> {
                 .workers
                 .get_index_mut(idx)
                 .expect("the index was just found");
-            let Formed { members, execution } =
-                broker.take_batch(now, starts_at, &mut self.rejected);
+            let formed = broker.take_batch(now, starts_at, &mut self.rejected);
+            let Formed {
+                members,
+                size,
+                execution,
+            } = formed;
             let module = broker.module();
             drain_rejected(worker, &mut self.rejected, out);
             if members.is_empty() {
@@ -309,7 +313,7 @@ impl<T> Device<T> {
             let bound = Running {
                 id,
                 worker,
-                size: members.len(),
+                size,
                 alone: match members.as_slice() {
                     [one] => Some(one.request.application),
                     _ => None,

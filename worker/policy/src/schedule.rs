@@ -26,7 +26,6 @@ pub mod score;
 pub mod score_queue;
 mod window;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BINS_DEFAULT, BatchTime, LearnerError, Learnt, Window};
@@ -184,8 +183,6 @@ pub struct Scheduler {
     book: Book,
     set: PendingSet,
     strategy: Strategy,
-    /// Expected times of the batch that runs and of the one bound behind it, ms, with their places among the sizes.
-    running: VecDeque<(usize, f64)>,
     /// Scratch.
     gone: Vec<Slot>,
 }
@@ -241,7 +238,6 @@ impl Scheduler {
             book,
             set: PendingSet::default(),
             strategy,
-            running: VecDeque::new(),
             gone: Vec::new(),
         })
     }
@@ -321,18 +317,18 @@ impl Scheduler {
         self.book.learn(now, application, length_ms)
     }
 
-    /// Takes in what the last batch took. When batches take twice as long as expected, or half as long, time and
-    /// again, all expectations follow, and the new ratio to the profile is returned: the module should be
-    /// profiled again. Requests are served meanwhile.
-    pub fn executed(&mut self, took: Duration) -> Option<f64> {
-        let (at, expected_ms) = self.running.pop_front()?;
+    /// Takes in what a batch of that size took, beside what was expected of it. When batches take twice as long as
+    /// expected, or half as long, time and again, all expectations follow, and the new ratio to the profile is
+    /// returned: the module should be profiled again. Requests are served meanwhile.
+    pub fn executed(&mut self, size: u32, expected: Duration, took: Duration) -> Option<f64> {
+        let at = self.config.sizes.iter().position(|&s| s == size)?;
         let took_ms = took.as_secs_f64() * 1e3;
         match &mut self.strategy {
             Strategy::Clockwork(clockwork) => clockwork.executed(at, took_ms),
             Strategy::Clipper(clipper) => clipper.executed(&self.book, took_ms),
             _ => {}
         }
-        self.book.keep_pace(expected_ms, took_ms)
+        self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms)
     }
 
     /// The batch to start at `now`, when the device is free then; `None` to wait, until something arrives or
@@ -362,9 +358,6 @@ impl Scheduler {
         for &id in &chosen.members {
             self.remove(id);
         }
-        let at = self.config.sizes.iter().position(|&s| s == chosen.size);
-        let at = at.expect("a batch has one of the sizes");
-        self.running.push_back((at, chosen.expected_ms));
         Some(Batch {
             size: chosen.size,
             members: chosen.members,

@@ -119,11 +119,6 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
     let work = work::read(args)?;
-    anyhow::ensure!(
-        work.is_some() || args.schedule.is_empty(),
-        "--schedule needs requests with lengths; give --arrivals with the columns {}",
-        spillgate_sim::trace::ARRIVALS_HEADER
-    );
     let (setup, placed) = setup(&loaded, work.as_ref())?;
     let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
     let capacity = setup.capacity(&reference);

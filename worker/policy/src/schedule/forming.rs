@@ -126,6 +126,11 @@ impl Forming {
         }
     }
 
+    /// What the batch takes at most with probability `q`, ms, by its longest member; a sum counts with its mean.
+    pub(crate) fn mostly_ms(&self, grid: &Grid, time: &BatchTime, size: u32, q: f64) -> f64 {
+        time.ms(size, self.quantile(grid, q), self.mean_sum)
+    }
+
     fn quantile(&self, grid: &Grid, q: f64) -> f64 {
         let i = self.product.partition_point(|&p| p < q);
         grid.nodes[i.min(grid.nodes.len() - 1)]

@@ -69,8 +69,8 @@ struct Node {
     left: u32,
     right: u32,
     parent: u32,
-    /// Lines below.
-    count: u32,
+    /// Lines in the two halves, kept here so that a path up touches no node beside it; a leaf has one in the first.
+    halves: [u32; 2],
     /// Where the right half's envelope overtakes the left half's.
     crossing: f64,
     /// The lines of the two envelopes that cross there; a leaf's own line in both.
@@ -96,7 +96,7 @@ impl Hull {
 
     /// Lines in it.
     pub fn len(&self) -> usize {
-        self.root.map_or(0, |root| self.node(root).count as usize)
+        self.root.map_or(0, |root| self.count(root) as usize)
     }
 
     /// Whether there is none.
@@ -106,18 +106,19 @@ impl Hull {
 
     /// The highest line at `x`; of lines that meet there any.
     pub fn highest(&self, x: f64) -> Option<Line> {
-        let mut at = self.root?;
-        loop {
-            let node = self.node(at);
-            if node.left == NONE {
-                return Some(node.before);
-            }
-            at = if x < node.crossing {
+        self.root.map(|root| self.highest_below(root, x))
+    }
+
+    fn highest_below(&self, at: u32, x: f64) -> Line {
+        let mut node = self.node(at);
+        while node.left != NONE {
+            node = self.node(if x < node.crossing {
                 node.left
             } else {
                 node.right
-            };
+            });
         }
+        node.before
     }
 
     /// Adds a line. The caller keeps ids unique.
@@ -154,7 +155,7 @@ impl Hull {
             left,
             right,
             parent,
-            count: 2,
+            halves: [1, 1],
             crossing: 0.0,
             before: line,
             after: line,
@@ -233,6 +234,11 @@ impl Hull {
         self.root = None;
     }
 
+    fn count(&self, at: u32) -> u32 {
+        let [left, right] = self.node(at).halves;
+        left + right
+    }
+
     fn node(&self, at: u32) -> &Node {
         &self.nodes[at as usize]
     }
@@ -246,7 +252,7 @@ impl Hull {
             left: NONE,
             right: NONE,
             parent: NONE,
-            count: 1,
+            halves: [1, 0],
             crossing: 0.0,
             before: line,
             after: line,
@@ -276,20 +282,22 @@ impl Hull {
         }
     }
 
-    /// After `line` came in below `at`: renews crossings while the line shows, counts and balance all the way.
-    fn climb(&mut self, at: u32, line: Line) {
+    /// After `line` came in as a half of `inner`: renews crossings while the line shows, counts and balance all the way.
+    fn climb(&mut self, inner: u32, line: Line) {
         let mut shown = Shown::EVERYWHERE;
-        let mut at = at;
+        let mut at = inner;
         while at != NONE {
-            let node = *self.node(at);
-            self.node_mut(at).count = self.node(node.left).count + self.node(node.right).count;
+            let (parent, is_left) = (self.node(at).parent, !self.node(at).split.is_before(&line));
+            if at != inner {
+                self.node_mut(at).halves[usize::from(!is_left)] += 1;
+            }
             if !shown.is_nowhere() {
                 self.bridge(at);
-                shown.narrow(!node.split.is_before(&line), self.node(at).crossing);
+                shown.narrow(is_left, self.node(at).crossing);
             }
             // The envelope of a node is that of its lines, however they are arranged: what shows still does.
             self.balance(at);
-            at = node.parent;
+            at = parent;
         }
     }
 
@@ -298,33 +306,36 @@ impl Hull {
     fn climb_without(&mut self, at: u32, below: u32, line: Line, mut shown: Shown) {
         let (mut at, mut below) = (at, below);
         while at != NONE {
-            let node = *self.node(at);
-            self.node_mut(at).count = self.node(node.left).count + self.node(node.right).count;
-            shown.narrow(node.left == below, node.crossing);
+            let node = self.node_mut(at);
+            let (parent, is_left) = (node.parent, node.left == below);
+            node.halves[usize::from(!is_left)] -= 1;
+            shown.narrow(is_left, node.crossing);
             // By rounding, a line may cross here and yet show nowhere.
             if !shown.is_nowhere() || node.before == line || node.after == line {
                 self.bridge(at);
             }
             self.balance(at);
             below = at;
-            at = node.parent;
+            at = parent;
         }
     }
 
     /// Turns the node if one half outweighs the other; it stays the same node, of the same lines.
     fn balance(&mut self, at: u32) {
-        let node = *self.node(at);
-        let (left, right) = (self.node(node.left).count, self.node(node.right).count);
+        let node = self.node(at);
+        let [left, right] = node.halves;
         if left > HALVES_MAX * right {
-            let heavy = *self.node(node.left);
-            if self.node(heavy.right).count >= INNER_MAX * self.node(heavy.left).count {
-                self.turn_left(node.left);
+            let heavy = node.left;
+            let [outer, inner] = self.node(heavy).halves;
+            if inner >= INNER_MAX * outer {
+                self.turn_left(heavy);
             }
             self.turn_right(at);
         } else if right > HALVES_MAX * left {
-            let heavy = *self.node(node.right);
-            if self.node(heavy.left).count >= INNER_MAX * self.node(heavy.right).count {
-                self.turn_right(node.right);
+            let heavy = node.right;
+            let [inner, outer] = self.node(heavy).halves;
+            if inner >= INNER_MAX * outer {
+                self.turn_right(heavy);
             }
             self.turn_left(at);
         }
@@ -355,7 +366,10 @@ impl Hull {
 
     fn arrange_below(&mut self, top: u32, at: u32, left: u32, right: u32, split: Line) {
         self.arrange(at, left, right, split);
-        self.node_mut(at).count = self.node(left).count + self.node(right).count;
+        for node in [at, top] {
+            let Node { left, right, .. } = *self.node(node);
+            self.node_mut(node).halves = [self.count(left), self.count(right)];
+        }
         self.bridge(at);
         self.bridge(top);
     }
@@ -431,10 +445,17 @@ impl Hull {
                 }
             }
         }
-        let (before, after) = (l.before, r.before);
+        let (mut before, mut after) = (l.before, r.before);
+        let own = before.overtaken_by(&after);
+        let crossing = own.clamp(earliest, latest);
+        if crossing != own {
+            // The pair is that of another place: who is highest at this one?
+            before = self.highest_below(top.left, crossing);
+            after = self.highest_below(top.right, crossing);
+        }
         let node = self.node_mut(at);
         (node.before, node.after) = (before, after);
-        node.crossing = before.overtaken_by(&after).clamp(earliest, latest);
+        node.crossing = crossing;
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn load(
     };
     let (times, duration) = if let Some(file) = &args.arrivals {
         let times = match work {
-            Some(work) => work.rows.iter().map(|row| row.at).collect(),
+            Some(work) => work.jobs.iter().map(|job| job.at).collect(),
             None => trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?,
         };
         let last = times.last().copied().unwrap_or_default();
@@ -94,6 +94,6 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
 }
 
-pub(super) fn located(file: &Path, error: &trace::TraceError) -> anyhow::Error {
+fn located(file: &Path, error: &trace::TraceError) -> anyhow::Error {
     anyhow::anyhow!("{}: {error}", file.display())
 }

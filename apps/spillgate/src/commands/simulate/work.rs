@@ -1,5 +1,6 @@
 //! Dynamic work from files: modules whose time depends on what a request brings.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use spillgate_pipeline::distribution::{BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
-use spillgate_sim::trace::{self, RequestRow};
+use spillgate_sim::dynamic::{Job, csv};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
 
@@ -19,10 +20,9 @@ const WINDOW: usize = 1024;
 
 /// What `--arrivals` says beside times.
 pub(super) struct Work {
-    pub(super) rows: Vec<RequestRow>,
-    requests: Vec<(Application, f64)>,
+    pub(super) jobs: Vec<Job>,
     history: Vec<(Application, f64)>,
-    names: Vec<String>,
+    names: csv::Names,
 }
 
 /// The work of `--arrivals`, if it has any, and of `--history`.
@@ -31,44 +31,30 @@ pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Work>> {
         return Ok(None);
     };
     let text = load::read(file)?;
-    let header = text.lines().next().unwrap_or_default().trim();
-    if header != trace::ARRIVALS_HEADER {
+    // One time a line has no columns.
+    if !text.lines().next().unwrap_or_default().contains(',') {
         anyhow::ensure!(
-            args.history.is_none(),
-            "--history tells of requests with lengths; give --arrivals with the columns {}",
-            trace::ARRIVALS_HEADER
+            args.history.is_none() && args.schedule.is_empty(),
+            "--history and --schedule need requests with lengths; give --arrivals with the columns {}",
+            csv::ARRIVALS
         );
         return Ok(None);
     }
-    let rows = trace::parse_requests(&text).map_err(|e| load::located(file, &e))?;
+    let mut names = csv::Names::default();
+    let located = |file: &Path, e: csv::TableError| anyhow::anyhow!("{}: {e}", file.display());
+    // Earlier requests first: their applications are known first.
     let history = match &args.history {
-        Some(file) => {
-            let rows = trace::parse_history(&load::read(file)?);
-            rows.map_err(|e| load::located(file, &e))?
-        }
+        Some(file) => csv::history(&load::read(file)?, &mut names).map_err(|e| located(file, e))?,
         None => Vec::new(),
     };
-    let mut names: Vec<String> = Vec::new();
-    let mut known = |rows: &[RequestRow]| -> anyhow::Result<Vec<(Application, f64)>> {
-        let mut of = Vec::with_capacity(rows.len());
-        for row in rows {
-            let idx = match names.iter().position(|name| *name == row.application) {
-                Some(idx) => idx,
-                None => {
-                    names.push(row.application.clone());
-                    names.len() - 1
-                }
-            };
-            let application = u16::try_from(idx).context("there are too many applications")?;
-            of.push((Application(application), row.length_ms));
-        }
-        Ok(of)
-    };
-    let history = known(&history)?;
-    let requests = known(&rows)?;
+    let jobs = csv::arrivals(&text, &mut names).map_err(|e| located(file, e))?;
+    anyhow::ensure!(
+        !jobs.is_empty(),
+        "{}: there are no arrivals",
+        file.display()
+    );
     Ok(Some(Work {
-        rows,
-        requests,
+        jobs,
         history,
         names,
     }))
@@ -77,19 +63,22 @@ pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Work>> {
 impl Work {
     /// Mean length of the history, else of the requests.
     pub(super) fn mean_ms(&self) -> f64 {
-        let known = if self.history.is_empty() {
-            &self.requests
-        } else {
-            &self.history
-        };
-        known.iter().map(|r| r.1).sum::<f64>() / known.len() as f64
+        if self.history.is_empty() {
+            let lengths = self.jobs.iter().map(|job| job.length_ms);
+            return lengths.sum::<f64>() / self.jobs.len() as f64;
+        }
+        self.history.iter().map(|r| r.1).sum::<f64>() / self.history.len() as f64
     }
 
     /// For a run with these schedulers by module.
     pub(super) fn dynamic(&self, modules: Vec<Option<DynamicModule>>) -> DynamicWork {
         DynamicWork {
-            requests: self.requests.clone().into(),
-            names: self.names.clone(),
+            requests: self
+                .jobs
+                .iter()
+                .map(|job| (job.application, job.length_ms))
+                .collect(),
+            names: self.names.as_slice().to_vec(),
             history: self.history.clone().into(),
             modules,
         }

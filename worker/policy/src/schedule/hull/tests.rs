@@ -182,3 +182,37 @@ fn rounding_of_a_large_line_misleads_no_search() {
         }
     }
 }
+
+/// Found by the property tests: where many lines are equal the search proves a crossing that its last pair knows
+/// nothing of, and that pair stood for the envelope there.
+#[test]
+fn a_crossing_that_was_proven_gets_the_lines_that_cross_there() {
+    let mut hull = Hull::new();
+    let mut plain = Plain::default();
+    let lines = [
+        (0.0, 0.0, 9),
+        (1.0, 0.0, 2),
+        (-1.0, 0.0, 2),
+        (0.0, -1.0, 1),
+        (2.0, 0.0, 3),
+        (3.0, 0.0, 2),
+        (3.0, -3.0, 2),
+        (2.0, 3.0, 1),
+        (0.0, 2.0, 2),
+    ];
+    let mut id = 0;
+    for factor in [1.0, 1.0 / 3.0, 3.0] {
+        for (alpha, beta, n) in lines {
+            for _ in 0..n {
+                let alpha = alpha * factor;
+                hull.insert(Line { alpha, beta, id });
+                plain.0.push(Line { alpha, beta, id });
+                id += 1;
+            }
+            hull.scale(1.0);
+            for exponent in -6..8 {
+                check(&hull, &plain, 4f64.powi(exponent));
+            }
+        }
+    }
+}
