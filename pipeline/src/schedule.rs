@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Most applications that are told apart; the rest share the last.
+pub const APPLICATIONS_MAX: usize = 64;
+
 /// Whose request it is: requests of one application have one law of execution times. Dense inside one module, in
 /// order of first appearance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

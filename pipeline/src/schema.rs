@@ -257,7 +257,7 @@ fn module(catalog: &Catalog) -> Value {
             },
             "schedule": {
                 "description": "Who forms its batches from execution-time distributions, where its time depends on \
-                                what a request brings: docs/dynamic.md.",
+                                what a request brings: docs/schedulers.md.",
                 "enum": ScheduleName::ALL.map(ScheduleName::name),
             },
             "queue": with_default(

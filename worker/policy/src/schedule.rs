@@ -34,8 +34,8 @@ use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
-pub use book::APPLICATIONS_MAX;
 pub use orloj::DELAY_RATE;
+pub use spillgate_pipeline::schedule::APPLICATIONS_MAX;
 pub use window::Pending;
 
 use book::Book;

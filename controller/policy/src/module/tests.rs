@@ -12,7 +12,6 @@ fn request(id: u64) -> Request {
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::ZERO + SLO,
         application: spillgate_pipeline::schedule::Application::default(),
-        application: spillgate_pipeline::schedule::Application::default(),
     }
 }
 

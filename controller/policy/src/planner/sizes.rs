@@ -174,7 +174,6 @@ mod tests {
             sent_at: Timestamp::ZERO,
             deadline: Timestamp::ZERO + SLO.mul_f64(asked),
             application: spillgate_pipeline::schedule::Application::default(),
-            application: spillgate_pipeline::schedule::Application::default(),
         }
     }
 

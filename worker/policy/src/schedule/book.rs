@@ -4,11 +4,9 @@
 use spillgate_pipeline::distribution::{
     BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
 };
-use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
 
-/// Most applications that are told apart; the rest are served by the mixture.
-pub const APPLICATIONS_MAX: usize = 64;
 /// The laws are remade after this many samples, or after this share of all samples in the windows: remaking costs
 /// some hundred microseconds and makes the scores of all that waits anew, and few samples among many move nothing.
 const REMAKE_EVERY: usize = 16;

@@ -15,9 +15,6 @@ use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
 
 use super::{SimulateArgs, load};
 
-/// Requests that a scheduler batches from, at most; the broker's queue keeps the rest.
-const WINDOW: usize = 1024;
-
 /// What `--arrivals` says beside times.
 pub(super) struct Work {
     pub(super) jobs: Vec<Job>,
@@ -107,16 +104,11 @@ pub(super) fn law(module: &Module, device: &str, profiles: &ProfileSet) -> anyho
 fn sizes(profile: &ModuleProfile, max: u32) -> Vec<u32> {
     let points = || profile.points.iter().map(|p| p.batch).filter(|b| *b <= max);
     let is_every = (1..).zip(points()).all(|(i, batch)| i == batch);
-    let mut sizes: Vec<u32> = if is_every || points().count() > SIZES_MAX {
-        std::iter::successors(Some(1u32), |size| size.checked_mul(2))
-            .take_while(|size| *size < max)
-            .chain([max])
-            .collect()
+    if is_every || points().count() > SIZES_MAX {
+        planning::sizes(max)
     } else {
         points().collect()
-    };
-    sizes.truncate(SIZES_MAX);
-    sizes
+    }
 }
 
 impl Law {
@@ -146,7 +138,7 @@ impl Law {
                 time: self.time,
                 prior_ms: mean_ms.max(f64::MIN_POSITIVE),
                 window: WINDOW_DEFAULT,
-                capacity: WINDOW,
+                capacity: planning::SCHEDULED_MAX,
             },
         }
     }
