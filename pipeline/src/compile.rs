@@ -22,8 +22,10 @@ use crate::near::{known, nearest};
 use crate::pipeline::{
     Batch, Edge, Module, OptionValue, Output, Pipeline, PortRef, Variant, Workers,
 };
+use crate::policy::PolicyConfig;
 use crate::problem::Problem;
 use crate::profile::ProfileSet;
+use crate::schedule::ScheduleName;
 use crate::spec::{self, ModuleSpec, QUEUE_DEFAULT, Spec};
 
 use reference::{Target, Wiring};
@@ -210,6 +212,7 @@ fn assemble(
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
             batch: module.batch,
+            schedule: module.schedule,
             workers: module.workers,
             devices: module.devices.clone(),
             queue: module.queue,
@@ -217,6 +220,8 @@ fn assemble(
             line: module.place.line,
         });
     }
+    let schedules: Vec<Option<ScheduleName>> =
+        modules[1..].iter().map(|m: &Module| m.schedule).collect();
     let outputs = wiring
         .outputs
         .iter()
@@ -233,7 +238,10 @@ fn assemble(
         modules,
         graph,
         outputs,
-        policy: spec.policy.clone(),
+        policy: PolicyConfig {
+            drop: spec.policy.drop_under(schedules),
+            ..spec.policy.clone()
+        },
         limits: spec.limits,
     }
 }
@@ -249,6 +257,7 @@ fn source_module(spec: &Spec<'_>) -> Module {
         when: None,
         variants: Vec::new(),
         batch: Batch { max: 1 },
+        schedule: None,
         workers: Workers { min: 1, max: 1 },
         devices: Vec::new(),
         queue: QUEUE_DEFAULT as usize,

@@ -5,6 +5,7 @@
 pub mod catalog;
 pub mod compile;
 pub mod diagnostic;
+pub mod distribution;
 mod document;
 pub mod estimate;
 pub mod graph;
@@ -18,6 +19,7 @@ pub mod profile;
 pub mod profile_file;
 mod reader;
 pub mod request;
+pub mod schedule;
 pub mod schema;
 pub mod spec;
 pub mod testing;

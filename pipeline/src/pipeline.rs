@@ -9,6 +9,7 @@ use petgraph::graph::DiGraph;
 use crate::catalog::ValueType;
 use crate::id::ModuleId;
 use crate::policy::PolicyConfig;
+use crate::schedule::ScheduleName;
 
 /// A checked pipeline.
 #[derive(Clone, Debug)]
@@ -79,6 +80,8 @@ pub struct Module {
     pub variants: Vec<Variant>,
     /// Batch limits.
     pub batch: Batch,
+    /// Who forms its batches, where its time depends on what requests bring; `None`: the broker, as planned.
+    pub schedule: Option<ScheduleName>,
     /// How many workers.
     pub workers: Workers,
     /// Names of the devices that may serve it, as in the file: `auto`, `cpu:0`, `cuda:0`, `emulated:0`.

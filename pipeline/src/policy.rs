@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::request::Request;
+use crate::schedule::ScheduleName;
 use crate::time::Timestamp;
 
 /// Which policies decide, and their settings.
@@ -10,6 +11,8 @@ use crate::time::Timestamp;
 pub struct PolicyConfig {
     /// Which requests are dropped.
     pub drop: DropPolicyName,
+    /// The file names it; else schedulers that drop by themselves decide at their modules.
+    pub drop_is_named: bool,
     /// Which worker a request goes to; `None`: what the drop policy runs best with.
     pub dispatch: Option<DispatchPolicyName>,
     /// Quantile of the summed waits of all modules downstream that the estimate counts with (PARD §4.2);
@@ -31,6 +34,7 @@ const GATE_FACTOR: f64 = 1.0;
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
     drop: DropPolicyName::Spillgate,
+    drop_is_named: false,
     dispatch: None,
     lambda: None,
     gate: None,
@@ -38,6 +42,21 @@ pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
 };
 
 impl PolicyConfig {
+    /// The drop policy that counts where modules have these schedulers: the named one; if none is, and all of them
+    /// drop by themselves, nothing else drops.
+    pub fn drop_under(
+        &self,
+        schedules: impl IntoIterator<Item = Option<ScheduleName>>,
+    ) -> DropPolicyName {
+        let mut schedules = schedules.into_iter();
+        let all_drop = schedules.all(|s| s.is_some_and(ScheduleName::drops));
+        if all_drop && !self.drop_is_named {
+            DropPolicyName::None
+        } else {
+            self.drop
+        }
+    }
+
     /// The dispatch policy that counts.
     pub fn dispatch(&self) -> DispatchPolicyName {
         self.dispatch.unwrap_or(if self.drop.is_ours() {
@@ -296,6 +315,7 @@ mod tests {
             id: RequestId(1),
             sent_at: ms(100),
             deadline: ms(500),
+            application: crate::schedule::Application::default(),
         };
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::schedule::Application;
 use crate::time::{Budget, Timestamp, format_duration};
 
 /// What every policy knows of a request.
@@ -16,6 +17,8 @@ pub struct Request {
     pub sent_at: Timestamp,
     /// `sent_at` plus the pipeline's SLO, or earlier when the client asked for less.
     pub deadline: Timestamp,
+    /// Whose it is: requests of one application have one law of execution times.
+    pub application: Application,
 }
 
 /// How a request ended. Each accepted request gets exactly one.

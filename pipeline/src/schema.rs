@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
 use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
+use crate::schedule::ScheduleName;
 use crate::spec::{
     BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,
     MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, QUEUE_DEFAULT, QUEUE_MAX, VARIANTS_MAX,
@@ -253,6 +254,11 @@ fn module(catalog: &Catalog) -> Value {
                         "items": { "$ref": "#/$defs/device" },
                     },
                 ],
+            },
+            "schedule": {
+                "description": "Who forms its batches from execution-time distributions, where its time depends on \
+                                what a request brings: docs/schedulers.md.",
+                "enum": ScheduleName::ALL.map(ScheduleName::name),
             },
             "queue": with_default(
                 integer("Bound of each worker's queue.", 1, QUEUE_MAX.into()),

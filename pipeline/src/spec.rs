@@ -260,6 +260,7 @@ fn read_policy(sink: &mut Sink, node: &Node, place: &Place) -> PolicyConfig {
         let names = DropPolicyName::ALL.map(DropPolicyName::name);
         if let Some(i) = reader::choice(sink, f.node, &f.place, "drop policy", &names) {
             policy.drop = DropPolicyName::ALL[i];
+            policy.drop_is_named = true;
         }
     }
     if let Some(f) = fields.get("dispatch") {

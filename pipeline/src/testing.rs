@@ -38,6 +38,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             when: idx.and_then(|i| when.get(i).copied().flatten()).map(port),
             variants: vec![],
             batch: Batch { max: 8 },
+            schedule: None,
             workers: Workers { min: 1, max: 1 },
             devices: vec!["emulated:0".to_owned()],
             queue: 64,

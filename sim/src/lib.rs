@@ -7,6 +7,7 @@
 
 pub mod bound;
 mod draw;
+pub mod dynamic;
 pub mod report;
 pub mod setup;
 pub mod trace;

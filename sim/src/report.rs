@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::world::SimConfig;
@@ -52,10 +53,26 @@ pub struct Report {
     /// Of the requests offered in each second, those completed in time.
     #[serde(skip)]
     pub good_by_second: Vec<u32>,
+    /// Completed in time / all, of the requests that have an application.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub applications: BTreeMap<String, Finished>,
+    /// Completed in time / all.
+    pub finish_rate: f64,
     /// Events of the run.
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.
     pub trace_hash: String,
+}
+
+/// What came of the requests of an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Finished {
+    /// How many were offered.
+    pub requests: u64,
+    /// Completed in time.
+    pub good: u64,
+    /// good / requests.
+    pub finish_rate: f64,
 }
 
 /// Gathers a report.
@@ -68,6 +85,8 @@ pub(crate) struct Tally {
     batches: u64,
     batch_members: u64,
     failed: u64,
+    /// By application.
+    applications: Vec<Finished>,
     /// Requests offered in each second.
     offered: Vec<u32>,
     /// Of those, completed in time.
@@ -95,14 +114,20 @@ impl Tally {
             batches: 0,
             batch_members: 0,
             failed: 0,
+            applications: Vec::new(),
             offered: Vec::new(),
             good_offered: Vec::new(),
             good: Vec::new(),
         }
     }
 
-    pub(crate) fn offered(&mut self, now: Timestamp) {
+    pub(crate) fn offered(&mut self, now: Timestamp, application: Application) {
         self.report.requests += 1;
+        if self.applications.len() <= application.idx() {
+            self.applications
+                .resize(application.idx() + 1, Finished::default());
+        }
+        self.applications[application.idx()].requests += 1;
         count_in(&mut self.offered, now);
     }
 
@@ -123,6 +148,7 @@ impl Tally {
         match outcome {
             Outcome::Completed => {
                 self.report.good += 1;
+                self.applications[request.application.idx()].good += 1;
                 self.latencies.push(at.since(request.sent_at));
                 count_in(&mut self.good, at);
                 count_in(&mut self.good_offered, request.sent_at);
@@ -172,6 +198,16 @@ impl Tally {
         report.drop_rate = ratio(bad as f64, report.requests as f64);
         report.invalid_rate = ratio(self.invalid_ns as f64, self.busy_ns as f64);
         report.failed = self.failed;
+        report.finish_rate = ratio(report.good as f64, report.requests as f64);
+        if let Some(work) = &config.work {
+            let finished = work.names.iter().zip(self.applications);
+            report.applications = finished
+                .map(|(name, of)| {
+                    let finish_rate = ratio(of.good as f64, of.requests as f64);
+                    (name.clone(), Finished { finish_rate, ..of })
+                })
+                .collect();
+        }
         report.latency_ms_p50 = quantile(0.5);
         report.latency_ms_p90 = quantile(0.9);
         report.latency_ms_p99 = quantile(0.99);

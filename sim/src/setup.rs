@@ -67,6 +67,9 @@ pub struct Run {
     pub dispatch: &'static str,
     /// Plan of batch sizes and workers.
     pub plan: &'static str,
+    /// Batch scheduler of the modules with dynamic work, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<&'static str>,
     /// Seed.
     pub seed: u64,
     /// Load.
@@ -149,6 +152,7 @@ impl Setup {
             exchange_loss: 0.0,
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),
+            work: None,
             scaling: None,
             seed,
         }
@@ -212,6 +216,7 @@ impl Setup {
             policy: policy.drop.name(),
             dispatch: policy.dispatch().name(),
             plan: contender.plan().name(),
+            schedule: None,
             seed,
             load: load.load,
             lambda: policy.lambda(),

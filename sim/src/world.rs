@@ -4,8 +4,10 @@ mod agenda;
 mod config;
 mod devices;
 mod scaling;
+mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -15,6 +17,7 @@ use spillgate_controller_policy::planner::BatchReport;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device, Event as DeviceEvent};
@@ -25,6 +28,7 @@ use agenda::{Agenda, Branch, Message, Next, Occurrence};
 pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig, SimScaling};
 use devices::EmulatedDevice;
 use scaling::Scaling;
+pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
@@ -108,6 +112,10 @@ impl World {
                     batch: config.planned.batch[module.id.idx()],
                     execution: config.planned.execution[module.id.idx()].clone(),
                     policy: BrokerPolicy::by_name(pipeline.policy.drop),
+                    schedule: config.work.as_ref().and_then(|work| {
+                        let module = work.modules[module.id.idx()].as_ref()?;
+                        Some(module.schedule.clone())
+                    }),
                 };
                 brokers[usize::from(device)].push((worker, broker));
             }
@@ -183,7 +191,31 @@ impl World {
                 self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
             }
         }
+        self.teach()?;
         self.start_scaling()
+    }
+
+    /// Earlier requests fill the distributions.
+    fn teach(&mut self) -> Result<(), Violation> {
+        let Some(work) = self.config.work.clone() else {
+            return Ok(());
+        };
+        for (module, dynamic) in work.modules.iter().enumerate() {
+            let Some(dynamic) = dynamic else { continue };
+            for worker in self.workers[module].clone() {
+                let device = self.places[worker.idx()].0;
+                for &(application, length_ms) in work.history.iter() {
+                    let ms = dynamic.time.alone_ms(length_ms);
+                    let ran = DeviceEvent::Ran {
+                        worker,
+                        application,
+                        took: Duration::from_nanos((ms * 1e6).round() as u64),
+                    };
+                    self.drive_device(device, ran)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Counts an event and mixes it into the hash: what happened to whom, at what time.
@@ -206,15 +238,22 @@ impl World {
 
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
         self.note(1, i as u64);
-        self.tally.offered(self.now);
         let id = RequestId(i as u64);
         let timeout = self
             .config
             .hurried
             .filter(|(part, _)| self.rng.random::<f64>() < *part)
             .map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
+        let application = match &self.config.work {
+            Some(work) => work.application(i),
+            None => Application::default(),
+        };
+        self.tally.offered(self.now, application);
         let request = match self.ledger.admit(self.now, id, self.now, timeout) {
-            Ok(request) => request,
+            Ok(request) => Request {
+                application,
+                ..request
+            },
             Err(refusal) => {
                 self.open.push(None);
                 self.tally.refused(refusal.reason().label());

@@ -121,6 +121,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
 
+    /// Whose work it is, where execution times depend on what requests bring [default: the client's name]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub application: String,
+
     /// Write all numbers, with a series by seconds, to this file; - is standard output, without the summary
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -358,6 +367,7 @@ async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result
 fn frame(args: &BenchArgs, pipeline: &pb::PipelineDescription) -> Result<pb::Frame> {
     let mut frame = pb::Frame {
         timeout_ms: args.deadline.map_or(0.0, |d| d.as_secs_f64() * 1e3),
+        application: args.application.clone(),
         ..Default::default()
     };
     if let Some(path) = &args.image {

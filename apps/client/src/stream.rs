@@ -85,6 +85,15 @@ pub struct StreamArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
 
+    /// Whose work it is, where execution times depend on what requests bring [default: the client's name]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub application: String,
+
     /// Results in the order of the frames instead of as they finish
     #[arg(long)]
     pub in_order: bool,
@@ -314,6 +323,7 @@ fn session_config(
         in_order: args.in_order,
         latest_only: args.latest_only,
         timeout: args.timeout,
+        application: args.application.clone(),
         trace_sample: args.trace_sample,
         spans,
     }

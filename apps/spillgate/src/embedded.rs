@@ -35,8 +35,7 @@ use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device};
 use spillgate_worker_policy::policy::BrokerPolicy;
 
-use crate::placement::{Place, place};
-use crate::planning::NoProfile;
+use crate::placement::{Place, PlacingError, place};
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -63,12 +62,9 @@ pub enum StartError {
         /// Why.
         cause: OperatorError,
     },
-    /// A module that would run for an unknown time.
-    #[error(
-        "{0}; an emulated device needs one in the profile file beside the pipeline; for real devices \
-         `spillgate profile` measures it"
-    )]
-    NoProfile(#[from] NoProfile),
+    /// Workers cannot be placed.
+    #[error(transparent)]
+    Placing(#[from] PlacingError),
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -252,6 +248,7 @@ fn broker_config(place: &Place) -> BrokerConfig {
         batch: place.batch,
         execution: spec.execution.clone(),
         policy: BrokerPolicy::by_name(pipeline.policy.drop),
+        schedule: place.schedule.clone(),
     }
 }
 

@@ -22,9 +22,10 @@ use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_worker::executor::WorkerSpec;
+use spillgate_worker_policy::schedule::SchedulerConfig;
 
 use crate::embedded::Deployment;
-use crate::planning::{self, NoProfile};
+use crate::planning::{self, NoProfile, NoSchedule};
 
 /// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal.
 pub fn resolve_device(name: &str) -> String {
@@ -76,11 +77,27 @@ pub fn alone<D: Eq + Hash>(mut workers: impl Iterator<Item = (usize, D)>) -> boo
     workers.all(|(module, device)| *of_device.entry(device).or_insert(module) == module)
 }
 
+/// Why workers cannot be placed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlacingError {
+    /// A module that would run for an unknown time.
+    #[error(
+        "{0}; an emulated device needs one in the profile file beside the pipeline; for real devices \
+         `spillgate profile` measures it"
+    )]
+    NoProfile(#[from] NoProfile),
+    /// A scheduler that cannot be had.
+    #[error(transparent)]
+    NoSchedule(#[from] NoSchedule),
+}
+
 /// A worker on its device.
 pub(crate) struct Place {
     pub(crate) spec: WorkerSpec,
     /// Requests in a batch.
     pub(crate) batch: u32,
+    /// Forms its batches, where the module names a scheduler.
+    pub(crate) schedule: Option<SchedulerConfig>,
 }
 
 /// All workers of a server.
@@ -107,7 +124,10 @@ struct Wanted {
 ///
 /// # Errors
 /// When a module has no execution times.
-pub(crate) fn place(deployments: &[Deployment], n_decoders: usize) -> Result<Placement, NoProfile> {
+pub(crate) fn place(
+    deployments: &[Deployment],
+    n_decoders: usize,
+) -> Result<Placement, PlacingError> {
     let mut placement = Placement::default();
     let mut n_emulated = 0;
     for deployment in deployments {
@@ -163,7 +183,9 @@ pub(crate) fn place(deployments: &[Deployment], n_decoders: usize) -> Result<Pla
         let mut workers = Vec::new();
         for wanted in wanted {
             let batch = planned.batch[wanted.module.idx()];
-            workers.push(placement.add(deployment, wanted, batch));
+            let module = &pipeline.modules[wanted.module.idx()];
+            let schedule = planning::scheduler(module, &wanted.execution, batch)?;
+            workers.push(placement.add(deployment, wanted, batch, schedule));
         }
         placement.workers.push(workers);
         placement.scaling.push(scaling(&planned, least, most));
@@ -173,7 +195,13 @@ pub(crate) fn place(deployments: &[Deployment], n_decoders: usize) -> Result<Pla
 }
 
 impl Placement {
-    fn add(&mut self, deployment: &Deployment, wanted: Wanted, batch: u32) -> Worker {
+    fn add(
+        &mut self,
+        deployment: &Deployment,
+        wanted: Wanted,
+        batch: u32,
+        schedule: Option<SchedulerConfig>,
+    ) -> Worker {
         let worker = WorkerId(self.next_worker);
         self.next_worker += 1;
         let spec = WorkerSpec {
@@ -186,7 +214,11 @@ impl Placement {
         };
         let known = self.devices.get_index_of(&wanted.device);
         let link = known.unwrap_or(self.devices.len());
-        let place = Place { spec, batch };
+        let place = Place {
+            spec,
+            batch,
+            schedule,
+        };
         self.devices.entry(wanted.device).or_default().push(place);
         Worker {
             id: worker,

@@ -6,9 +6,16 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::{self, PlanError, PlanName};
 use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::catalog::ValueType;
+use spillgate_pipeline::distribution::{BatchTime, FitError, WINDOW_DEFAULT};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
-use spillgate_pipeline::profile::{ProfileSet, device_kind};
+use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
+use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
+
+/// Requests that a scheduler forms batches from at most; the rest wait in the broker's queue.
+pub const SCHEDULED_MAX: usize = 1024;
+/// A module that takes no time is scheduled as if a request took this long, ms.
+const USUAL_MIN_MS: f64 = 1e-3;
 
 /// Expected time to decode a frame, until batches show it: a 720p JPEG on one core.
 pub const DECODE_TIME: Duration = Duration::from_millis(5);
@@ -33,6 +40,28 @@ pub fn served_variant_key(module: &Module) -> String {
         .map_or_else(|| "-".to_owned(), |v| v.profile_key())
 }
 
+/// The profile of a module on a device; `None` for types without a model, which take no time of their own.
+///
+/// # Errors
+/// When the profiles do not know it.
+pub fn profile_of<'a>(
+    module: &Module,
+    device: &str,
+    profiles: &'a ProfileSet,
+) -> Result<Option<&'a ModuleProfile>, NoProfile> {
+    let kind = device_kind(device);
+    let variant = served_variant_key(module);
+    match profiles.get(kind, &module.name, &variant) {
+        Some(profile) => Ok(Some(profile)),
+        None if module.variants.is_empty() => Ok(None),
+        None => Err(NoProfile {
+            module: module.name.clone(),
+            variant,
+            kind: kind.to_owned(),
+        }),
+    }
+}
+
 /// Expected execution time of a module on a device, by batch size from 1.
 ///
 /// # Errors
@@ -42,18 +71,73 @@ pub fn execution_times(
     device: &str,
     profiles: &ProfileSet,
 ) -> Result<Vec<Duration>, NoProfile> {
-    let kind = device_kind(device);
-    let variant = served_variant_key(module);
-    match profiles.get(kind, &module.name, &variant) {
-        Some(profile) => Ok((1..=module.batch.max).map(|n| profile.mean(n)).collect()),
-        // Types without a model (no-op) take no time of their own.
-        None if module.variants.is_empty() => Ok(vec![Duration::ZERO; module.batch.max as usize]),
-        None => Err(NoProfile {
-            module: module.name.clone(),
-            variant,
-            kind: kind.to_owned(),
-        }),
-    }
+    let time =
+        |n| profile_of(module, device, profiles).map(|p| p.map_or(Duration::ZERO, |p| p.mean(n)));
+    (1..=module.batch.max).map(time).collect()
+}
+
+/// A module's execution times are none that a scheduler could go by.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("module {module}: its profile is no c0 + c1 * batch, which schedule: goes by: {cause}")]
+pub struct NoSchedule {
+    /// The module.
+    pub module: String,
+    /// Why.
+    pub cause: FitError,
+}
+
+/// What the scheduler of a module is built from, if it names one: c0 and c1 fitted to its execution times by batch
+/// size, as of requests of the usual length, which is the time of one alone.
+///
+/// # Errors
+/// When the execution times are no such law.
+pub fn scheduler(
+    module: &Module,
+    execution: &[Duration],
+    planned: u32,
+) -> Result<Option<SchedulerConfig>, NoSchedule> {
+    let Some(name) = module.schedule else {
+        return Ok(None);
+    };
+    let points = (1..).zip(execution).map(|(batch, &mean)| BatchLatency {
+        batch,
+        mean,
+        p50: mean,
+        p99: mean,
+    });
+    let profile = ModuleProfile {
+        points: points.collect(),
+    };
+    let usual_ms = execution
+        .first()
+        .map_or(0.0, |d| d.as_secs_f64() * 1e3)
+        .max(USUAL_MIN_MS);
+    let fit = BatchTime::from_profile(&profile, usual_ms).map_err(|cause| NoSchedule {
+        module: module.name.clone(),
+        cause,
+    })?;
+    let sizes = sizes(module.batch.max.min(execution.len() as u32));
+    let largest = *sizes.last().unwrap_or(&1);
+    Ok(Some(SchedulerConfig {
+        name,
+        planned: planned.clamp(1, largest),
+        sizes,
+        time: fit.time,
+        prior_ms: usual_ms,
+        window: WINDOW_DEFAULT,
+        capacity: SCHEDULED_MAX,
+    }))
+}
+
+/// Sizes that a scheduler chooses from: powers of two, and the largest.
+pub fn sizes(max: u32) -> Vec<u32> {
+    let doubled = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
+    let mut sizes: Vec<u32> = doubled
+        .take_while(|size| *size < max)
+        .take(SIZES_MAX - 1)
+        .collect();
+    sizes.push(max.max(1));
+    sizes
 }
 
 /// Execution times of the source: pictures are decoded one by one, bytes pass as they are.

@@ -61,6 +61,7 @@ fn submission() -> Submission {
         source_done: true,
         number: 0,
         client: Arc::from(""),
+        application: Arc::from(""),
         timeout: None,
         trace: TraceContext {
             trace_id: 1,

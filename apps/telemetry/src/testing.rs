@@ -65,6 +65,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
             id: RequestId(41),
             sent_at: at(1000),
             deadline: at(1400),
+            application: spillgate_pipeline::schedule::Application::default(),
         },
         number: 17,
         client: Arc::from("gate-3"),

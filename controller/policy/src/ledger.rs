@@ -11,6 +11,7 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
@@ -80,7 +81,7 @@ impl Ledger {
     }
 
     /// Accepts a request that was sent at `sent_at`. A timeout that the client asks for is capped at the
-    /// pipeline's SLO, so that nobody gains priority by claiming more time.
+    /// pipeline's SLO, so that nobody gains priority by claiming more time. Whose it is the caller writes into it.
     ///
     /// # Errors
     /// When it is refused: the limit is reached, the server drains, or its time is over already.
@@ -117,6 +118,7 @@ impl Ledger {
             id,
             sent_at,
             deadline,
+            application: Application::default(),
         })
     }
 

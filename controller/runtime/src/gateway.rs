@@ -103,6 +103,10 @@ impl Gateway {
             .or(traceparent);
         let trace = (self.sampler)(traceparent);
         let format = format_of(frame.format).map_err(invalid)?;
+        let application = match frame.application.as_str() {
+            "" => client.clone(),
+            name => client_name(name),
+        };
         let data = Frame {
             format,
             data: frame.data,
@@ -129,6 +133,7 @@ impl Gateway {
             source_done,
             number,
             client,
+            application,
             timeout,
             trace,
             on_end,
@@ -317,7 +322,7 @@ fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
     }
 }
 
-/// The part of a client's name that is kept.
+/// The part of a client's or application's name that is kept.
 fn client_name(name: &str) -> Arc<str> {
     let end = name
         .char_indices()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::Job;
@@ -22,6 +22,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Outcome, Request};
+use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::record::{BatchRecord, Observer, RequestRecord, TraceContext};
@@ -108,6 +109,8 @@ pub struct Submission {
     pub number: u64,
     /// Name that the client gave its stream.
     pub client: Arc<str>,
+    /// Whose work it is: requests of one application have one distribution of execution times.
+    pub application: Arc<str>,
     /// Less time than the pipeline's SLO, if the client asks for that.
     pub timeout: Option<Duration>,
     /// Trace context.
@@ -148,6 +151,24 @@ struct Control {
     published: Vec<Option<ModuleState>>,
     /// Where workers follow the load.
     scaling: Option<Scaling>,
+    applications: Applications,
+}
+
+/// Applications by name, as many as schedulers tell apart; the rest share the last.
+#[derive(Default)]
+struct Applications(IndexSet<Arc<str>>);
+
+impl Applications {
+    fn of(&mut self, name: &Arc<str>) -> Application {
+        let known = self.0.get_index_of(name);
+        let idx = known.unwrap_or_else(|| {
+            if self.0.len() < APPLICATIONS_MAX {
+                self.0.insert(name.clone());
+            }
+            self.0.len() - 1
+        });
+        Application(idx as u16)
+    }
 }
 
 /// One pipeline at its gateway.
@@ -199,6 +220,7 @@ impl PipelineHost {
             commands: Vec::new(),
             published: vec![None; pipeline.modules.len()],
             scaling: None,
+            applications: Applications::default(),
         };
         PipelineHost {
             successors: pipeline
@@ -254,6 +276,7 @@ impl PipelineHost {
             source_done,
             number,
             client,
+            application,
             timeout,
             trace,
             on_end,
@@ -268,6 +291,10 @@ impl PipelineHost {
                 .ledger
                 .admit(now, id, now, timeout)
                 .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
+            let request = Request {
+                application: control.applications.of(&application),
+                ..request
+            };
             let open = Open {
                 request,
                 admitted_at: now,

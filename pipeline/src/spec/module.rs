@@ -5,6 +5,7 @@ use crate::document::{Content, Node};
 use crate::pipeline::{Batch, Variant, Workers};
 use crate::problem::Problem;
 use crate::reader::{self, Fields};
+use crate::schedule::ScheduleName;
 
 use super::{
     BATCH_DEFAULT, BATCH_MAX, INPUT_MAX, Located, MODULES_MAX, QUEUE_DEFAULT, QUEUE_MAX,
@@ -12,9 +13,9 @@ use super::{
 };
 
 /// Fields of a module.
-const MODULE_FIELDS: [&str; 12] = [
-    "op", "model", "input", "accuracy", "variants", "inputs", "when", "batch", "workers", "device",
-    "queue", "options",
+const MODULE_FIELDS: [&str; 13] = [
+    "op", "model", "input", "accuracy", "variants", "inputs", "when", "batch", "schedule",
+    "workers", "device", "queue", "options",
 ];
 const VARIANT_FIELDS: [&str; 3] = ["model", "input", "accuracy"];
 
@@ -33,6 +34,7 @@ pub(crate) struct ModuleSpec<'n> {
     /// Each of the fields that speak of a model, where there is one.
     pub(crate) model_fields: Vec<Located<&'static str>>,
     pub(crate) batch: Batch,
+    pub(crate) schedule: Option<ScheduleName>,
     pub(crate) workers: Workers,
     pub(crate) devices: Vec<String>,
     pub(crate) queue: usize,
@@ -115,6 +117,11 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
             max: reader::count(sink, max.node, &max.place, 1, BATCH_MAX)?,
         })
     });
+    let schedule = fields.get("schedule").and_then(|f| {
+        let names = ScheduleName::ALL.map(ScheduleName::name);
+        let i = reader::choice(sink, f.node, &f.place, "batch scheduler", &names)?;
+        Some(ScheduleName::ALL[i])
+    });
     let workers = fields
         .get("workers")
         .and_then(|f| read_workers(sink, f.node, &f.place));
@@ -146,6 +153,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         variants,
         model_fields,
         batch: batch.unwrap_or(Batch { max: BATCH_DEFAULT }),
+        schedule,
         workers: workers.unwrap_or(Workers { min: 1, max: 1 }),
         devices: devices.unwrap_or_else(|| vec!["auto".to_owned()]),
         queue: queue as usize,

@@ -329,7 +329,7 @@ fn module_fields(golden: &mut Golden) {
     golden.module("  more:");
     golden.module("  more: {}");
     golden.field("inptus: {}");
-    golden.field("schedule: orloj");
+    golden.field("scheduler: orloj");
 }
 
 fn ops(golden: &mut Golden) {
@@ -370,6 +370,8 @@ fn batches_workers_and_queues(golden: &mut Golden) {
     golden.field("workers: [1, 2]");
     golden.field("queue: -1");
     golden.field("queue: 1.5");
+    golden.field("schedule: orlog");
+    golden.field("schedule: [edf]");
     golden.field("queue: 99999999999");
 }
 

@@ -9,6 +9,8 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::time::Timestamp;
 
+use super::work::DynamicWork;
+
 /// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
 pub const HANDOFF_DEFAULT: Duration = Duration::from_micros(500);
 /// Travel of a message, unless said otherwise (NOTES: 0.5 ms a hop).
@@ -46,6 +48,8 @@ pub struct SimConfig {
     pub clock_skew: Duration,
     /// What changes while the run lasts.
     pub disturbances: Vec<(Timestamp, Disturbance)>,
+    /// Requests whose execution time depends on what they bring; `None`: all take what the profiles say.
+    pub work: Option<DynamicWork>,
     /// Workers come and go with the load; without it, all serve all the time.
     pub scaling: Option<SimScaling>,
     /// Seed of all that is random.

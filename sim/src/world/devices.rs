@@ -110,7 +110,7 @@ impl World {
         self.checker
             .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
         self.tally.batch(ids.len());
-        let took = self.execution(batch.module, ids.len());
+        let took = self.execution(batch.module, &ids);
         let d = &mut self.devices[device];
         self.agenda.at(
             self.now + took,
@@ -130,8 +130,11 @@ impl World {
         Ok(())
     }
 
-    fn execution(&mut self, module: ModuleId, size: usize) -> Duration {
-        let planned = self.config.planned.execution[module.idx()][size - 1];
+    fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {
+        let work = self.config.work.as_ref();
+        let planned = work
+            .and_then(|work| work.execution(module, requests))
+            .unwrap_or_else(|| self.config.planned.execution[module.idx()][requests.len() - 1]);
         let mut factor = self.pace[module.idx()];
         if self.config.noise > 0.0 {
             factor *= (1.0 + self.config.noise * normal(&mut self.rng)).max(0.1);

@@ -33,6 +33,7 @@ fn config(reads: &[&[u16]], when: &[Option<u16>], rate: f64, seed: u64) -> SimCo
         exchange_loss: 0.0,
         clock_skew: Duration::ZERO,
         disturbances: vec![],
+        work: None,
         scaling: None,
         seed,
     }

@@ -23,6 +23,7 @@ fn request(id: u64) -> Request {
         id: RequestId(id),
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::from_ns(deadline),
+        application: spillgate_pipeline::schedule::Application::default(),
     }
 }
 
@@ -35,6 +36,7 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
             .map(|b| Duration::from_millis(10 + 5 * u64::from(b)))
             .collect(),
         policy: BrokerPolicy::by_name(policy),
+        schedule: None,
     });
     let mut out = Vec::new();
     for id in 0..WAITING {
@@ -47,16 +49,19 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
 #[divan::bench(args = ["lowest", "highest"])]
 fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
     let mut broker = full(DropPolicyName::Pard, 1);
-    broker.guide(Guidance {
-        downstream: Duration::from_millis(100),
-        share: 1.0,
-        order: if order == "lowest" {
-            BudgetOrder::LowestFirst
-        } else {
-            BudgetOrder::HighestFirst
+    broker.guide(
+        Timestamp::ZERO,
+        Guidance {
+            downstream: Duration::from_millis(100),
+            share: 1.0,
+            order: if order == "lowest" {
+                BudgetOrder::LowestFirst
+            } else {
+                BudgetOrder::HighestFirst
+            },
+            batch: None,
         },
-        batch: None,
-    });
+    );
     let mut out = Vec::new();
     let mut id = WAITING;
     let now = Timestamp::from_ns(MS);
@@ -64,7 +69,7 @@ fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
         broker.arrive(now, request(id), (), &mut out);
         id += 1;
         broker.collect(now, now, &mut out);
-        broker.take_batch(now, now, &mut out)
+        broker.take_batch(now, now, &mut out).members
     });
 }
 
@@ -80,6 +85,6 @@ fn form_a_batch_of_16(bencher: divan::Bencher<'_, '_>) {
             broker.arrive(now, request(id), (), &mut out);
             id += 1;
         }
-        broker.take_batch(now, now, &mut out)
+        broker.take_batch(now, now, &mut out).members
     });
 }

@@ -11,6 +11,7 @@
 //! wait; the forming batch has at most `batch` members; cancelled entries stay in the heap as tombstones, never
 //! more than the live ones plus `TOMBSTONES_MIN`.
 
+mod admitted;
 mod form;
 mod queue;
 
@@ -19,9 +20,12 @@ use std::time::Duration;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
+use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::policy::{Bind, BrokerPolicy, Keep, Order};
+use crate::schedule::SchedulerConfig;
+use admitted::Admitted;
 use queue::{Queue, Waiting};
 
 /// Weight of the newest batch in the smoothed ratio of measured to expected execution time.
@@ -42,6 +46,9 @@ pub struct BrokerConfig {
     pub execution: Vec<Duration>,
     /// Decides who is kept, who comes first, and when.
     pub policy: BrokerPolicy,
+    /// Forms the batches of a module whose time depends on what requests bring; it decides who is given up, too.
+    /// `None`: batches as planned.
+    pub schedule: Option<SchedulerConfig>,
 }
 
 /// A request in a forming or running batch, with what its driver attached to it.
@@ -55,6 +62,27 @@ pub struct Member<T> {
     pub arrived_at: Timestamp,
     /// t_b.
     pub batched_at: Timestamp,
+}
+
+/// A batch that the device is to run; without members there is none.
+#[derive(Debug)]
+pub struct Formed<T> {
+    /// Its requests.
+    pub members: Vec<Member<T>>,
+    /// Size that its time is counted for, at least the number of members.
+    pub size: usize,
+    /// How long it is expected to take.
+    pub execution: Duration,
+}
+
+impl<T> Default for Formed<T> {
+    fn default() -> Self {
+        Formed {
+            members: Vec::new(),
+            size: 0,
+            execution: Duration::ZERO,
+        }
+    }
 }
 
 /// A request that left without being executed.
@@ -74,6 +102,7 @@ pub struct Broker<T> {
     guidance: Guidance,
     queue: Queue<T>,
     forming: Vec<Member<T>>,
+    admitted: Option<Admitted<T>>,
     /// Measured over expected execution time, smoothed; 1 for policies that trust the profile.
     pace: f64,
     /// Scratch of [`form`]: module deadlines of what waits.
@@ -91,7 +120,12 @@ impl<T> Broker<T> {
             config.execution.len() >= config.batch as usize,
             "an execution time is known for each batch size"
         );
+        let scheduled = config
+            .schedule
+            .clone()
+            .filter(|s| s.name != ScheduleName::Static);
         Broker {
+            admitted: scheduled.map(Admitted::new),
             config,
             guidance: Guidance::NONE,
             queue: Queue::new(),
@@ -108,17 +142,21 @@ impl<T> Broker<T> {
 
     /// Requests that wait, the forming batch included.
     pub fn waiting(&self) -> usize {
-        self.queue.len() + self.forming.len()
+        let admitted = self.admitted.as_ref().map_or(0, Admitted::len);
+        self.queue.len() + self.forming.len() + admitted
     }
 
     /// Whether it binds requests only when the device is about to be free.
     pub fn binds_late(&self) -> bool {
-        self.config.policy.bind == Bind::Late
+        self.config.policy.bind == Bind::Late || self.admitted.is_some()
     }
 
     /// How urgent its next batch is: the earliest deadline of what is bound or, bound late, of what waits.
     /// `None` when there is nothing to run.
     pub fn urgency(&self) -> Option<Timestamp> {
+        if let Some(admitted) = &self.admitted {
+            return admitted.urgency();
+        }
         if self.binds_late() {
             return self.queue.first_key();
         }
@@ -135,9 +173,16 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Takes note of how long a batch took. Policies of ours learn the pace of the worker from it; published
+    /// Takes note of how long a batch that was formed took, beside what was expected. Policies of ours learn the pace of the worker from it; published
     /// ones trust the profile, as their authors do.
-    pub fn executed(&mut self, size: usize, took: Duration) {
+    pub fn executed(&mut self, size: usize, expected: Duration, took: Duration) {
+        if let Some(admitted) = &mut self.admitted {
+            if let Some(pace) = admitted.scheduler.executed(size as u32, expected, took) {
+                self.pace = pace;
+            }
+            admitted.touch();
+            return;
+        }
         let expected = self.config.execution[size.max(1) - 1];
         if !self.config.policy.learns_pace || expected.is_zero() {
             return;
@@ -151,6 +196,13 @@ impl<T> Broker<T> {
         }
     }
 
+    /// A request ran alone for so long: modules with a scheduler learn from it.
+    pub fn learn(&mut self, now: Timestamp, application: Application, took: Duration) {
+        if let Some(admitted) = &mut self.admitted {
+            admitted.learn(now, application, took);
+        }
+    }
+
     /// Requests in a batch: as planned, or as guided.
     fn batch(&self) -> usize {
         let most = self.config.execution.len();
@@ -159,8 +211,13 @@ impl<T> Broker<T> {
     }
 
     /// New downstream state.
-    pub fn guide(&mut self, guidance: Guidance) {
+    pub fn guide(&mut self, now: Timestamp, guidance: Guidance) {
+        let moved = guidance.downstream != self.guidance.downstream
+            || guidance.share != self.guidance.share;
         self.guidance = guidance;
+        if moved {
+            self.admit_anew(now);
+        }
     }
 
     /// Takes in a request. It waits, or is rejected at once when the queue is full.
@@ -186,6 +243,9 @@ impl<T> Broker<T> {
     /// Moves requests from the queue into the forming batch while there is room, dropping those that
     /// the policy gives up. `free_at` is the expected end of what the device runs, or `now`.
     pub fn collect(&mut self, now: Timestamp, free_at: Timestamp, out: &mut Vec<Rejected<T>>) {
+        if self.admitted.is_some() {
+            return self.admit(now);
+        }
         if self.binds_late() {
             return;
         }
@@ -298,6 +358,7 @@ impl<T> Broker<T> {
 
     /// Drops what has expired in the queue and in the forming batch, for policies that expire.
     pub fn expire(&mut self, now: Timestamp, out: &mut Vec<Rejected<T>>) {
+        self.expire_admitted(now, out);
         if !self.config.policy.expires() {
             return;
         }
@@ -320,11 +381,15 @@ impl<T> Broker<T> {
 
     /// Earliest moment at which [`Broker::expire`] has something to do.
     pub fn next_expiry(&self) -> Option<Timestamp> {
+        let admitted = self
+            .admitted
+            .as_ref()
+            .and_then(|a| a.scheduler.next_expiry());
         if !self.config.policy.expires() {
-            return None;
+            return admitted;
         }
         let forming = self.forming.iter().map(|m| m.request.deadline).min();
-        [self.queue.first_key(), forming]
+        [self.queue.first_key(), forming, admitted]
             .into_iter()
             .flatten()
             .min()
@@ -333,6 +398,9 @@ impl<T> Broker<T> {
     /// Forgets a request wherever it waits. False when it does not wait here.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         if self.queue.cancel(id) {
+            return true;
+        }
+        if self.admitted.as_mut().is_some_and(|a| a.take(id).is_some()) {
             return true;
         }
         let before = self.forming.len();
@@ -351,7 +419,13 @@ impl<T> Broker<T> {
         if let Some(at) = self.forming.iter().position(|m| m.request.id == id) {
             let gone = self.forming.remove(at);
             out.push(self.reject(now, gone.request, gone.payload, reason, None));
-        } else if let Some(gone) = self.queue.remove(id) {
+            return;
+        }
+        let admitted = self.admitted.as_mut();
+        let gone = admitted
+            .and_then(|a| a.take(id))
+            .or_else(|| self.queue.remove(id));
+        if let Some(gone) = gone {
             out.push(self.reject(now, gone.request, gone.payload, reason, None));
         }
     }
@@ -362,17 +436,28 @@ impl<T> Broker<T> {
         now: Timestamp,
         starts_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
-    ) -> Vec<Member<T>> {
+    ) -> Formed<T> {
+        if self.admitted.is_some() {
+            return self.schedule(now, starts_at, out);
+        }
         if self.binds_late() {
             self.form(now, starts_at, out);
         }
-        std::mem::take(&mut self.forming)
+        let members = std::mem::take(&mut self.forming);
+        Formed {
+            execution: self.execution(members.len()),
+            size: members.len(),
+            members,
+        }
     }
 
     /// Rejects everything that waits, for the given reason.
     pub fn reject_all(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<Rejected<T>>) {
         for member in std::mem::take(&mut self.forming) {
             out.push(self.reject(now, member.request, member.payload, reason, None));
+        }
+        while let Some(next) = self.admitted.as_mut().and_then(Admitted::take_any) {
+            out.push(self.reject(now, next.request, next.payload, reason, None));
         }
         while let Some(next) = self.queue.pop_first() {
             out.push(self.reject(now, next.request, next.payload, reason, None));

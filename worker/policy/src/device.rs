@@ -17,9 +17,10 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Request};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::broker::{Broker, BrokerConfig, Member, Rejected};
+use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 
 /// A request on its way to a worker.
 #[derive(Debug)]
@@ -50,6 +51,15 @@ pub enum Event<'a, T> {
     },
     /// The State Planner of a worker's module has new downstream state.
     Guide(WorkerId, Guidance),
+    /// A request of that application ran alone at a worker for so long, in the past or beside serving.
+    Ran {
+        /// The worker.
+        worker: WorkerId,
+        /// Whose request it was.
+        application: Application,
+        /// How long.
+        took: Duration,
+    },
     /// The time of [`Device::next_wakeup`] has come.
     Wakeup,
     /// Reject everything that waits and everything that still arrives.
@@ -91,6 +101,9 @@ struct Running {
     id: BatchId,
     worker: WorkerId,
     size: usize,
+    /// Whose request it is, where there is but one.
+    alone: Option<Application>,
+    execution: Duration,
     expected_end: Timestamp,
 }
 
@@ -143,7 +156,16 @@ impl<T> Device<T> {
             Event::BatchEnded { batch, took } => self.ended(now, batch, took),
             Event::Guide(worker, guidance) => {
                 if let Some(broker) = self.workers.get_mut(&worker) {
-                    broker.guide(guidance);
+                    broker.guide(now, guidance);
+                }
+            }
+            Event::Ran {
+                worker,
+                application,
+                took,
+            } => {
+                if let Some(broker) = self.workers.get_mut(&worker) {
+                    broker.learn(now, application, took);
                 }
             }
             Event::Wakeup => {}
@@ -227,11 +249,13 @@ impl<T> Device<T> {
         let ended = ended.filter(|r| r.id == batch);
         let ended = ended.expect("only the running batch can end");
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.executed(ended.size, took);
+            broker.executed(ended.size, ended.execution, took);
+            if let Some(application) = ended.alone {
+                broker.learn(now, application, took);
+            }
         }
         if let Some(mut next) = self.bound.take() {
-            let broker = &self.workers[&next.worker];
-            next.expected_end = now + broker.execution(next.size);
+            next.expected_end = now + next.execution;
             self.running = Some(next);
         }
     }
@@ -272,12 +296,16 @@ impl<T> Device<T> {
                 .workers
                 .get_index_mut(idx)
                 .expect("the index was just found");
-            let members = broker.take_batch(now, starts_at, &mut self.rejected);
-            let execution = broker.execution(members.len());
+            let formed = broker.take_batch(now, starts_at, &mut self.rejected);
+            let Formed {
+                members,
+                size,
+                execution,
+            } = formed;
             let module = broker.module();
             drain_rejected(worker, &mut self.rejected, out);
             if members.is_empty() {
-                // All that it had was dropped: it is not urgent any more.
+                // All that it had was dropped, or its scheduler waits: it is not urgent any more.
                 continue;
             }
             let id = BatchId(self.next_batch);
@@ -285,7 +313,12 @@ impl<T> Device<T> {
             let bound = Running {
                 id,
                 worker,
-                size: members.len(),
+                size,
+                alone: match members.as_slice() {
+                    [one] => Some(one.request.application),
+                    _ => None,
+                },
+                execution,
                 expected_end: starts_at + execution,
             };
             out.push(Command::Execute(Batch {

@@ -10,6 +10,7 @@
 pub mod broker;
 pub mod device;
 pub mod policy;
+pub mod schedule;
 
 pub use broker::{Broker, BrokerConfig, Member};
 pub use device::{Batch, Command, Device, Event};

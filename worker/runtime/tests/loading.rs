@@ -83,6 +83,7 @@ fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
         batch: 1,
         execution: vec![Duration::from_millis(20)],
         policy: BrokerPolicy::by_name(DropPolicyName::None),
+        schedule: None,
     };
     let config = DeviceConfig {
         id: DeviceId(0),
@@ -114,6 +115,7 @@ fn send(device: &DeviceHandle, clock: Clock, id: u64) {
         id: RequestId(id),
         sent_at: now,
         deadline: now + Duration::from_secs(60),
+        application: spillgate_pipeline::schedule::Application::default(),
     };
     device.send(&mut vec![Arrival {
         worker: WORKER,

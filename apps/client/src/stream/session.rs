@@ -49,6 +49,7 @@ pub(crate) struct SessionConfig {
     pub(crate) in_order: bool,
     pub(crate) latest_only: bool,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) application: String,
     pub(crate) trace_sample: Option<f64>,
     pub(crate) spans: Option<SpanExport>,
 }
@@ -259,6 +260,7 @@ impl Running<'_> {
                 .map_or(0.0, |t| t.as_secs_f64() * 1e3),
             traceparent: trace.traceparent.clone(),
             tracestate: String::new(),
+            application: self.session.config.application.clone(),
         };
         let request = StreamRequest {
             message: Some(Request::Frame(message)),

@@ -1,6 +1,7 @@
 //! `spillgate simulate`: runs a pipeline in virtual time, with the policies that serve.
 
 mod load;
+mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,8 +14,11 @@ use clap::{Args, ValueEnum};
 use spillgate::files::{self, LoadedPipeline};
 use spillgate::{placement, planning};
 use spillgate_controller_policy::plan::{Plan, PlanName};
+use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::parse_duration;
+use spillgate_sim::world::DynamicWork;
 use spillgate_sim::{Contender, Run, Setup, SimConfig, SimScaling};
 
 /// What to run.
@@ -28,9 +32,17 @@ pub(crate) struct SimulateArgs {
     /// Mean rate over the bottleneck throughput of the reference plan, whatever plan is run.
     #[arg(long, group = "amount")]
     load: Option<f64>,
-    /// Exact arrival times: a file with one time in seconds a line.
+    /// Exact arrival times: a file with one time in seconds a line, or with the columns time_s,app,length_ms. A batch
+    /// then takes c0 + c1 * size * longest length in ms, with c0 and c1 the alpha and beta of the profile: at the modules
+    /// that have a `schedule:`, or at all if none has
     #[arg(long, group = "amount")]
     arrivals: Option<PathBuf>,
+    /// Lengths of earlier requests, which fill the distributions before the start: the columns app,length_ms.
+    #[arg(long, requires = "arrivals")]
+    history: Option<PathBuf>,
+    /// Batch scheduler of the modules with dynamic work; repeat it to compare [default: each module's own, else goodput]
+    #[arg(long, requires = "arrivals", value_parser = PossibleValuesParser::new(ScheduleName::ALL.map(ScheduleName::name)))]
+    schedule: Vec<String>,
     /// Rates from a CSV file with the columns second,rate (or minute,count; hour,count); Poisson inside a second.
     #[arg(long, conflicts_with = "arrivals")]
     trace: Option<PathBuf>,
@@ -106,13 +118,14 @@ enum Law {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
-    let (setup, placed) = setup(&loaded)?;
+    let work = work::read(args)?;
+    let (setup, placed) = setup(&loaded, work.as_ref())?;
     let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
     let capacity = setup.capacity(&reference);
     let mut runs = Vec::new();
     for &seed in &args.seed {
-        let load = load::load(args, capacity, seed)?;
-        for contender in contenders(args, &loaded) {
+        let load = load::load(args, work.as_ref(), capacity, seed)?;
+        for (contender, schedule) in contenders(args, &loaded) {
             let plan = plan_of(args, &setup, &placed, contender.plan())?;
             let mut config = setup.config(&contender, &plan, &load, seed);
             if args.gpus.is_none() {
@@ -124,9 +137,13 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             config.exchange_loss = args.exchange_loss;
             config.clock_skew = args.clock_skew;
             config.when_probability = args.when;
+            if let Some(work) = &work {
+                config.work = Some(placed.work(work, &plan, schedule));
+            }
             let mut run = setup.run(&contender, &plan, &load, config)?;
+            run.schedule = schedule.map(ScheduleName::name);
             // Devices that modules share or that vary are beyond the bound.
-            if args.gpus.is_some() && args.noise == 0.0 {
+            if args.gpus.is_some() && args.noise == 0.0 && work.is_none() {
                 run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
             }
             if !args.json {
@@ -176,9 +193,21 @@ struct Placed {
     devices: Vec<Vec<u16>>,
     /// How many of them serve from the start.
     least: Vec<u32>,
+    /// Modules whose time depends on what requests bring, and their own scheduler.
+    laws: Vec<Option<(work::Law, Option<ScheduleName>)>>,
 }
 
 impl Placed {
+    /// The work of a run: the modules under that scheduler, or each under its own.
+    fn work(&self, work: &work::Work, plan: &Plan, schedule: Option<ScheduleName>) -> DynamicWork {
+        let of = |(law, planned): (&Option<(work::Law, Option<ScheduleName>)>, &u32)| {
+            let (law, own) = law.as_ref()?;
+            let name = schedule.or(*own).unwrap_or(ScheduleName::Goodput);
+            Some(law.scheduled(name, *planned, work.mean_ms()))
+        };
+        work.dynamic(self.laws.iter().zip(&plan.batch).map(of).collect())
+    }
+
     /// Whether each module has devices of its own.
     fn alone(&self) -> bool {
         let from_start = self.devices.iter().zip(&self.least).enumerate();
@@ -220,7 +249,7 @@ impl Placed {
     }
 }
 
-fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
+fn setup(loaded: &LoadedPipeline, work: Option<&work::Work>) -> anyhow::Result<(Setup, Placed)> {
     let pipeline = &loaded.pipeline;
     let mut names: Vec<String> = Vec::new();
     let mut n_emulated = 0;
@@ -228,11 +257,20 @@ fn setup(loaded: &LoadedPipeline) -> anyhow::Result<(Setup, Placed)> {
     let mut placed = Placed {
         devices: vec![Vec::new()],
         least: vec![0],
+        laws: vec![None],
     };
+    let any_scheduled = pipeline.modules.iter().any(|m| m.schedule.is_some());
     for module in &pipeline.modules[1..] {
         let on = placement::worker_devices(module, &mut n_emulated);
-        let times = planning::execution_times(module, &on[0], &loaded.profiles)
+        let mut times = planning::execution_times(module, &on[0], &loaded.profiles)
             .with_context(|| super::profile_hint(loaded))?;
+        let mut law = None;
+        if let Some(work) = work.filter(|_| module.schedule.is_some() || !any_scheduled) {
+            let of = work::law(module, &on[0], &loaded.profiles)?;
+            times = of.execution(module.batch.max, work.mean_ms());
+            law = Some((of, module.schedule));
+        }
+        placed.laws.push(law);
         let mut ordinal = |name: String| {
             let known = names.iter().position(|n| *n == name);
             known.unwrap_or_else(|| {
@@ -282,13 +320,43 @@ fn plan_of(
     })
 }
 
-fn contenders(args: &SimulateArgs, loaded: &LoadedPipeline) -> Vec<Contender> {
+/// The policies and schedulers to compare.
+fn contenders(
+    args: &SimulateArgs,
+    loaded: &LoadedPipeline,
+) -> Vec<(Contender, Option<ScheduleName>)> {
+    let mut schedules: Vec<Option<ScheduleName>> = args
+        .schedule
+        .iter()
+        .map(|name| ScheduleName::parse(name))
+        .collect();
+    if schedules.is_empty() {
+        schedules.push(None);
+    }
+    let of = |schedule| {
+        policies(args, loaded, schedule)
+            .into_iter()
+            .map(move |c| (c, schedule))
+    };
+    schedules.into_iter().flat_map(of).collect()
+}
+
+fn policies(
+    args: &SimulateArgs,
+    loaded: &LoadedPipeline,
+    schedule: Option<ScheduleName>,
+) -> Vec<Contender> {
     let named = args.policy.iter();
     let mut drops: Vec<DropPolicyName> = named
         .filter_map(|name| DropPolicyName::by_name(name))
         .collect();
     if drops.is_empty() {
-        drops.push(loaded.pipeline.policy.drop);
+        let policy = &loaded.pipeline.policy;
+        let modules = loaded.pipeline.modules[1..].iter();
+        drops.push(match schedule {
+            Some(name) => policy.drop_under(modules.map(|m| schedule_of(m, loaded, name))),
+            None => policy.drop,
+        });
     }
     let given = &loaded.pipeline.policy;
     let dispatch = args.dispatch.as_deref();
@@ -307,6 +375,16 @@ fn contenders(args: &SimulateArgs, loaded: &LoadedPipeline) -> Vec<Contender> {
             plan: args.plan.as_deref().and_then(PlanName::by_name),
         })
         .collect()
+}
+
+/// The scheduler of a module when that one is asked for: modules without dynamic work keep none.
+fn schedule_of(
+    module: &Module,
+    loaded: &LoadedPipeline,
+    name: ScheduleName,
+) -> Option<ScheduleName> {
+    let any = loaded.pipeline.modules.iter().any(|m| m.schedule.is_some());
+    (module.schedule.is_some() || !any).then_some(name)
 }
 
 fn print(run: &Run) {

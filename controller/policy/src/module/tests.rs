@@ -11,6 +11,7 @@ fn request(id: u64) -> Request {
         id: RequestId(id),
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::ZERO + SLO,
+        application: spillgate_pipeline::schedule::Application::default(),
     }
 }
 

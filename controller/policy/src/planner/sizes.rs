@@ -173,6 +173,7 @@ mod tests {
             id: RequestId(1),
             sent_at: Timestamp::ZERO,
             deadline: Timestamp::ZERO + SLO.mul_f64(asked),
+            application: spillgate_pipeline::schedule::Application::default(),
         }
     }
 

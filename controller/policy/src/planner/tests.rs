@@ -152,6 +152,7 @@ fn its_state_is_what_it_saw() {
         id: spillgate_pipeline::id::RequestId(1),
         sent_at: ms(0),
         deadline: ms(400),
+        application: spillgate_pipeline::schedule::Application::default(),
     };
     for i in 0..100 {
         p.reached(ms(i * 10), &request, i % 4 != 0);

@@ -13,6 +13,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
             .map(|n| Duration::from_nanos(10 * u64::from(n)))
             .collect(),
         policy: BrokerPolicy::by_name(policy),
+        schedule: None,
     })
 }
 
@@ -21,6 +22,7 @@ fn request(id: u64, deadline: u64) -> Request {
         id: RequestId(id),
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::from_ns(deadline),
+        application: spillgate_pipeline::schedule::Application::default(),
     }
 }
 
@@ -29,7 +31,7 @@ fn at(ns: u64) -> Timestamp {
 }
 
 fn batch_ids(broker: &mut Broker<u64>) -> Vec<u64> {
-    let batch = broker.take_batch(at(0), at(0), &mut Vec::new());
+    let batch = broker.take_batch(at(0), at(0), &mut Vec::new()).members;
     batch.iter().map(|m| m.request.id.0).collect()
 }
 
@@ -217,7 +219,7 @@ proptest! {
         let mut broker = broker(policy, 100, batch);
         let order = if highest { BudgetOrder::HighestFirst } else { BudgetOrder::LowestFirst };
         let guidance = Guidance { downstream: Duration::from_nanos(downstream), share, order, batch: None };
-        broker.guide(guidance);
+        broker.guide(at(0), guidance);
         let mut out = Vec::new();
         let mut list: Vec<Listed> = Vec::new();
         for (id, slack) in slacks.iter().enumerate() {
@@ -274,12 +276,12 @@ proptest! {
     ) {
         let mut broker = broker(DropPolicyName::Spillgate, 100, batch);
         let guidance = Guidance { downstream: Duration::from_nanos(downstream), ..Guidance::NONE };
-        broker.guide(guidance);
+        broker.guide(at(0), guidance);
         let mut out = Vec::new();
         for (id, slack) in slacks.iter().enumerate() {
             broker.arrive(at(0), request(id as u64, *slack), id as u64, &mut out);
         }
-        let members = broker.take_batch(at(0), at(0), &mut out);
+        let members = broker.take_batch(at(0), at(0), &mut out).members;
         let ends = 10 * members.len() as u64;
         for member in &members {
             prop_assert!(ends + downstream <= member.request.deadline.as_ns());

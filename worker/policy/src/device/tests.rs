@@ -20,6 +20,7 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 batch: batch_max,
                 execution: vec![Duration::from_nanos(10); batch_max as usize],
                 policy: BrokerPolicy::by_name(policy),
+                schedule: None,
             },
         )
     };
@@ -39,6 +40,7 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Co
                 id: RequestId(id),
                 sent_at: at(0),
                 deadline: at(deadline),
+                application: spillgate_pipeline::schedule::Application::default(),
             },
             payload: (),
         })

@@ -11,6 +11,7 @@ use spillgate_sim::Load;
 use spillgate_sim::trace::{self, Window};
 use spillgate_sim::workload::{self, Arrivals};
 
+use super::work::Work;
 use super::{Law, SimulateArgs};
 
 /// Most requests of a run: more would fill the memory before the first is served.
@@ -19,7 +20,12 @@ const REQUESTS_MAX: f64 = 1e8;
 const DURATION_DEFAULT: Duration = Duration::from_secs(60);
 
 /// The load that the arguments ask for. `capacity` is the bottleneck throughput of the reference plan.
-pub(super) fn load(args: &SimulateArgs, capacity: f64, seed: u64) -> anyhow::Result<Load> {
+pub(super) fn load(
+    args: &SimulateArgs,
+    work: Option<&Work>,
+    capacity: f64,
+    seed: u64,
+) -> anyhow::Result<Load> {
     let mean = match (args.rate, args.load) {
         (Some(rate), _) => Some(rate),
         (_, Some(load)) => {
@@ -32,7 +38,10 @@ pub(super) fn load(args: &SimulateArgs, capacity: f64, seed: u64) -> anyhow::Res
         _ => None,
     };
     let (times, duration) = if let Some(file) = &args.arrivals {
-        let times = trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?;
+        let times = match work {
+            Some(work) => work.jobs.iter().map(|job| job.at).collect(),
+            None => trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?,
+        };
         let last = times.last().copied().unwrap_or_default();
         let span = last.since(Timestamp::ZERO).max(Duration::from_nanos(1));
         (times, args.duration.unwrap_or(span))
@@ -81,7 +90,7 @@ fn bounded(requests: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(file: &Path) -> anyhow::Result<String> {
+pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
 }
 

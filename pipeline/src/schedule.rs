@@ -1,0 +1,100 @@
+//! Batch schedulers by name, and the applications whose requests they tell apart.
+
+use std::fmt;
+
+/// Most applications that are told apart; the rest share the last.
+pub const APPLICATIONS_MAX: usize = 64;
+
+/// Whose request it is: requests of one application have one law of execution times. Dense inside one module, in
+/// order of first appearance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Application(pub u16);
+
+impl Application {
+    /// Position in dense per-application tables.
+    pub fn idx(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Batch schedulers by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ScheduleName {
+    /// `goodput`: our own; the most expected completions in time per expected device time, of all batches.
+    Goodput,
+    /// `orloj`: Algorithm 1, each request by its own application's law in a batch of the mixture.
+    Orloj,
+    /// `orloj-shared`: the paper's estimate, one law for all applications (ORLOJ §4.3).
+    OrlojShared,
+    /// `clockwork`: strategies by required start, the largest of the last ten durations as estimate.
+    Clockwork,
+    /// `clockwork-mean`: the same with the mean of the last ten.
+    ClockworkMean,
+    /// `edf`: the earliest deadlines that bear the expected time of a batch.
+    Edf,
+    /// `nexus`: batches as planned; what stands before the first window in time is dropped.
+    Nexus,
+    /// `clipper`: batches as large as additive increase and multiplicative decrease found bearable.
+    Clipper,
+    /// `static`: whatever waits, up to the planned size, in order of arrival.
+    Static,
+}
+
+impl ScheduleName {
+    /// All, ours first.
+    pub const ALL: [ScheduleName; 9] = [
+        ScheduleName::Goodput,
+        ScheduleName::Orloj,
+        ScheduleName::OrlojShared,
+        ScheduleName::Clockwork,
+        ScheduleName::ClockworkMean,
+        ScheduleName::Edf,
+        ScheduleName::Nexus,
+        ScheduleName::Clipper,
+        ScheduleName::Static,
+    ];
+
+    /// Its name in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScheduleName::Goodput => "goodput",
+            ScheduleName::Orloj => "orloj",
+            ScheduleName::OrlojShared => "orloj-shared",
+            ScheduleName::Clockwork => "clockwork",
+            ScheduleName::ClockworkMean => "clockwork-mean",
+            ScheduleName::Edf => "edf",
+            ScheduleName::Nexus => "nexus",
+            ScheduleName::Clipper => "clipper",
+            ScheduleName::Static => "static",
+        }
+    }
+
+    /// The scheduler of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    /// Whether it gives requests up by its own estimate, and so is its module's drop policy unless another is named.
+    pub fn drops(self) -> bool {
+        !matches!(self, ScheduleName::Static | ScheduleName::Clipper)
+    }
+}
+
+impl fmt::Display for ScheduleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for name in ScheduleName::ALL {
+            assert_eq!(ScheduleName::parse(&name.to_string()), Some(name));
+        }
+        assert_eq!(ScheduleName::parse("orlog"), None);
+    }
+}

@@ -1,0 +1,197 @@
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use spillgate_pipeline::distribution::BatchForm;
+
+use super::*;
+
+fn scene(workload: &Workload, seed: u64) -> Scene {
+    workload
+        .scene(&mut ChaCha8Rng::seed_from_u64(seed))
+        .unwrap()
+}
+
+/// Mean finish rate over seeds.
+fn finish_rate(workload: &Workload, seeds: u64, name: ScheduleName) -> f64 {
+    let rates = (0..seeds).map(|seed| run(&scene(workload, seed), name).unwrap().finish_rate);
+    rates.sum::<f64>() / seeds as f64
+}
+
+fn static_model(slo: f64, requests: usize) -> Workload {
+    let mode = Mode {
+        mean_ms: 50.0,
+        deviation_ms: 0.0,
+        weight: 1.0,
+    };
+    Workload {
+        modes: vec![mode],
+        ..Workload::reference(slo, requests)
+    }
+}
+
+/// The figures of an independent reading of the paper, and of our rule there; `cargo run --release --example
+/// dynamic_table` has the longer run of it.
+#[test]
+fn the_reference_workload_gives_the_reference_figures() {
+    let slos = [1.5, 2.0, 3.0, 4.0, 5.0];
+    let orloj = [0.61, 0.72, 0.82, 0.88, 0.92];
+    let goodput = [0.65, 0.76, 0.85, 0.91, 0.94];
+    let (mut sum, mut shared) = (0.0, 0.0);
+    for ((slo, orloj), goodput) in slos.into_iter().zip(orloj).zip(goodput) {
+        let workload = Workload::reference(slo, 4_000);
+        let got = finish_rate(&workload, 3, ScheduleName::Orloj);
+        assert!(
+            (got - orloj).abs() <= 0.02,
+            "orloj at {slo}: {got}, not {orloj}"
+        );
+        let ours = finish_rate(&workload, 3, ScheduleName::Goodput);
+        assert!(
+            ours >= goodput - 0.01,
+            "goodput at {slo}: {ours}, not {goodput}"
+        );
+        sum += (ours - got) / 5.0;
+        shared += (ours - finish_rate(&workload, 3, ScheduleName::OrlojShared)) / 5.0;
+    }
+    assert!(sum >= 0.025 && shared >= 0.05, "{sum} {shared}");
+}
+
+#[test]
+fn a_static_model_is_served_as_well_as_by_clockwork() {
+    for slo in [1.5, 2.0, 3.0, 4.0, 5.0] {
+        let workload = static_model(slo, 2_000);
+        let clockwork = finish_rate(&workload, 2, ScheduleName::Clockwork);
+        for name in [
+            ScheduleName::Goodput,
+            ScheduleName::Orloj,
+            ScheduleName::Edf,
+        ] {
+            let got = finish_rate(&workload, 2, name);
+            assert!(
+                got >= clockwork - 0.01,
+                "{name} at {slo}: {got}, {clockwork}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nobody_beats_the_clairvoyant_and_runs_repeat() {
+    for slo in [1.5, 4.0] {
+        let scene = scene(&Workload::reference(slo, 400), 7);
+        let mark = clairvoyant(&scene);
+        assert_eq!(mark, clairvoyant(&scene));
+        assert!(mark.utilisation <= 1.0 && mark.batch_mean >= 1.0);
+        for name in ScheduleName::ALL {
+            let finish = run(&scene, name).unwrap();
+            assert_eq!(finish, run(&scene, name).unwrap());
+            assert!(finish.finish_rate <= mark.finish_rate, "{name} at {slo}");
+            assert!(finish.utilisation <= 1.0);
+            let mean: f64 = finish.by_application.iter().sum::<f64>() / 2.0;
+            // Half of the requests each, about.
+            assert!((mean - finish.finish_rate).abs() < 0.05);
+        }
+    }
+}
+
+#[test]
+fn little_to_serve_is_served_by_all() {
+    let workload = Workload {
+        load: 0.05,
+        ..Workload::reference(5.0, 300)
+    };
+    for name in ScheduleName::ALL {
+        let finish = run(&scene(&workload, 1), name).unwrap();
+        // Even then one action in fifty comes behind an overrun under `clockwork-mean`.
+        assert!(finish.finish_rate > 0.97, "{name}: {finish:?}");
+    }
+    assert_eq!(clairvoyant(&scene(&workload, 1)).finish_rate, 1.0);
+}
+
+#[test]
+fn nothing_to_serve_is_no_error() {
+    let time = BatchTime::new(BatchForm::Padded, 1.0, 1.0, 0.0).unwrap();
+    let empty = Scene::new(time, vec![1], Duration::from_millis(5));
+    for name in ScheduleName::ALL {
+        assert_eq!(run(&empty, name).unwrap(), Finish::default());
+    }
+    assert_eq!(clairvoyant(&empty), Finish::default());
+}
+
+/// Twelve milliseconds for a batch of two: the second of them is late.
+#[test]
+fn a_batch_takes_what_its_longest_member_makes_it() {
+    let time = BatchTime::new(BatchForm::Padded, 2.0, 0.5, 0.0).unwrap();
+    let mut scene = Scene::new(time, vec![2], Duration::from_millis(13));
+    let job = |ms: u64, length_ms| Job {
+        at: Timestamp::from_ns(ms * 1_000_000),
+        application: Application(0),
+        length_ms,
+    };
+    scene.jobs = vec![job(0, 5.0), job(3, 10.0), job(3, 4.0)];
+    scene.history = vec![(Application(0), 4.0); 20];
+    let finish = run(&scene, ScheduleName::Static).unwrap();
+    // 0 to 7 ms alone, then 7 to 19 ms both that came at 3 and had until 16.
+    assert!((finish.finish_rate - 1.0 / 3.0).abs() < 1e-12);
+    assert_eq!(finish.batch_mean, 1.5);
+    assert_eq!(finish.utilisation, 1.0);
+}
+
+/// Lengths grow tenfold in the middle of a run: with samples of what was served, the scheduler follows.
+#[test]
+fn a_model_that_becomes_ten_times_as_slow_is_still_served() {
+    let workload = Workload {
+        load: 0.3,
+        ..Workload::reference(3.0, 2_000)
+    };
+    let mut scene = scene(&workload, 3);
+    let middle = scene.jobs[1_000].at;
+    scene
+        .jobs
+        .retain(|job| job.at < middle || job.at.as_ns() % 3 == 0);
+    for job in &mut scene.jobs {
+        if job.at >= middle {
+            job.length_ms *= 10.0;
+        }
+    }
+    scene.slo = Duration::from_millis(900);
+    scene.sample_every = 1;
+    let finish = run(&scene, ScheduleName::Goodput).unwrap();
+    assert!(finish.finish_rate > 0.9, "{finish:?}");
+}
+
+#[test]
+fn a_workload_that_is_none_is_refused() {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let reference = || Workload::reference(2.0, 10);
+    let wrong = [
+        Workload {
+            modes: vec![],
+            ..reference()
+        },
+        Workload {
+            load: 0.0,
+            ..reference()
+        },
+        Workload {
+            slo: f64::NAN,
+            ..reference()
+        },
+        Workload {
+            least_ms: 30.0,
+            ..reference()
+        },
+    ];
+    for workload in wrong {
+        assert_eq!(
+            workload.scene(&mut rng).unwrap_err(),
+            WorkloadError::Numbers
+        );
+    }
+    let workload = Workload {
+        fixed_share: f64::NAN,
+        ..reference()
+    };
+    assert!(matches!(
+        workload.scene(&mut rng),
+        Err(WorkloadError::Time(_))
+    ));
+}

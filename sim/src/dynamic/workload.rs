@@ -1,0 +1,139 @@
+//! Dynamic workloads: applications with normal lengths, Poisson arrivals, an SLO as a multiple of the 99th percentile of
+//! the time alone.
+
+use std::time::Duration;
+
+use rand::Rng;
+use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError};
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+use super::{Job, Scene};
+use crate::draw;
+
+/// Batch sizes of the reference workloads.
+pub const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
+/// Lengths known before the start.
+const HISTORY: usize = 2000;
+/// Lengths that mean and percentile are taken from.
+const DRAWS: usize = 100_000;
+
+/// One application: a peak of the law of lengths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mode {
+    /// Mean length, ms.
+    pub mean_ms: f64,
+    /// Standard deviation, ms; zero for a static model.
+    pub deviation_ms: f64,
+    /// Its share of the requests, over the sum of all shares.
+    pub weight: f64,
+}
+
+/// A workload and its operating point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The applications.
+    pub modes: Vec<Mode>,
+    /// Shorter lengths are drawn anew, ms.
+    pub least_ms: f64,
+    /// Share of the mean length that a batch's fixed part is; the rest is `c1`.
+    pub fixed_share: f64,
+    /// Arrivals over what the device can serve one at a time.
+    pub load: f64,
+    /// SLO over the 99th percentile of the time alone.
+    pub slo: f64,
+    /// Requests.
+    pub requests: usize,
+}
+
+/// Why there is no such workload.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum WorkloadError {
+    /// No application, or a number that is none.
+    #[error("a workload has applications with positive means and weights, a positive load and SLO")]
+    Numbers,
+    /// A batch time that is none.
+    #[error(transparent)]
+    Time(#[from] FitError),
+}
+
+impl Workload {
+    /// Two applications, half of the requests each, at 20 and 90 ms: the reference workload.
+    pub fn reference(slo: f64, requests: usize) -> Self {
+        let mode = |mean_ms| Mode {
+            mean_ms,
+            deviation_ms: 10.0,
+            weight: 1.0,
+        };
+        Workload {
+            modes: vec![mode(20.0), mode(90.0)],
+            least_ms: 2.0,
+            fixed_share: 0.7,
+            load: 1.5,
+            slo,
+            requests,
+        }
+    }
+
+    /// Draws a scene.
+    ///
+    /// # Errors
+    /// Numbers that make no workload.
+    pub fn scene(&self, rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        let valid = |m: &Mode| {
+            positive(m.mean_ms)
+                && m.mean_ms > self.least_ms
+                && positive(m.weight)
+                && m.deviation_ms.is_finite()
+                && m.deviation_ms >= 0.0
+        };
+        let is_valid = !self.modes.is_empty() && self.modes.iter().all(valid);
+        if !is_valid || !positive(self.load) || !positive(self.slo) {
+            return Err(WorkloadError::Numbers);
+        }
+        let draws: Vec<f64> = (0..DRAWS).map(|_| self.length(rng).1).collect();
+        let mean = draws.iter().sum::<f64>() / DRAWS as f64;
+        let c1 = 1.0 - self.fixed_share;
+        let time = BatchTime::new(BatchForm::Padded, self.fixed_share * mean, c1, 0.0)?;
+        let mut alone: Vec<f64> = draws.iter().map(|&length| time.alone_ms(length)).collect();
+        alone.sort_unstable_by(f64::total_cmp);
+        let p99_ms = alone[DRAWS * 99 / 100];
+        let slo = Duration::from_secs_f64(self.slo * p99_ms * 1e-3);
+        let mut scene = Scene::new(time, SIZES.to_vec(), slo);
+        scene.history = (0..HISTORY).map(|_| self.length(rng)).collect();
+        let rate_per_ms = self.load / time.alone_ms(mean);
+        let mut at_ms = 0.0;
+        for _ in 0..self.requests {
+            at_ms += draw::gap(rng, rate_per_ms);
+            let (application, length_ms) = self.length(rng);
+            scene.jobs.push(Job {
+                at: Timestamp::from_ns((at_ms * 1e6) as u64),
+                application,
+                length_ms,
+            });
+        }
+        Ok(scene)
+    }
+
+    fn length(&self, rng: &mut impl Rng) -> (Application, f64) {
+        let total: f64 = self.modes.iter().map(|mode| mode.weight).sum();
+        let mut left = rng.random::<f64>() * total;
+        let mut chosen = self.modes.len() - 1;
+        for (i, mode) in self.modes.iter().enumerate() {
+            if left < mode.weight {
+                chosen = i;
+                break;
+            }
+            left -= mode.weight;
+        }
+        let mode = self.modes[chosen];
+        // The mean lies above the least: half of the draws at least are good.
+        loop {
+            let length_ms = mode.mean_ms + mode.deviation_ms * draw::normal(rng);
+            if length_ms >= self.least_ms {
+                return (Application(chosen as u16), length_ms);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Requests whose execution time depends on what they bring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_pipeline::distribution::BatchTime;
+use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::schedule::Application;
+use spillgate_worker_policy::schedule::SchedulerConfig;
+
+/// What requests bring, and the modules whose time depends on it.
+#[derive(Clone, Debug)]
+pub struct DynamicWork {
+    /// Application and length in milliseconds of each request, in order of arrival.
+    pub requests: Arc<[(Application, f64)]>,
+    /// Names of the applications, by ordinal.
+    pub names: Vec<String>,
+    /// The same of earlier requests: they fill the distributions before the start.
+    pub history: Arc<[(Application, f64)]>,
+    /// By module; `None` for those that take what the profile says.
+    pub modules: Vec<Option<DynamicModule>>,
+}
+
+/// A module whose time depends on what requests bring.
+#[derive(Clone, Debug)]
+pub struct DynamicModule {
+    /// Time of a batch from the lengths of its members.
+    pub time: BatchTime,
+    /// Its scheduler.
+    pub schedule: SchedulerConfig,
+}
+
+impl DynamicWork {
+    /// Whose request it is.
+    pub(super) fn application(&self, request: usize) -> Application {
+        self.requests[request].0
+    }
+
+    /// How long a batch of these requests takes at that module, if that depends on them.
+    pub(super) fn execution(&self, module: ModuleId, requests: &[RequestId]) -> Option<Duration> {
+        let module = self.modules[module.idx()].as_ref()?;
+        let lengths = requests.iter().map(|id| self.requests[id.0 as usize].1);
+        let (longest, sum) = lengths.fold((0.0f64, 0.0), |(longest, sum), length| {
+            (longest.max(length), sum + length)
+        });
+        let ms = module.time.ms(requests.len() as u32, longest, sum);
+        Some(Duration::from_nanos((ms * 1e6).round() as u64))
+    }
+}

@@ -1,0 +1,174 @@
+//! Modules whose time depends on what requests bring, in the world of pipelines: every scheduler, alone and in a chain,
+//! under faults, with every invariant checked at each step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::planner::Planned;
+use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_pipeline::time::Timestamp;
+use spillgate_sim::workload::{Arrivals, arrivals};
+use spillgate_sim::world::{DynamicModule, DynamicWork};
+use spillgate_sim::{Disturbance, Report, SimConfig, run};
+use spillgate_worker_policy::schedule::SchedulerConfig;
+
+const SLO: Duration = Duration::from_millis(300);
+const C0: f64 = 10.0;
+const C1: f64 = 0.3;
+const MEAN: f64 = 55.0;
+
+/// Half of the requests are near 20 ms long, half near 90 ms; which half is in their application.
+fn lengths(n: usize, seed: u64) -> Vec<(Application, f64)> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut one = || {
+        let long: bool = rng.random();
+        let near = if long { 90.0 } else { 20.0 };
+        let length = near + 20.0 * (rng.random::<f64>() - 0.5);
+        (Application(u16::from(long)), length)
+    };
+    (0..n).map(|_| one()).collect()
+}
+
+/// A chain of modules, of which those are dynamic, at that rate for ten seconds.
+fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: f64) -> SimConfig {
+    let n = dynamic.len();
+    let reads: Vec<Vec<u16>> = (0..n as u16).map(|m| vec![m]).collect();
+    let reads: Vec<&[u16]> = reads.iter().map(Vec::as_slice).collect();
+    let mut pipeline = noop_pipeline(SLO, &reads, &[]);
+    pipeline.policy.drop = drop;
+    let time = BatchTime::new(BatchForm::Padded, C0, C1, 0.0).unwrap();
+    let ms = |k: u32| Duration::from_secs_f64(1e-3 * (C0 + C1 * MEAN * f64::from(k)));
+    let mut execution = vec![vec![]];
+    execution.extend((0..n).map(|_| (1..=8).map(ms).collect()));
+    let module = DynamicModule {
+        time,
+        schedule: SchedulerConfig {
+            name: schedule,
+            sizes: vec![1, 2, 4, 8],
+            planned: 4,
+            time,
+            prior_ms: MEAN,
+            window: WINDOW_DEFAULT,
+            capacity: 64,
+        },
+    };
+    let mut modules = vec![None];
+    modules.extend(dynamic.iter().map(|is| is.then(|| module.clone())));
+    let duration = Duration::from_secs(10);
+    let arrivals: Arc<[Timestamp]> = arrivals(Arrivals::Poisson, rate, duration, 1).into();
+    SimConfig {
+        pipeline: Arc::new(pipeline),
+        planned: Arc::new(Planned {
+            batch: std::iter::once(0).chain((0..n).map(|_| 4)).collect(),
+            execution,
+            workers: None,
+        }),
+        workers: std::iter::once(vec![])
+            .chain((0..n as u16).map(|m| vec![2 * m, 2 * m + 1]))
+            .collect(),
+        work: Some(DynamicWork {
+            requests: lengths(arrivals.len(), 2).into(),
+            names: vec!["short".to_owned(), "long".to_owned()],
+            history: lengths(200, 3).into(),
+            modules,
+        }),
+        arrivals,
+        duration,
+        hop: Duration::from_micros(500),
+        handoff: Duration::from_micros(500),
+        noise: 0.0,
+        when_probability: 1.0,
+        cancelled: 0.0,
+        hurried: None,
+        exchange_loss: 0.0,
+        clock_skew: Duration::ZERO,
+        disturbances: Vec::new(),
+        scaling: None,
+        seed: 1,
+    }
+}
+
+fn ended(report: &Report) -> u64 {
+    report.good + report.late + report.dropped + report.failed
+}
+
+#[test]
+fn every_scheduler_keeps_the_invariants_under_faults() {
+    for schedule in ScheduleName::ALL {
+        for drop in [
+            DropPolicyName::None,
+            DropPolicyName::Spillgate,
+            DropPolicyName::Pard,
+        ] {
+            for dynamic in [&[true][..], &[false, true], &[true, true, false]] {
+                for rate in [1.0, 60.0, 400.0] {
+                    let mut faulty = config(dynamic, schedule, drop, rate);
+                    faulty.cancelled = 0.1;
+                    faulty.noise = 0.2;
+                    faulty.hurried = Some((0.2, 0.6));
+                    let at = |s: u64| Timestamp::ZERO + Duration::from_secs(s);
+                    faulty.disturbances = vec![
+                        (at(2), Disturbance::Pace(ModuleId(1), 10.0)),
+                        (at(4), Disturbance::Pace(ModuleId(1), 1.0)),
+                        (at(5), Disturbance::Down(ModuleId(1), 0)),
+                        (at(7), Disturbance::Up(ModuleId(1), 0)),
+                    ];
+                    let what = format!("{schedule} {drop:?} {dynamic:?} at {rate}");
+                    let report = run(faulty.clone()).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+                    assert_eq!(ended(&report), report.requests, "{what}");
+                    assert_eq!(report, run(faulty).unwrap(), "{what}: not the same again");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn our_scheduler_finishes_most_and_applications_are_told_apart() {
+    let finish = |schedule| {
+        let mut run_of = config(&[true], schedule, DropPolicyName::None, 120.0);
+        run_of.hop = Duration::ZERO;
+        run(run_of).unwrap()
+    };
+    let ours = finish(ScheduleName::Goodput);
+    for other in [
+        ScheduleName::Orloj,
+        ScheduleName::Edf,
+        ScheduleName::Clockwork,
+    ] {
+        let report = finish(other);
+        assert!(
+            ours.finish_rate > report.finish_rate,
+            "{other}: {} against {}",
+            report.finish_rate,
+            ours.finish_rate
+        );
+    }
+    let (short, long) = (&ours.applications["short"], &ours.applications["long"]);
+    assert_eq!(short.requests + long.requests, ours.requests);
+    assert_eq!(short.good + long.good, ours.good);
+    assert!(
+        short.finish_rate > long.finish_rate,
+        "short ones cost less: {short:?} {long:?}"
+    );
+}
+
+#[test]
+fn lightly_loaded_nothing_is_dropped() {
+    for schedule in ScheduleName::ALL {
+        for dynamic in [&[true][..], &[true, false, true]] {
+            let report = run(config(dynamic, schedule, DropPolicyName::Spillgate, 5.0)).unwrap();
+            assert_eq!(
+                report.good, report.requests,
+                "{schedule}: {:?}",
+                report.drops
+            );
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a scheduler knows of execution times: the laws of the applications, their mixture, and the laws of batches
+//! made from them, remade after every few samples.
+
+use spillgate_pipeline::distribution::{
+    BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
+};
+use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
+use spillgate_pipeline::time::Timestamp;
+
+/// The laws are remade after this many samples, or after this share of all samples in the windows: remaking costs
+/// some hundred microseconds and makes the scores of all that waits anew, and few samples among many move nothing.
+const REMAKE_EVERY: usize = 16;
+/// See [`REMAKE_EVERY`].
+const REMAKE_SHARE: usize = 16;
+/// Weight of the newest batch in the smoothed ratio of measured to expected time.
+const PACE_WEIGHT: f64 = 0.125;
+/// Bounds of that ratio for one batch: a clock that jumps must not make a device look infinitely slow.
+const PACE_RANGE: (f64, f64) = (0.05, 20.0);
+/// The ratio counts once it is this much off: chance alone does not get there.
+const PACE_CHANGE: f64 = 2.0;
+/// Requests over which an application's share is counted: halved at twice this number.
+const SHARE_COUNT: f64 = 4096.0;
+
+/// Laws of execution times, as of the last remaking.
+#[derive(Debug)]
+pub(crate) struct Book {
+    sizes: Vec<u32>,
+    /// As the profile says.
+    profiled: BatchTime,
+    /// As the device shows.
+    time: BatchTime,
+    /// Measured over profiled time, smoothed, and as it counts.
+    pace: f64,
+    pace_applied: f64,
+    window: Window,
+    bins: usize,
+    prior: Distribution,
+    learners: Vec<Learner>,
+    /// Requests seen of each application, fading: weights of the mixture.
+    seen: Vec<f64>,
+    since_remade: usize,
+    /// The laws are to be remade whatever the count.
+    is_due: bool,
+    version: u64,
+    /// Law of each application, then of the mixture; an application without samples has the mixture.
+    laws: Vec<Distribution>,
+}
+
+impl Book {
+    pub(crate) fn new(
+        sizes: Vec<u32>,
+        time: BatchTime,
+        window: Window,
+        bins: usize,
+        prior_ms: f64,
+    ) -> Result<Self, LearnerError> {
+        let prior = prior(prior_ms)?;
+        // Whether a window and bins can be had at all is known from one.
+        Learner::new(window, bins, prior.clone())?;
+        Ok(Book {
+            sizes,
+            profiled: time,
+            time,
+            pace: 1.0,
+            pace_applied: 1.0,
+            window,
+            bins,
+            laws: vec![prior.clone()],
+            prior,
+            learners: Vec::new(),
+            seen: Vec::new(),
+            since_remade: 0,
+            is_due: false,
+            version: 0,
+        })
+    }
+
+    pub(crate) fn sizes(&self) -> &[u32] {
+        &self.sizes
+    }
+
+    pub(crate) fn time(&self) -> &BatchTime {
+        &self.time
+    }
+
+    /// Rises whenever the laws change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Which law a request of that application goes by.
+    pub(crate) fn known(&self, application: Application) -> usize {
+        application.idx().min(self.laws.len() - 1)
+    }
+
+    /// Laws told apart, the mixture included, which is the last.
+    pub(crate) fn len(&self) -> usize {
+        self.laws.len()
+    }
+
+    /// The law of an application, or of the mixture.
+    pub(crate) fn law(&self, application: usize) -> &Distribution {
+        &self.laws[application]
+    }
+
+    pub(crate) fn mixture(&self) -> &Distribution {
+        &self.laws[self.laws.len() - 1]
+    }
+
+    /// Takes note that a request of the application came.
+    pub(crate) fn see(&mut self, application: Application) {
+        let idx = application.idx();
+        if idx >= APPLICATIONS_MAX {
+            return;
+        }
+        if self.seen.len() <= idx {
+            self.seen.resize(idx + 1, 0.0);
+        }
+        self.seen[idx] += 1.0;
+        if self.seen.iter().sum::<f64>() > 2.0 * SHARE_COUNT {
+            self.seen.iter_mut().for_each(|n| *n *= 0.5);
+        }
+    }
+
+    /// Takes in the length of a request, ms.
+    pub(crate) fn learn(
+        &mut self,
+        now: Timestamp,
+        application: Application,
+        length_ms: f64,
+    ) -> Result<Learnt, LearnerError> {
+        let idx = application.idx().min(APPLICATIONS_MAX - 1);
+        while self.learners.len() <= idx {
+            let learner = Learner::new(self.window, self.bins, self.prior.clone())?;
+            self.learners.push(learner);
+        }
+        let learnt = self.learners[idx].observe(now, length_ms)?;
+        self.see(application);
+        self.since_remade += 1;
+        if self.learners[idx].len() <= REMAKE_EVERY || learnt != Learnt::Added {
+            self.is_due = true;
+        }
+        Ok(learnt)
+    }
+
+    /// Takes in what a batch took beside what was expected. The new ratio to the profile when it changes.
+    pub(crate) fn keep_pace(&mut self, expected_ms: f64, took_ms: f64) -> Option<f64> {
+        let ratio = took_ms / expected_ms * self.pace_applied;
+        if !ratio.is_finite() {
+            return None;
+        }
+        self.pace += PACE_WEIGHT * (ratio.clamp(PACE_RANGE.0, PACE_RANGE.1) - self.pace);
+        let off = self.pace / self.pace_applied;
+        if off < PACE_CHANGE && off > 1.0 / PACE_CHANGE {
+            return None;
+        }
+        self.pace_applied = self.pace;
+        self.time = self.profiled.slowed(self.pace);
+        self.version += 1;
+        Some(self.pace)
+    }
+
+    /// Remakes the laws when enough was learnt.
+    pub(crate) fn refresh(&mut self, now: Timestamp) {
+        let samples: usize = self.learners.iter().map(Learner::len).sum();
+        let enough = REMAKE_EVERY.max(samples / REMAKE_SHARE);
+        if self.since_remade < enough && !self.is_due {
+            return;
+        }
+        self.since_remade = 0;
+        self.is_due = false;
+        match self.remake(now) {
+            Ok(laws) => self.laws = laws,
+            // All that goes in was checked when it came.
+            Err(error) => unreachable!("learnt laws can be mixed: {error}"),
+        }
+        self.version += 1;
+    }
+
+    fn remake(&mut self, now: Timestamp) -> Result<Vec<Distribution>, DistributionError> {
+        let mut laws = Vec::with_capacity(self.learners.len() + 1);
+        for learner in &mut self.learners {
+            let taught = learner.is_taught();
+            let law = learner.law(now).clone();
+            laws.push(taught.then_some(law));
+        }
+        let parts: Vec<(f64, &Distribution)> = laws
+            .iter()
+            .enumerate()
+            .filter_map(|(i, law)| Some((self.seen.get(i).copied()?, law.as_ref()?)))
+            .collect();
+        let mixture = if parts.is_empty() {
+            self.prior.clone()
+        } else {
+            Distribution::mixture(&parts, self.bins)?
+        };
+        let mut laws: Vec<Distribution> = laws
+            .into_iter()
+            .map(|law| law.unwrap_or_else(|| mixture.clone()))
+            .collect();
+        laws.push(mixture);
+        Ok(laws)
+    }
+}

@@ -1,0 +1,137 @@
+use proptest::prelude::*;
+use spillgate_pipeline::distribution::Distribution;
+
+use super::*;
+
+fn laws(rate: f64) -> Vec<ScoreLaw> {
+    let laws = [
+        Distribution::from_bins(vec![5.0, 20.0, 40.0], &[0.7, 0.3]).unwrap(),
+        Distribution::from_bins(vec![30.0, 60.0, 90.0, 200.0], &[0.2, 0.5, 0.3]).unwrap(),
+    ];
+    laws.iter().map(|law| ScoreLaw::new(law, rate)).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Law, slack in ms, a second step after so many ms, kept until so many ms before the deadline.
+    Insert(usize, f64, Option<f64>, f64),
+    Remove(prop::sample::Index),
+    /// By so many ms.
+    Advance(f64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let insert = (
+        0..2usize,
+        1.0..2_000.0f64,
+        prop::option::of(1.0..300.0f64),
+        0.0..60.0f64,
+    );
+    let op = prop_oneof![
+        4 => insert.prop_map(|(law, slack, second, before)| Op::Insert(law, slack, second, before)),
+        1 => any::<prop::sample::Index>().prop_map(Op::Remove),
+        4 => (0.0..80.0f64).prop_map(Op::Advance),
+        // Hours without a call.
+        1 => (0.0..1e7f64).prop_map(Op::Advance),
+    ];
+    prop::collection::vec(op, 1..150)
+}
+
+struct Kept {
+    slot: u32,
+    law: usize,
+    steps: Steps,
+    until: Timestamp,
+}
+
+fn run(rate: f64, start: Timestamp, ops: Vec<Op>) {
+    let laws = laws(rate);
+    let mut queue = ScoreQueue::new(rate);
+    let mut kept: Vec<Kept> = Vec::new();
+    let mut now = start;
+    let mut gone = Vec::new();
+    for (slot, op) in ops.into_iter().enumerate() {
+        match op {
+            Op::Insert(law, slack, second, before) => {
+                let deadline = now + span(slack);
+                let mut levels = vec![(deadline, 1.0)];
+                levels.extend(second.map(|ms| (deadline + span(ms), 3.0)));
+                let steps = Steps::levels(&levels).unwrap();
+                let until = (deadline - span(before)).max(now);
+                let slot = slot as u32;
+                queue.insert(now, &laws, slot, law, steps, until);
+                kept.push(Kept {
+                    slot,
+                    law,
+                    steps,
+                    until,
+                });
+            }
+            Op::Remove(which) => {
+                if !kept.is_empty() {
+                    let entry = kept.swap_remove(which.index(kept.len()));
+                    assert!(queue.remove(entry.slot));
+                    assert!(!queue.remove(entry.slot));
+                }
+            }
+            Op::Advance(ms) => now = now + span(ms),
+        }
+        gone.clear();
+        queue.advance(now, &laws, &mut gone);
+        for entry in &kept {
+            assert_eq!(gone.contains(&entry.slot), entry.until < now);
+        }
+        kept.retain(|entry| entry.until >= now);
+        assert_eq!(queue.len(), kept.len());
+        assert!(queue.milestones.len() <= 2 * kept.len() + STALE_MIN + 1);
+        let score = |entry: &Kept| {
+            let steps = entry.steps.iter();
+            let steps = steps.map(|s| (s.deadline.budget_at(now).as_ms_f64(), s.cost));
+            laws[entry.law].score_of_steps(steps)
+        };
+        let best = kept.iter().map(score).reduce(f64::max);
+        let found = queue.first(now);
+        assert_eq!(best.is_some(), found.is_some());
+        if let (Some(best), Some(found)) = (best, found) {
+            let entry = kept.iter().find(|e| e.slot == found).expect("it is kept");
+            // alpha and beta are of the order of 1 / (E b) and cancel to the score.
+            let cancelled = 1e-14 / (rate * laws[0].mean());
+            assert!(score(entry) >= best * (1.0 - 1e-9) - cancelled);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_first_has_the_highest_score(ops in ops()) {
+        run(1e-4, Timestamp::ZERO, ops);
+    }
+
+    #[test]
+    fn it_is_safe_after_days_of_uptime_and_for_any_delay(
+        days in 0..400u64,
+        rate in (-13.0..-2.0f64).prop_map(f64::exp),
+        ops in ops(),
+    ) {
+        run(rate, Timestamp::from_ns(days * 86_400 * 1_000_000_000 + 12_345), ops);
+    }
+}
+
+/// Never empty for a week, so that the reference time moves and moves.
+#[test]
+fn a_week_without_a_pause() {
+    let laws = laws(1e-4);
+    let mut queue = ScoreQueue::new(1e-4);
+    let mut now = Timestamp::ZERO;
+    let mut gone = Vec::new();
+    for i in 0..20_000u32 {
+        now = now + span(30_000.0);
+        let deadline = now + span(40_000.0 + f64::from(i % 7) * 10.0);
+        queue.insert(now, &laws, i, 1, Steps::single(deadline), deadline);
+        queue.advance(now, &laws, &mut gone);
+        // The older one is nearer to its deadline, and so comes first.
+        let expected = i.saturating_sub(1);
+        assert_eq!(queue.first(now), Some(expected), "at {i}");
+        assert!(queue.base_rest_ms < 1e-6 && now.since(queue.base).as_secs() <= 300);
+    }
+}
