@@ -9,7 +9,7 @@ use std::error::Error;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::schedule::ScheduleName;
-use spillgate_sim::dynamic::{Finish, Mode, Scene, Workload, clairvoyant, run};
+use spillgate_sim::dynamic::{Finish, Mode, Scene, Shape, Workload, clairvoyant, run};
 
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
 
@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     mean_ms: 50.0,
                     deviation_ms: 0.0,
                     weight: 1.0,
+                    shape: Shape::Normal,
                 }];
             }
             (0..seeds)

@@ -5,6 +5,7 @@
 
 mod clairvoyant;
 pub mod csv;
+pub mod named;
 mod workload;
 
 use std::time::Duration;
@@ -16,7 +17,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::schedule::{Pending, ScheduleError, Scheduler, SchedulerConfig};
 
 pub use clairvoyant::clairvoyant;
-pub use workload::{Mode, SIZES, Workload, WorkloadError};
+pub use workload::{Mode, SIZES, Shape, Workload, WorkloadError};
 
 /// A request as the world knows it: the scheduler is not told its length.
 #[derive(Clone, Copy, Debug, PartialEq)]

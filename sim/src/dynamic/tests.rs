@@ -21,6 +21,7 @@ fn static_model(slo: f64, requests: usize) -> Workload {
         mean_ms: 50.0,
         deviation_ms: 0.0,
         weight: 1.0,
+        shape: Shape::Normal,
     };
     Workload {
         modes: vec![mode],

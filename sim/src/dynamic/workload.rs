@@ -15,8 +15,20 @@ use crate::draw;
 pub const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 /// Lengths known before the start.
 const HISTORY: usize = 2000;
+/// The 99th percentile of the standard normal law.
+const Z99: f64 = 2.326_347_874;
 /// Lengths that mean and percentile are taken from.
 const DRAWS: usize = 100_000;
+
+/// Shape of a peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// Normal, cut at the least length.
+    #[default]
+    Normal,
+    /// Log-normal: a long tail, as measured times have.
+    LogNormal,
+}
 
 /// One application: a peak of the law of lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +39,39 @@ pub struct Mode {
     pub deviation_ms: f64,
     /// Its share of the requests, over the sum of all shares.
     pub weight: f64,
+    /// Normal unless said.
+    pub shape: Shape,
+}
+
+impl Mode {
+    /// A log-normal peak of that mean and 99th percentile, ms; normal and without spread when the percentile is not
+    /// above the mean.
+    pub fn from_percentile(mean_ms: f64, p99_ms: f64) -> Self {
+        let ratio = (p99_ms / mean_ms).ln().max(0.0);
+        // ln(p99 / mean) = z s - s^2 / 2, the smaller root.
+        let s = Z99 - (Z99 * Z99 - 2.0 * ratio).max(0.0).sqrt();
+        Mode {
+            mean_ms,
+            deviation_ms: mean_ms * ((s * s).exp() - 1.0).sqrt(),
+            weight: 1.0,
+            shape: if s > 0.0 {
+                Shape::LogNormal
+            } else {
+                Shape::Normal
+            },
+        }
+    }
+
+    fn draw(&self, rng: &mut impl Rng) -> f64 {
+        let normal = draw::normal(rng);
+        match self.shape {
+            Shape::Normal => self.mean_ms + self.deviation_ms * normal,
+            Shape::LogNormal => {
+                let variance = (1.0 + (self.deviation_ms / self.mean_ms).powi(2)).ln();
+                self.mean_ms * (variance.sqrt() * normal - variance / 2.0).exp()
+            }
+        }
+    }
 }
 
 /// A workload and its operating point.
@@ -64,6 +109,7 @@ impl Workload {
             mean_ms,
             deviation_ms: 10.0,
             weight: 1.0,
+            shape: Shape::Normal,
         };
         Workload {
             modes: vec![mode(20.0), mode(90.0)],
@@ -130,7 +176,7 @@ impl Workload {
         let mode = self.modes[chosen];
         // The mean lies above the least: half of the draws at least are good.
         loop {
-            let length_ms = mode.mean_ms + mode.deviation_ms * draw::normal(rng);
+            let length_ms = mode.draw(rng);
             if length_ms >= self.least_ms {
                 return (Application(chosen as u16), length_ms);
             }

@@ -1,7 +1,8 @@
-//! `spillgate evaluate pard`: PARD's evaluation in the simulator, with every published policy beside ours.
+//! `spillgate evaluate`: the evaluations of PARD and ORLOJ in the simulator, with every published policy beside ours.
 
 mod chart;
 mod grid;
+mod orloj;
 mod report;
 mod sections;
 
@@ -25,6 +26,8 @@ pub(crate) struct EvaluateArgs {
 enum What {
     /// The reference workload: four pipelines on 24 devices under three traces.
     Pard(PardArgs),
+    /// One dynamic module under every batch scheduler, on the workloads of ORLOJ's evaluation.
+    Orloj(orloj::OrlojArgs),
 }
 
 #[derive(Args)]
@@ -48,7 +51,14 @@ struct PardArgs {
 
 /// Runs the evaluation and writes what it showed.
 pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<ExitCode> {
-    let What::Pard(args) = &args.what;
+    match &args.what {
+        What::Pard(args) => pard(args)?,
+        What::Orloj(args) => orloj::run_all(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pard(args: &PardArgs) -> anyhow::Result<()> {
     for name in &args.section {
         anyhow::ensure!(
             sections::ALL.iter().any(|s| s.name == name),
@@ -69,7 +79,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<ExitCode> {
         (section.run)(&grid, &mut report)?;
         report.write(&args.out)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -29,14 +29,28 @@ pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
 impl Report {
     pub(super) fn new(name: &'static str, title: &str) -> Self {
         let command = format!("spillgate evaluate pard --section {name}");
+        let head = "case,variant,policy,dispatch,plan,load,requests,good,late,dropped,failed,drop_rate,invalid_rate,\
+                  goodput,optimal_goodput,p50_ms,p99_ms,trace_hash\n";
+        let mut report = Self::titled(name, title, &command, head);
+        report.text.truncate(report.text.len() - 2);
+        report.say(" (`--traces FOLDER` for real traces)");
+        report
+    }
+
+    /// A page that says which command wrote it, and the head of the table behind it.
+    pub(super) fn titled(name: &'static str, title: &str, command: &str, head: &str) -> Self {
         Report {
             name,
-            text: format!("# {title}\n\n`{command}` (`--traces FOLDER` for real traces)\n\n"),
+            text: format!("# {title}\n\n`{command}`\n\n"),
             charts: Vec::new(),
-            csv: "case,variant,policy,dispatch,plan,load,requests,good,late,dropped,failed,drop_rate,invalid_rate,\
-                  goodput,optimal_goodput,p50_ms,p99_ms,trace_hash\n"
-                .to_owned(),
+            csv: head.to_owned(),
         }
+    }
+
+    /// A line of the table behind the page.
+    pub(super) fn line(&mut self, text: &str) {
+        self.csv.push_str(text);
+        self.csv.push('\n');
     }
 
     /// A paragraph.
