@@ -231,12 +231,12 @@ impl Distribution {
         self.edges[self.edges.len() - 1]
     }
 
-    /// E[L], ms.
+    /// The expected time, ms.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Var[L], ms squared.
+    /// Its variance, ms squared.
     pub fn variance(&self) -> f64 {
         let spread = |b: Bin| {
             let (low, high) = (b.low - self.mean, b.high - self.mean);

@@ -42,15 +42,16 @@ pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
 };
 
 impl PolicyConfig {
-    /// The drop policy that counts where modules have these schedulers: the named one; if none is, and all of them
-    /// drop by themselves, nothing else drops.
+    /// The drop policy that counts where modules have these schedulers: the named one; if none is, and the only module's
+    /// scheduler drops by itself, nothing else drops. In a pipeline a scheduler sees one module, and what it drops late has
+    /// cost the modules before: there our own default stays (docs/schedulers.md has both).
     pub fn drop_under(
         &self,
         schedules: impl IntoIterator<Item = Option<ScheduleName>>,
     ) -> DropPolicyName {
         let mut schedules = schedules.into_iter();
-        let all_drop = schedules.all(|s| s.is_some_and(ScheduleName::drops));
-        if all_drop && !self.drop_is_named {
+        let first_drops = schedules.next().flatten().is_some_and(ScheduleName::drops);
+        if first_drops && schedules.next().is_none() && !self.drop_is_named {
             DropPolicyName::None
         } else {
             self.drop

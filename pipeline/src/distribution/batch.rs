@@ -275,7 +275,7 @@ impl BatchTime {
     /// Law of the time of a batch computed at `size` with `n` members of each law.
     ///
     /// Exact up to levelling within bins where only the longest member counts, or there is one member. Where the
-    /// sum counts, the sum of the others is taken as normal within each of [`STRATA`] equal slices of the longest.
+    /// sum counts, the sum of the others is taken as normal within each of `STRATA` equal slices of the longest.
     ///
     /// # Panics
     /// When there is no member.

@@ -45,7 +45,7 @@ impl<'a> Maximum<'a> {
         (0..self.parts.len()).map(of).sum()
     }
 
-    /// E[max], ms, exact up to rounding.
+    /// The expected maximum, ms, exact up to rounding.
     pub fn mean(&self) -> f64 {
         let edges = self.edges();
         let rule = gauss_legendre(self.count as usize / 2 + 1);

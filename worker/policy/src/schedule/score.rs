@@ -109,7 +109,7 @@ impl ScoreLaw {
         }
     }
 
-    /// E[L], ms.
+    /// The expected time, ms.
     pub fn mean(&self) -> f64 {
         self.mean
     }

@@ -1,4 +1,6 @@
-//! `spillgate evaluate orloj`: one dynamic module under every batch scheduler.
+//! `spillgate evaluate orloj`: one dynamic module under every batch scheduler; then in pipelines.
+
+mod pipelines;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -73,6 +75,7 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
     summary(&mut report, &cases);
     by_workload(&mut report, &cases, paper.as_ref());
     sensitivity(args, &mut report)?;
+    pipelines::section(args.seeds, &mut report)?;
     overhead(args, &mut report)?;
     for case in &cases {
         for (i, rate) in case.rates.iter().enumerate() {
