@@ -38,10 +38,10 @@ pub(crate) struct SimulateArgs {
     #[arg(long, group = "amount")]
     arrivals: Option<PathBuf>,
     /// Lengths of earlier requests, which fill the distributions before the start: the columns app,length_ms.
-    #[arg(long, requires = "arrivals")]
+    #[arg(long)]
     history: Option<PathBuf>,
     /// Batch scheduler of the modules with dynamic work; repeat it to compare [default: each module's own, else goodput]
-    #[arg(long, requires = "arrivals", value_parser = PossibleValuesParser::new(ScheduleName::ALL.map(ScheduleName::name)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(ScheduleName::ALL.map(ScheduleName::name)))]
     schedule: Vec<String>,
     /// Rates from a CSV file with the columns second,rate (or minute,count; hour,count); Poisson inside a second.
     #[arg(long, conflicts_with = "arrivals")]
@@ -390,9 +390,10 @@ fn schedule_of(
 fn print(run: &Run) {
     let r = &run.report;
     println!(
-        "{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
+        "{}{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
          {:.2}%, invalid {:.2}%, p50 {:.1} ms, p99 {:.1} ms, mean batch {:.2}, trace {}",
         run.policy,
+        run.schedule.map_or(String::new(), |s| format!(" + {s}")),
         run.dispatch,
         run.plan,
         run.seed,
@@ -412,6 +413,12 @@ fn print(run: &Run) {
             "  at least {:.2}% must be dropped on this plan, {:.2}% on any",
             floor(bounds.upper_bound),
             floor(bounds.upper_bound_any_plan)
+        );
+    }
+    for (name, of) in &r.applications {
+        println!(
+            "  {name}: {} requests, finish rate {:.3}",
+            of.requests, of.finish_rate
         );
     }
     for (module, reasons) in &r.drops {

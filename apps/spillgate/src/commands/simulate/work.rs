@@ -24,18 +24,21 @@ pub(super) struct Work {
 
 /// The work of `--arrivals`, if it has any, and of `--history`.
 pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Work>> {
-    let Some(file) = &args.arrivals else {
-        return Ok(None);
-    };
-    let text = load::read(file)?;
-    // One time a line has no columns.
-    if !text.lines().next().unwrap_or_default().contains(',') {
+    let needs_lengths = || {
         anyhow::ensure!(
             args.history.is_none() && args.schedule.is_empty(),
             "--history and --schedule need requests with lengths; give --arrivals with the columns {}",
             csv::ARRIVALS
         );
-        return Ok(None);
+        Ok(None)
+    };
+    let Some(file) = &args.arrivals else {
+        return needs_lengths();
+    };
+    let text = load::read(file)?;
+    // One time a line has no columns.
+    if !text.lines().next().unwrap_or_default().contains(',') {
+        return needs_lengths();
     }
     let mut names = csv::Names::default();
     let located = |file: &Path, e: csv::TableError| anyhow::anyhow!("{}: {e}", file.display());
