@@ -203,3 +203,6 @@ pub(crate) fn report(
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

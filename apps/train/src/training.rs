@@ -110,7 +110,7 @@ pub(crate) fn train(
         }
         ModelName::Who => {
             let mut network = who::Who::new(&root);
-            fit(&store, steps.unwrap_or(1200), 3e-3, |_| {
+            fit(&store, steps.unwrap_or(650), 3e-3, |_| {
                 who::Batch::draw(samples, 32, &mut rng).loss(&network)
             });
             ship_who(&mut store, &mut network, &folder.join("who.pt"))

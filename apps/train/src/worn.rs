@@ -109,7 +109,8 @@ mod tests {
         let mut change = |severity| -> f32 {
             let pairs = (0..20).flat_map(|_| {
                 let after = worn(&image, severity, &mut rng);
-                image.rgb.to_vec().into_iter().zip(after.rgb.to_vec())
+                let pairs = image.rgb.iter().copied().zip(after.rgb);
+                pairs.collect::<Vec<(u8, u8)>>()
             });
             pairs.map(|(a, b)| f32::from(a.abs_diff(b))).sum()
         };
