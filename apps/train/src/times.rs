@@ -95,7 +95,9 @@ fn subjects(models: &Path, samples: &[Sample], n: usize) -> anyhow::Result<Vec<S
         // One more step says that the text ends.
         steps.push(dynamic::written(&text)?.len() + 1);
     }
-    let n_vehicles = samples.iter().map(|s| s.truth.vehicles.len()).collect();
+    let n_vehicles = (samples.iter().map(|s| s.truth.vehicles.len()))
+        .filter(|n| *n > 0)
+        .collect();
     Ok(vec![
         Subject {
             name: "early_exit_classifier",
@@ -138,11 +140,13 @@ fn letters(steps: &[usize]) -> Vec<f64> {
     vec![1.0, steps.len() as f64, longest as f64, all as f64]
 }
 
-/// Once, for each frame, whether there are objects at all, and for each of them.
+/// Once, for each frame, and for each object.
 fn objects(n_objects: &[usize]) -> Vec<f64> {
-    let all: usize = n_objects.iter().sum();
-    let some = f64::from(u8::from(all > 0));
-    vec![1.0, n_objects.len() as f64, some, all as f64]
+    vec![
+        1.0,
+        n_objects.len() as f64,
+        n_objects.iter().sum::<usize>() as f64,
+    ]
 }
 
 /// Least time of [`RUNS`] runs of a batch.

@@ -86,13 +86,13 @@ fn shipped_networks_meet_their_floors() {
     let mut who = who(&shipped(), THRESHOLD, &mut backend).expect("the shipped network loads");
     let exits = exits(&mut *who, &requests).expect("runs");
     let right: u64 = exits.iter().map(|hits| hits.right).sum();
-    assert!(right >= 150, "{right} of 200 right: {exits:?}");
+    assert!(right >= 180, "{right} of 200 right: {exits:?}");
     for hits in exits {
         assert!(hits.all >= 20, "each exit has its share: {exits:?}");
     }
     let mut say = say(&shipped(), &mut backend).expect("the shipped network loads");
     let hits = names(&mut *say, &numbers(200)).expect("runs");
-    assert!(hits.right >= 190, "{hits:?}");
+    assert!(hits.right >= 180, "{hits:?}");
 }
 
 #[test]
