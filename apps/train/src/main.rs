@@ -37,7 +37,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train and write the models: about 15 minutes on two cores.
+    /// Train and write the models: about half an hour on two cores.
     Train {
         /// Folder for the models.
         #[arg(long, default_value = "apps/models")]
