@@ -291,6 +291,48 @@ pub(crate) fn frames_with_boxes(
         .collect()
 }
 
+/// Runs what the requests of a batch want looked at in one call of `forward`: the whole picture or, where boxes
+/// are wired, each of them; one item for each. As [`Crops::run`] otherwise.
+pub(crate) fn pictures_or_boxes<T: Clone>(
+    crops: &mut Crops,
+    batch: &[Inputs],
+    with_boxes: bool,
+    missing: &T,
+    forward: impl FnOnce(&Tensor) -> Result<Vec<T>, OperatorError>,
+) -> Vec<Result<Vec<T>, OperatorError>> {
+    let whole: Vec<Option<Detection>> = batch
+        .iter()
+        .map(|inputs| image(inputs, 0).ok().filter(|_| !with_boxes).map(all_of))
+        .collect();
+    let frames = batch
+        .iter()
+        .zip(&whole)
+        .map(|(inputs, whole)| {
+            let image = image(inputs, 0)?;
+            Ok(match whole {
+                Some(whole) => (image, vec![whole]),
+                // Wired, but the module that finds boxes was skipped: there are none.
+                None if matches!(inputs.get(1), Some(None)) => (image, Vec::new()),
+                None => (image, boxes(inputs, 1)?.iter().collect()),
+            })
+        })
+        .collect();
+    crops.run(frames, missing, forward)
+}
+
+/// The whole picture as a box.
+fn all_of(image: &Image) -> Detection {
+    Detection {
+        x0: 0.0,
+        y0: 0.0,
+        x1: image.width as f32,
+        y1: image.height as f32,
+        class: 0,
+        label: Arc::from(""),
+        score: 1.0,
+    }
+}
+
 /// Each request's items as its one output.
 pub(crate) fn one_output<T>(
     results: Vec<Result<Vec<T>, OperatorError>>,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
-use spillgate_backend::value::{Detection, Image, Label, Tensor, Value};
+use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{Crops, all_fail, boxes, example_boxes, example_image, image, list};
+use crate::batch::{Crops, all_fail, example_boxes, example_image, list, pictures_or_boxes};
 use crate::labels;
 use crate::models::Models;
 use crate::options::Options;
@@ -116,23 +116,6 @@ impl Operator for ClassifierOperator {
             return all_fail(batch.len(), &error);
         }
         let (crops, classes) = &mut variants[variant];
-        let whole: Vec<Option<Detection>> = batch
-            .iter()
-            .map(|inputs| image(inputs, 0).ok().filter(|_| !*with_boxes).map(all_of))
-            .collect();
-        let frames = batch
-            .iter()
-            .zip(&whole)
-            .map(|(inputs, whole)| {
-                let image = image(inputs, 0)?;
-                Ok(match whole {
-                    Some(whole) => (image, vec![whole]),
-                    // Wired, but the module that finds boxes was skipped: there are none.
-                    None if matches!(inputs.get(1), Some(None)) => (image, Vec::new()),
-                    None => (image, boxes(inputs, 1)?.iter().collect()),
-                })
-            })
-            .collect();
         let name = |input: &Tensor| {
             let mut output = models.forward(variant, input)?;
             let n = input.shape[0] as usize;
@@ -162,7 +145,7 @@ impl Operator for ClassifierOperator {
             };
             (*k).min(classes.len())
         ];
-        let results = crops.run(frames, &missing, name);
+        let results = pictures_or_boxes(crops, batch, *with_boxes, &missing, name);
         results
             .into_iter()
             .map(|result| result.map(|labels| vec![Value::Labels(list(labels.concat()))]))
@@ -174,18 +157,5 @@ impl Operator for ClassifierOperator {
             Some(example_image()),
             self.with_boxes.then(|| example_boxes(objects)),
         ]
-    }
-}
-
-/// The whole picture as a box.
-fn all_of(image: &Image) -> Detection {
-    Detection {
-        x0: 0.0,
-        y0: 0.0,
-        x1: image.width as f32,
-        y1: image.height as f32,
-        class: 0,
-        label: Arc::from(""),
-        score: 1.0,
     }
 }

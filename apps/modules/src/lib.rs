@@ -6,10 +6,14 @@
 //! | `text_reader` | image, boxes | text | reads a line of text in each box |
 //! | `face_recognizer` | image, boxes | id | says who the person in each box is |
 //! | `classifier` | image, boxes (optional) | labels | names the class of a picture or of each box |
+//! | `early_exit_classifier` | image, boxes (optional) | labels, exits | names classes; leaves the network where it is sure |
+//! | `text_generator` | payload or texts | text | writes a text letter by letter |
 //! | `torchscript` | image | tensor, labels, boxes | runs your TorchScript model, described in YAML |
 //! | `noop` | payload, also (optional) | payload | passes bytes on, to measure the framework itself |
 //!
-//! Every module runs a whole batch as one forward: all frames, or all objects of all frames. A request
+//! Every module runs a whole batch as one forward: all frames, or all objects of all frames; the two whose work
+//! differs from input to input (`early_exit_classifier`, `text_generator`) as a row of forwards, each of only those
+//! that have not ended. A request
 //! that cannot be computed (a broken picture, say) fails alone. An output of an unexpected shape is an
 //! error that names the model, the shape expected and the one got.
 //!
@@ -23,6 +27,7 @@ mod batch;
 mod boxes;
 mod classifier;
 mod detector;
+mod early_exit;
 mod face_recognizer;
 mod labels;
 pub mod letterbox;
@@ -30,7 +35,9 @@ mod models;
 mod noop;
 mod options;
 pub mod resample;
+mod rows;
 mod scores;
+mod text_generator;
 mod text_reader;
 mod torchscript;
 
@@ -47,6 +54,8 @@ pub fn library() -> Library {
     library.register(text_reader::TextReader);
     library.register(face_recognizer::FaceRecognizer);
     library.register(classifier::Classifier);
+    library.register(early_exit::EarlyExitClassifier);
+    library.register(text_generator::TextGenerator);
     library.register(torchscript::TorchScript);
     library.register(noop::Noop);
     library

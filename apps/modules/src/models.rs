@@ -1,7 +1,7 @@
 //! The models of one module: one a variant, a file loaded once even when several variants (input
-//! sizes) share it.
+//! sizes) share it. A model may come in several parts, each a file of its own: `who.pt`, `who.2.pt`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use spillgate_backend::Model;
 use spillgate_backend::operator::{BuildContext, OperatorError};
@@ -15,33 +15,46 @@ pub(crate) struct Models {
 
 /// One variant of a module.
 struct Variant {
+    /// At least one, in the order of the work.
+    parts: Vec<Part>,
+    input: Option<u32>,
+}
+
+/// One file of a variant.
+struct Part {
     /// Index into the loaded models.
     model: usize,
     /// As in the pipeline file.
     name: String,
-    input: Option<u32>,
 }
 
 impl Models {
-    /// Loads all models of a module.
+    /// Loads all models of a module, each of one part.
     pub(crate) fn load(context: &mut BuildContext<'_>) -> Result<Self, OperatorError> {
+        Models::load_parts(context, &[], "")
+    }
+
+    /// Loads all models of a module with the further parts that lie beside each: for `who.pt` and the word
+    /// `2` that is `who.2.pt`. `why` ends the error for one that cannot be loaded.
+    pub(crate) fn load_parts(
+        context: &mut BuildContext<'_>,
+        further: &[String],
+        why: &str,
+    ) -> Result<Self, OperatorError> {
         let mut models = Models {
             variants: Vec::new(),
             loaded: Vec::new(),
         };
         for variant in &context.module.variants {
-            let path = context.base_dir.join(&variant.model);
-            let model = match models.loaded.iter().position(|(p, _)| *p == path) {
-                Some(idx) => idx,
-                None => {
-                    let model = context.backend.load(&path)?;
-                    models.loaded.push((path, model));
-                    models.loaded.len() - 1
-                }
-            };
+            let mut parts = vec![models.part(context, variant.model.clone())?];
+            for word in further {
+                let part = models
+                    .part(context, beside(&variant.model, word))
+                    .map_err(|error| OperatorError::Other(format!("{error}; {why}")))?;
+                parts.push(part);
+            }
             models.variants.push(Variant {
-                model,
-                name: variant.model.clone(),
+                parts,
                 input: variant.input,
             });
         }
@@ -54,19 +67,37 @@ impl Models {
         Ok(models)
     }
 
+    /// The part of that name, loaded unless it is already.
+    fn part(
+        &mut self,
+        context: &mut BuildContext<'_>,
+        name: String,
+    ) -> Result<Part, OperatorError> {
+        let path = context.base_dir.join(&name);
+        let model = match self.loaded.iter().position(|(p, _)| *p == path) {
+            Some(idx) => idx,
+            None => {
+                let model = context.backend.load(&path)?;
+                self.loaded.push((path, model));
+                self.loaded.len() - 1
+            }
+        };
+        Ok(Part { model, name })
+    }
+
     /// Number of variants.
     pub(crate) fn len(&self) -> usize {
         self.variants.len()
     }
 
-    /// File of a variant's model.
-    pub(crate) fn path(&self, variant: usize) -> &std::path::Path {
-        &self.loaded[self.variants[variant].model].0
+    /// File of a variant's model; its first part.
+    pub(crate) fn path(&self, variant: usize) -> &Path {
+        &self.loaded[self.variants[variant].parts[0].model].0
     }
 
     /// Name of a variant's model for messages.
     pub(crate) fn name(&self, variant: usize) -> &str {
-        &self.variants[variant].name
+        &self.variants[variant].parts[0].name
     }
 
     /// Side of the square input of a variant, where stated.
@@ -91,10 +122,20 @@ impl Models {
         variant: usize,
         input: &Tensor,
     ) -> Result<Tensor, OperatorError> {
-        let Variant { model, name, .. } = &self.variants[variant];
+        self.forward_part(variant, 0, std::slice::from_ref(input))
+    }
+
+    /// One forward pass of one part; its first output.
+    pub(crate) fn forward_part(
+        &mut self,
+        variant: usize,
+        part: usize,
+        inputs: &[Tensor],
+    ) -> Result<Tensor, OperatorError> {
+        let Part { model, name } = &self.variants[variant].parts[part];
         let outputs = self.loaded[*model]
             .1
-            .forward(std::slice::from_ref(input))
+            .forward(inputs)
             .map_err(|error| OperatorError::Other(format!("{name}: {error}")))?;
         outputs.into_iter().next().ok_or_else(|| {
             OperatorError::Other(format!(
@@ -103,16 +144,36 @@ impl Models {
         })
     }
 
-    /// The error for an output of a wrong shape.
+    /// The error for an output of a wrong shape, of the first part.
     pub(crate) fn wrong_shape(
         &self,
         variant: usize,
         expected: impl std::fmt::Display,
         got: &[i64],
     ) -> OperatorError {
+        self.wrong_shape_of(variant, 0, expected, got)
+    }
+
+    /// The error for an output of a wrong shape.
+    pub(crate) fn wrong_shape_of(
+        &self,
+        variant: usize,
+        part: usize,
+        expected: impl std::fmt::Display,
+        got: &[i64],
+    ) -> OperatorError {
         OperatorError::Other(format!(
             "{}: expected an output of shape {expected}, got {got:?}",
-            self.name(variant)
+            self.variants[variant].parts[part].name
         ))
     }
+}
+
+/// Name of the part `word` of a model: `2` of `who.pt` is `who.2.pt`.
+fn beside(model: &str, word: &str) -> String {
+    let path = Path::new(model);
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("pt");
+    path.with_extension(format!("{word}.{extension}"))
+        .to_string_lossy()
+        .into_owned()
 }

@@ -1,5 +1,7 @@
 //! The modules against a fake backend: what goes into a model, what comes out of a module, what fails.
 
+mod dynamic;
+
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -94,9 +96,13 @@ modules:
     op: detector
     variants: [{{ model: net.pt, input: 32 }}]
     inputs: {{ image: $source.frame }}
+  read:
+    op: text_reader
+    model: net.pt
+    inputs: {{ image: $source.frame, boxes: $find.boxes }}
   m:
     {lines}
-outputs: {{ boxes: $find.boxes, m: $m.OUTPUT }}
+outputs: {{ boxes: $find.boxes, read: $read.text, m: $m.OUTPUT }}
 limits: {{ objects: 4 }}
 "
     );
@@ -108,25 +114,40 @@ limits: {{ objects: 4 }}
         .expect("op comes first");
     let output = &catalog.get(op.trim()).expect("a known type").outputs[0].name;
     let text = text.replace("OUTPUT", output);
-    match spillgate_pipeline::compile(&text, "test.yaml", &catalog, None) {
+    compiled(&text)
+}
+
+fn compiled(text: &str) -> Pipeline {
+    let catalog = library().catalog();
+    match spillgate_pipeline::compile(text, "test.yaml", &catalog, None) {
         Ok(compiled) => compiled.pipeline,
         Err(problems) => panic!("{problems}"),
     }
 }
 
-fn build(fake: &Fake, folder: &Folder, lines: &str) -> Result<Box<dyn Operator>, OperatorError> {
-    let library = library();
-    let pipeline = pipeline(lines);
+fn build(
+    fake: &(impl Backend + Clone),
+    folder: &Folder,
+    lines: &str,
+) -> Result<Box<dyn Operator>, OperatorError> {
+    build_in(fake, folder, &pipeline(lines))
+}
+
+/// Builds the module `m` of a pipeline.
+fn build_in(
+    fake: &(impl Backend + Clone),
+    folder: &Folder,
+    pipeline: &Pipeline,
+) -> Result<Box<dyn Operator>, OperatorError> {
     let module = pipeline.module("m").expect("module m");
-    library
-        .get(&module.op)
-        .expect("a known type")
-        .build(BuildContext {
-            module,
-            base_dir: &folder.0,
-            limits: &pipeline.limits,
-            backend: &mut fake.clone(),
-        })
+    let library = library();
+    let kind = library.get(&module.op).expect("a known type");
+    kind.build(BuildContext {
+        module,
+        base_dir: &folder.0,
+        limits: &pipeline.limits,
+        backend: &mut fake.clone(),
+    })
 }
 
 fn picture(width: u32, height: u32) -> Value {
@@ -515,24 +536,8 @@ fn torchscript_prepares_and_decodes_as_told() {
 fn noop_passes_the_very_bytes_on() {
     let text = "name: test\nslo: 1s\nsource: { payload: bytes }\nmodules:\n  m:\n    op: noop\n    \
                 inputs: { payload: $source.payload }\noutputs: { payload: $m.payload }\n";
-    let library = library();
-    let compiled = spillgate_pipeline::compile(text, "test.yaml", &library.catalog(), None);
-    let pipeline = compiled
-        .map_err(|e| e.to_string())
-        .expect("compiles")
-        .pipeline;
-    let mut fake = Fake::new(scores);
-    let context = BuildContext {
-        module: pipeline.module("m").expect("module m"),
-        base_dir: Path::new("."),
-        limits: &pipeline.limits,
-        backend: &mut fake,
-    };
-    let mut noop = library
-        .get("noop")
-        .expect("noop")
-        .build(context)
-        .expect("builds");
+    let fake = Fake::new(scores);
+    let mut noop = build_in(&fake, &Folder::new(&[]), &compiled(text)).expect("builds");
     let payload = Bytes::from(vec![1, 2, 3]);
     let outputs = one(noop.run(0, &[vec![Some(Value::Bytes(payload.clone()))]])).expect("runs");
     let [Value::Bytes(same)] = &outputs[..] else {

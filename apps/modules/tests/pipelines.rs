@@ -23,7 +23,7 @@ fn compile(name: &str, profiles: Option<&ProfileSet>) -> Pipeline {
 
 #[test]
 fn shipped_pipelines_compile() {
-    for name in ["traffic.yaml", "live_video.yaml"] {
+    for name in ["traffic.yaml", "live_video.yaml", "dynamic.yaml"] {
         for module in &compile(name, None).modules {
             for variant in &module.variants {
                 let model = folder().join(&variant.model);

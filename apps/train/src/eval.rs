@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use spillgate_backend::operator::{BuildContext, Inputs, Library, Operator};
+use spillgate_backend::operator::Operator;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_backend::value::{Detection, Image, Tensor, Value};
 use spillgate_backend::{Backend, Model};
-use spillgate_pipeline::Pipeline;
 use spillgate_scenes::Rect;
 use spillgate_scenes::score::{Findings, Hits, IOU, Score};
 
 use crate::data::Sample;
+use crate::dynamic;
+use crate::modules::{build, run};
 
 /// Input sizes measured, in rising order.
 pub(crate) const SIZES: [u32; 4] = [128, 192, 256, 320];
@@ -27,12 +27,12 @@ pub(crate) struct Chain {
     light: Box<dyn Operator>,
 }
 
-fn pipeline(library: &Library) -> anyhow::Result<Pipeline> {
+fn pipeline() -> String {
     let variants: Vec<String> = SIZES
         .iter()
         .map(|s| format!("{{ model: road.pt, input: {s} }}"))
         .collect();
-    let text = format!(
+    format!(
         "name: measure
 slo: 1s
 modules:
@@ -55,32 +55,14 @@ modules:
 outputs: {{ plates: $plates.text, people: $faces.id, light: $light.labels }}
 ",
         variants.join(", ")
-    );
-    let compiled = spillgate_pipeline::compile(&text, "measure", &library.catalog(), None)
-        .map_err(|problems| anyhow!("{problems}"))?;
-    Ok(compiled.pipeline)
+    )
 }
 
 impl Chain {
     /// Loads the models of a folder.
     pub(crate) fn load(models: &Path, backend: &mut dyn Backend) -> anyhow::Result<Self> {
-        let library = spillgate_modules::library();
-        let pipeline = pipeline(&library)?;
-        let mut build = |name: &str| -> anyhow::Result<Box<dyn Operator>> {
-            let module = pipeline
-                .module(name)
-                .with_context(|| format!("no module {name}"))?;
-            let kind = library
-                .get(&module.op)
-                .with_context(|| format!("no type {}", module.op))?;
-            let context = BuildContext {
-                module,
-                base_dir: models,
-                limits: &pipeline.limits,
-                backend: &mut *backend,
-            };
-            Ok(kind.build(context)?)
-        };
+        let text = pipeline();
+        let mut build = |name: &str| build(&text, name, models, &mut *backend);
         Ok(Chain {
             detect: build("detect")?,
             plates: build("plates")?,
@@ -143,11 +125,6 @@ pub(crate) struct Found {
     reading: Duration,
 }
 
-fn run(operator: &mut dyn Operator, variant: usize, inputs: Inputs) -> anyhow::Result<Vec<Value>> {
-    let mut results = operator.run(variant, &[inputs]);
-    Ok(results.pop().context("one result a request")??)
-}
-
 fn rects(value: &Value) -> Vec<(Rect, f32)> {
     let rect = |d: &Detection| (Rect::new(d.x0, d.y0, d.x1, d.y1), d.score);
     match value {
@@ -201,7 +178,7 @@ pub(crate) fn measure(
     })
 }
 
-fn median(mut all: Vec<Duration>) -> Duration {
+pub(crate) fn median(mut all: Vec<Duration>) -> Duration {
     all.sort();
     all.get(all.len() / 2).copied().unwrap_or_default()
 }
@@ -261,7 +238,8 @@ pub(crate) fn report(models: &Path, samples: &[Sample]) -> anyhow::Result<()> {
             .collect::<anyhow::Result<_>>()?;
         println!("| {name} | {width}x{height} | {} |", times.join(" | "));
     }
-    Ok(())
+    println!();
+    dynamic::report(models, samples, &mut backend)
 }
 
 /// Median time of a forward pass alone.

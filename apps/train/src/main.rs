@@ -2,13 +2,20 @@
 //! Measuring goes through the module library and the torch backend, exactly as serving does.
 
 mod data;
+mod dynamic;
 mod eval;
 mod face;
+mod fit;
 mod layers;
 mod light;
+mod modules;
 mod plate;
 mod road;
+mod say;
+mod times;
 mod training;
+mod who;
+mod worn;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -30,7 +37,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train and write the models: about 15 minutes on two cores.
+    /// Train and write the models: about half an hour on two cores.
     Train {
         /// Folder for the models.
         #[arg(long, default_value = "apps/models")]
@@ -60,6 +67,21 @@ enum Command {
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=100))]
         jpeg: Option<u8>,
     },
+    /// Measure how long modules take whose work differs from input to input, alone and in batches.
+    Times {
+        /// Folder of the models.
+        #[arg(long, default_value = "apps/models")]
+        models: PathBuf,
+        /// Requests to each module, at least 1; the text reader has one for each frame.
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+        requests: u32,
+        /// Scenes that the pictures are of, four frames each.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+        scenes: u64,
+        /// Folder for histograms.
+        #[arg(long)]
+        svg: Option<PathBuf>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -86,6 +108,8 @@ fn main() -> anyhow::Result<()> {
                 ModelName::Face,
                 ModelName::Plate,
                 ModelName::Road,
+                ModelName::Who,
+                ModelName::Say,
             ];
             for name in all
                 .into_iter()
@@ -102,5 +126,14 @@ fn main() -> anyhow::Result<()> {
             scenes,
             jpeg,
         } => eval::report(&models, &data::held_out(scenes, jpeg)?),
+        Command::Times {
+            models,
+            requests,
+            scenes,
+            svg,
+        } => {
+            let samples = data::held_out(scenes, None)?;
+            times::report(&models, &samples, requests as usize, svg.as_ref())
+        }
     }
 }

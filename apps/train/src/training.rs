@@ -12,7 +12,7 @@ use tch::{CModule, Device, Kind, Tensor};
 
 use crate::data::{Sample, any};
 use crate::layers::Network;
-use crate::{face, light, plate, road};
+use crate::{face, light, plate, road, say, who};
 
 /// Seed of the initial weights and of what is drawn when.
 const SEED: u64 = 20_260;
@@ -32,6 +32,10 @@ pub(crate) enum ModelName {
     Face,
     /// The classifier of light and weather.
     Light,
+    /// The classifier with early exits.
+    Who,
+    /// The sequence model.
+    Say,
 }
 
 /// Trains one model on `samples` and writes it, with its class names, into `folder`.
@@ -104,6 +108,20 @@ pub(crate) fn train(
                 &folder.join("light.pt"),
             )
         }
+        ModelName::Who => {
+            let mut network = who::Who::new(&root);
+            fit(&store, steps.unwrap_or(650), 3e-3, |_| {
+                who::Batch::draw(samples, 32, &mut rng).loss(&network)
+            });
+            ship_who(&mut store, &mut network, &folder.join("who.pt"))
+        }
+        ModelName::Say => {
+            let network = say::Say::new(&root);
+            fit(&store, steps.unwrap_or(4000), 4e-3, |_| {
+                say::Batch::draw(64, &mut rng).loss(&network)
+            });
+            ship_say(&mut store, &network, &folder.join("say.pt"))
+        }
     }
 }
 
@@ -162,33 +180,102 @@ fn ship(
             difference < 0.05,
             "folding changed the output by {difference}"
         );
-        let mut forward = |x: &[Tensor]| vec![network.output(&x[0])];
-        let module = CModule::create_by_tracing("Model", "forward", &[example], &mut forward)?;
-        module
-            .save(path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        let loaded = CModule::load(path)?;
         let other = Tensor::rand(
             [5, shape[1], shape[2], shape[3]],
             (Kind::Float, Device::Cpu),
         );
-        let difference = (loaded.forward_ts(&[&other])? - network.output(&other))
-            .abs()
-            .max()
-            .double_value(&[]);
-        anyhow::ensure!(
-            difference < 1e-3,
-            "the trace differs from the network by {difference}"
-        );
-        if !labels.is_empty() {
-            std::fs::write(path.with_extension("labels"), labels.join("\n") + "\n")
-                .with_context(|| format!("cannot write the labels of {}", path.display()))?;
-        }
-        println!(
-            "  wrote {} ({} KiB)",
-            path.display(),
-            std::fs::metadata(path)?.len() / 1024
-        );
-        Ok(())
+        let mut forward = |x: &[Tensor]| network.output(&x[0]);
+        write(path, &[&example], &[&other], &mut forward)?;
+        write_labels(path, labels)
     })
+}
+
+/// Folds, traces and writes the segments of the network with early exits.
+fn ship_who(store: &mut nn::VarStore, network: &mut who::Who, path: &Path) -> anyhow::Result<()> {
+    store.freeze();
+    tch::no_grad(|| {
+        network.fold();
+        let side = who::SIDE as i64;
+        let picture = |n: i64| Tensor::rand([n, 3, side, side], (Kind::Float, Device::Cpu));
+        let (mut example, mut other) = (picture(2), picture(5));
+        for idx in 0..who::N_EXITS {
+            let file = match idx {
+                0 => path.to_path_buf(),
+                _ => path.with_extension(format!("{}.pt", idx + 1)),
+            };
+            let mut forward = |x: &[Tensor]| network.shipped(idx, &x[0]);
+            write(&file, &[&example], &[&other], &mut forward)?;
+            let features = |x: &Tensor| {
+                let output = network.shipped(idx, x);
+                let n_classes = IDENTITIES.len() as i64;
+                output.narrow(1, n_classes, output.size()[1] - n_classes)
+            };
+            (example, other) = (features(&example), features(&other));
+        }
+        write_labels(path, &IDENTITIES)
+    })
+}
+
+/// Traces and writes the reader and the step of the sequence model.
+fn ship_say(store: &mut nn::VarStore, network: &say::Say, path: &Path) -> anyhow::Result<()> {
+    store.freeze();
+    tch::no_grad(|| {
+        let numbers = |n: i64| {
+            let shape = [n, say::WIDTH as i64];
+            Tensor::randint(11, shape, (Kind::Float, Device::Cpu))
+        };
+        let (example, other) = (numbers(2), numbers(5));
+        let letters = |n: i64| Tensor::randint(28, [n], (Kind::Float, Device::Cpu));
+        let mut read = |x: &[Tensor]| network.shipped_reader(&x[0]);
+        write(path, &[&example], &[&other], &mut read)?;
+        let rows = [&example, &other].map(|numbers| network.shipped_reader(numbers));
+        let mut forward = |x: &[Tensor]| network.shipped_step(&x[0], &x[1]);
+        write(
+            &path.with_extension("step.pt"),
+            &[&letters(2), &rows[0]],
+            &[&letters(5), &rows[1]],
+            &mut forward,
+        )
+    })
+}
+
+/// Traces and writes a model; checks that what was written says what was traced, at the inputs `other` of another
+/// batch size than that of `example`.
+fn write(
+    path: &Path,
+    example: &[&Tensor],
+    other: &[&Tensor],
+    forward: &mut dyn FnMut(&[Tensor]) -> Tensor,
+) -> anyhow::Result<()> {
+    let clones =
+        |all: &[&Tensor]| -> Vec<Tensor> { all.iter().map(|t| t.shallow_clone()).collect() };
+    let mut traced = |x: &[Tensor]| vec![forward(x)];
+    let module = CModule::create_by_tracing("Model", "forward", &clones(example), &mut traced)?;
+    module
+        .save(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let loaded = CModule::load(path)?.forward_ts(other)?;
+    let difference = (loaded - forward(&clones(other)))
+        .abs()
+        .max()
+        .double_value(&[]);
+    anyhow::ensure!(
+        difference < 1e-3,
+        "the trace differs from the network by {difference}"
+    );
+    println!(
+        "  wrote {} ({} KiB)",
+        path.display(),
+        std::fs::metadata(path)?.len() / 1024
+    );
+    Ok(())
+}
+
+/// Writes the class names beside a model, where it has any.
+fn write_labels(path: &Path, labels: &[&str]) -> anyhow::Result<()> {
+    if labels.is_empty() {
+        return Ok(());
+    }
+    std::fs::write(path.with_extension("labels"), labels.join("\n") + "\n")
+        .with_context(|| format!("cannot write the labels of {}", path.display()))
 }
