@@ -210,10 +210,12 @@ fn summary(report: &mut Report, cases: &[Case]) {
 
 /// Every workload at the first operating point, with the paper's columns where it has the case.
 fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
-    report.say(
-        "By workload and SLO at the first operating point; *paper* columns are its printed figures, at an operating point that it does \
-         not state: only the direction compares.",
-    );
+    report.say("By workload and SLO at the first operating point.");
+    if paper.is_some() {
+        report.say(
+            "*paper* columns are its printed figures, at an operating point that it does not state: only the direction compares.",
+        );
+    }
     let shown = [
         ScheduleName::Goodput,
         ScheduleName::Orloj,
