@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::{self, PlanError, PlanName};
 use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::catalog::ValueType;
-use spillgate_pipeline::distribution::{BatchTime, FitError, WINDOW_DEFAULT};
+use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError, WINDOW_DEFAULT};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
@@ -14,8 +14,8 @@ use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
 
 /// Requests that a scheduler forms batches from at most; the rest wait in the broker's queue.
 pub const SCHEDULED_MAX: usize = 1024;
-/// A module that takes no time is scheduled as if a request took this long, ms.
-const USUAL_MIN_MS: f64 = 1e-3;
+/// A module that takes no time is scheduled as if a request took this long.
+const USUAL_MIN: Duration = Duration::from_micros(1);
 
 /// Expected time to decode a frame, until batches show it: a 720p JPEG on one core.
 pub const DECODE_TIME: Duration = Duration::from_millis(5);
@@ -86,8 +86,10 @@ pub struct NoSchedule {
     pub cause: FitError,
 }
 
-/// What the scheduler of a module is built from, if it names one: c0 and c1 fitted to its execution times by batch
-/// size, as of requests of the usual length, which is the time of one alone.
+/// What the scheduler of a module is built from, if it names one. A request's length is its time alone, and a batch takes
+/// `c1 * longest + c2 * sum`: c1 is the share of a single request's time that a batch pays once, as the execution times by
+/// batch size show it, c2 the share that each member adds. For equal members this is the profile. The shipped modules are
+/// all of this kind: batches shrink as members exit, and objects are worked on together (docs/dynamic.md).
 ///
 /// # Errors
 /// When the execution times are no such law.
@@ -99,20 +101,30 @@ pub fn scheduler(
     let Some(name) = module.schedule else {
         return Ok(None);
     };
-    let points = (1..).zip(execution).map(|(batch, &mean)| BatchLatency {
-        batch,
-        mean,
-        p50: mean,
-        p99: mean,
-    });
-    let profile = ModuleProfile {
-        points: points.collect(),
+    let point = |(batch, mean): (u32, Duration)| {
+        let mean = mean.max(USUAL_MIN);
+        BatchLatency {
+            batch,
+            mean,
+            p50: mean,
+            p99: mean,
+        }
     };
-    let usual_ms = execution
-        .first()
-        .map_or(0.0, |d| d.as_secs_f64() * 1e3)
-        .max(USUAL_MIN_MS);
+    let mut points: Vec<BatchLatency> = (1..).zip(execution.iter().copied()).map(point).collect();
+    if let [one] = points.as_slice() {
+        // Batches of one only: nothing is shared, a second member would take as long again.
+        points.push(point((2, 2 * one.mean)));
+    }
+    let profile = ModuleProfile { points };
+    let usual = execution.first().map_or(USUAL_MIN, |d| (*d).max(USUAL_MIN));
+    let usual_ms = usual.as_secs_f64() * 1e3;
     let fit = BatchTime::from_profile(&profile, usual_ms).map_err(|cause| NoSchedule {
+        module: module.name.clone(),
+        cause,
+    })?;
+    let [once, each, _] = fit.time.constants();
+    let time = BatchTime::new(BatchForm::Shrinking, 0.0, once / usual_ms, each);
+    let time = time.map_err(|cause| NoSchedule {
         module: module.name.clone(),
         cause,
     })?;
@@ -122,7 +134,7 @@ pub fn scheduler(
         name,
         planned: planned.clamp(1, largest),
         sizes,
-        time: fit.time,
+        time,
         prior_ms: usual_ms,
         window: WINDOW_DEFAULT,
         capacity: SCHEDULED_MAX,
@@ -225,6 +237,46 @@ outputs: { payload: $b.payload }
     fn batches_fill_the_slo_and_what_takes_no_time_takes_all() {
         let (batch, too_short) = plan_of(|n| Duration::from_millis(10 + 5 * n));
         assert_eq!((batch, too_short), (vec![1, 16, 8], false));
+    }
+
+    #[test]
+    fn a_scheduler_counts_equal_members_by_the_profile() {
+        let catalog = spillgate_modules::library().catalog();
+        let text = CHAIN.replace("b: { op: noop,", "b: { schedule: goodput, op: noop,");
+        let compiled =
+            compile(&text, "chain.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
+        let module = &compiled.pipeline.modules[2];
+        // 12 ms for a batch and 3 ms for a member; and a batch that takes 20 ms whatever its size.
+        for (once, each) in [(12, 3), (20, 0)] {
+            let execution: Vec<Duration> = (1..=16)
+                .map(|n| Duration::from_millis(once + each * n))
+                .collect();
+            let config = scheduler(module, &execution, 8)
+                .unwrap()
+                .expect("it names one");
+            assert_eq!(config.sizes, [1, 2, 4, 8, 16]);
+            let alone = (once + each) as f64;
+            for size in [1u32, 4, 16] {
+                let ms = config.time.ms(size, alone, alone * f64::from(size));
+                let expected = (once + each * u64::from(size)) as f64;
+                assert!(
+                    (ms - expected).abs() < 0.01,
+                    "{size}: {ms} against {expected}"
+                );
+            }
+            // One long member among short ones, and its time alone.
+            assert!((config.time.alone_ms(40.0) - 40.0).abs() < 0.01);
+        }
+        let single = scheduler(module, &[Duration::from_millis(10)], 1);
+        let single = single.unwrap().expect("batches of one are scheduled, too");
+        assert!((single.time.alone_ms(10.0) - 10.0).abs() < 0.01);
+        let free = scheduler(module, &[Duration::ZERO; 8], 8).unwrap();
+        assert!(free.is_some(), "what takes no time is scheduled, too");
+        assert!(
+            scheduler(&compiled.pipeline.modules[1], &[Duration::ZERO], 1)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
