@@ -24,35 +24,43 @@ const SIDE: u32 = 224;
 
 impl ModuleKind for Classifier {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new("classifier", "names the class of a picture or of each box", ModelNeed::Required)
-            .input("image", ValueType::Image, "the picture")
-            .optional_input("boxes", ValueType::Boxes, "classify these parts instead of the whole picture")
-            .output(
-                "labels",
-                ValueType::Labels,
-                "the best `top` classes of the picture, or of each box one after the other",
-            )
-            .option("top", OptionType::Integer(1, 100), "how many classes to name, best first (default 1)")
-            .option(
-                "labels",
-                OptionType::File,
-                "class names, one a line (default: beside the model, light.pt has light.labels)",
-            )
-            .option(
-                "mean",
-                OptionType::Numbers(3),
-                "taken from red, green, blue after scaling to 0..1 (default [0, 0, 0])",
-            )
-            .option(
-                "std",
-                OptionType::Numbers(3),
-                "red, green, blue are divided by it, after `mean` (default [1, 1, 1])",
-            )
-            .option(
-                "activation",
-                OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
-                "softmax when the model gives logits, none when it gives probabilities (default softmax)",
-            )
+        let ty = ModuleType::new(
+            "classifier",
+            "names the class of a picture or of each box",
+            ModelNeed::Required,
+        )
+        .input("image", ValueType::Image, "the picture")
+        .optional_input(
+            "boxes",
+            ValueType::Boxes,
+            "classify these parts instead of the whole picture",
+        )
+        .output(
+            "labels",
+            ValueType::Labels,
+            "the best `top` classes of the picture, or of each box one after the other",
+        )
+        .option(
+            "top",
+            OptionType::Integer(1, 100),
+            "how many classes to name, best first (default 1)",
+        )
+        .option(
+            "labels",
+            OptionType::File,
+            "class names, one a line (default: beside the model, light.pt has light.labels)",
+        )
+        .option(
+            "mean",
+            OptionType::Numbers(3),
+            "taken from red, green, blue after scaling to 0..1 (default [0, 0, 0])",
+        )
+        .option(
+            "std",
+            OptionType::Numbers(3),
+            "red, green, blue are divided by it, after `mean` (default [1, 1, 1])",
+        );
+        Activation::option(ty)
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -60,7 +68,7 @@ impl ModuleKind for Classifier {
         let k = options.count("top", 1)?;
         let labels_file = options.file("labels")?;
         let format = normalised(&options)?;
-        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let activation = Activation::read(&options)?;
         let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
         let limit = context.limits.objects;
         let models = Models::load(&mut context)?;

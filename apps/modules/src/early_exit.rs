@@ -36,7 +36,7 @@ const REGION: [f32; 4] = [0.0, 0.0, 1.0, 1.0];
 
 impl ModuleKind for EarlyExitClassifier {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new(
+        let ty = ModuleType::new(
             "early_exit_classifier",
             "names the class of a picture or of each box, and takes longer where it is hard to tell",
             ModelNeed::Required,
@@ -68,12 +68,8 @@ impl ModuleKind for EarlyExitClassifier {
             "labels",
             OptionType::File,
             "class names, one a line (default: beside the model, who.pt has who.labels)",
-        )
-        .option(
-            "activation",
-            OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
-            "softmax when the model gives logits, none when it gives probabilities (default softmax)",
-        )
+        );
+        Activation::option(ty)
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -82,7 +78,7 @@ impl ModuleKind for EarlyExitClassifier {
         let threshold = options.number("threshold", THRESHOLD)?;
         let region = options.part("region", REGION)?;
         let labels_file = options.file("labels")?;
-        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let activation = Activation::read(&options)?;
         let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
         let limit = context.limits.objects;
         let further: Vec<String> = (2..=n_exits).map(|k| k.to_string()).collect();

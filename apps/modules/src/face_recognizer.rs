@@ -27,41 +27,45 @@ const UNKNOWN: &str = "unknown";
 
 impl ModuleKind for FaceRecognizer {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new("face_recognizer", "says who the person in each box is", ModelNeed::Required)
-            .input("image", ValueType::Image, "the picture that the boxes refer to")
-            .input("boxes", ValueType::Boxes, "people")
-            .output(
-                "id",
-                ValueType::Labels,
-                "one name a box; `unknown` below the option `confidence`, or when the frame's bound \
+        let ty = ModuleType::new(
+            "face_recognizer",
+            "says who the person in each box is",
+            ModelNeed::Required,
+        )
+        .input(
+            "image",
+            ValueType::Image,
+            "the picture that the boxes refer to",
+        )
+        .input("boxes", ValueType::Boxes, "people")
+        .output(
+            "id",
+            ValueType::Labels,
+            "one name a box; `unknown` below the option `confidence`, or when the frame's bound \
                  left the box out",
-            )
-            .option(
-                "region",
-                OptionType::Numbers(4),
-                "part of the box that is the face: [left, top, right, bottom] in fractions of it \
+        )
+        .option(
+            "region",
+            OptionType::Numbers(4),
+            "part of the box that is the face: [left, top, right, bottom] in fractions of it \
                  (default [0.0, 0.0, 1.0, 0.42])",
-            )
-            .option(
-                "size",
-                OptionType::Numbers(2),
-                "[width, height] of the model's input in pixels (default [40, 40])",
-            )
-            .option(
-                "confidence",
-                OptionType::Number(0.0, 1.0),
-                "least probability of a name (default 0.5)",
-            )
-            .option(
-                "labels",
-                OptionType::File,
-                "names, one a line (default: beside the model, face.pt has face.labels)",
-            )
-            .option(
-                "activation",
-                OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
-                "softmax when the model gives logits, none when it gives probabilities (default softmax)",
-            )
+        )
+        .option(
+            "size",
+            OptionType::Numbers(2),
+            "[width, height] of the model's input in pixels (default [40, 40])",
+        )
+        .option(
+            "confidence",
+            OptionType::Number(0.0, 1.0),
+            "least probability of a name (default 0.5)",
+        )
+        .option(
+            "labels",
+            OptionType::File,
+            "names, one a line (default: beside the model, face.pt has face.labels)",
+        );
+        Activation::option(ty)
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -70,7 +74,7 @@ impl ModuleKind for FaceRecognizer {
         let size = options.size("size", [SIDE, SIDE])?;
         let confidence = options.number("confidence", 0.5)?;
         let labels_file = options.file("labels")?;
-        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let activation = Activation::read(&options)?;
         let crops = Crops::new(part, size, context.limits.objects);
         let models = Models::load(&mut context)?;
         let names = (0..models.len())

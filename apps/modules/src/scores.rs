@@ -1,6 +1,10 @@
 //! Class scores out of a model's last dimension.
 
+use spillgate_backend::operator::OperatorError;
 use spillgate_backend::value::Tensor;
+use spillgate_pipeline::catalog::{ModuleType, OptionType};
+
+use crate::options::Options;
 
 /// What the scores of a model are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,16 +16,26 @@ pub(crate) enum Activation {
 }
 
 impl Activation {
-    /// Words of the option.
+    /// Words of the option `activation`, the default first.
     pub(crate) const WORDS: [&str; 2] = ["softmax", "none"];
 
-    /// The activation of a word; the option's type has checked it.
-    pub(crate) fn of(word: &str) -> Self {
-        if word == "none" {
+    /// Adds the option to a type whose model gives class scores.
+    pub(crate) fn option(ty: ModuleType) -> ModuleType {
+        ty.option(
+            "activation",
+            OptionType::Choice(Self::WORDS.map(str::to_owned).to_vec()),
+            "softmax when the model gives logits, none when it gives probabilities (default softmax)",
+        )
+    }
+
+    /// What the option says; its type has checked the word.
+    pub(crate) fn read(options: &Options<'_>) -> Result<Self, OperatorError> {
+        let word = options.text("activation", Self::WORDS[0])?;
+        Ok(if word == "none" {
             Activation::None
         } else {
             Activation::Softmax
-        }
+        })
     }
 
     /// Turns one row of scores into probabilities. What is no number counts as 0.

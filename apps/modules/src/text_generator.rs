@@ -42,7 +42,7 @@ const STEP: usize = 1;
 
 impl ModuleKind for TextGenerator {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new(
+        let ty = ModuleType::new(
             "text_generator",
             "writes a text for a text, letter by letter, and takes longer for a longer one",
             ModelNeed::Required,
@@ -79,12 +79,8 @@ impl ModuleKind for TextGenerator {
             "max_output",
             OptionType::Integer(1, OUTPUT_MAX),
             "most letters of a text; a request whose text does not end within them fails (default 128)",
-        )
-        .option(
-            "activation",
-            OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
-            "softmax when the model gives logits, none when it gives probabilities (default softmax)",
-        )
+        );
+        Activation::option(ty)
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -94,7 +90,7 @@ impl ModuleKind for TextGenerator {
         let width = options.count("width", WIDTH)?;
         let max_output = options.count("max_output", OUTPUT)?;
         let skips_others = options.text("others", OTHERS[0])? == OTHERS[1];
-        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let activation = Activation::read(&options)?;
         let is_wired = |port| matches!(context.module.inputs.get(port), Some(Some(_)));
         let from_texts = match (is_wired(0), is_wired(1)) {
             (true, false) => false,

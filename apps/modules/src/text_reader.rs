@@ -24,7 +24,7 @@ const SIZE: [f32; 2] = [160.0, 48.0];
 
 impl ModuleKind for TextReader {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new("text_reader", "reads a line of text in each box", ModelNeed::Required)
+        let ty = ModuleType::new("text_reader", "reads a line of text in each box", ModelNeed::Required)
             .input("image", ValueType::Image, "the picture that the boxes refer to")
             .input("boxes", ValueType::Boxes, "where to read")
             .output(
@@ -52,12 +52,8 @@ impl ModuleKind for TextReader {
                 "blank",
                 OptionType::Choice(vec!["last".to_owned(), "first".to_owned()]),
                 "where the class \"no letter\" is (default last)",
-            )
-            .option(
-                "activation",
-                OptionType::Choice(Activation::WORDS.map(str::to_owned).to_vec()),
-                "softmax when the model gives logits, none when it gives probabilities (default softmax)",
-            )
+            );
+        Activation::option(ty)
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -69,7 +65,7 @@ impl ModuleKind for TextReader {
             return Err(options.error("options.alphabet: no letters in it"));
         }
         let blank_first = options.text("blank", "last")? == "first";
-        let activation = Activation::of(&options.text("activation", Activation::WORDS[0])?);
+        let activation = Activation::read(&options)?;
         let crops = Crops::new(part, size, context.limits.objects);
         let models = Models::load(&mut context)?;
         let letters = Letters {

@@ -94,7 +94,7 @@ impl ModuleKind for TorchScript {
         let labels_file = options.file("labels")?;
         let decode = match options.text("decode", DECODES[0])?.as_str() {
             "classes" => Decode::Classes {
-                activation: Activation::of(&options.text("activation", Activation::WORDS[0])?),
+                activation: Activation::read(&options)?,
                 k: options.count("top", 1)?,
             },
             "boxes" => Decode::Boxes {
