@@ -119,6 +119,29 @@ pub(crate) fn jittered(r: Rect, by: f32, rng: &mut ChaCha8Rng) -> Rect {
     )
 }
 
+/// Part of a person's box that shows who it is; the default of the module `face_recognizer`.
+const HEAD: [f32; 4] = [0.0, 0.0, 1.0, 0.42];
+/// Least visible part of a person who is to be told from others.
+const VISIBLE: f32 = 0.5;
+
+/// One person with a face to be seen: the frame, where the head is found in it, and who it is.
+pub(crate) fn head<'a>(samples: &'a [Sample], rng: &mut ChaCha8Rng) -> (&'a Image, Rect, usize) {
+    loop {
+        let sample = any(samples, rng);
+        if sample.truth.people.is_empty() {
+            continue;
+        }
+        let person = any(&sample.truth.people, rng);
+        if !person.face_visible || person.visible < VISIBLE {
+            continue;
+        }
+        let spread = rng.random_range(0.01..0.1);
+        let [x0, y0, x1, y1] = HEAD;
+        let part = jittered(person.bbox, spread, rng).part(x0, y0, x1, y1);
+        return (&sample.image, part, person.identity);
+    }
+}
+
 /// Cut-outs of one size, made as the module library makes them.
 pub(crate) struct CropBatch {
     width: usize,

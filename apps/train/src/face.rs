@@ -1,19 +1,16 @@
 //! The face recogniser `face.pt`: the upper part of a person's box to logits, `[batch, 8]`, one for each
 //! of the people that walk through scenes.
 
-use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_scenes::IDENTITIES;
 use tch::Tensor;
 use tch::nn::{self, Module};
 
-use crate::data::{CropBatch, Sample, any, jittered};
+use crate::data::{CropBatch, Sample, head};
 use crate::layers::{ConvUnit, Network, Shape, pooled, standardised};
 
 /// Side of the square input; the default of the module `face_recognizer`.
 pub(crate) const SIDE: usize = 40;
-/// Part of a person's box that is looked at; the default of the module `face_recognizer`.
-const REGION: [f32; 4] = [0.0, 0.0, 1.0, 0.42];
 
 /// The network.
 #[derive(Debug)]
@@ -62,20 +59,10 @@ impl Batch {
     pub(crate) fn draw(samples: &[Sample], n: usize, rng: &mut ChaCha8Rng) -> Self {
         let mut crops = CropBatch::new(SIDE, SIDE);
         let mut people = Vec::with_capacity(n);
-        while people.len() < n {
-            let sample = any(samples, rng);
-            if sample.truth.people.is_empty() {
-                continue;
-            }
-            let person = any(&sample.truth.people, rng);
-            if !person.face_visible || person.visible < 0.5 {
-                continue;
-            }
-            let spread = rng.random_range(0.01..0.1);
-            let found = jittered(person.bbox, spread, rng);
-            let [x0, y0, x1, y1] = REGION;
-            crops.push(&sample.image, found.part(x0, y0, x1, y1));
-            people.push(person.identity as i64);
+        for _ in 0..n {
+            let (image, part, identity) = head(samples, rng);
+            crops.push(image, part);
+            people.push(identity as i64);
         }
         Batch {
             images: crops.take(),

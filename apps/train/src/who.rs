@@ -9,7 +9,7 @@ use spillgate_scenes::{IDENTITIES, Rect};
 use tch::Tensor;
 use tch::nn::{self, Module};
 
-use crate::data::{CropBatch, Sample, any, jittered};
+use crate::data::{CropBatch, Sample, head};
 use crate::layers::{ConvUnit, Shape, standardised};
 use crate::worn::worn;
 
@@ -19,8 +19,6 @@ pub(crate) const SIDE: usize = 128;
 const FINE: i64 = SIDE as i64 / 2;
 /// Segments, each with an exit.
 pub(crate) const N_EXITS: usize = 3;
-/// Part of a person's box that is looked at.
-const REGION: [f32; 4] = [0.0, 0.0, 1.0, 0.42];
 /// Least width of a cut-out in pixels of the frame.
 const WIDTH_MIN: f32 = 6.0;
 /// Rows and columns that an exit sees: where in the picture something is tells faces apart.
@@ -108,23 +106,12 @@ impl Who {
 /// A picture of the upper part of a person and who it is. Some are as the scene's camera took them, others worn.
 pub(crate) fn draw(samples: &[Sample], rng: &mut ChaCha8Rng) -> (Image, usize) {
     loop {
-        let sample = any(samples, rng);
-        if sample.truth.people.is_empty() {
-            continue;
-        }
-        let person = any(&sample.truth.people, rng);
-        if !person.face_visible || person.visible < 0.5 {
-            continue;
-        }
-        let spread = rng.random_range(0.01..0.1);
-        let found = jittered(person.bbox, spread, rng);
-        let [x0, y0, x1, y1] = REGION;
-        let part = found.part(x0, y0, x1, y1);
-        let part = part.clipped(sample.image.width, sample.image.height);
+        let (image, part, identity) = head(samples, rng);
+        let part = part.clipped(image.width, image.height);
         if part.width() >= WIDTH_MIN && part.height() >= WIDTH_MIN {
             let severity = rng.random_range(0.0..1.0);
-            let picture = worn(&cut(&sample.image, part), severity, rng);
-            return (picture, person.identity);
+            let picture = worn(&cut(image, part), severity, rng);
+            return (picture, identity);
         }
     }
 }
