@@ -13,7 +13,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::bound::Scene;
 use crate::report::Report;
-use crate::world::{HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig, run};
+use crate::world::{Served, SimConfig, run};
 
 /// Seconds in which more than this part of the capacity is offered count as overloaded.
 const OVERLOADED: f64 = 0.95;
@@ -133,7 +133,7 @@ impl Setup {
             .collect();
         let mut pipeline = (*self.pipeline).clone();
         pipeline.policy = contender.policy.clone();
-        SimConfig {
+        let served = Served {
             pipeline: Arc::new(pipeline),
             planned: Arc::new(Planned {
                 batch: plan.batch.clone(),
@@ -143,19 +143,8 @@ impl Setup {
             workers,
             arrivals: load.arrivals.clone(),
             duration: load.duration,
-            hop: HOP_DEFAULT,
-            handoff: HANDOFF_DEFAULT,
-            noise: 0.0,
-            when_probability: 1.0,
-            cancelled: 0.0,
-            hurried: None,
-            exchange_loss: 0.0,
-            clock_skew: Duration::ZERO,
-            disturbances: Vec::new(),
-            work: None,
-            scaling: None,
-            seed,
-        }
+        };
+        SimConfig::undisturbed(served, seed)
     }
 
     /// What no policy can exceed under that load, hop included.

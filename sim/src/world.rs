@@ -25,7 +25,7 @@ use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Branch, Message, Next, Occurrence};
-pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, SimConfig, SimScaling};
+pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Served, SimConfig, SimScaling};
 use devices::EmulatedDevice;
 use scaling::Scaling;
 pub use work::{DynamicModule, DynamicWork};

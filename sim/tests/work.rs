@@ -15,7 +15,7 @@ use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
-use spillgate_sim::{Disturbance, Report, SimConfig, run};
+use spillgate_sim::{Disturbance, Report, Served, SimConfig, run};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
 const SLO: Duration = Duration::from_millis(300);
@@ -62,7 +62,13 @@ fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: 
     modules.extend(dynamic.iter().map(|is| is.then(|| module.clone())));
     let duration = Duration::from_secs(10);
     let arrivals: Arc<[Timestamp]> = arrivals(Arrivals::Poisson, rate, duration, 1).into();
-    SimConfig {
+    let work = DynamicWork {
+        requests: lengths(arrivals.len(), 2).into(),
+        names: vec!["short".to_owned(), "long".to_owned()],
+        history: lengths(200, 3).into(),
+        modules,
+    };
+    let served = Served {
         pipeline: Arc::new(pipeline),
         planned: Arc::new(Planned {
             batch: std::iter::once(0).chain((0..n).map(|_| 4)).collect(),
@@ -72,25 +78,12 @@ fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: 
         workers: std::iter::once(vec![])
             .chain((0..n as u16).map(|m| vec![2 * m, 2 * m + 1]))
             .collect(),
-        work: Some(DynamicWork {
-            requests: lengths(arrivals.len(), 2).into(),
-            names: vec!["short".to_owned(), "long".to_owned()],
-            history: lengths(200, 3).into(),
-            modules,
-        }),
         arrivals,
         duration,
-        hop: Duration::from_micros(500),
-        handoff: Duration::from_micros(500),
-        noise: 0.0,
-        when_probability: 1.0,
-        cancelled: 0.0,
-        hurried: None,
-        exchange_loss: 0.0,
-        clock_skew: Duration::ZERO,
-        disturbances: Vec::new(),
-        scaling: None,
-        seed: 1,
+    };
+    SimConfig {
+        work: Some(work),
+        ..SimConfig::undisturbed(served, 1)
     }
 }
 

@@ -56,6 +56,53 @@ pub struct SimConfig {
     pub seed: u64,
 }
 
+/// What every world has: who asks what of which workers.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// See [`SimConfig::pipeline`].
+    pub pipeline: Arc<Pipeline>,
+    /// See [`SimConfig::planned`].
+    pub planned: Arc<Planned>,
+    /// See [`SimConfig::workers`].
+    pub workers: Vec<Vec<u16>>,
+    /// See [`SimConfig::arrivals`].
+    pub arrivals: Arc<[Timestamp]>,
+    /// See [`SimConfig::duration`].
+    pub duration: Duration,
+}
+
+impl SimConfig {
+    /// A world in which nothing varies and nothing goes wrong, with the hop and the hand-off of the reference.
+    pub fn undisturbed(served: Served, seed: u64) -> Self {
+        let Served {
+            pipeline,
+            planned,
+            workers,
+            arrivals,
+            duration,
+        } = served;
+        SimConfig {
+            pipeline,
+            planned,
+            workers,
+            arrivals,
+            duration,
+            hop: HOP_DEFAULT,
+            handoff: HANDOFF_DEFAULT,
+            noise: 0.0,
+            when_probability: 1.0,
+            cancelled: 0.0,
+            hurried: None,
+            exchange_loss: 0.0,
+            clock_skew: Duration::ZERO,
+            disturbances: Vec::new(),
+            work: None,
+            scaling: None,
+            seed,
+        }
+    }
+}
+
 /// Scaled workers: those of [`SimConfig::workers`] beyond the least are off at first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimScaling {

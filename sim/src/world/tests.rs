@@ -16,7 +16,7 @@ fn config(reads: &[&[u16]], when: &[Option<u16>], rate: f64, seed: u64) -> SimCo
     pipeline.policy.drop = DropPolicyName::Deadline;
     let n = pipeline.modules.len();
     let duration = Duration::from_secs(10);
-    SimConfig {
+    let served = Served {
         planned: planned(n, (1..=8).map(|b| MS * (4 + 2 * b)).collect()),
         workers: (0..n)
             .map(|m| if m == 0 { vec![] } else { vec![m as u16 - 1] })
@@ -24,18 +24,11 @@ fn config(reads: &[&[u16]], when: &[Option<u16>], rate: f64, seed: u64) -> SimCo
         pipeline: Arc::new(pipeline),
         arrivals: arrivals(Arrivals::Poisson, rate, duration, seed).into(),
         duration,
-        hop: HOP_DEFAULT,
-        handoff: HANDOFF_DEFAULT,
+    };
+    SimConfig {
         noise: 0.1,
         when_probability: 0.6,
-        cancelled: 0.0,
-        hurried: None,
-        exchange_loss: 0.0,
-        clock_skew: Duration::ZERO,
-        disturbances: vec![],
-        work: None,
-        scaling: None,
-        seed,
+        ..SimConfig::undisturbed(served, seed)
     }
 }
 

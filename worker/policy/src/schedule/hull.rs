@@ -121,6 +121,20 @@ impl Hull {
         node.before
     }
 
+    /// The leaf where a line is, or beside which it belongs.
+    fn leaf_of(&self, root: u32, line: &Line) -> u32 {
+        let mut at = root;
+        while self.node(at).left != NONE {
+            let node = self.node(at);
+            at = if node.split.is_before(line) {
+                node.right
+            } else {
+                node.left
+            };
+        }
+        at
+    }
+
     /// Adds a line. The caller keeps ids unique.
     ///
     /// # Panics
@@ -135,15 +149,7 @@ impl Hull {
             self.root = Some(leaf);
             return;
         };
-        let mut at = root;
-        while self.node(at).left != NONE {
-            let node = self.node(at);
-            at = if node.split.is_before(&line) {
-                node.right
-            } else {
-                node.left
-            };
-        }
+        let at = self.leaf_of(root, &line);
         let sibling = self.node(at).before;
         let parent = self.node(at).parent;
         let (left, right) = if line.is_before(&sibling) {
@@ -169,17 +175,10 @@ impl Hull {
 
     /// Takes a line out. False when it is not there.
     pub fn remove(&mut self, line: Line) -> bool {
-        let Some(mut at) = self.root else {
+        let Some(root) = self.root else {
             return false;
         };
-        while self.node(at).left != NONE {
-            let node = self.node(at);
-            at = if node.split.is_before(&line) {
-                node.right
-            } else {
-                node.left
-            };
-        }
+        let at = self.leaf_of(root, &line);
         if self.node(at).before != line {
             return false;
         }

@@ -251,6 +251,12 @@ fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
     report.table(&head, &rows);
 }
 
+/// The workload of the studies: two modes.
+fn two_modal() -> anyhow::Result<Named> {
+    let named = named::all().into_iter().find(|n| n.name == "two-modal");
+    named.context("two modes are among the workloads")
+}
+
 /// Wrong tags and drift, on the reference workload at SLO 3.
 fn sensitivity(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
     report.say(
@@ -258,8 +264,7 @@ fn sensitivity(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
          history names an application at random. Drift: from the middle on all lengths are 1.5 times as long, and every eighth \
          finished request is run again alone and learnt; without that, none is.",
     );
-    let named = named::all().into_iter().find(|n| n.name == "two-modal");
-    let named = named.context("two modes are among the workloads")?;
+    let named = two_modal()?;
     let (share, load) = POINTS[0];
     let work = named::workload(&named, share, load, 3.0, args.requests.max(4000));
     let wrong = |part: f64| {
@@ -331,8 +336,7 @@ fn overhead(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
          finished request learnt. Processor time of the whole run over the device's time: an upper bound of the share of a core that \
          the scheduler takes. Measured on the machine that wrote this page, with whatever else ran there.",
     );
-    let named = named::all().into_iter().find(|n| n.name == "two-modal");
-    let named = named.context("two modes are among the workloads")?;
+    let named = two_modal()?;
     let shown = [
         ScheduleName::Goodput,
         ScheduleName::Orloj,

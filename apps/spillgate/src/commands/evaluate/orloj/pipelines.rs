@@ -14,8 +14,8 @@ use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::{DropPolicyName, PolicyConfig};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_sim::workload::{Arrivals, arrivals};
-use spillgate_sim::world::{DynamicModule, DynamicWork, HANDOFF_DEFAULT, HOP_DEFAULT};
-use spillgate_sim::{SimConfig, run};
+use spillgate_sim::world::{DynamicModule, DynamicWork};
+use spillgate_sim::{Served, SimConfig, run};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
 use super::super::report::{Report, mean};
@@ -171,13 +171,13 @@ fn config(
     };
     let mut modules = vec![None];
     modules.extend((1..4).map(|m| dynamic[m - 1].then(|| module(m))));
-    SimConfig {
-        work: Some(DynamicWork {
-            requests: lengths(arrivals.len(), &mut rng).into(),
-            names: vec!["short".to_owned(), "long".to_owned()],
-            history: lengths(HISTORY, &mut rng).into(),
-            modules,
-        }),
+    let work = DynamicWork {
+        requests: lengths(arrivals.len(), &mut rng).into(),
+        names: vec!["short".to_owned(), "long".to_owned()],
+        history: lengths(HISTORY, &mut rng).into(),
+        modules,
+    };
+    let served = Served {
         planned: Arc::new(Planned {
             workers: None,
             ..planned
@@ -193,16 +193,9 @@ fn config(
             .collect(),
         arrivals: arrivals.into(),
         duration: SPAN,
-        hop: HOP_DEFAULT,
-        handoff: HANDOFF_DEFAULT,
-        noise: 0.0,
-        when_probability: 1.0,
-        cancelled: 0.0,
-        hurried: None,
-        exchange_loss: 0.0,
-        clock_skew: Duration::ZERO,
-        disturbances: Vec::new(),
-        scaling: None,
-        seed,
+    };
+    SimConfig {
+        work: Some(work),
+        ..SimConfig::undisturbed(served, seed)
     }
 }
