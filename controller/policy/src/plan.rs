@@ -15,6 +15,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
+use joint::Scene;
 pub use joint::sizes_for_workers;
 
 /// Largest batch of the reference rule.
@@ -303,9 +304,13 @@ pub fn plan_for_gpus(
     let apart = Plan { batch, workers };
     Ok(match name {
         PlanName::Reference => apart,
-        PlanName::Spillgate => {
-            joint::for_gpus(pipeline, execution, share, name.slack(), gpus, apart)
+        PlanName::Spillgate => Scene {
+            pipeline,
+            execution,
+            share,
+            slack: name.slack(),
         }
+        .for_gpus(gpus, apart),
     })
 }
 
@@ -325,9 +330,13 @@ pub fn plan_for_rate(
     let apart = Plan { batch, workers };
     Ok(match name {
         PlanName::Reference => apart,
-        PlanName::Spillgate => {
-            joint::for_rate(pipeline, execution, share, name.slack(), rate, apart)
+        PlanName::Spillgate => Scene {
+            pipeline,
+            execution,
+            share,
+            slack: name.slack(),
         }
+        .for_rate(rate, apart),
     })
 }
 

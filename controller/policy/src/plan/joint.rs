@@ -15,78 +15,56 @@ use super::{Plan, ROUNDING, longest_path, share_of, size_limit, throughput_of_on
 
 /// Halvings of the span in which the highest rate lies: to a millionth of it.
 const HALVINGS: u32 = 20;
+/// Doublings of the rate that sizes and workers chosen apart reach, until it is too high: what ends the search where
+/// more devices always serve more.
+const DOUBLINGS: u32 = 16;
 
 /// A pipeline to be planned.
-struct Scene<'a> {
-    pipeline: &'a Pipeline,
-    execution: &'a [Vec<Duration>],
-    share: &'a [f64],
-    slack: f64,
-}
-
-/// The plan of the highest rate, or `apart` where it is no better.
-pub(super) fn for_gpus(
-    pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
-    share: &[f64],
-    slack: f64,
-    gpus: u32,
-    apart: Plan,
-) -> Plan {
-    let scene = Scene {
-        pipeline,
-        execution,
-        share,
-        slack,
-    };
-    let lowest = apart.bottleneck(execution, share);
-    if !lowest.is_finite() {
-        return apart;
-    }
-    let mut best = None;
-    // Twice what sizes and workers apart reach is out of reach together: sizes then would have to be free.
-    let (mut low, mut high) = (lowest, 2.0 * lowest);
-    for _ in 0..HALVINGS {
-        let rate = f64::midpoint(low, high);
-        match scene.serve(rate, gpus) {
-            Some(plan) => {
-                low = rate;
-                best = Some(plan);
-            }
-            None => high = rate,
-        }
-    }
-    let Some(mut plan) = best else { return apart };
-    plan.batch = scene.sizes(&plan.workers).unwrap_or(plan.batch);
-    plan
-}
-
-/// The plan of the fewest workers for a rate, or `apart` where that has no more.
-pub(super) fn for_rate(
-    pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
-    share: &[f64],
-    slack: f64,
-    rate: f64,
-    apart: Plan,
-) -> Plan {
-    let scene = Scene {
-        pipeline,
-        execution,
-        share,
-        slack,
-    };
-    let most: u32 = apart.workers.iter().sum();
-    match scene.serve(rate, most.saturating_sub(1)) {
-        Some(mut plan) => {
-            plan.batch = scene.sizes(&plan.workers).unwrap_or(plan.batch);
-            plan
-        }
-        None => apart,
-    }
+pub(super) struct Scene<'a> {
+    pub(super) pipeline: &'a Pipeline,
+    pub(super) execution: &'a [Vec<Duration>],
+    pub(super) share: &'a [f64],
+    /// The longest path times this must fit into the SLO.
+    pub(super) slack: f64,
 }
 
 impl Scene<'_> {
+    /// The plan of the highest rate, or `apart` where it is no better.
+    pub(super) fn for_gpus(&self, gpus: u32, apart: Plan) -> Plan {
+        let mut low = apart.bottleneck(self.execution, self.share);
+        if !low.is_finite() {
+            return apart;
+        }
+        let (mut best, mut high) = (None, 2.0 * low);
+        for _ in 0..DOUBLINGS {
+            let Some(plan) = self.serve(high, gpus) else {
+                break;
+            };
+            (low, high, best) = (high, 2.0 * high, Some(plan));
+        }
+        for _ in 0..HALVINGS {
+            let rate = f64::midpoint(low, high);
+            match self.serve(rate, gpus) {
+                Some(plan) => (low, best) = (rate, Some(plan)),
+                None => high = rate,
+            }
+        }
+        best.map_or(apart, |plan| self.largest(plan))
+    }
+
+    /// The plan of the fewest workers for a rate, or `apart` where that has no more.
+    pub(super) fn for_rate(&self, rate: f64, apart: Plan) -> Plan {
+        let most: u32 = apart.workers.iter().sum();
+        let fewer = self.serve(rate, most.saturating_sub(1));
+        fewer.map_or(apart, |plan| self.largest(plan))
+    }
+
+    /// The same workers with the sizes with which they serve the most.
+    fn largest(&self, plan: Plan) -> Plan {
+        let batch = self.sizes(&plan.workers).unwrap_or(plan.batch);
+        Plan { batch, ..plan }
+    }
+
     /// The fewest workers for a rate whose batches leave the slack, if there are at most so many.
     fn serve(&self, rate: f64, gpus: u32) -> Option<Plan> {
         let n = self.pipeline.modules.len();
