@@ -20,6 +20,8 @@ use spillgate_sim::trace::{self, Bursty, REFERENCE_WINDOWS};
 use spillgate_sim::world::HOP_DEFAULT;
 use spillgate_sim::{Contender, Load, Run, Setup, SimConfig};
 
+use super::report::Report;
+
 /// The pipelines, built in, so that the command needs no checkout.
 const PIPELINES: [(&str, &str, &str); 4] = [
     (
@@ -219,8 +221,11 @@ impl Grid {
         self.chosen(loads, |_| true)
     }
 
-    /// Every pipeline under the first window of each trace at these loads.
-    pub(super) fn few_cases(&self, loads: &[f64]) -> Vec<Case> {
+    /// Every pipeline under the first window of each trace at these loads; the page says so.
+    pub(super) fn few_cases(&self, report: &mut Report, loads: &[f64]) -> Vec<Case> {
+        report.say(
+            "Of each trace only the first window counts here: compare within this page, not with others.",
+        );
         self.chosen(loads, |w| {
             let first = self
                 .windows

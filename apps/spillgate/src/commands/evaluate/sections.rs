@@ -307,7 +307,7 @@ fn modules(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     ]
     .map(Variant::of)
     .to_vec();
-    let cases = grid.few_cases(&[1.0]);
+    let cases = grid.few_cases(report, &[1.0]);
     let rows = collected(grid, report, &cases, &variants)?;
     report.say("Drops by module at load 1.0, % of all drops (`source` is the gate): the later, the more was spent on them. Late ones are apart, % of requests.");
     for (workload, w) in grid.workloads.iter().enumerate() {
@@ -399,8 +399,9 @@ fn ablations(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     ]
     .map(Variant::of)
     .to_vec();
-    report.say("Loads 0.9 and 1.1, the first window of each trace, `least-outstanding` dispatch, reference plan.");
-    compared(grid, report, &grid.few_cases(&[0.9, 1.1]), &variants)
+    let cases = grid.few_cases(report, &[0.9, 1.1]);
+    report.say("Loads 0.9 and 1.1, `least-outstanding` dispatch, reference plan.");
+    compared(grid, report, &cases, &variants)
 }
 
 fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
@@ -428,6 +429,7 @@ fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         ours().lambda(0.1).labelled("lambda 0.1"),
         ours().lambda(0.9).labelled("lambda 0.9"),
     ];
-    report.say("Loads 0.9 and 1.1, the first window of each trace; one part changed at a time.");
-    compared(grid, report, &grid.few_cases(&[0.9, 1.1]), &variants)
+    let cases = grid.few_cases(report, &[0.9, 1.1]);
+    report.say("Loads 0.9 and 1.1; one part changed at a time.");
+    compared(grid, report, &cases, &variants)
 }

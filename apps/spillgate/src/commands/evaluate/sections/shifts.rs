@@ -26,7 +26,7 @@ const LASTS: u64 = 20;
 const COOL_DOWN: u64 = 30;
 
 pub(super) fn shifts(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    let cases = grid.few_cases(&[0.9, 1.0]);
+    let cases = grid.few_cases(report, &[0.9, 1.0]);
     let scenarios: [Scenario; 6] = [
         (
             "(a) the last module runs for 0.2, 0.8, 0.2 of the requests",
@@ -137,7 +137,7 @@ fn scale(config: &mut SimConfig, cold_start: u64) {
 }
 
 pub(super) fn scaling(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    let cases = grid.few_cases(&[0.9, 1.1]);
+    let cases = grid.few_cases(report, &[0.9, 1.1]);
     let policies = [
         Variant::of(DropPolicyName::Nexus),
         Variant::of(DropPolicyName::ClipperPlusPlus),

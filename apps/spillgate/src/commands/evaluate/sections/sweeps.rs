@@ -69,8 +69,8 @@ pub(super) fn lambda(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let est = pard()
         .dispatch(DispatchPolicyName::EarliestStart)
         .labelled("pard, earliest-start");
+    let cases = grid.few_cases(report, &[0.9, 1.1]);
     report.say("Mean over loads 0.9 and 1.1, %. Late binding leaves no batch wait, so lambda moves `spillgate` little.");
-    let cases = grid.few_cases(&[0.9, 1.1]);
     let values = [0.0, 0.1, 0.3, 0.5, 0.75, 0.95, 1.0];
     sweep(
         grid,
@@ -84,8 +84,8 @@ pub(super) fn lambda(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 }
 
 pub(super) fn window(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    let cases = grid.few_cases(report, &[0.9, 1.1]);
     report.say("Mean over loads 0.9 and 1.1, %.");
-    let cases = grid.few_cases(&[0.9, 1.1]);
     let values = [1.0, 2.0, 5.0, 10.0, 20.0];
     sweep(
         grid,
@@ -100,7 +100,7 @@ pub(super) fn window(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 
 pub(super) fn slo(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     report.say("The SLO times a factor, plan and load unchanged; load 0.9, %.");
-    let cases = grid.few_cases(&[0.9]);
+    let cases = grid.few_cases(report, &[0.9]);
     let policies = [
         Variant::of(DropPolicyName::Nexus),
         Variant::of(DropPolicyName::ClipperPlusPlus),
@@ -130,7 +130,7 @@ pub(super) fn stress(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         ours(),
     ];
     let loads = [0.5, 0.7, 0.9, 1.1, 1.4, 2.0];
-    let cases = grid.few_cases(&loads);
+    let cases = grid.few_cases(report, &loads);
     let rows = collected(grid, report, &cases, &policies)?;
     let mut table = Vec::new();
     let mut series = Vec::new();
@@ -165,7 +165,7 @@ pub(super) fn stress(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 }
 
 pub(super) fn sensitivity(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    let cases = grid.few_cases(&[0.9]);
+    let cases = grid.few_cases(report, &[0.9]);
     let policies = [pard(), strongest_split(), ours()];
     report.say("Load 0.9, dropped or late, %. Execution times vary by a normal factor of this standard deviation.");
     sweep(
