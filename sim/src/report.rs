@@ -37,6 +37,8 @@ pub struct Report {
     pub goodput_min: f64,
     /// Part of the device time that was used.
     pub utilisation: f64,
+    /// Part of the device time in which finished requests ran again, for their times alone.
+    pub rerun_utilisation: f64,
     /// Latency of completed requests in milliseconds: p50.
     pub latency_ms_p50: f64,
     /// p90.
@@ -81,6 +83,7 @@ pub(crate) struct Tally {
     report: Report,
     latencies: Vec<Duration>,
     busy_ns: u64,
+    rerun_ns: u64,
     invalid_ns: u64,
     batches: u64,
     batch_members: u64,
@@ -110,6 +113,7 @@ impl Tally {
             report: Report::default(),
             latencies: Vec::with_capacity(config.arrivals.len()),
             busy_ns: 0,
+            rerun_ns: 0,
             invalid_ns: 0,
             batches: 0,
             batch_members: 0,
@@ -179,6 +183,10 @@ impl Tally {
         self.invalid_ns += used;
     }
 
+    pub(crate) fn reran(&mut self, took: Duration) {
+        self.rerun_ns += took.as_nanos() as u64;
+    }
+
     pub(crate) fn batch(&mut self, size: usize) {
         self.batches += 1;
         self.batch_members += size as u64;
@@ -220,7 +228,9 @@ impl Tally {
             .flatten()
             .max()
             .map_or(0, |d| u64::from(*d) + 1);
-        report.utilisation = ratio(self.busy_ns as f64 * 1e-9, duration * n_devices as f64);
+        let of_devices = |ns: u64| ratio(ns as f64 * 1e-9, duration * n_devices as f64);
+        report.utilisation = of_devices(self.busy_ns);
+        report.rerun_utilisation = of_devices(self.rerun_ns);
         self.good.resize((duration.ceil() as usize).max(1), 0);
         report.goodput_min = self.good.iter().copied().min().map_or(0.0, f64::from);
         report.offered_by_second = self.offered;

@@ -140,6 +140,7 @@ impl World {
                 policy: Device::new(brokers.clone(), config.handoff),
                 brokers,
                 running: None,
+                rerun_since: None,
                 bound: None,
                 armed: Timestamp::MAX,
                 skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
@@ -394,6 +395,17 @@ impl World {
                 }
                 self.note(9, (device as u64) << 40 | batch.0);
                 self.batch_end(device)
+            }
+            Occurrence::RerunEnd {
+                device,
+                batch,
+                life,
+            } => {
+                if self.devices[device].life != life {
+                    return Ok(());
+                }
+                self.note(16, (device as u64) << 40 | batch.0);
+                self.rerun_end(device, batch)
             }
             Occurrence::DeviceWakeup { device } => {
                 if self.devices[device].armed <= self.now {

@@ -66,6 +66,7 @@ fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: 
         requests: lengths(arrivals.len(), 2).into(),
         names: vec!["short".to_owned(), "long".to_owned()],
         history: lengths(200, 3).into(),
+        reruns: true,
         modules,
     };
     let served = Served {
@@ -163,5 +164,72 @@ fn lightly_loaded_nothing_is_dropped() {
                 report.drops
             );
         }
+    }
+}
+
+/// A minute of a module with two workers at that rate, over seeds.
+fn minutes(
+    schedule: ScheduleName,
+    rate: f64,
+    n_history: usize,
+    reruns: bool,
+) -> impl Iterator<Item = Report> {
+    (0..4).map(move |seed| {
+        let mut config = config(&[true], schedule, DropPolicyName::None, rate);
+        config.hop = Duration::ZERO;
+        config.duration = Duration::from_secs(60);
+        config.arrivals = arrivals(Arrivals::Poisson, rate, config.duration, seed).into();
+        let work = config.work.as_mut().unwrap();
+        work.requests = lengths(config.arrivals.len(), seed + 100).into();
+        work.history = lengths(n_history, 3).into();
+        work.reruns = reruns;
+        run(config).unwrap()
+    })
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.collect();
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[test]
+fn finished_requests_run_again_on_idle_devices_and_latency_does_not_move() {
+    for rate in [40.0, 60.0] {
+        let with: Vec<Report> = minutes(ScheduleName::Goodput, rate, 0, true).collect();
+        let without: Vec<Report> = minutes(ScheduleName::Goodput, rate, 0, false).collect();
+        for report in &with {
+            let idle = 1.0 - report.utilisation;
+            let share = report.rerun_utilisation / idle;
+            // What is kept at the end runs again after the minute.
+            assert!(
+                (0.005..0.035).contains(&share),
+                "at {rate}: {share} of the idle time"
+            );
+        }
+        let moved =
+            |of: fn(&Report) -> f64| mean(with.iter().map(of)) / mean(without.iter().map(of)) - 1.0;
+        let (mean, p99) = (moved(|r| r.latency_ms_mean), moved(|r| r.latency_ms_p99));
+        assert!(mean.abs() < 0.015, "at {rate} the mean moved by {mean}");
+        assert!(p99.abs() < 0.03, "at {rate} the p99 moved by {p99}");
+    }
+}
+
+#[test]
+fn a_scheduler_that_knows_nothing_finds_out_under_overload() {
+    for (schedule, least) in [
+        (ScheduleName::Goodput, 0.95),
+        (ScheduleName::Orloj, 0.9),
+        (ScheduleName::OrlojShared, 0.9),
+        (ScheduleName::Edf, 0.85),
+    ] {
+        let finished = |n_history| {
+            let of_all = minutes(schedule, 120.0, n_history, true);
+            mean(of_all.map(|report| report.finish_rate))
+        };
+        let (untaught, taught) = (finished(0), finished(200));
+        assert!(
+            untaught > least * taught,
+            "{schedule} finishes {untaught} untaught, {taught} taught"
+        );
     }
 }

@@ -214,6 +214,7 @@ impl Embedded {
                         executed: state.executed,
                         capacity: state.capacity,
                         workers: state.workers,
+                        pace: state.pace,
                         queueing: state.queueing.as_secs_f64(),
                         downstream: guidance.downstream.as_secs_f64(),
                         highest_first: guidance.order == BudgetOrder::HighestFirst,
@@ -340,6 +341,10 @@ impl Upstream for Upstreams {
             })
             .collect();
         self.host(batch.worker).finished(&record, members);
+    }
+
+    fn reran(&self, worker: WorkerId, took: Duration) {
+        self.host(worker).reran(worker, took);
     }
 
     fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord) {

@@ -45,6 +45,8 @@ impl Observer for Batches {
     fn batch_ended(&self, _: &Arc<Pipeline>, record: &BatchRecord, _: &[RequestId]) {
         self.0.lock().push(*record);
     }
+
+    fn reran(&self, _: &Arc<Pipeline>, _: ModuleId, _: Duration) {}
 }
 
 fn submission() -> Submission {

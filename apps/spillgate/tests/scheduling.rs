@@ -78,3 +78,49 @@ async fn every_scheduler_serves_and_answers_what_it_gives_up() {
         server.stop().await;
     }
 }
+
+/// Finished requests that ran again, and their time.
+async fn reruns(server: &TestServer) -> (f64, f64) {
+    let metrics = server.metrics().await;
+    let read = |what: &str| {
+        let name = format!(
+            "spillgate_module_alone_seconds_{what}{{pipeline=\"scheduled\",module=\"m\"}} "
+        );
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        value.map_or(0.0, |value| value.parse().unwrap())
+    };
+    (read("count"), read("sum"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finished_requests_run_again_where_a_scheduler_learns_and_nowhere_else() {
+    for (schedule, learns) in [("goodput", true), ("static", false)] {
+        let server = TestServer::start(&[&pipeline(schedule)]).await;
+        // Four come together, a second apart: a batch of several, and then nothing to do.
+        for _ in 0..3 {
+            let client = server.client().await;
+            let mut calls = tokio::task::JoinSet::new();
+            for i in 0..4 {
+                let mut client = client.clone();
+                calls.spawn(async move {
+                    let request = pb::InferRequest {
+                        pipeline: String::new(),
+                        frame: Some(frame(i, b"x")),
+                    };
+                    client.infer(request).await.is_ok()
+                });
+            }
+            let answers = calls.join_all().await;
+            assert!(answers.into_iter().all(|good| good), "{schedule}");
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+        }
+        let (n, seconds) = reruns(&server).await;
+        if learns {
+            assert!((1.0..=3.0).contains(&n), "{n} reruns");
+            assert!(seconds / n >= 0.02, "{n} reruns took {seconds} s");
+        } else {
+            assert_eq!(n, 0.0);
+        }
+        server.stop().await;
+    }
+}

@@ -15,6 +15,7 @@ mod planners;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
@@ -25,7 +26,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 use spillgate_controller::record::{BatchRecord, RequestRecord};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::DeviceId;
+use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::request::DropReason;
 
 use family::Family;
@@ -56,6 +57,8 @@ pub const BATCH_WAIT: &str = "spillgate_module_batch_wait_seconds";
 pub const EXECUTION: &str = "spillgate_module_execution_seconds";
 /// Requests in a batch.
 pub const BATCH_SIZE: &str = "spillgate_module_batch_size_requests";
+/// Execution of finished requests that ran again alone, on a device without work: what batch schedulers learn from.
+pub const ALONE: &str = "spillgate_module_alone_seconds";
 /// Distance of a batch's measured duration from the expected one, by direction.
 pub const PREDICTION_ERROR: &str = "spillgate_module_prediction_error_seconds";
 /// What a module's State Planner last published: requests offered to it, per second.
@@ -66,6 +69,8 @@ pub const PLANNER_EXECUTED: &str = "spillgate_planner_executed_requests_per_seco
 pub const PLANNER_CAPACITY: &str = "spillgate_planner_capacity_requests_per_second";
 /// The same: workers that serve.
 pub const PLANNER_WORKERS: &str = "spillgate_planner_workers";
+/// The same: measured over profiled execution time of its batches.
+pub const PLANNER_PACE: &str = "spillgate_planner_pace_ratio";
 /// The same: q of PARD, its mean queueing delay.
 pub const PLANNER_QUEUEING: &str = "spillgate_planner_queueing_seconds";
 /// L_sub of PARD: what a request is expected to need after the module.
@@ -89,7 +94,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as queries see them.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 26] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -99,6 +104,7 @@ pub const ALL: [&str; 24] = [
     BATCH_WAIT,
     EXECUTION,
     BATCH_SIZE,
+    ALONE,
     PREDICTION_ERROR,
     PLANNER_OFFERED,
     PLANNER_EXECUTED,
@@ -107,6 +113,7 @@ pub const ALL: [&str; 24] = [
     PLANNER_DOWNSTREAM,
     PLANNER_ORDER,
     PLANNER_WORKERS,
+    PLANNER_PACE,
     GATE,
     QUEUE_LENGTH,
     DEVICE_BUSY,
@@ -171,6 +178,7 @@ struct Families {
     batch_wait: Family<ModuleLabels, Histogram>,
     execution: Family<ModuleLabels, Histogram>,
     batch_size: Family<ModuleLabels, Histogram>,
+    alone: Family<ModuleLabels, Histogram>,
     prediction_error: Family<ErrorLabels, Histogram>,
     device_request_time: Family<OutcomeLabels, Seconds>,
 }
@@ -238,6 +246,8 @@ impl Metrics {
             &f.execution,
         );
         add(r, BATCH_SIZE, "Requests in a batch", &f.batch_size);
+        let help = "Execution of finished requests run again alone on an idle device";
+        add(r, ALONE, help, &f.alone);
         let help = "Distance of a batch's duration from the expected one";
         add(r, PREDICTION_ERROR, help, &f.prediction_error);
         add(
@@ -348,6 +358,11 @@ impl Metrics {
         if let Some(Some(busy)) = self.devices.read().get(record.device.idx()) {
             busy.add(measured);
         }
+    }
+
+    /// A finished request ran again at a module, alone.
+    pub fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration) {
+        self.with_pipeline(pipeline, |metrics| metrics.reran(module, took));
     }
 
     /// What telemetry lost or sent.

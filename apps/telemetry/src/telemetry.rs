@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, RequestId};
+use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId};
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
@@ -168,6 +168,10 @@ impl Observer for Telemetry {
 
     fn request_refused(&self, pipeline: &Arc<Pipeline>, reason: &'static str) {
         self.metrics.request_refused(pipeline, reason);
+    }
+
+    fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration) {
+        self.metrics.reran(pipeline, module, took);
     }
 
     fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord, _: &[RequestId]) {

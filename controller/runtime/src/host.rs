@@ -345,6 +345,13 @@ impl PipelineHost {
         self.perform(effects);
     }
 
+    /// A finished request ran again at a worker, for its time alone.
+    pub fn reran(&self, worker: WorkerId, took: Duration) {
+        if let Some(worker) = self.workers.get(&worker) {
+            self.observer.reran(&self.pipeline, worker.module, took);
+        }
+    }
+
     /// Wakes the planners whose time has come, makes their estimates, and scales. Returns the next time at which one
     /// wants to be woken. To be called from a thread that no request waits for.
     pub fn wake(&self) -> Option<Timestamp> {

@@ -87,4 +87,7 @@ pub trait Observer: Send + Sync {
 
     /// A batch ended. `members` are the requests in it.
     fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord, members: &[RequestId]);
+
+    /// A finished request ran again at a module, alone, for its time.
+    fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration);
 }

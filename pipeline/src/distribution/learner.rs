@@ -164,6 +164,11 @@ impl Learner {
         self.samples.len() >= SAMPLES_ENOUGH
     }
 
+    /// When the newest sample came.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.samples.back().map(|&(at, _)| at)
+    }
+
     /// Samples in the window.
     pub fn len(&self) -> usize {
         self.samples.len()

@@ -75,6 +75,11 @@ pub(super) enum Occurrence {
         batch: BatchId,
         life: u32,
     },
+    RerunEnd {
+        device: usize,
+        batch: BatchId,
+        life: u32,
+    },
     DeviceWakeup {
         device: usize,
     },

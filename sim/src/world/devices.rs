@@ -8,7 +8,7 @@ use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
-use spillgate_worker_policy::device::{Batch, Command, Device, Event};
+use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
 use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
 
 use crate::draw::normal;
@@ -22,12 +22,15 @@ pub(super) struct Running {
     module: ModuleId,
     started_at: Timestamp,
     members: Vec<Member<()>>,
+    is_sampled: bool,
 }
 
 pub(super) struct EmulatedDevice {
     pub(super) policy: Device<()>,
     pub(super) brokers: Vec<(WorkerId, BrokerConfig)>,
     pub(super) running: Option<Running>,
+    /// Since when a finished request runs again.
+    pub(super) rerun_since: Option<Timestamp>,
     /// Bound, not started: it waits for the running batch, or for the hand-off.
     pub(super) bound: Option<Batch<()>>,
     /// Earliest wakeup in the agenda; later ones need none.
@@ -53,6 +56,7 @@ impl World {
         for command in commands {
             match command {
                 Command::Execute(batch) => self.bound(device, batch)?,
+                Command::Rerun(rerun) => self.run_again(device, &rerun)?,
                 Command::Drop { rejected, .. } => {
                     let module = rejected.drop.module;
                     let request = rejected.request.id;
@@ -87,7 +91,7 @@ impl World {
         let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind == Bind::Late;
         let d = &mut self.devices[device];
         d.bound = Some(batch);
-        if d.running.is_none() {
+        if d.running.is_none() && d.rerun_since.is_none() {
             let pays = d.just_freed && binds_late;
             let at = if pays {
                 self.now + self.config.handoff
@@ -125,9 +129,47 @@ impl World {
             worker: batch.worker,
             module: batch.module,
             started_at: self.now,
+            is_sampled: batch.sampled.is_some(),
             members: batch.members,
         });
         Ok(())
+    }
+
+    /// Runs a finished request once more, for its time alone.
+    fn run_again(&mut self, device: usize, rerun: &Rerun<()>) -> Result<(), Violation> {
+        self.note(15, (device as u64) << 40 | rerun.id.0);
+        let module = self.places[rerun.worker.idx()].1;
+        let requests = [rerun.request];
+        self.checker
+            .batch_started(DeviceId(device as u16), rerun.id, 1, self.now, &requests)?;
+        let took = self.execution(module, &requests);
+        self.tally.reran(took);
+        let d = &mut self.devices[device];
+        let end = Occurrence::RerunEnd {
+            device,
+            batch: rerun.id,
+            life: d.life,
+        };
+        d.rerun_since = Some(self.now);
+        self.agenda.at(self.now + took, end);
+        Ok(())
+    }
+
+    /// Whether finished requests are handed back to be run again.
+    fn reruns(&self) -> bool {
+        self.config.work.as_ref().is_some_and(|work| work.reruns)
+    }
+
+    pub(super) fn rerun_end(&mut self, device: usize, batch: BatchId) -> Result<(), Violation> {
+        let started_at = self.devices[device].rerun_since.take();
+        let started_at = started_at.expect("a rerun that ends has started");
+        self.checker
+            .batch_ended(DeviceId(device as u16), batch, self.now)?;
+        let took = Some(self.now.since(started_at));
+        if self.devices[device].bound.is_some() {
+            self.execute(device)?;
+        }
+        self.drive_device(device, Event::Reran { batch, took })
     }
 
     fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {
@@ -154,6 +196,7 @@ impl World {
             module,
             started_at,
             members,
+            is_sampled,
         } = ended.expect("a batch that ends has started");
         self.checker
             .batch_ended(DeviceId(device as u16), batch, self.now)?;
@@ -184,7 +227,11 @@ impl World {
         } else {
             self.devices[device].just_freed = true;
         }
-        let event = Event::BatchEnded { batch, took };
+        let event = Event::BatchEnded {
+            batch,
+            took,
+            sampled: (is_sampled && self.reruns()).then_some(()),
+        };
         self.drive_device(device, event)?;
         self.devices[device].just_freed = false;
         Ok(())
@@ -201,6 +248,7 @@ impl World {
                 d.life += 1;
                 d.policy = Device::new(d.brokers.clone(), self.config.handoff);
                 d.bound = None;
+                d.rerun_since = None;
                 d.armed = Timestamp::MAX;
                 if let Some(lost) = d.running.take() {
                     let used = self.now.since(lost.started_at).as_nanos() as u64;

@@ -17,6 +17,8 @@ pub struct DynamicWork {
     pub names: Vec<String>,
     /// The same of earlier requests: they fill the distributions before the start.
     pub history: Arc<[(Application, f64)]>,
+    /// Whether finished requests run again on devices without work, so that distributions are learnt while it runs.
+    pub reruns: bool,
     /// By module; `None` for those that take what the profile says.
     pub modules: Vec<Option<DynamicModule>>,
 }

@@ -151,6 +151,11 @@ impl<T> Broker<T> {
         self.config.policy.bind == Bind::Late || self.admitted.is_some()
     }
 
+    /// Whether a batch scheduler forms its batches, from distributions of execution times.
+    pub fn is_scheduled(&self) -> bool {
+        self.admitted.is_some()
+    }
+
     /// How urgent its next batch is: the earliest deadline of what is bound or, bound late, of what waits.
     /// `None` when there is nothing to run.
     pub fn urgency(&self) -> Option<Timestamp> {

@@ -7,7 +7,10 @@
 //! Brokers that bind late are asked for their batch `lead` before the device is expected to be free, so that it
 //! need not idle while the batch is made ready; the driver holds that one batch until the running one ends.
 //!
-//! Invariants: at most one batch runs and at most one is bound behind it; the device never idles while a broker
+//! A device without work runs finished requests again, one at a time, for the distributions of batch schedulers
+//! ([`crate::profiler`]).
+//!
+//! Invariants: at most one batch (or rerun) runs and at most one is bound behind it; the device never idles while a broker
 //! has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
 
 use std::time::Duration;
@@ -21,6 +24,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
+use crate::profiler::{Kept, Profiler};
 
 /// A request on its way to a worker.
 #[derive(Debug)]
@@ -48,7 +52,18 @@ pub enum Event<'a, T> {
         batch: BatchId,
         /// How long it ran.
         took: Duration,
+        /// What [`Batch::sampled`] asked for, unless that member failed.
+        sampled: Option<T>,
     },
+    /// The rerun ended.
+    Reran {
+        /// The rerun.
+        batch: BatchId,
+        /// How long it ran; `None` when it failed.
+        took: Option<Duration>,
+    },
+    /// That worker holds its model no more.
+    Unloaded(WorkerId),
     /// The State Planner of a worker's module has new downstream state.
     Guide(WorkerId, Guidance),
     /// A request of that application ran alone at a worker for so long, in the past or beside serving.
@@ -71,6 +86,8 @@ pub enum Event<'a, T> {
 pub enum Command<T> {
     /// Run this batch: now, or when the running one ends.
     Execute(Batch<T>),
+    /// Run this request again, alone, now; nobody waits for its result.
+    Rerun(Rerun<T>),
     /// Answer this request: it was dropped.
     Drop {
         /// The worker at which it waited.
@@ -95,6 +112,21 @@ pub struct Batch<T> {
     pub expected_end: Timestamp,
     /// Its requests, at least one.
     pub members: Vec<Member<T>>,
+    /// The member whose payload is to be handed back when the batch ends, to be run again.
+    pub sampled: Option<usize>,
+}
+
+/// A finished request that runs again, for its time alone ([`crate::profiler`]).
+#[derive(Debug)]
+pub struct Rerun<T> {
+    /// An id as of a batch.
+    pub id: BatchId,
+    /// The worker whose module runs.
+    pub worker: WorkerId,
+    /// Which request it was.
+    pub request: RequestId,
+    /// The driver's own.
+    pub payload: T,
 }
 
 struct Running {
@@ -103,6 +135,9 @@ struct Running {
     size: usize,
     /// Whose request it is, where there is but one.
     alone: Option<Application>,
+    /// The member to be kept for a rerun.
+    sampled: Option<(RequestId, Application)>,
+    is_rerun: bool,
     execution: Duration,
     expected_end: Timestamp,
 }
@@ -116,6 +151,7 @@ pub struct Device<T> {
     lead: Duration,
     closed: Option<DropReason>,
     next_batch: u64,
+    profiler: Profiler<T>,
     rejected: Vec<Rejected<T>>,
 }
 
@@ -134,6 +170,7 @@ impl<T> Device<T> {
             lead,
             closed: None,
             next_batch: 0,
+            profiler: Profiler::new(),
             rejected: Vec::new(),
         }
     }
@@ -153,7 +190,13 @@ impl<T> Device<T> {
                     drain_rejected(worker, &mut self.rejected, out);
                 }
             }
-            Event::BatchEnded { batch, took } => self.ended(now, batch, took),
+            Event::BatchEnded {
+                batch,
+                took,
+                sampled,
+            } => self.ended(now, batch, took, sampled),
+            Event::Reran { batch, took } => self.reran(now, batch, took),
+            Event::Unloaded(worker) => self.profiler.forget(worker),
             Event::Guide(worker, guidance) => {
                 if let Some(broker) = self.workers.get_mut(&worker) {
                     broker.guide(now, guidance);
@@ -173,13 +216,20 @@ impl<T> Device<T> {
         }
         self.collect(now, out);
         self.start(now, out);
+        self.rerun(now, out);
     }
 
     /// The next moment at which something happens without an event from outside: a deadline passes, or the
-    /// next batch is to be bound.
+    /// next batch is to be bound, or a finished request to run again.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let expiry = self.workers.values().filter_map(Broker::next_expiry).min();
-        [expiry, self.binds_at()].into_iter().flatten().min()
+        let rerun = self.profiler.due();
+        [expiry, self.binds_at(), rerun].into_iter().flatten().min()
+    }
+
+    /// Nothing runs and nothing waits.
+    fn has_no_work(&self) -> bool {
+        self.running.is_none() && self.workers.values().all(|b| b.waiting() == 0)
     }
 
     /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
@@ -199,7 +249,7 @@ impl<T> Device<T> {
         last.map_or(now, |r| r.expected_end.max(now))
     }
 
-    /// Whether a batch runs.
+    /// Whether a batch or a rerun runs.
     pub fn is_busy(&self) -> bool {
         self.running.is_some()
     }
@@ -244,20 +294,85 @@ impl<T> Device<T> {
         }
     }
 
-    fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration) {
+    /// Takes what ran off the device, and puts there what is bound behind it.
+    fn leave(&mut self, now: Timestamp, batch: BatchId) -> Running {
         let ended = self.running.take();
         let ended = ended.filter(|r| r.id == batch);
-        let ended = ended.expect("only the running batch can end");
+        if let Some(mut next) = self.bound.take() {
+            next.expected_end = now + next.execution;
+            self.running = Some(next);
+        }
+        ended.expect("only what runs can end")
+    }
+
+    fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration, sampled: Option<T>) {
+        let ended = self.leave(now, batch);
+        debug_assert!(!ended.is_rerun, "a rerun ends as one");
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
             broker.executed(ended.size, ended.execution, took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
         }
-        if let Some(mut next) = self.bound.take() {
-            next.expected_end = now + next.execution;
-            self.running = Some(next);
+        if self.closed.is_none()
+            && let (Some((request, application)), Some(payload)) = (ended.sampled, sampled)
+        {
+            self.profiler.keep(Kept {
+                worker: ended.worker,
+                request,
+                application,
+                payload,
+            });
         }
+    }
+
+    fn reran(&mut self, now: Timestamp, batch: BatchId, took: Option<Duration>) {
+        let ended = self.leave(now, batch);
+        debug_assert!(ended.is_rerun, "a batch ends as one");
+        self.profiler.reran(took.unwrap_or(ended.execution));
+        let broker = self.workers.get_mut(&ended.worker);
+        if let (Some(broker), Some(took), Some(application)) = (broker, took, ended.alone) {
+            broker.learn(now, application, took);
+        }
+    }
+
+    /// Runs a finished request again if there is nothing else to do.
+    fn rerun(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+        if !self.has_no_work() {
+            self.profiler.busy(now);
+            return;
+        }
+        self.profiler.idle(now);
+        let Some(kept) = self.profiler.next(now) else {
+            return;
+        };
+        let Some(broker) = self.workers.get(&kept.worker) else {
+            return;
+        };
+        let execution = broker.execution(1);
+        let id = self.next_id();
+        self.running = Some(Running {
+            id,
+            worker: kept.worker,
+            size: 1,
+            alone: Some(kept.application),
+            sampled: None,
+            is_rerun: true,
+            execution,
+            expected_end: now + execution,
+        });
+        out.push(Command::Rerun(Rerun {
+            id,
+            worker: kept.worker,
+            request: kept.request,
+            payload: kept.payload,
+        }));
+    }
+
+    fn next_id(&mut self) -> BatchId {
+        let id = BatchId(self.next_batch);
+        self.next_batch += 1;
+        id
     }
 
     /// Starts the most urgent batch if the device is free, and begins to form the next one; binds the
@@ -303,17 +418,25 @@ impl<T> Device<T> {
                 execution,
             } = formed;
             let module = broker.module();
+            let is_scheduled = broker.is_scheduled();
             drain_rejected(worker, &mut self.rejected, out);
             if members.is_empty() {
                 // All that it had was dropped, or its scheduler waits: it is not urgent any more.
                 continue;
             }
-            let id = BatchId(self.next_batch);
-            self.next_batch += 1;
+            let id = self.next_id();
+            let sampled = is_scheduled
+                .then(|| self.profiler.pick(members.len()))
+                .flatten();
             let bound = Running {
                 id,
                 worker,
                 size,
+                sampled: sampled.map(|i| {
+                    let request = &members[i].request;
+                    (request.id, request.application)
+                }),
+                is_rerun: false,
                 alone: match members.as_slice() {
                     [one] => Some(one.request.application),
                     _ => None,
@@ -328,6 +451,7 @@ impl<T> Device<T> {
                 started_at: starts_at,
                 expected_end: bound.expected_end,
                 members,
+                sampled,
             }));
             let slot = if self.running.is_none() {
                 &mut self.running
@@ -341,6 +465,7 @@ impl<T> Device<T> {
 
     fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<Command<T>>) {
         self.closed = Some(reason);
+        self.profiler.clear();
         for (&worker, broker) in &mut self.workers {
             broker.reject_all(now, reason, &mut self.rejected);
             drain_rejected(worker, &mut self.rejected, out);

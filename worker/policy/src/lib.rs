@@ -5,11 +5,13 @@
 //! ```text
 //! arrival ─▶ Broker (one a worker: waiting requests ─▶ forming batch) ─▶ Device (one batch at a time) ─▶ Execute
 //!                └─────────────── Drop, with reason ───────────────┘
+//! idle device ─▶ Profiler ─▶ Rerun of a finished request, alone: what batch schedulers learn from
 //! ```
 
 pub mod broker;
 pub mod device;
 pub mod policy;
+pub mod profiler;
 pub mod schedule;
 
 pub use broker::{Broker, BrokerConfig, Member};

@@ -16,6 +16,7 @@
 mod book;
 mod clockwork;
 mod edf;
+mod exploring;
 mod fifo;
 mod forming;
 mod goodput;
@@ -41,6 +42,7 @@ pub use window::Pending;
 use book::Book;
 use clockwork::{Clockwork, Estimator};
 use edf::Edf;
+use exploring::Explorer;
 use fifo::Clipper;
 use goodput::Goodput;
 use orloj::Orloj;
@@ -183,6 +185,7 @@ pub struct Scheduler {
     book: Book,
     set: PendingSet,
     strategy: Strategy,
+    explorer: Explorer,
     /// Scratch.
     gone: Vec<Slot>,
 }
@@ -238,6 +241,7 @@ impl Scheduler {
             book,
             set: PendingSet::default(),
             strategy,
+            explorer: Explorer::default(),
             gone: Vec::new(),
         })
     }
@@ -338,7 +342,14 @@ impl Scheduler {
         self.follow();
         self.give_up(now, out);
         let (book, set) = (&self.book, &self.set);
+        let unknown = match &self.strategy {
+            Strategy::Edf(_) | Strategy::Orloj(_) | Strategy::Goodput(_) => {
+                self.explorer.choose(now, book, set)
+            }
+            _ => None,
+        };
         let chosen = match &mut self.strategy {
+            _ if unknown.is_some() => unknown,
             Strategy::Static => fifo::first(book, set, self.config.planned),
             Strategy::Clipper(clipper) => clipper.choose(book, set),
             Strategy::Clockwork(clockwork) => clockwork.choose(now, book, set),

@@ -22,7 +22,7 @@ use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event};
+use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event, Rerun};
 
 use crate::clock::Clock;
 use crate::executor::Executor;
@@ -52,6 +52,9 @@ pub trait Upstream: Send + Sync {
     /// A batch ended.
     fn finished(&self, finished: Finished);
 
+    /// A finished request ran again, for its time alone; nothing else comes of it.
+    fn reran(&self, worker: WorkerId, took: Duration);
+
     /// A request was dropped while it waited.
     fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord);
 
@@ -67,6 +70,8 @@ struct State {
     /// Batches that the policy has bound and the thread has not yet taken: the one that is to run now, and at
     /// most one behind it.
     next: VecDeque<Batch<Arc<Job>>>,
+    /// The finished request that is to run again.
+    rerun: Option<Rerun<Arc<Job>>>,
     /// Workers to be loaded, and those to be unloaded once nothing is bound or waits for them. A worker is in one
     /// of them at most.
     load: Vec<WorkerId>,
@@ -78,6 +83,7 @@ struct State {
 /// What a device's thread is to do next.
 enum Task {
     Run(Batch<Arc<Job>>),
+    Rerun(Rerun<Arc<Job>>),
     Load(WorkerId),
     Unload(WorkerId),
 }
@@ -148,6 +154,7 @@ impl DeviceThread {
             state: Mutex::new(State {
                 policy,
                 next: VecDeque::with_capacity(BOUND_MAX),
+                rerun: None,
                 load: Vec::new(),
                 unload: Vec::new(),
                 commands: Vec::new(),
@@ -284,6 +291,7 @@ impl Shared {
         let State {
             policy,
             next,
+            rerun,
             commands,
             ..
         } = &mut *state;
@@ -297,6 +305,10 @@ impl Shared {
                     debug_assert!(next.len() <= BOUND_MAX, "one batch at a time");
                     started = true;
                 }
+                Command::Rerun(next) => {
+                    *rerun = Some(next);
+                    started = true;
+                }
                 Command::Drop { worker, rejected } => {
                     dropped.push((worker, rejected.request, rejected.drop));
                 }
@@ -308,6 +320,28 @@ impl Shared {
             self.work.notify_one();
         }
         (dropped, wakeup)
+    }
+
+    /// Drives the policy from the device's own thread.
+    fn follow(&self, event: Event<'_, Arc<Job>>) {
+        let (dropped, wakeup) = self.drive(event);
+        if let (Some(at), Some(alarm)) = (wakeup, &*self.alarm.lock()) {
+            alarm.arm(at);
+        }
+        self.report(dropped);
+    }
+
+    /// Gives back what a worker holds; nothing of it is run again from here on.
+    fn unload(&self, executor: &mut dyn Executor, worker: WorkerId) {
+        self.follow(Event::Unloaded(worker));
+        let mut state = self.state.lock();
+        if state.rerun.as_ref().is_some_and(|r| r.worker == worker) {
+            // It was told to run just before: it is unloaded after that.
+            state.unload.push(worker);
+            return;
+        }
+        drop(state);
+        executor.unload(worker);
     }
 
     fn report(&self, dropped: Vec<Dropped>) {
@@ -325,6 +359,9 @@ impl Shared {
             }
             if let Some(batch) = state.next.pop_front() {
                 return Some(Task::Run(batch));
+            }
+            if let Some(rerun) = state.rerun.take() {
+                return Some(Task::Rerun(rerun));
             }
             if state.stop {
                 return None;
@@ -349,8 +386,9 @@ impl Sleeper for Shared {
 
 fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) {
     while let Some(task) = shared.next_task() {
-        let mut batch = match task {
-            Task::Run(batch) => batch,
+        let done = match task {
+            Task::Run(batch) => run_batch(shared, executor, batch),
+            Task::Rerun(rerun) => run_again(shared, executor, &rerun),
             Task::Load(worker) => {
                 let load = AssertUnwindSafe(|| executor.load(worker));
                 let result = catch_unwind(load).unwrap_or_else(|panic| {
@@ -358,47 +396,14 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
                     Err(OperatorError::Other(cause))
                 });
                 shared.upstream.loaded(worker, result);
-                continue;
+                Ok(())
             }
             Task::Unload(worker) => {
-                executor.unload(worker);
-                continue;
+                shared.unload(executor, worker);
+                Ok(())
             }
         };
-        // The policy says how long it takes; when it starts is seen here.
-        let execution = batch.expected_end.since(batch.started_at);
-        let expected_end = shared.clock.now() + execution;
-        let (worker, size) = (batch.worker, batch.members.len());
-        shared.upstream.started(worker, size, expected_end);
-        batch.started_at = shared.clock.now();
-        batch.expected_end = batch.started_at + execution;
-        let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
-        let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(batch.worker, &jobs)));
-        drop(jobs);
-        let ended_at = shared.clock.now();
-        let (id, took) = (batch.id, ended_at.since(batch.started_at));
-        let (results, panicked) = match outcome {
-            Ok(results) => (results, None),
-            Err(panic) => {
-                let cause = format!("the module panicked: {}", panic_text(&*panic));
-                (
-                    batch.members.iter().map(|_| Err(cause.clone())).collect(),
-                    Some(cause),
-                )
-            }
-        };
-        assert_eq!(
-            results.len(),
-            batch.members.len(),
-            "an operator answers each request"
-        );
-        shared.upstream.finished(Finished {
-            device: shared.id,
-            batch,
-            results,
-            ended_at,
-        });
-        if let Some(cause) = panicked {
+        if let Err(cause) = done {
             tracing::error!(device = shared.name, cause, "device thread died");
             shared.alive.store(false, Ordering::Release);
             shared.upstream.workers_down(workers, &cause);
@@ -408,13 +413,86 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
             shared.state.lock().next.clear();
             return;
         }
-        let (dropped, wakeup) = shared.drive(Event::BatchEnded { batch: id, took });
-        if let (Some(at), Some(alarm)) = (wakeup, &*shared.alarm.lock()) {
-            alarm.arm(at);
-        }
-        shared.report(dropped);
     }
     shared.alive.store(false, Ordering::Release);
+}
+
+/// Executes a batch and tells who is to know. `Err` when the module panicked.
+fn run_batch(
+    shared: &Shared,
+    executor: &mut dyn Executor,
+    mut batch: Batch<Arc<Job>>,
+) -> Result<(), String> {
+    // The policy says how long it takes; when it starts is seen here.
+    let execution = batch.expected_end.since(batch.started_at);
+    let expected_end = shared.clock.now() + execution;
+    let (worker, size) = (batch.worker, batch.members.len());
+    shared.upstream.started(worker, size, expected_end);
+    batch.started_at = shared.clock.now();
+    batch.expected_end = batch.started_at + execution;
+    let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
+    let outcome = execute(executor, batch.worker, &jobs);
+    drop(jobs);
+    let ended_at = shared.clock.now();
+    let (id, took) = (batch.id, ended_at.since(batch.started_at));
+    let (results, panicked) = match outcome {
+        Ok(results) => (results, Ok(())),
+        Err(cause) => (
+            batch.members.iter().map(|_| Err(cause.clone())).collect(),
+            Err(cause),
+        ),
+    };
+    let sampled = batch.sampled.filter(|&i| results[i].is_ok());
+    let sampled = sampled.map(|i| batch.members[i].payload.clone());
+    shared.upstream.finished(Finished {
+        device: shared.id,
+        batch,
+        results,
+        ended_at,
+    });
+    if panicked.is_ok() {
+        shared.follow(Event::BatchEnded {
+            batch: id,
+            took,
+            sampled,
+        });
+    }
+    panicked
+}
+
+/// Executes a finished request once more. `Err` when the module panicked.
+fn run_again(
+    shared: &Shared,
+    executor: &mut dyn Executor,
+    rerun: &Rerun<Arc<Job>>,
+) -> Result<(), String> {
+    let started_at = shared.clock.now();
+    let results = execute(executor, rerun.worker, &[&rerun.payload])?;
+    let took = shared.clock.now().since(started_at);
+    shared.upstream.reran(rerun.worker, took);
+    let succeeded = results.iter().all(Result::is_ok);
+    shared.follow(Event::Reran {
+        batch: rerun.id,
+        took: succeeded.then_some(took),
+    });
+    Ok(())
+}
+
+/// One result a job, or what the module panicked with.
+fn execute(
+    executor: &mut dyn Executor,
+    worker: WorkerId,
+    jobs: &[&Job],
+) -> Result<Vec<Result<Outputs, String>>, String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, jobs)));
+    let results =
+        outcome.map_err(|panic| format!("the module panicked: {}", panic_text(&*panic)))?;
+    assert_eq!(
+        results.len(),
+        jobs.len(),
+        "an operator answers each request"
+    );
+    Ok(results)
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

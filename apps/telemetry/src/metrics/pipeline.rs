@@ -1,6 +1,7 @@
 //! The handles of one pipeline: every label resolved, everything reached by index.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use spillgate_controller::record::{BatchRecord, RequestRecord};
@@ -45,6 +46,8 @@ struct ModuleMetrics {
     batch_wait: Histogram,
     execution: Histogram,
     batch_size: Histogram,
+    /// Reruns.
+    alone: Histogram,
     /// Batches that took longer than expected.
     over: Histogram,
     /// Batches that took less.
@@ -90,6 +93,7 @@ impl PipelineMetrics {
                 batch_wait: part(&families.batch_wait, &PARTS),
                 execution: part(&families.execution, &PARTS),
                 batch_size: part(&families.batch_size, &BATCH_SIZES),
+                alone: part(&families.alone, &PARTS),
                 over: error("over"),
                 under: error("under"),
                 failed: ended("failed", &module.name, ""),
@@ -157,6 +161,12 @@ impl PipelineMetrics {
                 let share = times.execution() / times.batch_size.max(1);
                 by_outcome.device_time.add(share);
             }
+        }
+    }
+
+    pub(super) fn reran(&self, module: ModuleId, took: Duration) {
+        if let Some(module) = self.modules.get(module.idx()) {
+            module.alone.observe_duration(took);
         }
     }
 

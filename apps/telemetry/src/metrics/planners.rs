@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use super::labels::{ModuleLabels, PipelineLabels};
 use super::{
     GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM, PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER,
-    PLANNER_QUEUEING, PLANNER_WORKERS,
+    PLANNER_PACE, PLANNER_QUEUEING, PLANNER_WORKERS,
 };
 
 /// What the State Planner of one module last published, and what its brokers go by.
@@ -28,6 +28,8 @@ pub struct PlannerReading {
     pub capacity: f64,
     /// Workers that serve.
     pub workers: u32,
+    /// Measured over profiled execution time.
+    pub pace: f64,
     /// Mean queueing delay in seconds.
     pub queueing: f64,
     /// What a request is expected still to need after it, in seconds.
@@ -62,7 +64,7 @@ impl fmt::Debug for PlannerCollector {
 /// Name, help, and what a reading says.
 type Part = (&'static str, &'static str, fn(&PlannerReading) -> f64);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     (
         PLANNER_OFFERED,
         "Requests offered to a module, per second",
@@ -81,6 +83,11 @@ const PARTS: [Part; 7] = [
     (PLANNER_WORKERS, "Workers of a module that serve", |r| {
         f64::from(r.workers)
     }),
+    (
+        PLANNER_PACE,
+        "Measured over profiled execution time of a module's batches",
+        |r| r.pace,
+    ),
     (
         PLANNER_QUEUEING,
         "Mean queueing delay that a module published",

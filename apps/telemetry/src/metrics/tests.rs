@@ -24,6 +24,7 @@ fn reading(module: &str, capacity: f64) -> PlannerReading {
         executed: 39.0,
         capacity,
         workers: 2,
+        pace: 1.25,
         queueing: 0.0125,
         downstream: 0.11,
         highest_first: true,
@@ -101,6 +102,8 @@ fn what_ended_is_counted() {
         spillgate_planner_capacity_requests_per_second{pipeline="traffic",module="detect"} 40.0
         spillgate_planner_workers{pipeline="traffic",module="source"} 2.0
         spillgate_planner_workers{pipeline="traffic",module="detect"} 2.0
+        spillgate_planner_pace_ratio{pipeline="traffic",module="source"} 1.25
+        spillgate_planner_pace_ratio{pipeline="traffic",module="detect"} 1.25
         spillgate_planner_queueing_seconds{pipeline="traffic",module="source"} 0.0125
         spillgate_planner_queueing_seconds{pipeline="traffic",module="detect"} 0.0125
         spillgate_planner_downstream_seconds{pipeline="traffic",module="source"} 0.11

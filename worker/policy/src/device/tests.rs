@@ -1,9 +1,13 @@
 use std::time::Duration;
 
+use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::schedule::ScheduleName;
 
 use super::*;
 use crate::policy::BrokerPolicy;
+use crate::profiler;
+use crate::schedule::SchedulerConfig;
 
 fn device(batch_max: u32) -> Device<()> {
     device_with(DropPolicyName::Deadline, batch_max)
@@ -55,6 +59,7 @@ fn end(device: &mut Device<()>, now: u64, batch: u64) -> Vec<Command<()>> {
     let event = Event::BatchEnded {
         batch: BatchId(batch),
         took: Duration::from_nanos(10),
+        sampled: None,
     };
     device.on_event(at(now), event, &mut out);
     out
@@ -67,7 +72,7 @@ fn executed(out: &[Command<()>]) -> Vec<(u32, Vec<u64>)> {
                 b.worker.0,
                 b.members.iter().map(|m| m.request.id.0).collect(),
             )),
-            Command::Drop { .. } => None,
+            Command::Rerun(_) | Command::Drop { .. } => None,
         })
         .collect()
 }
@@ -188,4 +193,91 @@ fn bound_late_the_more_urgent_module_goes_first() {
     let mut out = Vec::new();
     device.on_event(at(8), Event::Wakeup, &mut out);
     assert_eq!(executed(&out), [(2, vec![3])]);
+}
+
+/// A worker whose batches of up to four a scheduler forms.
+fn scheduled() -> Device<u64> {
+    let ms = Duration::from_millis;
+    let config = BrokerConfig {
+        module: ModuleId(1),
+        capacity: 16,
+        batch: 4,
+        execution: vec![ms(10); 4],
+        policy: BrokerPolicy::by_name(DropPolicyName::None),
+        schedule: Some(SchedulerConfig {
+            name: ScheduleName::Nexus,
+            sizes: vec![1, 2, 4],
+            planned: 4,
+            time: BatchTime::new(BatchForm::Padded, 1.0, 0.5, 0.0).unwrap(),
+            prior_ms: 10.0,
+            window: WINDOW_DEFAULT,
+            capacity: 16,
+        }),
+    };
+    Device::new(vec![(WorkerId(1), config)], Duration::ZERO)
+}
+
+#[test]
+fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twice() {
+    let ms = |n: u64| at(n * 1_000_000);
+    let mut device = scheduled();
+    let mut out = Vec::new();
+    let batch = |ids: std::ops::Range<u64>| -> Vec<Arrival<u64>> {
+        ids.map(|id| Arrival {
+            worker: WorkerId(1),
+            request: Request {
+                id: RequestId(id),
+                sent_at: at(0),
+                deadline: ms(100_000),
+                application: Application(3),
+            },
+            payload: id,
+        })
+        .collect()
+    };
+    device.on_event(ms(0), Event::Arrivals(&mut batch(0..4)), &mut out);
+    let Some(Command::Execute(first)) = out.pop() else {
+        panic!("a batch of four starts");
+    };
+    let sampled = first.sampled.expect("one of them is asked for");
+    let payload = first.members[sampled].payload;
+    let ended = Event::BatchEnded {
+        batch: first.id,
+        took: Duration::from_millis(12),
+        sampled: Some(payload),
+    };
+    device.on_event(ms(12), ended, &mut out);
+    assert!(out.is_empty(), "the device is to be quiet first: {out:?}");
+    let due = device.next_wakeup().unwrap();
+    assert_eq!(due, ms(12) + profiler::QUIET);
+    device.on_event(due, Event::Wakeup, &mut out);
+    let Some(Command::Rerun(rerun)) = out.pop() else {
+        panic!("it runs again");
+    };
+    assert_eq!(
+        (rerun.payload, rerun.request),
+        (payload, RequestId(payload))
+    );
+    assert!(device.is_busy());
+    // Whoever comes meanwhile waits for its end, and starts then.
+    device.on_event(ms(18), Event::Arrivals(&mut batch(4..8)), &mut out);
+    assert!(out.is_empty());
+    let reran = Event::Reran {
+        batch: rerun.id,
+        took: Some(Duration::from_millis(6)),
+    };
+    device.on_event(ms(23), reran, &mut out);
+    let Some(Command::Execute(second)) = out.pop() else {
+        panic!("what waited starts");
+    };
+    assert_eq!(second.members.len(), 4);
+    let ended = Event::BatchEnded {
+        batch: second.id,
+        took: Duration::from_millis(12),
+        sampled: None,
+    };
+    device.on_event(ms(40), ended, &mut out);
+    // The member of the second batch failed, and the first has had its turn.
+    assert_eq!(device.next_wakeup(), None);
+    assert!(out.is_empty());
 }

@@ -107,6 +107,11 @@ impl Book {
         &self.laws[self.laws.len() - 1]
     }
 
+    /// What was learnt of an application's own requests.
+    pub(crate) fn learner(&self, application: Application) -> Option<&Learner> {
+        self.learners.get(application.idx())
+    }
+
     /// Takes note that a request of the application came.
     pub(crate) fn see(&mut self, application: Application) {
         let idx = application.idx();

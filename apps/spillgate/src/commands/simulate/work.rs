@@ -79,6 +79,7 @@ impl Work {
                 .map(|job| (job.application, job.length_ms))
                 .collect(),
             names: self.names.as_slice().to_vec(),
+            reruns: true,
             history: self.history.clone().into(),
             modules,
         }

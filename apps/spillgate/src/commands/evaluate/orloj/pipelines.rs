@@ -175,6 +175,7 @@ fn config(
         requests: lengths(arrivals.len(), &mut rng).into(),
         names: vec!["short".to_owned(), "long".to_owned()],
         history: lengths(HISTORY, &mut rng).into(),
+        reruns: true,
         modules,
     };
     let served = Served {

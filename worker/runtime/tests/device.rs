@@ -1,5 +1,6 @@
-//! Workers that are loaded and unloaded while their device serves.
+//! A device's thread: workers that are loaded and unloaded while it serves, finished requests that run again.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -7,9 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::operator::{OperatorError, Outputs};
+use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::{Drop as DropRecord, Request};
+use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
@@ -18,8 +21,10 @@ use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device};
 use spillgate_worker_policy::policy::BrokerPolicy;
+use spillgate_worker_policy::schedule::SchedulerConfig;
 
 const WORKER: WorkerId = WorkerId(0);
+const RUN: Duration = Duration::from_millis(20);
 
 /// What happened, in order.
 #[derive(Debug, PartialEq)]
@@ -27,6 +32,7 @@ enum Seen {
     Load,
     Unload,
     Run(usize),
+    Reran,
     Loaded(bool),
 }
 
@@ -38,7 +44,7 @@ struct Recorder {
 
 impl Executor for Recorder {
     fn execute(&mut self, _: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
         jobs.iter().map(|_| Ok(vec![])).collect()
     }
@@ -61,6 +67,12 @@ impl Upstream for Reports {
 
     fn finished(&self, _: Finished) {}
 
+    fn reran(&self, worker: WorkerId, took: Duration) {
+        assert_eq!(worker, WORKER);
+        assert!(took >= RUN, "{took:?}");
+        self.0.lock().send(Seen::Reran).unwrap();
+    }
+
     fn dropped(&self, _: WorkerId, _: Request, drop: DropRecord) {
         panic!("nothing is to be dropped: {drop:?}");
     }
@@ -76,14 +88,22 @@ impl Upstream for Reports {
 }
 
 fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
+    start_with(fails, None)
+}
+
+/// With that scheduler for batches of up to four.
+fn start_with(
+    fails: bool,
+    schedule: Option<SchedulerConfig>,
+) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
     let (seen, events) = channel();
     let broker = BrokerConfig {
         module: ModuleId(1),
         capacity: 10,
         batch: 1,
-        execution: vec![Duration::from_millis(20)],
+        execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
         policy: BrokerPolicy::by_name(DropPolicyName::None),
-        schedule: None,
+        schedule,
     };
     let config = DeviceConfig {
         id: DeviceId(0),
@@ -104,6 +124,10 @@ fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
 }
 
 fn send(device: &DeviceHandle, clock: Clock, id: u64) {
+    send_together(device, clock, id..id + 1);
+}
+
+fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
     let frame = Frame {
         format: FrameFormat::Bytes,
         width: 0,
@@ -111,17 +135,17 @@ fn send(device: &DeviceHandle, clock: Clock, id: u64) {
         data: Bytes::new(),
     };
     let now = clock.now();
-    let request = Request {
-        id: RequestId(id),
-        sent_at: now,
-        deadline: now + Duration::from_secs(60),
-        application: spillgate_pipeline::schedule::Application::default(),
-    };
-    device.send(&mut vec![Arrival {
+    let arrival = |id| Arrival {
         worker: WORKER,
-        request,
-        payload: Arc::new(Job::new(frame, 2)),
-    }]);
+        request: Request {
+            id: RequestId(id),
+            sent_at: now,
+            deadline: now + Duration::from_secs(60),
+            application: Application::default(),
+        },
+        payload: Arc::new(Job::new(frame.clone(), 2)),
+    };
+    device.send(&mut ids.map(arrival).collect());
 }
 
 fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
@@ -171,5 +195,32 @@ fn a_load_that_panics_is_reported_and_the_device_lives() {
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
     send(&handle, clock, 0);
     assert_eq!(take(&events, 1), [Seen::Run(1)]);
+    assert!(device.stop(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker_is_gone() {
+    let schedule = SchedulerConfig {
+        // The profile's batch, whatever it knows.
+        name: ScheduleName::Nexus,
+        sizes: vec![1, 2, 4],
+        planned: 4,
+        time: BatchTime::new(BatchForm::Padded, 1.0, 0.1, 0.0).unwrap(),
+        prior_ms: 10.0,
+        window: WINDOW_DEFAULT,
+        capacity: 10,
+    };
+    let (device, events, clock, _timers) = start_with(false, Some(schedule));
+    let handle = device.handle();
+    send_together(&handle, clock, 0..4);
+    assert_eq!(take(&events, 1), [Seen::Run(4)]);
+    assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Reran]);
+    // Once only; the next one is due when a second has paid for the first, and would be.
+    send_together(&handle, clock, 4..8);
+    assert_eq!(take(&events, 1), [Seen::Run(4)]);
+    handle.unload(WORKER);
+    assert_eq!(take(&events, 1), [Seen::Unload]);
+    std::thread::sleep(RUN * 60);
+    assert!(events.try_recv().is_err());
     assert!(device.stop(Duration::from_secs(5)));
 }

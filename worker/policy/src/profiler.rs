@@ -1,0 +1,198 @@
+//! The profiler of a device (ORLOJ §4.1): a sample of the finished requests runs again, alone, while the device has
+//! nothing else to do, and tells how long such requests are.
+//!
+//! A batch tells the time of its members together; how long each is alone shows only when it runs alone. So of each
+//! batch of several one member is kept, and once the device has been [`QUIET`] for a while, it runs again. A rerun is
+//! not interrupted, so whoever comes meanwhile waits for its end: reruns take at most [`SHARE_MAX`] of the time in which
+//! the device has no work. So at most that part of the requests finds one, and on a busy device, where every
+//! millisecond counts, hardly any does. The paper samples 1 % of the requests and gives no bound in time; requests that
+//! ran alone anyway are samples for free and are never kept.
+//!
+//! Invariants: at most [`KEPT_MAX`] requests of a worker are kept; each runs again once at most; before a rerun, the
+//! device was without work for `took / SHARE_MAX` of the one before.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use spillgate_pipeline::id::{RequestId, WorkerId};
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+/// Reruns may take this part of the time in which a device has no work.
+pub const SHARE_MAX: f64 = 0.02;
+/// Requests of a worker that are kept for it; the oldest make room.
+pub const KEPT_MAX: usize = 4;
+/// How long a device must have been without work: more than the gap in which the next module's requests are on
+/// their way to it.
+pub const QUIET: Duration = Duration::from_millis(5);
+
+/// A finished request that may run again.
+#[derive(Debug)]
+pub(crate) struct Kept<T> {
+    pub(crate) worker: WorkerId,
+    pub(crate) request: RequestId,
+    pub(crate) application: Application,
+    pub(crate) payload: T,
+}
+
+/// What to run again, and when.
+#[derive(Debug)]
+pub(crate) struct Profiler<T> {
+    /// In order of their end.
+    kept: VecDeque<Kept<T>>,
+    /// Since when the device has had no work, while that is so.
+    idle_since: Option<Timestamp>,
+    /// Time without work, from `idle_since`, that the last rerun has still to be paid with.
+    owed: Duration,
+    /// Which member of a batch is kept goes round, so that no place in a batch is favoured.
+    turn: usize,
+}
+
+impl<T> Profiler<T> {
+    pub(crate) fn new() -> Self {
+        Profiler {
+            kept: VecDeque::new(),
+            idle_since: None,
+            owed: Duration::ZERO,
+            turn: 0,
+        }
+    }
+
+    /// Which of so many members of a batch to keep; none of a batch of one, which is a sample itself.
+    pub(crate) fn pick(&mut self, members: usize) -> Option<usize> {
+        if members < 2 {
+            return None;
+        }
+        self.turn = self.turn.wrapping_add(1);
+        Some(self.turn % members)
+    }
+
+    /// A picked request finished.
+    pub(crate) fn keep(&mut self, kept: Kept<T>) {
+        let of_worker = |k: &Kept<T>| k.worker == kept.worker;
+        if self.kept.iter().filter(|k| of_worker(k)).count() == KEPT_MAX
+            && let Some(oldest) = self.kept.iter().position(of_worker)
+        {
+            self.kept.remove(oldest);
+        }
+        self.kept.push_back(kept);
+    }
+
+    /// Nothing of that worker is to run again.
+    pub(crate) fn forget(&mut self, worker: WorkerId) {
+        self.kept.retain(|k| k.worker != worker);
+    }
+
+    /// Nothing at all is.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Something runs on the device or waits for it.
+    pub(crate) fn busy(&mut self, now: Timestamp) {
+        if let Some(since) = self.idle_since.take() {
+            self.owed = self.owed.saturating_sub(now.since(since));
+        }
+    }
+
+    /// The device has no work.
+    pub(crate) fn idle(&mut self, now: Timestamp) {
+        self.idle_since.get_or_insert(now);
+    }
+
+    /// When the next rerun may start if nothing comes before; `None` when nothing is kept or there is work.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        let since = self.idle_since.filter(|_| !self.kept.is_empty())?;
+        Some(since + QUIET.max(self.owed))
+    }
+
+    /// The request to run again now: the device is busy with it until [`Profiler::reran`].
+    pub(crate) fn next(&mut self, now: Timestamp) -> Option<Kept<T>> {
+        if self.due()? > now {
+            return None;
+        }
+        self.busy(now);
+        self.kept.pop_front()
+    }
+
+    /// A rerun ended.
+    pub(crate) fn reran(&mut self, took: Duration) {
+        self.owed = took.mul_f64(1.0 / SHARE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(ms: u32) -> Timestamp {
+        Timestamp::ZERO + MS * ms
+    }
+
+    fn kept(worker: u32, request: u64) -> Kept<()> {
+        Kept {
+            worker: WorkerId(worker),
+            request: RequestId(request),
+            application: Application::default(),
+            payload: (),
+        }
+    }
+
+    #[test]
+    fn of_each_worker_the_latest_are_kept_and_run_again_once() {
+        let mut profiler = Profiler::new();
+        profiler.keep(kept(1, 100));
+        for request in 0..10 {
+            profiler.keep(kept(0, request));
+        }
+        let mut ran = Vec::new();
+        profiler.idle(at(0));
+        while let Some(next) = profiler.next(at(1000)) {
+            ran.push(next.request.0);
+            profiler.idle(at(0));
+        }
+        assert_eq!(ran, [100, 6, 7, 8, 9]);
+        assert_eq!(profiler.due(), None);
+    }
+
+    #[test]
+    fn a_device_must_be_quiet_and_reruns_keep_to_their_share() {
+        let mut profiler = Profiler::new();
+        profiler.keep(kept(0, 1));
+        profiler.keep(kept(0, 2));
+        profiler.busy(at(0));
+        assert_eq!(profiler.due(), None);
+        profiler.idle(at(10));
+        profiler.idle(at(12));
+        assert_eq!(profiler.due(), Some(at(15)));
+        assert!(profiler.next(at(14)).is_none());
+        assert!(profiler.next(at(15)).is_some());
+        profiler.reran(2 * MS);
+        // 2 ms of 100 ms without work: 60, and then the other 40.
+        profiler.idle(at(17));
+        profiler.busy(at(77));
+        profiler.idle(at(500));
+        assert_eq!(profiler.due(), Some(at(540)));
+    }
+
+    #[test]
+    fn every_place_in_a_batch_has_its_turn_and_a_batch_of_one_none() {
+        let mut profiler: Profiler<()> = Profiler::new();
+        assert_eq!(profiler.pick(1), None);
+        let mut picked: Vec<_> = (0..4).filter_map(|_| profiler.pick(4)).collect();
+        picked.sort_unstable();
+        assert_eq!(picked, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_forgotten_does_not_run_again() {
+        let mut profiler = Profiler::new();
+        profiler.keep(kept(0, 1));
+        profiler.keep(kept(1, 2));
+        profiler.forget(WorkerId(0));
+        profiler.idle(at(0));
+        assert_eq!(profiler.next(at(9)).map(|k| k.request.0), Some(2));
+    }
+}
