@@ -23,10 +23,25 @@ pub struct Stage {
     pub queueing: f64,
     /// d: execution time at the planned batch.
     pub execution: f64,
+    /// Recent execution times of batches, where they depend on what requests bring; then their mean counts in place
+    /// of d, and how far they stray from it is drawn with the waits (an addition of ours). Empty elsewhere.
+    pub executions: std::sync::Arc<[f32]>,
     /// Recent batch waits (or sums of queueing and wait). Empty: it never waited.
     pub waits: std::sync::Arc<[f32]>,
     /// How often a request that reaches the asking module runs it, 0 to 1.
     pub probability: f64,
+}
+
+impl Stage {
+    /// How long a batch takes on average.
+    fn mean_execution(&self) -> f64 {
+        mean(&self.executions).unwrap_or(self.execution)
+    }
+}
+
+fn mean(samples: &[f32]) -> Option<f64> {
+    let sum: f64 = samples.iter().map(|s| f64::from(*s)).sum();
+    (!samples.is_empty()).then(|| sum / samples.len() as f64)
 }
 
 /// How batch waits downstream are counted.
@@ -91,7 +106,7 @@ pub fn downstream<R: Rng>(
                 let of = |m: &ModuleId| value(&stages[m.idx()]) * stages[m.idx()].probability;
                 modules.iter().map(of).sum()
             };
-            let execution = mean(|s| s.execution);
+            let execution = mean(Stage::mean_execution);
             PathEstimate {
                 queueing: mean(|s| s.queueing),
                 execution,
@@ -131,11 +146,8 @@ fn heaviest_paths(
     // Modules are in topological order: those after `from` come later.
     for idx in (from.idx() + 1..pipeline.modules.len()).rev() {
         let stage = &stages[idx];
-        let wait = match stage.waits.len() {
-            0 => 0.0,
-            n => stage.waits.iter().map(|w| f64::from(*w)).sum::<f64>() / n as f64,
-        };
-        let weight = stage.probability * (stage.queueing + stage.execution + wait);
+        let wait = mean(&stage.waits).unwrap_or(0.0);
+        let weight = stage.probability * (stage.queueing + stage.mean_execution() + wait);
         let id = ModuleId(idx as u16);
         let mut mine = extended(&suffixes, id);
         if mine.is_empty() {
@@ -152,7 +164,8 @@ fn heaviest_paths(
     all.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The lambda-quantile of the sum of one draw from each module of the path.
+/// The lambda-quantile of the sum of one draw from each module of the path: of its waits, and of how far its executions
+/// stray from their mean.
 fn quantile_of_sum<R: Rng>(
     path: &[ModuleId],
     stages: &[Stage],
@@ -170,7 +183,8 @@ fn quantile_of_sum<R: Rng>(
     let mut any = false;
     for id in path {
         let stage = &stages[id.idx()];
-        if stage.waits.is_empty() || stage.probability <= 0.0 {
+        let is_sure = stage.waits.is_empty() && stage.executions.is_empty();
+        if is_sure || stage.probability <= 0.0 {
             continue;
         }
         any = true;
@@ -193,19 +207,28 @@ fn quantile_of_sum<R: Rng>(
 
 /// Fills a column with draws. One random word serves two: 32 bits are plenty for a few thousand samples.
 fn draw<R: Rng>(stage: &Stage, rng: &mut R, column: &mut Vec<f32>) {
-    let n = stage.waits.len() as u64;
     let runs = stage.probability < 1.0;
     // Scaled so that a draw below it runs.
     let threshold = (stage.probability.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+    let mean = stage.mean_execution() as f32;
     column.clear();
     while column.len() < DRAWS {
         let word = rng.next_u64();
         for half in [word as u32, (word >> 32) as u32] {
-            let wait = stage.waits[((u64::from(half) * n) >> 32) as usize];
+            let mut wait = one_of(&stage.waits, half).unwrap_or(0.0);
+            if !stage.executions.is_empty() {
+                wait += one_of(&stage.executions, rng.next_u32()).map_or(0.0, |took| took - mean);
+            }
             let counts = !runs || rng.next_u32() <= threshold;
             column.push(if counts { wait } else { 0.0 });
         }
     }
+}
+
+/// The sample that a random word picks.
+fn one_of(samples: &[f32], word: u32) -> Option<f32> {
+    let at = (u64::from(word) * samples.len() as u64) >> 32;
+    samples.get(at as usize).copied()
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl PolicyConfig {
     /// The quantile that counts: PARD's 0.1 for PARD and its ablations; our own is in docs/policy.md.
     pub fn lambda(&self) -> f64 {
         self.lambda
-            .unwrap_or(if self.drop.is_ours() { 0.5 } else { 0.1 })
+            .unwrap_or(if self.drop.is_ours() { 0.9 } else { 0.1 })
     }
 
     /// The gate that counts.

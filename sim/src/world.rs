@@ -87,7 +87,14 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
 }
 
 impl World {
-    fn new(config: SimConfig) -> Self {
+    fn new(mut config: SimConfig) -> Self {
+        if let Some(work) = &config.work {
+            // Planners go by what the pipeline says.
+            let pipeline = Arc::make_mut(&mut config.pipeline);
+            for (module, dynamic) in pipeline.modules.iter_mut().zip(&work.modules) {
+                module.schedule = dynamic.as_ref().map(|d| d.schedule.name);
+            }
+        }
         let pipeline = config.pipeline.clone();
         let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
         let n_devices = config

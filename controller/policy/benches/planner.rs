@@ -42,6 +42,7 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 queueing: Duration::from_millis(5),
                 execution: Duration::from_millis(20),
                 batch_waits: waits.clone(),
+                executions: [].into(),
                 worst: Duration::from_millis(60),
                 offered: 100.0,
                 executed: 100.0,

@@ -21,6 +21,7 @@ use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::request::{Estimate, Request};
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::BatchShape;
@@ -79,6 +80,9 @@ pub struct ModuleState {
     pub execution: Duration,
     /// Recent batch waits in seconds.
     pub batch_waits: Arc<[f32]>,
+    /// Recent execution times of batches in seconds, one a request, where a batch scheduler forms them: they depend on
+    /// what requests bring, and so does what to leave for them. Empty elsewhere and under published policies.
+    pub executions: Arc<[f32]>,
     /// The largest latency (Q + W + D) in the window.
     pub worst: Duration,
     /// Requests offered to it, per second.
@@ -149,6 +153,7 @@ pub struct StatePlanner {
     batches: Window,
     latency: Window,
     batch_waits: Reservoir,
+    executions: Reservoir,
     pace: Pace,
     asked: Asked,
     /// Batch sizes in force; fewer than planned when requests ask for less time than the SLO.
@@ -201,6 +206,7 @@ impl StatePlanner {
             batches: Window::new(length),
             latency: Window::new(length),
             batch_waits: Reservoir::new(length),
+            executions: Reservoir::new(length),
             pace: Pace::new(length),
             asked: Asked::new(length),
             batch,
@@ -241,20 +247,30 @@ impl StatePlanner {
         let n = report.members.len();
         self.batches.add(now, n as f64, 1, n as f64);
         let (mut queueing, mut worst) = (0.0, 0.0f64);
+        let took = report.ended_at.since(report.started_at);
+        let is_dynamic = self.is_dynamic();
         for (arrived_at, batched_at) in report.members {
             queueing += batched_at.since(*arrived_at).as_secs_f64();
             worst = worst.max(report.ended_at.since(*arrived_at).as_secs_f64());
             let wait = report.started_at.since(*batched_at).as_secs_f64();
             self.batch_waits.add(now, wait as f32);
+            if is_dynamic {
+                self.executions.add(now, took.as_secs_f32());
+            }
         }
         let planned = self.planned.execution[self.module.idx()].get(n.wrapping_sub(1));
         if let Some(planned) = planned {
-            let took = report.ended_at.since(report.started_at);
             self.pace.add(now, took, *planned);
         }
         self.queueing.add(now, queueing, n as u64, queueing);
         self.last_second.add(now, queueing, n as u64, queueing);
         self.latency.add(now, worst, 1, worst);
+    }
+
+    /// Whether execution times are exchanged as a distribution.
+    fn is_dynamic(&self) -> bool {
+        let schedule = self.pipeline.modules[self.module.idx()].schedule;
+        self.policy.learns_pace && schedule.is_some_and(|s| s != ScheduleName::Static)
     }
 
     /// Part of the requests of the pipeline that run the module, 1 before any came.
@@ -398,6 +414,7 @@ impl StatePlanner {
             queueing: span(self.queueing.weighted_mean(now).unwrap_or(0.0)),
             execution: planned,
             batch_waits: self.batch_waits.samples(now).into(),
+            executions: self.executions.samples(now).into(),
             worst: span(self.latency.max(now)),
             offered,
             executed: self.batches.rate(now) * batch_size,
@@ -522,6 +539,7 @@ impl StatePlanner {
                     execution: state
                         .map_or(self.planned.duration(id), |s| s.execution)
                         .as_secs_f64(),
+                    executions: state.map_or_else(|| [].into(), |s| s.executions.clone()),
                     waits: state.map_or_else(|| [].into(), |s| s.batch_waits.clone()),
                     // A module that needs this one runs as often as it does given that this one ran.
                     probability: state.map_or(1.0, |s| (s.probability / here.max(1e-9)).min(1.0)),

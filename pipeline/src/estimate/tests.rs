@@ -36,6 +36,7 @@ fn summed_uniform_waits_have_irwin_hall_quantiles() {
     let stage = Stage {
         queueing: 0.0,
         execution: d,
+        executions: [].into(),
         waits: uniform,
         probability: 1.0,
     };
@@ -60,6 +61,32 @@ fn summed_uniform_waits_have_irwin_hall_quantiles() {
 }
 
 #[test]
+fn executions_that_stray_are_counted_by_their_mean_and_the_quantile_of_their_sum() {
+    let chain = noop_pipeline(Duration::from_secs(1), &[&[0], &[1], &[2]], &[]);
+    // Uniform from 20 to 60 ms, whatever the plan says.
+    let spread: std::sync::Arc<[f32]> = (0..1000)
+        .map(|i| 0.02 + 0.04 * (i as f32 + 0.5) / 1000.0)
+        .collect();
+    let stage = Stage {
+        queueing: 0.0,
+        execution: 0.5,
+        executions: spread,
+        waits: [].into(),
+        probability: 1.0,
+    };
+    let stages = vec![stage; 4];
+    // The sum of two is triangular from 40 to 120 ms: its 0.9 quantile is 120 - 80 sqrt(0.1 / 2).
+    let paths = estimated(&chain, 1, &stages, Waits::Quantile(0.9));
+    assert!((paths[0].execution - 0.08).abs() < 1e-6);
+    let exact = 0.12 - 0.08 * 0.05f64.sqrt();
+    let got = paths[0].total();
+    assert!((got - exact).abs() < 0.001, "{got} instead of {exact}");
+    let one = estimated(&chain, 2, &stages, Waits::Quantile(0.9));
+    assert!((one[0].total() - 0.056).abs() < 0.001, "{:?}", one[0]);
+    assert_eq!(estimated(&chain, 1, &stages, Waits::Zero)[0].waits, 0.0);
+}
+
+#[test]
 fn a_branch_weighs_as_often_as_it_runs() {
     // Module 2 runs for a quarter of the requests; its branch is the longer one.
     let fork = noop_pipeline(
@@ -70,6 +97,7 @@ fn a_branch_weighs_as_often_as_it_runs() {
     let stage = |execution, probability| Stage {
         queueing: 0.0,
         execution,
+        executions: [].into(),
         waits: [0.04f32].as_slice().into(),
         probability,
     };
@@ -133,6 +161,7 @@ proptest! {
             .map(|&(q, d, w)| Stage {
                 queueing: f64::from(q) * 1e-3,
                 execution: f64::from(d) * 1e-3,
+                executions: [].into(),
                 waits: [w as f32 * 1e-3].as_slice().into(),
                 probability: 1.0,
             })

@@ -1,4 +1,5 @@
 use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
@@ -15,7 +16,13 @@ fn span(n: u64) -> Duration {
 
 /// The planner of the second of three modules in a chain; each takes 20, 30 and 50 ms at its planned batch of 4.
 fn planner(drop: DropPolicyName, module: u16) -> StatePlanner {
+    planner_with(drop, module, None)
+}
+
+/// Its batches formed by that scheduler.
+fn planner_with(drop: DropPolicyName, module: u16, schedule: Option<ScheduleName>) -> StatePlanner {
     let mut pipeline = noop_pipeline(span(400), &[&[0], &[1], &[2]], &[]);
+    pipeline.modules[usize::from(module)].schedule = schedule;
     pipeline.policy = PolicyConfig {
         drop,
         ..POLICY_DEFAULT
@@ -42,6 +49,7 @@ pub(super) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
         queueing: span(queueing),
         execution: span(50),
         batch_waits: [0.010f32].as_slice().into(),
+        executions: [].into(),
         worst: span(60),
         offered: 100.0,
         executed: 100.0,
@@ -143,6 +151,29 @@ fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
     wake(&mut p, ms(60_000));
     wake(&mut p, ms(60_010));
     assert_eq!(p.guidance().downstream.as_millis(), 105);
+}
+
+#[test]
+fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
+    for (drop, schedule, exchanged) in [
+        (DropPolicyName::Spillgate, Some(ScheduleName::Goodput), true),
+        (DropPolicyName::Spillgate, Some(ScheduleName::Static), false),
+        (DropPolicyName::Spillgate, None, false),
+        // As published: the profile's number.
+        (DropPolicyName::Pard, Some(ScheduleName::Orloj), false),
+    ] {
+        let mut p = planner_with(drop, 1, schedule);
+        let members = [(ms(900), ms(930)), (ms(910), ms(930))];
+        let report = BatchReport {
+            started_at: ms(950),
+            ended_at: ms(965),
+            members: &members,
+        };
+        p.batch(ms(965), &report);
+        let state = wake(&mut p, ms(1_000)).expect("a second has passed");
+        let expected: &[f32] = if exchanged { &[0.015, 0.015] } else { &[] };
+        assert_eq!(&*state.executions, expected, "{drop:?} {schedule:?}");
+    }
 }
 
 #[test]
