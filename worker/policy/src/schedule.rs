@@ -294,11 +294,11 @@ impl Scheduler {
 
     /// Forgets a request. False when it does not wait here.
     pub fn remove(&mut self, id: RequestId) -> bool {
-        let Some((slot, pending)) = self.set.remove(id) else {
+        let Some(slot) = self.set.remove(id) else {
             return false;
         };
         if let Strategy::Orloj(orloj) = &mut self.strategy {
-            orloj.remove(slot, pending.deadline);
+            orloj.remove(slot);
         }
         true
     }

@@ -209,23 +209,35 @@ proptest! {
         }
     }
 
-    /// Algorithm 1 by looking at everything, with the score at full precision.
+    /// Algorithm 1 by looking at everything, with the score at full precision, while requests come and go.
     #[test]
     fn orloj_chooses_as_a_scan_does(
-        arrivals in prop::collection::vec((0..3u16, 30.0..900.0f64), 1..60),
-        moments in prop::collection::vec(0.0..60.0f64, 1..12),
+        rounds in prop::collection::vec(
+            (
+                prop::collection::vec((0..3u16, 30.0..900.0f64), 0..30),
+                prop::option::of(any::<prop::sample::Index>()),
+                0.0..60.0f64,
+            ),
+            1..20,
+        ),
         is_shared: bool,
     ) {
         let name = if is_shared { ScheduleName::OrlojShared } else { ScheduleName::Orloj };
         let mut scheduler = taught(name);
-        let mut waiting = Vec::new();
-        for (id, &(application, slack)) in arrivals.iter().enumerate() {
-            let pending = pending(id as u64, application, 1.0, slack);
-            scheduler.insert(at(1.0), pending).unwrap();
-            waiting.push(pending);
-        }
-        let mut now = 1.0;
-        for moment in moments {
+        let mut waiting: Vec<Pending> = Vec::new();
+        let (mut now, mut ids) = (1.0, 0);
+        for (arrivals, removed, moment) in rounds {
+            for (application, slack) in arrivals {
+                let pending = pending(ids, application, now, slack);
+                if scheduler.insert(at(now), pending).is_ok() {
+                    waiting.push(pending);
+                }
+                ids += 1;
+            }
+            if let Some(removed) = removed && !waiting.is_empty() {
+                let removed = waiting.swap_remove(removed.index(waiting.len()));
+                prop_assert!(scheduler.remove(removed.id));
+            }
             now += moment;
             let (batch, gone) = next(&mut scheduler, now);
             waiting.retain(|p| gone.iter().all(|g| g.id != p.id));
