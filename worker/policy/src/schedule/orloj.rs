@@ -10,14 +10,9 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::Chosen;
 use super::book::Book;
-use super::score::{ScoreLaw, Steps, span};
+use super::score::{ScoreLaw, Scoring, Steps, span};
 use super::score_queue::ScoreQueue;
 use super::window::{Pending, PendingSet, Slot};
-
-/// Rate b of the anticipated delay, per ms (ORLOJ §4.4). Finish rates hardly move from 1e-6 to 1e-2.
-pub const DELAY_RATE: f64 = 1e-4;
-/// Bins that scores are computed with. Each is a milestone; 8, 24 and 96 give finish rates within 0.001 of each other.
-pub(super) const SCORE_BINS: usize = 12;
 
 /// Requests that a batch of one size could serve in time.
 #[derive(Debug)]
@@ -64,6 +59,7 @@ pub(crate) struct Orloj {
     /// Whether one law stands for all applications (ORLOJ §4.3), or each request goes by its own application's in
     /// a batch otherwise of the mixture.
     is_shared: bool,
+    scoring: Scoring,
     sizes: Vec<SizeQueue>,
     version: Option<u64>,
     /// By slot; none for those that are feasible in no size.
@@ -74,11 +70,11 @@ pub(crate) struct Orloj {
 }
 
 impl Orloj {
-    pub(crate) fn new(sizes: &[u32], is_shared: bool) -> Self {
+    pub(crate) fn new(sizes: &[u32], is_shared: bool, scoring: Scoring) -> Self {
         let queue = |&size: &u32| SizeQueue {
             size,
             count: 0,
-            queue: ScoreQueue::new(DELAY_RATE),
+            queue: ScoreQueue::new(scoring.delay_rate),
             changed: Vec::new(),
             is_changed: Vec::new(),
             laws: Vec::new(),
@@ -86,6 +82,7 @@ impl Orloj {
         };
         Orloj {
             is_shared,
+            scoring,
             sizes: sizes.iter().map(queue).collect(),
             version: None,
             feasible: Vec::new(),
@@ -247,7 +244,7 @@ impl Orloj {
                 } else {
                     book.law(i)
                 };
-                batch_law(book, each.size, own)
+                batch_law(book, self.scoring, each.size, own)
             };
             each.laws = (0..book.len()).map(law).collect();
             for (least, law) in least.iter_mut().zip(&each.laws) {
@@ -262,15 +259,15 @@ impl Orloj {
 }
 
 /// A request of law `own` in a batch of that size, the others drawn from the mixture.
-fn batch_law(book: &Book, size: u32, own: &Distribution) -> ScoreLaw {
+fn batch_law(book: &Book, scoring: Scoring, size: u32, own: &Distribution) -> ScoreLaw {
     let law = book
         .time()
         .law(size, &[(own, 1), (book.mixture(), size - 1)]);
-    let law = if law.edges().len() > SCORE_BINS + 1 {
-        law.coarser(SCORE_BINS)
+    let law = if law.edges().len() > scoring.bins + 1 {
+        law.coarser(scoring.bins)
             .expect("the number of bins is in range")
     } else {
         law
     };
-    ScoreLaw::new(&law, DELAY_RATE)
+    ScoreLaw::new(&law, scoring.delay_rate)
 }

@@ -21,6 +21,7 @@ fn config(name: ScheduleName) -> SchedulerConfig {
         prior_ms: 50.0,
         window: WINDOW_DEFAULT,
         capacity: 64,
+        scoring: Scoring::default(),
     }
 }
 
@@ -123,6 +124,8 @@ fn what_cannot_be_built_is_refused_in_words() {
     assert!(refused(&|c| c.capacity = 0).contains("window of 0 requests"));
     assert!(refused(&|c| c.window.samples = 0).contains("0 samples"));
     assert!(refused(&|c| c.window.age = Duration::ZERO).contains("0ns"));
+    assert!(refused(&|c| c.scoring.delay_rate = f64::NAN).contains("rate of NaN per ms"));
+    assert!(refused(&|c| c.scoring.bins = 0).contains("in 0 bins"));
     assert!(refused(&|c| c.prior_ms = f64::NAN).contains("NaN"));
     let mut scheduler = taught(ScheduleName::Goodput);
     assert!(scheduler.learn(at(0.0), Application(0), -1.0).is_err());
@@ -224,6 +227,7 @@ proptest! {
     ) {
         let name = if is_shared { ScheduleName::OrlojShared } else { ScheduleName::Orloj };
         let mut scheduler = taught(name);
+        let scoring = Scoring::default();
         let mut waiting: Vec<Pending> = Vec::new();
         let (mut now, mut ids) = (1.0, 0);
         for (arrivals, removed, moment) in rounds {
@@ -245,8 +249,8 @@ proptest! {
                 let law = |i: usize| {
                     let own = if is_shared { scheduler.book.mixture() } else { scheduler.book.law(i) };
                     let members = [(own, 1), (scheduler.book.mixture(), size - 1)];
-                    let law = scheduler.book.time().law(size, &members).coarser(orloj::SCORE_BINS).unwrap();
-                    ScoreLaw::new(&law, DELAY_RATE)
+                    let law = scheduler.book.time().law(size, &members).coarser(scoring.bins).unwrap();
+                    ScoreLaw::new(&law, scoring.delay_rate)
                 };
                 (0..3).map(law).collect()
             };
