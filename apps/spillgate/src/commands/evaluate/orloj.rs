@@ -84,7 +84,7 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
     let mut report = Report::titled(
         "orloj",
         "Dynamic modules: every scheduler on ORLOJ's workloads",
-        "spillgate evaluate orloj",
+        &command(args),
         "case,c0_share,load,slo,scheduler,finish_rate\n",
     );
     report.say(&format!(
@@ -109,6 +109,19 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
         }
     }
     report.write(&args.out)
+}
+
+/// The command, as the page shows it.
+fn command(args: &OrlojArgs) -> String {
+    let mut command = "spillgate evaluate orloj".to_owned();
+    if args.traces.is_some() {
+        command.push_str(" --traces FOLDER");
+    }
+    for section in args.section.iter().filter_map(Section::to_possible_value) {
+        command.push_str(" --section ");
+        command.push_str(section.get_name());
+    }
+    command
 }
 
 /// Every workload at every point and SLO under every scheduler.
