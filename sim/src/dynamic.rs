@@ -14,7 +14,9 @@ use spillgate_pipeline::distribution::{BatchTime, WINDOW_DEFAULT, Window};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::schedule::{Pending, ScheduleError, Scheduler, SchedulerConfig};
+use spillgate_worker_policy::schedule::{
+    Pending, ScheduleError, Scheduler, SchedulerConfig, Scoring,
+};
 
 pub use clairvoyant::clairvoyant;
 pub use workload::{Mode, SIZES, Shape, Workload, WorkloadError};
@@ -50,6 +52,8 @@ pub struct Scene {
     /// Every so many-th finished request is run again alone, and its length learnt; 0: none. Re-runs cost no device
     /// time here: the profiler works on idle time.
     pub sample_every: u32,
+    /// How `orloj` scores requests.
+    pub scoring: Scoring,
 }
 
 /// Requests that wait at most, unless a scene says otherwise.
@@ -67,6 +71,7 @@ impl Scene {
             window: WINDOW_DEFAULT,
             capacity: CAPACITY_DEFAULT,
             sample_every: 0,
+            scoring: Scoring::default(),
         }
     }
 
@@ -185,6 +190,7 @@ pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
         prior_ms: scene.mean_length_ms().max(f64::MIN_POSITIVE),
         window: scene.window,
         capacity: scene.capacity,
+        scoring: scene.scoring,
     })?;
     for &(application, length_ms) in &scene.history {
         scheduler.learn(Timestamp::ZERO, application, length_ms)?;

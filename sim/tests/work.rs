@@ -16,7 +16,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_sim::{Disturbance, Report, Served, SimConfig, run};
-use spillgate_worker_policy::schedule::SchedulerConfig;
+use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
 
 const SLO: Duration = Duration::from_millis(300);
 const C0: f64 = 10.0;
@@ -56,6 +56,7 @@ fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: 
             prior_ms: MEAN,
             window: WINDOW_DEFAULT,
             capacity: 64,
+            scoring: Scoring::default(),
         },
     };
     let mut modules = vec![None];

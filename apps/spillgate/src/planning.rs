@@ -10,7 +10,7 @@ use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError, WINDOW_DE
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
-use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
+use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig, Scoring};
 
 /// Requests that a scheduler forms batches from at most; the rest wait in the broker's queue.
 pub const SCHEDULED_MAX: usize = 1024;
@@ -138,6 +138,7 @@ pub fn scheduler(
         prior_ms: usual_ms,
         window: WINDOW_DEFAULT,
         capacity: SCHEDULED_MAX,
+        scoring: Scoring::default(),
     }))
 }
 

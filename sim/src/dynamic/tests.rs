@@ -160,6 +160,23 @@ fn a_model_that_becomes_ten_times_as_slow_is_still_served() {
 }
 
 #[test]
+fn a_burst_brings_its_share_of_the_requests() {
+    let workload = Workload::reference(3.0, 0);
+    let mut rates = vec![1.0; 200];
+    rates[100..120].fill(11.0);
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let scene = workload.scene_at(&rates, &mut rng).unwrap();
+    // 200 s at 1.5 times what single requests of 55 ms would take.
+    let all = scene.jobs.len() as f64;
+    assert!((all / (200.0 * 1.5 / 0.055) - 1.0).abs() < 0.05, "{all}");
+    let seconds = |job: &&Job| (100.0..120.0).contains(&job.at.as_secs_f64());
+    let burst = scene.jobs.iter().filter(seconds).count() as f64;
+    assert!((burst / all - 0.55).abs() < 0.03, "{burst} of {all}");
+    let refused = workload.scene_at(&[0.0; 9], &mut rng).unwrap_err();
+    assert!(matches!(refused, WorkloadError::Rates(_)));
+}
+
+#[test]
 fn a_workload_that_is_none_is_refused() {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let reference = || Workload::reference(2.0, 10);

@@ -1,5 +1,5 @@
-//! Dynamic workloads: applications with normal lengths, Poisson arrivals, an SLO as a multiple of the 99th percentile of
-//! the time alone.
+//! Dynamic workloads: applications with normal lengths, Poisson arrivals at one rate or at rates that change, an SLO as a
+//! multiple of the 99th percentile of the time alone.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::{Job, Scene};
 use crate::draw;
+use crate::trace::{self, TraceError};
 
 /// Batch sizes of the reference workloads.
 pub const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
@@ -87,7 +88,7 @@ pub struct Workload {
     pub load: f64,
     /// SLO over the 99th percentile of the time alone.
     pub slo: f64,
-    /// Requests.
+    /// Requests, of Poisson arrivals.
     pub requests: usize,
 }
 
@@ -100,6 +101,9 @@ pub enum WorkloadError {
     /// A batch time that is none.
     #[error(transparent)]
     Time(#[from] FitError),
+    /// Rates that are none.
+    #[error(transparent)]
+    Rates(#[from] TraceError),
 }
 
 impl Workload {
@@ -121,11 +125,37 @@ impl Workload {
         }
     }
 
-    /// Draws a scene.
+    /// Draws a scene: Poisson arrivals.
     ///
     /// # Errors
     /// Numbers that make no workload.
     pub fn scene(&self, rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
+        let (mut scene, rate_per_ms) = self.empty(rng)?;
+        let mut at_ms = 0.0;
+        for _ in 0..self.requests {
+            at_ms += draw::gap(rng, rate_per_ms);
+            let at = Timestamp::from_ns((at_ms * 1e6) as u64);
+            scene.jobs.push(self.job(rng, at));
+        }
+        Ok(scene)
+    }
+
+    /// The same with a rate that changes each second: Poisson within a second, as many requests as come. The rates
+    /// are scaled so that their mean is the load.
+    ///
+    /// # Errors
+    /// Numbers that make no workload, rates that are all zero.
+    pub fn scene_at(&self, rates: &[f64], rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
+        let (mut scene, rate_per_ms) = self.empty(rng)?;
+        let rates = trace::scaled(rates, 1e3 * rate_per_ms)?;
+        for at in trace::poisson_arrivals(&rates, rng) {
+            scene.jobs.push(self.job(rng, at));
+        }
+        Ok(scene)
+    }
+
+    /// A scene before any request, and the mean rate of arrivals per ms.
+    fn empty(&self, rng: &mut impl Rng) -> Result<(Scene, f64), WorkloadError> {
         let positive = |x: f64| x.is_finite() && x > 0.0;
         let valid = |m: &Mode| {
             positive(m.mean_ms)
@@ -148,18 +178,16 @@ impl Workload {
         let slo = Duration::from_secs_f64(self.slo * p99_ms * 1e-3);
         let mut scene = Scene::new(time, SIZES.to_vec(), slo);
         scene.history = (0..HISTORY).map(|_| self.length(rng)).collect();
-        let rate_per_ms = self.load / time.alone_ms(mean);
-        let mut at_ms = 0.0;
-        for _ in 0..self.requests {
-            at_ms += draw::gap(rng, rate_per_ms);
-            let (application, length_ms) = self.length(rng);
-            scene.jobs.push(Job {
-                at: Timestamp::from_ns((at_ms * 1e6) as u64),
-                application,
-                length_ms,
-            });
+        Ok((scene, self.load / time.alone_ms(mean)))
+    }
+
+    fn job(&self, rng: &mut impl Rng, at: Timestamp) -> Job {
+        let (application, length_ms) = self.length(rng);
+        Job {
+            at,
+            application,
+            length_ms,
         }
-        Ok(scene)
     }
 
     fn length(&self, rng: &mut impl Rng) -> (Application, f64) {

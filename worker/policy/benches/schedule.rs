@@ -8,9 +8,9 @@ use spillgate_pipeline::distribution::{BatchForm, BatchTime, Distribution, WINDO
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::schedule::score::{ScoreLaw, Steps};
+use spillgate_worker_policy::schedule::score::{DELAY_RATE, ScoreLaw, Steps};
 use spillgate_worker_policy::schedule::score_queue::ScoreQueue;
-use spillgate_worker_policy::schedule::{Batch, DELAY_RATE, Pending, Scheduler, SchedulerConfig};
+use spillgate_worker_policy::schedule::{Batch, Pending, Scheduler, SchedulerConfig, Scoring};
 
 const QUEUED: u32 = 10_000;
 const PENDING: usize = 1_000;
@@ -62,14 +62,8 @@ impl Queued {
         self.count += 1;
         let deadline = at(self.now + mixed(self.count, 2_000 * MS));
         let (now, law) = (at(self.now), self.count as usize % 2);
-        self.queue.insert(
-            now,
-            &self.laws,
-            slot,
-            law,
-            Steps::single(deadline),
-            deadline,
-        );
+        self.queue
+            .insert(now, &self.laws, slot, law, Steps::single(deadline));
     }
 
     /// Takes one out, which makes room for the next; time passes.
@@ -104,7 +98,8 @@ fn score_queue_millisecond(bencher: divan::Bencher<'_, '_>) {
     bencher
         .with_inputs(|| {
             let mut queued = queued.borrow_mut();
-            if queued.queue.len() < QUEUED as usize / 2 {
+            // Half of them are past their deadlines, and have no milestones any more.
+            if queued.now > 1_000 * MS {
                 *queued = Queued::new();
             }
         })
@@ -112,11 +107,7 @@ fn score_queue_millisecond(bencher: divan::Bencher<'_, '_>) {
             let mut queued = queued.borrow_mut();
             let queued = &mut *queued;
             queued.now += MS;
-            let mut gone = Vec::new();
-            queued
-                .queue
-                .advance(at(queued.now), &queued.laws, &mut gone);
-            gone
+            queued.queue.advance(at(queued.now), &queued.laws);
         });
 }
 
@@ -138,6 +129,7 @@ impl Full {
             prior_ms: 50.0,
             window: WINDOW_DEFAULT,
             capacity: PENDING,
+            scoring: Scoring::default(),
         })
         .unwrap();
         for i in 0..2_000 {
@@ -243,4 +235,35 @@ fn decision_with_new_laws(bencher: divan::Bencher<'_, '_>, name: &str) {
             }
         })
         .bench_local_values(|()| full.borrow_mut().decide());
+}
+
+/// The same in a size that none of the 1,000 waits was scored for yet: too few bear the largest. The worst decision.
+#[divan::bench(args = ["goodput", "orloj"], sample_size = 1, sample_count = 1_000)]
+fn decision_in_another_size(bencher: divan::Bencher<'_, '_>, name: &str) {
+    let name = ScheduleName::parse(name).unwrap();
+    let full = RefCell::new(Full::new(name, 2));
+    bencher
+        .with_inputs(|| {
+            let mut full = full.borrow_mut();
+            full.now += 4_000 * MS;
+            full.decide();
+            let now = full.now;
+            while full.scheduler.len() < PENDING {
+                full.count += 1;
+                // Of 16 a batch takes 190 ms and more on average, of 8 about 120 ms.
+                let slack = 135 * MS + mixed(full.count, 30 * MS);
+                let pending = Pending {
+                    id: RequestId(full.count),
+                    application: Application((full.count % 2) as u16),
+                    deadline: at(now + slack),
+                    arrived_at: at(now),
+                };
+                full.scheduler.insert(at(now), pending).unwrap();
+            }
+        })
+        .bench_local_values(|()| {
+            let batch = full.borrow_mut().decide().unwrap();
+            assert!(batch.size == 8 || name == ScheduleName::Goodput);
+            batch
+        });
 }

@@ -29,13 +29,15 @@ mod window;
 
 use std::time::Duration;
 
-use spillgate_pipeline::distribution::{BINS_DEFAULT, BatchTime, LearnerError, Learnt, Window};
+use spillgate_pipeline::distribution::{
+    BINS_DEFAULT, BINS_MAX, BatchTime, LearnerError, Learnt, Window,
+};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
-pub use orloj::DELAY_RATE;
+pub use score::Scoring;
 pub use spillgate_pipeline::schedule::APPLICATIONS_MAX;
 pub use window::Pending;
 
@@ -73,6 +75,8 @@ pub struct SchedulerConfig {
     pub window: Window,
     /// Most requests that wait.
     pub capacity: usize,
+    /// How `orloj` and `orloj-shared` score them.
+    pub scoring: Scoring,
 }
 
 /// Why a configuration is refused.
@@ -98,6 +102,9 @@ pub enum ScheduleError {
         /// As given.
         capacity: usize,
     },
+    /// A delay rate or a number of bins beyond what can be scored with.
+    #[error("a delay rate of {} per ms in {} bins; 1e-9 to 1 and 1 to {BINS_MAX} are possible", .0.delay_rate, .0.bins)]
+    Scoring(Scoring),
     /// The window of samples or the prior.
     #[error(transparent)]
     Learner(#[from] LearnerError),
@@ -194,7 +201,8 @@ impl Scheduler {
     /// An empty scheduler.
     ///
     /// # Errors
-    /// Sizes that do not rise, a planned size beyond them, a window without room, samples or age.
+    /// Sizes that do not rise, a planned size beyond them, a window without room, samples or age, a score of other
+    /// numbers than can be scored with.
     pub fn new(config: SchedulerConfig) -> Result<Self, ScheduleError> {
         let sizes = &config.sizes;
         let rises = sizes.windows(2).all(|pair| pair[0] < pair[1]);
@@ -216,6 +224,9 @@ impl Scheduler {
                 capacity: config.capacity,
             });
         }
+        if !config.scoring.is_valid() {
+            return Err(ScheduleError::Scoring(config.scoring));
+        }
         let strategy = match config.name {
             ScheduleName::Static => Strategy::Static,
             ScheduleName::Nexus => Strategy::Nexus,
@@ -225,8 +236,8 @@ impl Scheduler {
                 Strategy::Clockwork(Clockwork::new(sizes, Estimator::Mean))
             }
             ScheduleName::Edf => Strategy::Edf(Edf::default()),
-            ScheduleName::Orloj => Strategy::Orloj(Orloj::new(sizes, false)),
-            ScheduleName::OrlojShared => Strategy::Orloj(Orloj::new(sizes, true)),
+            ScheduleName::Orloj => Strategy::Orloj(Orloj::new(sizes, false, config.scoring)),
+            ScheduleName::OrlojShared => Strategy::Orloj(Orloj::new(sizes, true, config.scoring)),
             ScheduleName::Goodput => Strategy::Goodput(Goodput::default()),
         };
         let book = Book::new(
@@ -298,11 +309,11 @@ impl Scheduler {
 
     /// Forgets a request. False when it does not wait here.
     pub fn remove(&mut self, id: RequestId) -> bool {
-        let Some((slot, pending)) = self.set.remove(id) else {
+        let Some(slot) = self.set.remove(id) else {
             return false;
         };
         if let Strategy::Orloj(orloj) = &mut self.strategy {
-            orloj.remove(slot, pending.deadline);
+            orloj.remove(slot);
         }
         true
     }

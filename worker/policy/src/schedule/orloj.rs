@@ -10,23 +10,48 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::Chosen;
 use super::book::Book;
-use super::score::{ScoreLaw, Steps, span};
+use super::score::{ScoreLaw, Scoring, Steps, span};
 use super::score_queue::ScoreQueue;
-use super::window::{PendingSet, Slot};
-
-/// Rate b of the anticipated delay, per ms (ORLOJ §4.4). Finish rates hardly move from 1e-6 to 1e-2.
-pub const DELAY_RATE: f64 = 1e-4;
-/// Bins that scores are computed with. Each is a milestone; 8, 24 and 96 give finish rates within 0.001 of each other.
-pub(super) const SCORE_BINS: usize = 12;
+use super::window::{Pending, PendingSet, Slot};
 
 /// Requests that a batch of one size could serve in time.
 #[derive(Debug)]
 struct SizeQueue {
     size: u32,
+    /// How many there are.
+    count: usize,
+    /// Their scores, as of when this size was last taken, but for what `changed` since. Most choices take the same
+    /// size as the one before: the lines of all others need not be kept up.
     queue: ScoreQueue,
-    by_deadline: BTreeSet<(Timestamp, Slot)>,
+    changed: Vec<Slot>,
+    is_changed: Vec<bool>,
     /// By law of the application.
     laws: Vec<ScoreLaw>,
+    /// Expected time of a batch by law, ms: at least that of the next smaller size, rounding or not.
+    means: Vec<f64>,
+}
+
+impl SizeQueue {
+    /// Takes note that the request in the slot came or went.
+    fn change(&mut self, slot: Slot) {
+        let idx = slot as usize;
+        if self.is_changed.len() <= idx {
+            self.is_changed.resize(idx + 1, false);
+        }
+        if !self.is_changed[idx] {
+            self.is_changed[idx] = true;
+            self.changed.push(slot);
+        }
+    }
+}
+
+/// How long a request can be served.
+#[derive(Clone, Copy, Debug)]
+struct Feasible {
+    /// It is feasible in so many sizes, the smallest ones: a larger batch takes no less.
+    sizes: usize,
+    /// Until when in the largest of them.
+    until: Timestamp,
 }
 
 #[derive(Debug)]
@@ -34,29 +59,34 @@ pub(crate) struct Orloj {
     /// Whether one law stands for all applications (ORLOJ §4.3), or each request goes by its own application's in
     /// a batch otherwise of the mixture.
     is_shared: bool,
+    scoring: Scoring,
     sizes: Vec<SizeQueue>,
     version: Option<u64>,
-    /// Sizes that a request is still feasible in, by slot.
-    feasible: Vec<u32>,
-    /// Scratch: slots that left a size; requests that left all.
-    expelled: Vec<Slot>,
+    /// By slot; none for those that are feasible in no size.
+    feasible: Vec<Option<Feasible>>,
+    expiries: BTreeSet<(Timestamp, Slot)>,
+    /// Requests that are feasible in no size any more.
     timed_out: Vec<Slot>,
 }
 
 impl Orloj {
-    pub(crate) fn new(sizes: &[u32], is_shared: bool) -> Self {
+    pub(crate) fn new(sizes: &[u32], is_shared: bool, scoring: Scoring) -> Self {
         let queue = |&size: &u32| SizeQueue {
             size,
-            queue: ScoreQueue::new(DELAY_RATE),
-            by_deadline: BTreeSet::new(),
+            count: 0,
+            queue: ScoreQueue::new(scoring.delay_rate),
+            changed: Vec::new(),
+            is_changed: Vec::new(),
             laws: Vec::new(),
+            means: Vec::new(),
         };
         Orloj {
             is_shared,
+            scoring,
             sizes: sizes.iter().map(queue).collect(),
             version: None,
             feasible: Vec::new(),
-            expelled: Vec::new(),
+            expiries: BTreeSet::new(),
             timed_out: Vec::new(),
         }
     }
@@ -67,38 +97,54 @@ impl Orloj {
             // The next choice makes everything anew.
             return;
         }
-        let pending = set.get(slot);
-        let law = book.known(pending.application);
         let idx = slot as usize;
         if self.feasible.len() <= idx {
-            self.feasible.resize(idx + 1, 0);
+            self.feasible.resize(idx + 1, None);
         }
-        self.feasible[idx] = 0;
-        for each in &mut self.sizes {
-            let until = pending.deadline - span(each.laws[law].mean());
-            if until < now {
-                continue;
+        let Pending {
+            application,
+            deadline,
+            ..
+        } = set.get(slot);
+        let law = book.known(application);
+        let until = |each: &SizeQueue| deadline - span(each.means[law]);
+        let sizes = self.sizes.partition_point(|each| until(each) >= now);
+        for each in &mut self.sizes[..sizes] {
+            each.count += 1;
+            each.change(slot);
+        }
+        self.keep(slot, law, deadline, sizes);
+    }
+
+    /// Takes down that the request is feasible in so many sizes.
+    fn keep(&mut self, slot: Slot, law: usize, deadline: Timestamp, sizes: usize) {
+        let feasible = sizes.checked_sub(1).map(|largest| Feasible {
+            sizes,
+            until: deadline - span(self.sizes[largest].means[law]),
+        });
+        self.feasible[slot as usize] = feasible;
+        match feasible {
+            Some(Feasible { until, .. }) => {
+                self.expiries.insert((until, slot));
             }
-            let steps = Steps::single(pending.deadline);
-            each.queue.insert(now, &each.laws, slot, law, steps, until);
-            each.by_deadline.insert((pending.deadline, slot));
-            self.feasible[idx] += 1;
-        }
-        if self.feasible[idx] == 0 {
-            self.timed_out.push(slot);
+            None => self.timed_out.push(slot),
         }
     }
 
-    pub(crate) fn remove(&mut self, slot: Slot, deadline: Timestamp) {
-        for each in &mut self.sizes {
-            if each.queue.remove(slot) {
-                each.by_deadline.remove(&(deadline, slot));
-            }
+    pub(crate) fn remove(&mut self, slot: Slot) {
+        let feasible = self.feasible.get_mut(slot as usize).and_then(Option::take);
+        let Some(Feasible { sizes, until }) = feasible else {
+            self.timed_out.retain(|&other| other != slot);
+            return;
+        };
+        self.expiries.remove(&(until, slot));
+        for each in &mut self.sizes[..sizes] {
+            each.count -= 1;
+            each.change(slot);
         }
-        self.timed_out.retain(|&other| other != slot);
     }
 
-    /// Lines 1 to 14: scores and feasibility as of `now`. Slots that are feasible in no size go to `gone`.
+    /// Lines 10 to 14: feasibility as of `now`. Slots that are feasible in no size go to `gone`.
     pub(crate) fn advance(
         &mut self,
         now: Timestamp,
@@ -109,86 +155,119 @@ impl Orloj {
         if self.version != Some(book.version()) {
             self.remake(now, book, set);
         }
-        for each in &mut self.sizes {
-            self.expelled.clear();
-            each.queue.advance(now, &each.laws, &mut self.expelled);
-            for &slot in &self.expelled {
-                each.by_deadline.remove(&(set.get(slot).deadline, slot));
-                self.feasible[slot as usize] -= 1;
-                if self.feasible[slot as usize] == 0 {
-                    self.timed_out.push(slot);
-                }
+        while let Some(&(until, slot)) = self.expiries.first() {
+            if until >= now {
+                break;
             }
+            self.expiries.pop_first();
+            let Some(Feasible { sizes, .. }) = self.feasible[slot as usize] else {
+                continue;
+            };
+            let largest = &mut self.sizes[sizes - 1];
+            largest.count -= 1;
+            largest.change(slot);
+            let pending = set.get(slot);
+            let law = book.known(pending.application);
+            self.keep(slot, law, pending.deadline, sizes - 1);
         }
         gone.append(&mut self.timed_out);
     }
 
-    /// Lines 15 to 22. The members stay in the queues until they are removed.
+    /// Lines 15 to 22, and 1 to 9 for the size that is taken. The members stay until they are removed.
     pub(crate) fn choose(
         &mut self,
         now: Timestamp,
         book: &Book,
         set: &PendingSet,
     ) -> Option<Chosen> {
-        let enough = |each: &&mut SizeQueue| each.queue.len() >= each.size as usize;
-        let earliest =
-            |each: &&mut SizeQueue| (each.by_deadline.first().copied().map(|f| f.0), each.size);
-        let candidate = self.sizes.iter_mut().filter(enough).max_by_key(earliest)?;
-        let mut members = Vec::with_capacity(candidate.size as usize);
+        // Who is feasible in a size is in all smaller ones: the earliest deadline of a larger size is no earlier, and
+        // in descending order of (earliest deadline, size) the larger comes first.
+        let enough = |each: &SizeQueue| each.count >= each.size as usize;
+        let at = self.sizes.iter().rposition(enough)?;
+        self.renew(at, now, book, set);
+        let SizeQueue {
+            size, queue, laws, ..
+        } = &mut self.sizes[at];
+        let mut members = Vec::with_capacity(*size as usize);
         let mut expected_ms = 0.0;
-        let mut slots = Vec::with_capacity(candidate.size as usize);
-        for _ in 0..candidate.size {
-            let slot = candidate
-                .queue
-                .first(now)
-                .expect("there are enough requests");
-            candidate.queue.remove(slot);
+        for _ in 0..*size {
+            let slot = queue.first(now).expect("there are enough requests");
+            queue.remove(slot);
             let pending = set.get(slot);
-            candidate.by_deadline.remove(&(pending.deadline, slot));
-            expected_ms += candidate.laws[book.known(pending.application)].mean();
+            expected_ms += laws[book.known(pending.application)].mean();
             members.push(pending.id);
-            slots.push(slot);
         }
         Some(Chosen {
-            size: candidate.size,
+            size: *size,
             members,
-            expected_ms: expected_ms / f64::from(candidate.size),
+            expected_ms: expected_ms / f64::from(*size),
         })
+    }
+
+    /// Brings the scores of a size up to `now`.
+    fn renew(&mut self, at: usize, now: Timestamp, book: &Book, set: &PendingSet) {
+        let SizeQueue {
+            queue,
+            changed,
+            is_changed,
+            laws,
+            ..
+        } = &mut self.sizes[at];
+        for &slot in &*changed {
+            queue.remove(slot);
+        }
+        queue.advance(now, laws);
+        for slot in changed.drain(..) {
+            is_changed[slot as usize] = false;
+            if self.feasible[slot as usize].is_some_and(|feasible| feasible.sizes > at) {
+                let pending = set.get(slot);
+                let law = book.known(pending.application);
+                queue.insert(now, laws, slot, law, Steps::single(pending.deadline));
+            }
+        }
     }
 
     fn remake(&mut self, now: Timestamp, book: &Book, set: &PendingSet) {
         self.version = Some(book.version());
+        self.feasible.clear();
+        self.expiries.clear();
         self.timed_out.clear();
+        let mut least = vec![0.0; book.len()];
         for each in &mut self.sizes {
+            each.count = 0;
             each.queue.clear();
-            each.by_deadline.clear();
+            each.changed.clear();
+            each.is_changed.clear();
             let law = |i: usize| {
                 let own = if self.is_shared {
                     book.mixture()
                 } else {
                     book.law(i)
                 };
-                batch_law(book, each.size, own)
+                batch_law(book, self.scoring, each.size, own)
             };
             each.laws = (0..book.len()).map(law).collect();
+            for (least, law) in least.iter_mut().zip(&each.laws) {
+                *least = law.mean().max(*least);
+            }
+            each.means.clone_from(&least);
         }
-        let slots: Vec<Slot> = set.iter().map(|(slot, _)| slot).collect();
-        for slot in slots {
+        for (slot, _) in set.iter() {
             self.insert(now, book, set, slot);
         }
     }
 }
 
 /// A request of law `own` in a batch of that size, the others drawn from the mixture.
-fn batch_law(book: &Book, size: u32, own: &Distribution) -> ScoreLaw {
+fn batch_law(book: &Book, scoring: Scoring, size: u32, own: &Distribution) -> ScoreLaw {
     let law = book
         .time()
         .law(size, &[(own, 1), (book.mixture(), size - 1)]);
-    let law = if law.edges().len() > SCORE_BINS + 1 {
-        law.coarser(SCORE_BINS)
+    let law = if law.edges().len() > scoring.bins + 1 {
+        law.coarser(scoring.bins)
             .expect("the number of bins is in range")
     } else {
         law
     };
-    ScoreLaw::new(&law, DELAY_RATE)
+    ScoreLaw::new(&law, scoring.delay_rate)
 }

@@ -6,9 +6,43 @@
 //! equation (2): h is a density, not a mass (with a mass the order is wrong across bins, applications and sizes);
 //! sums over bins are kept as of a bin's edge, so that no e^(b l) is ever formed, which overflows for slow models.
 
-use spillgate_pipeline::distribution::Distribution;
-use spillgate_pipeline::time::Timestamp;
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use spillgate_pipeline::distribution::{BINS_MAX, Distribution};
+use spillgate_pipeline::time::Timestamp;
+
+/// Rate b of the anticipated delay unless told, per ms (ORLOJ §4.4).
+pub const DELAY_RATE: f64 = 1e-4;
+/// Bins that scores are computed with unless told.
+const SCORE_BINS: usize = 12;
+/// Delay rates that leave scores within what a double holds.
+const DELAY_RATES: RangeInclusive<f64> = 1e-9..=1.0;
+
+/// How `orloj` scores requests. Mean finish rates hardly move with either (docs/evaluation/orloj.md).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scoring {
+    /// Rate b of the anticipated delay, per ms; 1e-9 to 1.
+    pub delay_rate: f64,
+    /// Most bins of the law of a batch's time, 1 to [`BINS_MAX`]; each is a milestone.
+    pub bins: usize,
+}
+
+impl Default for Scoring {
+    fn default() -> Self {
+        Scoring {
+            delay_rate: DELAY_RATE,
+            bins: SCORE_BINS,
+        }
+    }
+}
+
+impl Scoring {
+    /// Whether requests can be scored so.
+    pub(super) fn is_valid(&self) -> bool {
+        DELAY_RATES.contains(&self.delay_rate) && (1..=BINS_MAX).contains(&self.bins)
+    }
+}
 
 /// Most steps of a cost function.
 pub const STEPS_MAX: usize = 4;

@@ -24,8 +24,6 @@ const STALE_MIN: usize = 64;
 struct Entry {
     steps: Steps,
     law: usize,
-    /// Until when it is kept.
-    until: Timestamp,
     line: Line,
     /// Tells its milestones from those of an earlier entry of the slot.
     generation: u32,
@@ -71,7 +69,7 @@ impl ScoreQueue {
         self.hull.is_empty()
     }
 
-    /// Adds the request in `slot`, scored by `laws[law]` and kept until `until`.
+    /// Adds the request in `slot`, scored by `laws[law]`.
     ///
     /// # Panics
     /// When the slot is taken.
@@ -82,13 +80,12 @@ impl ScoreQueue {
         slot: u32,
         law: usize,
         steps: Steps,
-        until: Timestamp,
     ) {
         if self.is_empty() {
             (self.base, self.base_rest_ms) = (now, 0.0);
         }
         if self.rate * self.since_base(now) > EXPONENT_MAX {
-            self.follow(now, laws, None);
+            self.advance(now, laws);
         }
         let idx = slot as usize;
         if self.entries.len() <= idx {
@@ -107,7 +104,6 @@ impl ScoreQueue {
             Entry {
                 steps,
                 law,
-                until,
                 line: nothing,
                 generation: self.generation,
             },
@@ -124,13 +120,8 @@ impl ScoreQueue {
         true
     }
 
-    /// Follows the time: renews scores at their milestones, and takes out what is past its time, into `gone`.
-    pub fn advance(&mut self, now: Timestamp, laws: &[ScoreLaw], gone: &mut Vec<u32>) {
-        self.follow(now, laws, Some(gone));
-    }
-
-    /// As [`ScoreQueue::advance`]; without `gone`, what is past its time stays until that is called.
-    fn follow(&mut self, now: Timestamp, laws: &[ScoreLaw], mut gone: Option<&mut Vec<u32>>) {
+    /// Follows the time: renews scores at their milestones.
+    pub fn advance(&mut self, now: Timestamp, laws: &[ScoreLaw]) {
         let mut due = std::mem::take(&mut self.due);
         while let Some(&Reverse((at, slot, generation))) = self.milestones.peek() {
             if at > now {
@@ -140,13 +131,7 @@ impl ScoreQueue {
             let entry = self.entries[slot as usize].filter(|e| e.generation == generation);
             let Some(entry) = entry else { continue };
             self.hull.remove(entry.line);
-            match &mut gone {
-                Some(gone) if now > entry.until => {
-                    self.entries[slot as usize] = None;
-                    gone.push(slot);
-                }
-                _ => due.push(entry),
-            }
+            due.push(entry);
         }
         // With the old lines out and the new ones not yet in: a line beyond its milestone may grow without bounds.
         self.rebase(now);
@@ -173,7 +158,7 @@ impl ScoreQueue {
     fn place(&mut self, now: Timestamp, laws: &[ScoreLaw], mut entry: Entry) {
         let slot = entry.line.id;
         let (mut alpha, mut beta) = (0.0, 0.0);
-        let mut next = entry.until + span(1e-6);
+        let mut next: Option<Timestamp> = None;
         for step in entry.steps.iter() {
             let slack = step.deadline.budget_at(now).as_ms_f64();
             let until_base = self.since_base(step.deadline);
@@ -181,7 +166,8 @@ impl ScoreQueue {
             alpha += step.cost * a;
             beta += step.cost * b;
             if let Some(edge) = milestone {
-                next = next.min(step.deadline - span(edge));
+                let at = step.deadline - span(edge);
+                next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
         entry.line = Line {
@@ -191,10 +177,13 @@ impl ScoreQueue {
         };
         self.hull.insert(entry.line);
         self.entries[slot as usize] = Some(entry);
-        // A nanosecond later at least: a milestone that rounding puts at this very moment would come again and again.
-        let next = next.max(now + span(1e-6));
-        self.milestones
-            .push(Reverse((next, slot, entry.generation)));
+        if let Some(next) = next {
+            // A nanosecond later at least: a milestone that rounding puts at this very moment would come again and
+            // again.
+            let next = next.max(now + span(1e-6));
+            self.milestones
+                .push(Reverse((next, slot, entry.generation)));
+        }
     }
 
     fn since_base(&self, at: Timestamp) -> f64 {

@@ -21,6 +21,7 @@ fn config(name: ScheduleName) -> SchedulerConfig {
         prior_ms: 50.0,
         window: WINDOW_DEFAULT,
         capacity: 64,
+        scoring: Scoring::default(),
     }
 }
 
@@ -123,6 +124,8 @@ fn what_cannot_be_built_is_refused_in_words() {
     assert!(refused(&|c| c.capacity = 0).contains("window of 0 requests"));
     assert!(refused(&|c| c.window.samples = 0).contains("0 samples"));
     assert!(refused(&|c| c.window.age = Duration::ZERO).contains("0ns"));
+    assert!(refused(&|c| c.scoring.delay_rate = f64::NAN).contains("rate of NaN per ms"));
+    assert!(refused(&|c| c.scoring.bins = 0).contains("in 0 bins"));
     assert!(refused(&|c| c.prior_ms = f64::NAN).contains("NaN"));
     let mut scheduler = taught(ScheduleName::Goodput);
     assert!(scheduler.learn(at(0.0), Application(0), -1.0).is_err());
@@ -209,23 +212,36 @@ proptest! {
         }
     }
 
-    /// Algorithm 1 by looking at everything, with the score at full precision.
+    /// Algorithm 1 by looking at everything, with the score at full precision, while requests come and go.
     #[test]
     fn orloj_chooses_as_a_scan_does(
-        arrivals in prop::collection::vec((0..3u16, 30.0..900.0f64), 1..60),
-        moments in prop::collection::vec(0.0..60.0f64, 1..12),
+        rounds in prop::collection::vec(
+            (
+                prop::collection::vec((0..3u16, 30.0..900.0f64), 0..30),
+                prop::option::of(any::<prop::sample::Index>()),
+                0.0..60.0f64,
+            ),
+            1..20,
+        ),
         is_shared: bool,
     ) {
         let name = if is_shared { ScheduleName::OrlojShared } else { ScheduleName::Orloj };
         let mut scheduler = taught(name);
-        let mut waiting = Vec::new();
-        for (id, &(application, slack)) in arrivals.iter().enumerate() {
-            let pending = pending(id as u64, application, 1.0, slack);
-            scheduler.insert(at(1.0), pending).unwrap();
-            waiting.push(pending);
-        }
-        let mut now = 1.0;
-        for moment in moments {
+        let scoring = Scoring::default();
+        let mut waiting: Vec<Pending> = Vec::new();
+        let (mut now, mut ids) = (1.0, 0);
+        for (arrivals, removed, moment) in rounds {
+            for (application, slack) in arrivals {
+                let pending = pending(ids, application, now, slack);
+                if scheduler.insert(at(now), pending).is_ok() {
+                    waiting.push(pending);
+                }
+                ids += 1;
+            }
+            if let Some(removed) = removed && !waiting.is_empty() {
+                let removed = waiting.swap_remove(removed.index(waiting.len()));
+                prop_assert!(scheduler.remove(removed.id));
+            }
             now += moment;
             let (batch, gone) = next(&mut scheduler, now);
             waiting.retain(|p| gone.iter().all(|g| g.id != p.id));
@@ -233,8 +249,8 @@ proptest! {
                 let law = |i: usize| {
                     let own = if is_shared { scheduler.book.mixture() } else { scheduler.book.law(i) };
                     let members = [(own, 1), (scheduler.book.mixture(), size - 1)];
-                    let law = scheduler.book.time().law(size, &members).coarser(orloj::SCORE_BINS).unwrap();
-                    ScoreLaw::new(&law, DELAY_RATE)
+                    let law = scheduler.book.time().law(size, &members).coarser(scoring.bins).unwrap();
+                    ScoreLaw::new(&law, scoring.delay_rate)
                 };
                 (0..3).map(law).collect()
             };

@@ -62,7 +62,7 @@ impl PendingSet {
         slot
     }
 
-    pub(crate) fn remove(&mut self, id: RequestId) -> Option<(Slot, Pending)> {
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Slot> {
         let slot = self.by_id.swap_remove(&id)?;
         let pending = self.slots[slot as usize]
             .take()
@@ -71,7 +71,7 @@ impl PendingSet {
         self.by_application[pending.application.idx()].remove(&(pending.deadline, slot));
         self.by_arrival
             .remove(&(pending.arrived_at, pending.id, slot));
-        Some((slot, pending))
+        Some(slot)
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Pending {

@@ -52,7 +52,8 @@ pub(super) struct Window {
     pub(super) trace: String,
     /// Name of the window.
     pub(super) name: String,
-    rates: Vec<f64>,
+    /// Requests in each second, on some scale.
+    pub(super) rates: Vec<f64>,
 }
 
 /// A pipeline of the workload.
@@ -179,13 +180,7 @@ impl Grid {
                 },
             });
         }
-        let (mut windows, origin) = match traces {
-            Some(folder) => (real(folder)?, "real traces"),
-            None => (
-                generated(),
-                "generated traces (log-normal rates, each second anew or in bursts)",
-            ),
-        };
+        let (mut windows, origin) = windows(traces)?;
         if quick {
             workloads.truncate(1);
             windows = windows.into_iter().step_by(3).collect();
@@ -352,6 +347,17 @@ impl Grid {
             })
             .collect()
     }
+}
+
+/// The windows of the traces in a folder, or generated ones, and a word on where they come from.
+pub(super) fn windows(traces: Option<&Path>) -> anyhow::Result<(Vec<Window>, &'static str)> {
+    Ok(match traces {
+        Some(folder) => (real(folder)?, "real traces"),
+        None => (
+            generated(),
+            "generated traces (log-normal rates, each second anew or in bursts)",
+        ),
+    })
 }
 
 fn real(folder: &Path) -> anyhow::Result<Vec<Window>> {

@@ -1,20 +1,21 @@
 //! `spillgate evaluate orloj`: one dynamic module under every batch scheduler; then in pipelines.
 
+mod bursts;
 mod pipelines;
+mod studies;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use anyhow::Context;
-use clap::Args;
-use rand::{Rng, SeedableRng};
+use clap::{Args, ValueEnum};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_sim::dynamic::named::{self, Named};
-use spillgate_sim::dynamic::{Scene, clairvoyant, run};
+use spillgate_sim::dynamic::{clairvoyant, run};
 
 use super::report::{Report, mean};
 
@@ -26,9 +27,33 @@ const POINTS: [(f64, f64); 2] = [(0.7, 1.5), (0.3, 1.0)];
 /// The mark in the place of a scheduler.
 const MARK: &str = "clairvoyant";
 
+/// A part of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Section {
+    /// Every workload under every scheduler.
+    Workloads,
+    /// Arrivals in bursts.
+    Bursts,
+    /// Wrong tags and drift.
+    Changes,
+    /// The delay rate b and the bins of the score.
+    Scoring,
+    /// Chains of modules.
+    Pipelines,
+    /// What deciding costs.
+    Overhead,
+}
+
 /// What to run.
 #[derive(Args)]
 pub(super) struct OrlojArgs {
+    /// Folder with tweet.csv, wiki.csv and azure_400fn.csv for the bursts; without it, generated traces of stated
+    /// burstiness.
+    #[arg(long)]
+    traces: Option<PathBuf>,
+    /// Only these sections; repeat it.
+    #[arg(long)]
+    section: Vec<Section>,
     /// The paper's finish rates, orloj_tables.csv, to stand beside ours.
     #[arg(long)]
     paper: Option<PathBuf>,
@@ -52,15 +77,14 @@ struct Case {
     rates: Vec<f64>,
 }
 
-/// Runs all cases and writes the page.
+/// Runs all sections asked for and writes the page.
 pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{} cannot be made", args.out.display()))?;
-    let paper = args.paper.as_deref().map(read_paper).transpose()?;
     let mut report = Report::titled(
         "orloj",
         "Dynamic modules: every scheduler on ORLOJ's workloads",
-        "spillgate evaluate orloj",
+        &command(args),
         "case,c0_share,load,slo,scheduler,finish_rate\n",
     );
     report.say(&format!(
@@ -71,12 +95,43 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
          and arrivals; it is a beam search, a real schedule and no optimum.",
         args.requests, args.seeds
     ));
-    let cases = all_cases(args)?;
-    summary(&mut report, &cases);
-    by_workload(&mut report, &cases, paper.as_ref());
-    sensitivity(args, &mut report)?;
-    pipelines::section(args.seeds, &mut report)?;
-    overhead(args, &mut report)?;
+    for section in Section::value_variants() {
+        if !args.section.is_empty() && !args.section.contains(section) {
+            continue;
+        }
+        match section {
+            Section::Workloads => workloads(args, &mut report)?,
+            Section::Bursts => bursts::section(args.traces.as_deref(), &mut report)?,
+            Section::Changes => studies::changes(args, &mut report)?,
+            Section::Scoring => studies::scoring(args, &mut report)?,
+            Section::Pipelines => pipelines::section(args.seeds, &mut report)?,
+            Section::Overhead => studies::overhead(args, &mut report)?,
+        }
+    }
+    report.write(&args.out)
+}
+
+/// The command, as the page shows it.
+fn command(args: &OrlojArgs) -> String {
+    let mut command = "spillgate evaluate orloj".to_owned();
+    if args.traces.is_some() {
+        command.push_str(" --traces FOLDER");
+    }
+    for section in args.section.iter().filter_map(Section::to_possible_value) {
+        command.push_str(" --section ");
+        command.push_str(section.get_name());
+    }
+    command
+}
+
+/// Every workload at every point and SLO under every scheduler.
+fn workloads(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
+    let paper = args.paper.as_deref().map(read_paper).transpose()?;
+    let cases = in_parallel(&grid(), |(named, point, slo)| {
+        one_case(args, named, *point, *slo)
+    })?;
+    summary(report, &cases);
+    by_workload(report, &cases, paper.as_ref());
     for case in &cases {
         for (i, rate) in case.rates.iter().enumerate() {
             let (share, load) = case.point;
@@ -87,37 +142,43 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
             ));
         }
     }
-    report.write(&args.out)
+    Ok(())
 }
 
-/// Runs every named workload at every point and SLO, on all cores.
-fn all_cases(args: &OrlojArgs) -> anyhow::Result<Vec<Case>> {
-    let mut todo: Vec<(Named, (f64, f64), f64)> = Vec::new();
+/// Every named workload at every point and SLO.
+fn grid() -> Vec<(Named, (f64, f64), f64)> {
+    let mut grid = Vec::new();
     for named in named::all() {
         for point in POINTS {
-            todo.extend(SLOS.map(|slo| (named.clone(), point, slo)));
+            grid.extend(SLOS.map(|slo| (named.clone(), point, slo)));
         }
     }
+    grid
+}
+
+/// What `run` makes of each, in order, on all cores.
+fn in_parallel<T: Sync, R: Send>(
+    todo: &[T],
+    run: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
     let next = AtomicUsize::new(0);
-    let cases: Mutex<Vec<(usize, anyhow::Result<Case>)>> = Mutex::new(Vec::new());
+    let done: Mutex<Vec<(usize, anyhow::Result<R>)>> = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((named, point, slo)) = todo.get(i) else {
-                        return;
-                    };
-                    let case = one_case(args, named, *point, *slo);
-                    cases.lock().expect("no run panics").push((i, case));
+                    let Some(each) = todo.get(i) else { return };
+                    let result = run(each);
+                    done.lock().expect("no run panics").push((i, result));
                 }
             });
         }
     });
-    let mut cases = cases.into_inner().expect("all threads have ended");
-    cases.sort_by_key(|case| case.0);
-    cases.into_iter().map(|case| case.1).collect()
+    let mut done = done.into_inner().expect("all threads have ended");
+    done.sort_by_key(|result| result.0);
+    done.into_iter().map(|result| result.1).collect()
 }
 
 fn one_case(args: &OrlojArgs, named: &Named, point: (f64, f64), slo: f64) -> anyhow::Result<Case> {
@@ -249,129 +310,6 @@ fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
         })
         .collect();
     report.table(&head, &rows);
-}
-
-/// The workload of the studies: two modes.
-fn two_modal() -> anyhow::Result<Named> {
-    let named = named::all().into_iter().find(|n| n.name == "two-modal");
-    named.context("two modes are among the workloads")
-}
-
-/// Wrong tags and drift, on the reference workload at SLO 3.
-fn sensitivity(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
-    report.say(
-        "What is told wrongly or changes: two modes at the first operating point, SLO 3. Tags: this part of the requests and of the \
-         history names an application at random. Drift: from the middle on all lengths are 1.5 times as long, and every eighth \
-         finished request is run again alone and learnt; without that, none is.",
-    );
-    let named = two_modal()?;
-    let (share, load) = POINTS[0];
-    let work = named::workload(&named, share, load, 3.0, args.requests.max(4000));
-    let wrong = |part: f64| {
-        move |scene: &mut Scene, rng: &mut ChaCha8Rng| {
-            let mut mistake = |application: &mut Application| {
-                if rng.random::<f64>() < part {
-                    *application = Application(rng.random_range(0..2));
-                }
-            };
-            scene
-                .jobs
-                .iter_mut()
-                .for_each(|job| mistake(&mut job.application));
-            scene
-                .history
-                .iter_mut()
-                .for_each(|known| mistake(&mut known.0));
-        }
-    };
-    let drift = |sample_every: u32| {
-        move |scene: &mut Scene, _: &mut ChaCha8Rng| {
-            scene.sample_every = sample_every;
-            let half = scene.jobs.len() / 2;
-            scene.jobs[half..]
-                .iter_mut()
-                .for_each(|job| job.length_ms *= 1.5);
-        }
-    };
-    type Change = Box<dyn Fn(&mut Scene, &mut ChaCha8Rng)>;
-    let changes: Vec<(&str, Change)> = vec![
-        ("as they are", Box::new(wrong(0.0))),
-        ("10% of the tags wrong", Box::new(wrong(0.1))),
-        ("half of the tags wrong", Box::new(wrong(0.5))),
-        ("all tags wrong", Box::new(wrong(1.0))),
-        ("lengths drift, nothing learnt", Box::new(drift(0))),
-        ("lengths drift, learnt", Box::new(drift(8))),
-    ];
-    let shown = [
-        ScheduleName::Goodput,
-        ScheduleName::Orloj,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
-    ];
-    let mut rows = Vec::new();
-    for (what, change) in changes {
-        let mut row = vec![what.to_owned()];
-        for name in shown {
-            let mut rates = Vec::new();
-            for seed in 0..args.seeds {
-                let mut rng = ChaCha8Rng::seed_from_u64(seed);
-                let mut scene = work.scene(&mut rng)?;
-                change(&mut scene, &mut rng);
-                rates.push(run(&scene, name)?.finish_rate);
-            }
-            row.push(format!("{:.3}", mean(rates)));
-        }
-        rows.push(row);
-    }
-    let mut head = vec!["requests"];
-    head.extend(shown.map(ScheduleName::name));
-    report.table(&head, &rows);
-    Ok(())
-}
-
-/// Processor time of a run for each batch, with all that the simulator adds: an upper bound on what the decisions cost.
-fn overhead(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
-    report.say(
-        "What deciding costs: two modes scaled to the mean time alone in the first column, first operating point, SLO 3, every eighth \
-         finished request learnt. Processor time of the whole run over the device's time: an upper bound of the share of a core that \
-         the scheduler takes. Measured on the machine that wrote this page, with whatever else ran there.",
-    );
-    let named = two_modal()?;
-    let shown = [
-        ScheduleName::Goodput,
-        ScheduleName::Orloj,
-        ScheduleName::Edf,
-        ScheduleName::Clockwork,
-    ];
-    let mut rows = Vec::new();
-    for mean_ms in [64.0, 16.0, 4.0, 1.0] {
-        let scale = mean_ms / 55.0;
-        let mut scaled = named.clone();
-        for mode in &mut scaled.modes {
-            mode.mean_ms *= scale;
-            mode.deviation_ms *= scale;
-        }
-        let work = named::workload(&scaled, POINTS[0].0, POINTS[0].1, 3.0, args.requests);
-        let mut scene = work.scene(&mut ChaCha8Rng::seed_from_u64(1))?;
-        scene.sample_every = 8;
-        let mut row = vec![format!("{mean_ms} ms")];
-        for name in shown {
-            let start = Instant::now();
-            let finish = run(&scene, name)?;
-            let took = start.elapsed().as_secs_f64();
-            let span = scene.jobs.last().map_or(0.0, |job| job.at.as_secs_f64());
-            row.push(format!(
-                "{:.3}, {:.2}%",
-                finish.finish_rate,
-                100.0 * took / span
-            ));
-        }
-        rows.push(row);
-    }
-    let mut head = vec!["mean time alone"];
-    head.extend(shown.map(ScheduleName::name));
-    report.table(&head, &rows);
-    Ok(())
 }
 
 /// Finish rates of the paper by case and SLO: clipper, nexus, clockwork, orloj, as printed.

@@ -11,7 +11,7 @@ use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_sim::dynamic::{Job, csv};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
-use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig};
+use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig, Scoring};
 
 use super::{SimulateArgs, load};
 
@@ -143,6 +143,7 @@ impl Law {
                 prior_ms: mean_ms.max(f64::MIN_POSITIVE),
                 window: WINDOW_DEFAULT,
                 capacity: planning::SCHEDULED_MAX,
+                scoring: Scoring::default(),
             },
         }
     }

@@ -16,7 +16,7 @@ use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_sim::{Served, SimConfig, run};
-use spillgate_worker_policy::schedule::SchedulerConfig;
+use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
 
 use super::super::report::{Report, mean};
 
@@ -167,6 +167,7 @@ fn config(
             prior_ms: MEAN_MS,
             window: WINDOW_DEFAULT,
             capacity: planning::SCHEDULED_MAX,
+            scoring: Scoring::default(),
         },
     };
     let mut modules = vec![None];
