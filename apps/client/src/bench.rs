@@ -1,12 +1,13 @@
 //! `spillgate bench`: load on a pipeline, at exact times or with a fixed number of requests in flight.
 //!
-//! Two threads: the pacer says when, the generator sends and takes the answers. Requests are one picture, or
-//! one block of bytes, sent over and over: what is measured is the server, not the client's encoder.
+//! Two threads: the pacer says when, the generator sends and takes the answers. What requests carry is made before
+//! the load starts and sent over and over: what is measured is the server, not the client's encoder.
 
 mod arrivals;
 mod generator;
 mod measure;
 mod pacer;
+mod payloads;
 mod streams;
 mod wire;
 
@@ -14,16 +15,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use bytes::Bytes;
-use image::RgbImage;
 use nix::time::{ClockId, clock_gettime};
-use rand::{RngCore, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use spillgate_pipeline::time::parse_duration;
 use spillgate_proto::pb;
-use spillgate_proto::pb::FrameFormat;
-use spillgate_scenes::{Scene, SceneConfig};
+use spillgate_scenes::SceneConfig;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -33,18 +29,17 @@ use self::arrivals::{Arrivals, Segment, read_trace};
 use self::generator::{Generator, Source, Transport};
 use self::measure::Measure;
 use self::pacer::Pacer;
+use self::payloads::Payloads;
 use self::streams::Streams;
 use self::wire::Connections;
 use crate::ExitSummary;
 use crate::connect::{DEFAULT_SERVER, connect, describe, server_url};
-use crate::encode::{Encoding, encode};
+use crate::source::scene;
 
 /// Of constant and closed-loop load, unless told otherwise.
 const DURATION: Duration = Duration::from_secs(10);
 /// From being connected to the first request.
 const START_IN: Duration = Duration::from_millis(50);
-/// For pipelines over bytes, unless told otherwise.
-const PAYLOAD_BYTES: usize = 1024;
 
 /// Requests a second that are taken as a serious wish; sending needs about 5 microseconds each.
 const RATE_MAX: f64 = 1e6;
@@ -69,7 +64,7 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "concurrency")]
     pub poisson: bool,
 
-    /// Seed of --poisson: equal seeds send at equal times
+    /// Seed of --poisson and --shuffle: equal seeds send the same at equal times
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -97,9 +92,31 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "")]
     pub pipeline: String,
 
-    /// Send this JPEG or PNG file; by default a frame of the built-in scene
-    #[arg(long, value_name = "FILE", conflicts_with = "payload_bytes")]
-    pub image: Option<PathBuf>,
+    /// Send this JPEG or PNG file, or those of this folder in the order of their names; may be given several times
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["payload_bytes", "scene"])]
+    pub image: Vec<PathBuf>,
+
+    /// Send frames of the built-in scene, drawn and encoded beforehand: seed=7,size=640x360,density=0.5; may be given
+    /// several times [default: one frame]
+    #[arg(long, value_name = "OPTIONS", value_parser = scene_options, conflicts_with = "payload_bytes",
+          num_args = 0..=1, default_missing_value = "")]
+    pub scene: Vec<SceneConfig>,
+
+    /// So many pictures of each --scene, each frame of a street of its own [default: 64]
+    #[arg(long, value_name = "N", requires = "scene", value_parser = clap::value_parser!(u16).range(1..))]
+    pub frames: Option<u16>,
+
+    /// Send the people in the frames of --scene, cut out, instead of the frames: for pipelines of a classifier
+    #[arg(long, requires = "scene")]
+    pub people: bool,
+
+    /// Send the lines of this file, one each: for pipelines whose source is bytes; may be given several times
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload_bytes", "scene", "image"])]
+    pub texts: Vec<PathBuf>,
+
+    /// Take pictures and texts at random instead of in turn
+    #[arg(long)]
+    pub shuffle: bool,
 
     /// Send so many random bytes: for pipelines whose source is bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64 << 20))]
@@ -121,14 +138,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub deadline: Option<Duration>,
 
-    /// Whose work it is, where execution times depend on what requests bring [default: the client's name]
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub application: String,
+    /// Whose work it is, where execution times depend on what requests bring; once for all, or once for each --scene,
+    /// --image or --texts [default: the client's name]
+    #[arg(long, value_name = "NAME")]
+    pub application: Vec<String>,
 
     /// Write all numbers, with a series by seconds, to this file; - is standard output, without the summary
     #[arg(long, value_name = "FILE")]
@@ -137,6 +150,11 @@ pub struct BenchArgs {
     /// Print the closing summary only
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// With or without the `scene:` that `stream` wants.
+fn scene_options(text: &str) -> Result<SceneConfig> {
+    scene::parse(text.strip_prefix("scene:").unwrap_or(text))
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -173,18 +191,18 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     let mut client = connect(&server).await?;
     let pipeline = describe(&mut client, &args.pipeline).await?;
     drop(client);
-    let frame = frame(&args, &pipeline)?;
+    let payloads = Payloads::of(&args, &pipeline)?;
     let load = Load::of(&args)?;
 
     let cpu_before = cpu_time()?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let silent = args.quiet || to_stdout;
     let heading = format!(
-        "{} at {server}, slo {}ms: {}, {} bytes each, {} {} over {} connection{}",
+        "{} at {server}, slo {}ms: {}, {}, {} {} over {} connection{}",
         pipeline.name,
         pipeline.slo_ms,
         load.words,
-        frame.data.len(),
+        payloads.words(),
         if args.concurrency.is_some() {
             "closed loop"
         } else {
@@ -201,7 +219,7 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     let config = Config {
         server,
         pipeline: pipeline.name.clone(),
-        frame,
+        payloads,
         connections: usize::from(args.connections),
         stream: args.stream,
         patience: args.timeout_ms.map(|ms| Duration::from_millis(ms.into())),
@@ -210,13 +228,14 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     };
     let planned = load.planned;
     let words = load.words.clone();
+    let n_payloads = config.payloads.frames.len();
     let measure = on_own_thread(config, load, stop).await?;
     let cpu = cpu_time()?.saturating_sub(cpu_before);
 
     if let Some(path) = &args.json {
         let run = json!({
             "pipeline": pipeline.name, "slo_ms": pipeline.slo_ms, "load": words,
-            "poisson": args.poisson, "stream": args.stream, "connections": args.connections,
+            "poisson": args.poisson, "stream": args.stream, "connections": args.connections, "payloads": n_payloads,
             "warmup_ms": args.warmup.as_secs_f64() * 1e3,
         });
         let text = format!("{:#}\n", measure.to_json(run, Some(planned), cpu));
@@ -299,7 +318,7 @@ impl Load {
 struct Config {
     server: String,
     pipeline: String,
-    frame: pb::Frame,
+    payloads: Payloads,
     connections: usize,
     stream: bool,
     patience: Option<Duration>,
@@ -332,17 +351,19 @@ async fn on_own_thread(config: Config, load: Load, stop: CancellationToken) -> R
 }
 
 async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result<Measure> {
+    let Payloads { frames, order } = config.payloads;
+    let applications = frames.iter().map(|f| f.application.clone()).collect();
     let transport = if config.stream {
-        Transport::Stream(
-            Streams::open(&config.server, config.connections, &config.pipeline).await?,
-        )
+        let streams = Streams::open(&config.server, config.connections, &config.pipeline).await?;
+        Transport::Stream(streams, frames)
     } else {
-        let request = pb::InferRequest {
-            pipeline: config.pipeline,
-            frame: Some(config.frame.clone()),
+        let request = |frame| pb::InferRequest {
+            pipeline: config.pipeline.clone(),
+            frame: Some(frame),
         };
+        let requests = frames.into_iter().map(request);
         Transport::Unary(Box::new(
-            Connections::open(&config.server, config.connections, &request).await?,
+            Connections::open(&config.server, config.connections, requests).await?,
         ))
     };
     let start = Instant::now() + START_IN;
@@ -353,42 +374,14 @@ async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result
             Source::Closed(n, start + load.planned)
         }
     };
-    let measure = Measure::new(config.warmup);
-    let generator = Generator::new(start, transport, config.frame, config.patience, measure);
+    let measure = Measure::new(config.warmup, applications);
+    let generator = Generator::new(start, transport, order, config.patience, measure);
     let tell = |line: String| {
         if !config.silent {
             println!("{line}");
         }
     };
     generator.run(source, stop, tell).await
-}
-
-/// What every request carries.
-fn frame(args: &BenchArgs, pipeline: &pb::PipelineDescription) -> Result<pb::Frame> {
-    let mut frame = pb::Frame {
-        timeout_ms: args.deadline.map_or(0.0, |d| d.as_secs_f64() * 1e3),
-        application: args.application.clone(),
-        ..Default::default()
-    };
-    if let Some(path) = &args.image {
-        let data =
-            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        frame.data = data.into();
-    } else if args.payload_bytes.is_some() || pipeline.source == "bytes" {
-        let n = args.payload_bytes.map_or(PAYLOAD_BYTES, |n| n as usize);
-        let mut data = vec![0; n];
-        ChaCha8Rng::seed_from_u64(args.seed).fill_bytes(&mut data);
-        frame.data = Bytes::from(data);
-        frame.format = FrameFormat::Bytes.into();
-    } else {
-        let (scene, _) = Scene::new(SceneConfig::default()).frame(0);
-        let picture = RgbImage::from_raw(scene.width, scene.height, scene.rgb)
-            .context("a scene's frame has the wrong number of bytes")?;
-        let encoded = encode(&picture, Encoding::Jpeg(90))?;
-        frame.data = encoded.data;
-        frame.format = encoded.format.into();
-    }
-    Ok(frame)
 }
 
 /// CPU time of this process so far.

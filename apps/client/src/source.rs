@@ -6,7 +6,7 @@
 mod ffmpeg;
 mod folder;
 mod mp4_file;
-mod scene;
+pub(crate) mod scene;
 
 use std::path::{Path, PathBuf};
 

@@ -23,17 +23,12 @@ async fn bench(name: &str, behaviour: Behaviour, arguments: &[&str]) -> Json {
     let file = format!("spillgate-bench-{}-{name}.json", std::process::id());
     let path = std::env::temp_dir().join(file);
     let json = path.to_string_lossy().into_owned();
-    let fixed = [
-        "bench",
-        "--quiet",
-        "--payload-bytes",
-        "64",
-        "--json",
-        &json,
-        "--server",
-        &server.url,
-    ];
-    let cli = Cli::parse_from(fixed.into_iter().chain(arguments.iter().copied()));
+    let fixed = ["bench", "--quiet", "--json", &json, "--server", &server.url];
+    let small: &[&str] = match arguments.contains(&"--texts") {
+        true => &[],
+        false => &["--payload-bytes", "64"],
+    };
+    let cli = Cli::parse_from(fixed.iter().chain(small).chain(arguments));
     run_until(cli.bench, CancellationToken::new())
         .await
         .unwrap();
@@ -146,4 +141,25 @@ async fn a_closed_loop_keeps_its_number_in_flight() {
         assert!(n > 40, "{n}");
         assert_eq!(json["outcomes"]["completed"], n);
     }
+}
+
+/// Each request carries the payload whose turn it is: the server refuses one of the two applications.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payloads_take_turns_and_applications_are_told_apart() {
+    let file = std::env::temp_dir().join(format!("spillgate-texts-{}", std::process::id()));
+    std::fs::write(&file, "1\n2\n").unwrap();
+    let text = file.to_str().unwrap();
+    for stream in [false, true] {
+        let mut arguments = vec!["--rate", "400", "--duration", "500ms"];
+        arguments.extend(["--texts", text, "--texts", text]);
+        arguments.extend(["--application", "wanted", "--application", "unwanted"]);
+        arguments.extend(stream.then_some("--stream"));
+        let name = format!("turns-{stream}");
+        let json = bench(&name, |_| Answer::Completed, &arguments).await;
+        assert_eq!(json["outcomes"]["completed"], 100);
+        assert_eq!(json["outcomes"]["refused"], 100);
+        let by = |idx: usize| json["applications"][idx]["completed"].clone();
+        assert_eq!((by(0), by(1)), (100.into(), 0.into()));
+    }
+    std::fs::remove_file(&file).unwrap();
 }

@@ -17,6 +17,7 @@ use tonic::Code;
 
 use super::measure::{Ended, Measure};
 use super::pacer::Pacer;
+use super::payloads::Order;
 use super::streams::{Event, Streams};
 use super::wire::{Connections, Reply, client_failure};
 
@@ -29,7 +30,18 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How requests travel.
 pub(crate) enum Transport {
     Unary(Box<Connections>),
-    Stream(Streams),
+    /// With what the frames on them carry.
+    Stream(Streams, Vec<pb::Frame>),
+}
+
+impl Transport {
+    /// Payloads to choose from.
+    fn payloads(&self) -> usize {
+        match self {
+            Transport::Unary(connections) => connections.requests(),
+            Transport::Stream(_, frames) => frames.len(),
+        }
+    }
 }
 
 /// When requests leave.
@@ -46,12 +58,13 @@ struct Waiting {
     sent: Option<Duration>,
     call: Option<AbortHandle>,
     stream: usize,
+    payload: usize,
 }
 
 pub(crate) struct Generator {
     start: Instant,
     transport: Transport,
-    frame: pb::Frame,
+    order: Order,
     /// The client gives up after this.
     patience: Option<Duration>,
     calls: JoinSet<(u64, Reply)>,
@@ -65,14 +78,14 @@ impl Generator {
     pub(crate) fn new(
         start: Instant,
         transport: Transport,
-        frame: pb::Frame,
+        order: Order,
         patience: Option<Duration>,
         measure: Measure,
     ) -> Self {
         Generator {
             start,
             transport,
-            frame,
+            order,
             patience,
             calls: JoinSet::new(),
             waiting: BTreeMap::new(),
@@ -159,11 +172,13 @@ impl Generator {
     fn send(&mut self, due: Duration) {
         let number = self.next_number;
         self.next_number += 1;
+        let payload = self.order.next(self.transport.payloads());
         let mut waiting = Waiting {
             due,
             sent: None,
             call: None,
             stream: 0,
+            payload,
         };
         if self.waiting.len() >= IN_FLIGHT_MAX {
             self.waiting.insert(number, waiting);
@@ -176,14 +191,14 @@ impl Generator {
         }
         match &mut self.transport {
             Transport::Unary(connections) => {
-                let call = connections.call();
+                let call = connections.call(payload);
                 waiting.call = Some(self.calls.spawn(async move { (number, call.await) }));
                 self.waiting.insert(number, waiting);
             }
-            Transport::Stream(streams) => {
+            Transport::Stream(streams, frames) => {
                 let frame = pb::Frame {
                     number,
-                    ..self.frame.clone()
+                    ..frames[payload].clone()
                 };
                 let taken = streams.send(frame);
                 waiting.sent = taken.map(|_| self.start.elapsed());
@@ -208,6 +223,7 @@ impl Generator {
                 due: waiting.due,
                 sent,
                 at: self.start.elapsed(),
+                payload: waiting.payload,
                 result,
             });
         }
@@ -273,6 +289,6 @@ async fn next_due(source: &mut Source) -> Option<Duration> {
 async fn next_event(transport: &mut Transport) -> Option<Event> {
     match transport {
         Transport::Unary(_) => None,
-        Transport::Stream(streams) => streams.events.recv().await,
+        Transport::Stream(streams, _) => streams.events.recv().await,
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 use spillgate_proto::pb;
 use spillgate_proto::pb::Outcome;
@@ -19,6 +20,8 @@ pub(crate) struct Ended {
     /// When it went to the connection; `None` when it never did.
     pub(crate) sent: Option<Duration>,
     pub(crate) at: Duration,
+    /// Which payload it carried.
+    pub(crate) payload: usize,
     pub(crate) result: pb::Result,
 }
 
@@ -50,14 +53,31 @@ pub(crate) struct Measure {
     send_delay: Latencies,
     seconds: Vec<Second>,
     elapsed: Duration,
+    /// By application, in the order of their first payloads.
+    applications: IndexMap<String, Outcomes>,
+    /// The application of each payload.
+    application_of: Vec<usize>,
     /// For the line a second.
     shown: Outcomes,
 }
 
 impl Measure {
-    pub(crate) fn new(warmup: Duration) -> Self {
+    /// `applications` has the name for each payload.
+    pub(crate) fn new(warmup: Duration, applications: Vec<String>) -> Self {
+        let mut outcomes = IndexMap::new();
+        let application_of = applications
+            .into_iter()
+            .map(|name| {
+                let entry = outcomes.entry(name);
+                let idx = entry.index();
+                entry.or_default();
+                idx
+            })
+            .collect();
         Measure {
             warmup,
+            applications: outcomes,
+            application_of,
             ..Measure::default()
         }
     }
@@ -72,6 +92,8 @@ impl Measure {
         };
         let latency = ended.at.saturating_sub(ended.due);
         self.tally.count(&ended.result, latency);
+        let application = self.application_of[ended.payload];
+        self.applications[application].count(ended.result.outcome());
         if let Some(sent) = ended.sent {
             self.send_delay.add(sent.saturating_sub(ended.due));
         }
@@ -148,10 +170,29 @@ impl Measure {
         if let Some(rate) = self.invalid_rate() {
             let _ = writeln!(text, "invalid    {:.1}% of the device time", rate * 100.0);
         }
+        let _ = self.write_applications(&mut text);
         let _ = write_causes(&mut text, &self.tally);
         let _ = write_modules(&mut text, &self.tally);
         let _ = write_emulated(&mut text, &self.tally);
         text
+    }
+
+    /// Who got how much, where there are several.
+    fn write_applications(&self, text: &mut String) -> std::fmt::Result {
+        if self.applications.len() < 2 {
+            return Ok(());
+        }
+        writeln!(
+            text,
+            "\n{:<14} {:>8}  {:>9}",
+            "application", "requests", "completed"
+        )?;
+        for (name, outcomes) in &self.applications {
+            let total = outcomes.total();
+            let share = outcomes.completed as f64 / total.max(1) as f64;
+            writeln!(text, "{name:<14} {total:>8}  {:8.1}%", 100.0 * share)?;
+        }
+        Ok(())
     }
 
     fn cpu_share(&self, cpu: Duration) -> f64 {
@@ -206,6 +247,15 @@ impl Measure {
                 })
             })
             .collect();
+        let applications: Vec<Json> = self
+            .applications
+            .iter()
+            .map(|(name, outcomes)| {
+                json!({
+                    "application": name, "requests": outcomes.total(), "completed": outcomes.completed,
+                })
+            })
+            .collect();
         json!({
             "run": run,
             "seconds": span,
@@ -225,6 +275,7 @@ impl Measure {
             "emulated": self.tally.emulated,
             "causes": causes,
             "modules": modules,
+            "applications": applications,
             "series": series,
         })
     }
@@ -248,6 +299,7 @@ mod tests {
             due: Duration::from_millis(due_ms),
             sent: Some(Duration::from_millis(due_ms + 5)),
             at: Duration::from_millis(at_ms),
+            payload: 0,
             result: pb::Result {
                 outcome: outcome.into(),
                 ..Default::default()
@@ -257,7 +309,7 @@ mod tests {
 
     #[test]
     fn latency_counts_from_the_due_time_and_not_from_sending() {
-        let mut measure = Measure::new(Duration::ZERO);
+        let mut measure = Measure::new(Duration::ZERO, vec![String::new()]);
         measure.add(&ended(1000, 1030, Outcome::Completed));
         let p50 = measure.tally.latency.quantile_ms(0.5).unwrap();
         assert!((29.9..30.1).contains(&p50), "{p50}");
@@ -265,7 +317,7 @@ mod tests {
 
     #[test]
     fn seconds_are_by_due_time_and_warm_up_is_left_out() {
-        let mut measure = Measure::new(Duration::from_secs(1));
+        let mut measure = Measure::new(Duration::from_secs(1), vec![String::new()]);
         measure.add(&ended(500, 510, Outcome::Completed));
         measure.add(&ended(1900, 3500, Outcome::Late));
         measure.add(&ended(2100, 2110, Outcome::Dropped));
@@ -277,5 +329,27 @@ mod tests {
         assert_eq!(json["series"][1]["dropped"], 1);
         assert_eq!(json["drop_rate"], 1.0);
         assert_eq!(json["goodput_per_s"], 0.0);
+    }
+
+    #[test]
+    fn applications_are_counted_apart() {
+        let names = ["quiet", "busy", "quiet"].map(str::to_owned).to_vec();
+        let mut measure = Measure::new(Duration::ZERO, names);
+        let outcomes = [Outcome::Completed, Outcome::Dropped, Outcome::Late];
+        for (payload, outcome) in outcomes.into_iter().enumerate() {
+            measure.add(&Ended {
+                payload,
+                ..ended(1, 2, outcome)
+            });
+        }
+        let json = measure.to_json(Json::Null, None, Duration::ZERO);
+        let quiet = json!({"application": "quiet", "requests": 2, "completed": 1});
+        assert_eq!(json["applications"][0], quiet);
+        assert_eq!(json["applications"][1]["completed"], 0);
+        let text = measure.render("", None, Duration::ZERO);
+        assert!(
+            text.contains("quiet                 2      50.0%"),
+            "{text}"
+        );
     }
 }

@@ -34,15 +34,19 @@ type Sender = SendRequest<Bytes>;
 pub(crate) struct Connections {
     senders: Vec<watch::Receiver<Option<Sender>>>,
     request: http::Request<()>,
-    body: Bytes,
+    bodies: Vec<Bytes>,
     next: usize,
     /// Keeps the connections up; ends with this.
     _keepers: JoinSet<()>,
 }
 
 impl Connections {
-    /// Connects `n` times to `url`, for calls with this one request.
-    pub(crate) async fn open(url: &str, n: usize, request: &pb::InferRequest) -> Result<Self> {
+    /// Connects `n` times to `url`, for calls with these requests.
+    pub(crate) async fn open(
+        url: &str,
+        n: usize,
+        requests: impl Iterator<Item = pb::InferRequest>,
+    ) -> Result<Self> {
         let authority = url.trim_start_matches("http://").to_owned();
         let mut keepers = JoinSet::new();
         let mut senders = Vec::with_capacity(n);
@@ -64,17 +68,22 @@ impl Connections {
         Ok(Connections {
             senders,
             request: head,
-            body: framed(request),
+            bodies: requests.map(|request| framed(&request)).collect(),
             next: 0,
             _keepers: keepers,
         })
     }
 
-    /// The next call. It leaves when it is first polled.
-    pub(crate) fn call(&mut self) -> impl Future<Output = Reply> + Send + 'static {
+    /// How many requests there are to choose from.
+    pub(crate) fn requests(&self) -> usize {
+        self.bodies.len()
+    }
+
+    /// A call with the request of this index. It leaves when it is first polled.
+    pub(crate) fn call(&mut self, request: usize) -> impl Future<Output = Reply> + Send + 'static {
         let sender = self.senders[self.next].borrow().clone();
         self.next = (self.next + 1) % self.senders.len();
-        let (request, body) = (self.request.clone(), self.body.clone());
+        let (request, body) = (self.request.clone(), self.bodies[request].clone());
         async move {
             let mut reply = Reply {
                 sent: None,

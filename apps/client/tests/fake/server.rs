@@ -21,6 +21,17 @@ use tonic::{Code, Request as Call, Response as Reply, Status, Streaming};
 /// What the server does with the frame of a number.
 pub(crate) type Behaviour = fn(u64) -> Answer;
 
+/// Frames of this application are refused, whatever the behaviour.
+const UNWANTED: &str = "unwanted";
+
+fn answer_to(frame: &pb::Frame, number: u64, behaviour: Behaviour) -> Answer {
+    if frame.application == UNWANTED {
+        Answer::Refused
+    } else {
+        behaviour(number)
+    }
+}
+
 /// What becomes of one frame.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
@@ -159,7 +170,7 @@ impl Spillgate for Fake {
     ) -> Result<Reply<pb::InferResponse>, Status> {
         let frame = request.into_inner().frame.unwrap_or_default();
         let number = self.frames.fetch_add(1, Ordering::Relaxed);
-        let answer = (self.behaviour)(number);
+        let answer = answer_to(&frame, number, self.behaviour);
         let result = result(frame.number, answer);
         match answer {
             Answer::Dropped | Answer::Refused => {
@@ -231,7 +242,7 @@ impl Spillgate for Fake {
                     continue;
                 };
                 frames.fetch_add(1, Ordering::Relaxed);
-                let answer = behaviour(frame.number);
+                let answer = answer_to(&frame, frame.number, behaviour);
                 match answer {
                     Answer::Silence => {}
                     Answer::Break => {
