@@ -21,7 +21,7 @@ use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device};
 use spillgate_worker_policy::policy::BrokerPolicy;
-use spillgate_worker_policy::schedule::SchedulerConfig;
+use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
 
 const WORKER: WorkerId = WorkerId(0);
 const RUN: Duration = Duration::from_millis(20);
@@ -207,6 +207,7 @@ fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker
         planned: 4,
         time: BatchTime::new(BatchForm::Padded, 1.0, 0.1, 0.0).unwrap(),
         prior_ms: 10.0,
+        scoring: Scoring::default(),
         window: WINDOW_DEFAULT,
         capacity: 10,
     };

@@ -7,7 +7,7 @@ use spillgate_pipeline::schedule::ScheduleName;
 use super::*;
 use crate::policy::BrokerPolicy;
 use crate::profiler;
-use crate::schedule::SchedulerConfig;
+use crate::schedule::{SchedulerConfig, Scoring};
 
 fn device(batch_max: u32) -> Device<()> {
     device_with(DropPolicyName::Deadline, batch_max)
@@ -210,6 +210,7 @@ fn scheduled() -> Device<u64> {
             planned: 4,
             time: BatchTime::new(BatchForm::Padded, 1.0, 0.5, 0.0).unwrap(),
             prior_ms: 10.0,
+            scoring: Scoring::default(),
             window: WINDOW_DEFAULT,
             capacity: 16,
         }),

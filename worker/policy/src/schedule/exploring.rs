@@ -92,7 +92,7 @@ mod tests {
     use spillgate_pipeline::schedule::ScheduleName;
 
     use super::*;
-    use crate::schedule::{Pending, Scheduler, SchedulerConfig};
+    use crate::schedule::{Pending, Scheduler, SchedulerConfig, Scoring};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -103,6 +103,7 @@ mod tests {
             planned: 4,
             time: BatchTime::new(BatchForm::Padded, 1.0, 0.5, 0.0).unwrap(),
             prior_ms: 10.0,
+            scoring: Scoring::default(),
             window: WINDOW_DEFAULT,
             capacity: 1000,
         };
