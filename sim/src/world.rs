@@ -384,7 +384,7 @@ impl World {
                 if to == ModuleId::SOURCE {
                     self.ledger.learn(self.now, &state);
                 }
-                self.drive_module(to, ModuleEvent::Peer((*state).clone()))
+                self.drive_module(to, ModuleEvent::Peer(Box::new((*state).clone())))
             }
         }
     }

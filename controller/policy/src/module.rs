@@ -52,7 +52,7 @@ pub enum Event<'a> {
         report: BatchReport<'a>,
     },
     /// The State Planner of another module published its state.
-    Peer(ModuleState),
+    Peer(Box<ModuleState>),
     /// The time of [`ModuleController::next_wakeup`] has come.
     Wakeup,
     /// An estimate that a command asked for was made.
@@ -217,7 +217,7 @@ impl ModuleController {
                 self.dispatcher.ended(worker, report.members.len());
                 self.planner.batch(now, &report);
             }
-            Event::Peer(state) => self.planner.peer(state),
+            Event::Peer(state) => self.planner.peer(*state),
             Event::Wakeup => {
                 let woken = self.planner.wake(now);
                 out.extend(woken.publish.map(Command::Publish));

@@ -133,7 +133,7 @@ impl PipelineHost {
                 Command::Publish(state) => {
                     control.ledger.learn(now, &state);
                     for other in (0..control.modules.len()).filter(|m| *m != module.idx()) {
-                        let peer = Event::Peer(state.clone());
+                        let peer = Event::Peer(Box::new(state.clone()));
                         let to = ModuleId(other as u16);
                         self.drive_module(control, now, to, peer, effects);
                     }
