@@ -88,6 +88,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "serve and simulate the same arrivals side by side; --real: overload the traffic pipeline too",
         live::command,
     ),
+    command(
+        "live-dynamic",
+        "[--seconds N] [--rounds N] [--loads 1.0,1.3] [--schedules goodput,orloj,...] [--seed N] [--spillgate PATH] [--write]",
+        "batch schedulers side by side on networks whose time depends on the input",
+        live::dynamic::command,
+    ),
     command("fmt", "[--check]", "format every crate", cargo::fmt),
     command(
         "clippy",

@@ -2,6 +2,7 @@
 //! the pipeline with models, offered twice what it holds.
 
 mod arrivals;
+pub(crate) mod dynamic;
 mod emulated;
 mod real;
 mod report;
@@ -52,7 +53,9 @@ impl Options {
                 Long("spillgate") => options.spillgate = Some(parser.value()?.into()),
                 Long("seconds") => options.seconds = parser.value()?.parse()?,
                 Long("loads") => options.loads = loads(&parser.value()?.string()?)?,
-                Long("policies") => options.policies = policies(&parser.value()?.string()?)?,
+                Long("policies") => {
+                    options.policies = names("--policies", &parser.value()?.string()?)?;
+                }
                 Long("seed") => options.seed = parser.value()?.parse()?,
                 Long("real") => options.real = true,
                 Long("write") => options.write = true,
@@ -89,7 +92,8 @@ fn loads(text: &str) -> Result<Vec<f64>> {
         .collect()
 }
 
-fn policies(text: &str) -> Result<Vec<String>> {
+/// Of policies or schedulers.
+fn names(option: &str, text: &str) -> Result<Vec<String>> {
     text.split(',')
         .map(|word| match word.trim() {
             // Whether there is one of that name, the server says.
@@ -100,7 +104,7 @@ fn policies(text: &str) -> Result<Vec<String>> {
             {
                 Ok(name.to_owned())
             }
-            _ => bail!("--policies: {word:?} is not the name of a policy"),
+            _ => bail!("{option}: {word:?} is no name; names are words of a to z, + and -"),
         })
         .collect()
 }
@@ -108,21 +112,8 @@ fn policies(text: &str) -> Result<Vec<String>> {
 /// `cargo xtask live`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let options = Options::parse(args)?;
-    let program = peers::build_spillgate(workspace, options.spillgate.as_deref())?;
-    // Children run in the repository's root, wherever this was called.
-    let program = std::path::absolute(program)?;
-    let out = workspace.path(OUT);
-    if out.exists() {
-        std::fs::remove_dir_all(&out)?;
-    }
-    std::fs::create_dir_all(&out)?;
-    let mut machine = peers::machine();
-    match std::fs::read_to_string("/proc/self/stat").map(|text| niceness(&text)) {
-        Ok(Some(nice)) if nice != 0 => machine.push_str(&format!(
-            ", server and client at nice {nice}, other processes beside them"
-        )),
-        _ => {}
-    }
+    let (program, out) = prepared(workspace, options.spillgate.as_deref(), OUT)?;
+    let machine = machine();
     let emulated = emulated::run(workspace, &program, &options, &out)?;
     println!(
         "\n{}\n{}",
@@ -155,6 +146,31 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         println!("written to {DOCUMENT}");
     }
     Ok(())
+}
+
+/// The program, and an empty folder for what a run needs.
+fn prepared(workspace: &Workspace, given: Option<&Path>, out: &str) -> Result<(PathBuf, PathBuf)> {
+    let program = peers::build_spillgate(workspace, given)?;
+    // Children run in the repository's root, wherever this was called.
+    let program = std::path::absolute(program)?;
+    let out = workspace.path(out);
+    if out.exists() {
+        std::fs::remove_dir_all(&out)?;
+    }
+    std::fs::create_dir_all(&out)?;
+    Ok((program, out))
+}
+
+/// The machine in words, as it is when a run begins.
+fn machine() -> String {
+    let mut machine = peers::machine();
+    match std::fs::read_to_string("/proc/self/stat").map(|text| niceness(&text)) {
+        Ok(Some(nice)) if nice != 0 => machine.push_str(&format!(
+            ", server and client at nice {nice}, other processes beside them"
+        )),
+        _ => {}
+    }
+    machine
 }
 
 /// The priority that children inherit: the 17th field after the name, which is in brackets.

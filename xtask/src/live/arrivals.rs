@@ -11,11 +11,15 @@ const LOWEST: f64 = 0.1;
 const TICK: f64 = 1e-6;
 
 /// SplitMix64: enough for loads, and the same on every machine.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
     /// From 0, which is possible, to 1, which is not.
-    fn uniform(&mut self) -> f64 {
+    pub(super) fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +36,7 @@ impl Random {
 
 /// Each second's rate over the mean; their own mean is one.
 pub(super) fn shape(seconds: usize, seed: u64) -> Vec<f64> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let raw: Vec<f64> = (0..seconds)
         .map(|_| (1.0 + SPREAD * random.normal()).max(LOWEST))
         .collect();
@@ -51,7 +55,7 @@ pub(super) fn variation(shape: &[f64]) -> f64 {
 /// Times of a Poisson process whose rate is `mean` times the shape, in whole microseconds.
 pub(super) fn times(shape: &[f64], mean: f64, seed: u64) -> Vec<f64> {
     // Not the numbers that made the shape.
-    let mut random = Random(seed ^ 0x5eed_0000_0000_0000);
+    let mut random = Random::new(seed ^ 0x5eed_0000_0000_0000);
     let mut times: Vec<f64> = Vec::new();
     for (second, factor) in shape.iter().enumerate() {
         let mut at = second as f64;

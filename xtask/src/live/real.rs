@@ -102,14 +102,23 @@ fn prepare(workspace: &Workspace, program: &Path, out: &Path, policy: &str) -> R
     let text = std::fs::read_to_string(source)?.replace("../models/", &format!("{models}/"));
     let pipeline = out.join(format!("{PIPELINE}.yaml"));
     std::fs::write(&pipeline, with_policy(&text, policy)?)?;
-    let profile = out.join(format!("{PIPELINE}.profile.yaml"));
+    profile_once(workspace, program, &pipeline)?;
+    Ok(pipeline)
+}
+
+/// Measures a pipeline's profile where it has none yet, so that all its servers go by the same.
+pub(super) fn profile_once(workspace: &Workspace, program: &Path, pipeline: &Path) -> Result<()> {
+    let profile = pipeline.with_extension("profile.yaml");
     if !profile.is_file() {
-        println!("live: measuring the profile of {PIPELINE} ...");
+        println!(
+            "live: measuring the profile of {} ...",
+            pipeline.file_stem().unwrap_or_default().display()
+        );
         let mut measure = workspace.program(program);
-        measure.arg("profile").arg(&pipeline).arg("--out");
+        measure.arg("profile").arg(pipeline).arg("--out");
         process::capture(measure.arg(&profile).args(["--rounds", "20"]))?;
     }
-    Ok(pipeline)
+    Ok(())
 }
 
 /// Offers a Poisson process at that rate.
