@@ -331,7 +331,8 @@ impl Bench<'_> {
         })
     }
 
-    /// What a closed loop reaches under `static`.
+    /// What the device could do all of the time, as it does under `static` in a closed loop: few in flight leave it idle while
+    /// the client reads the answers.
     fn capacity(&self, subject: &Subject, args: &[&str]) -> Result<f64> {
         let mut server = self.serve(subject, "static")?;
         let duration = format!("{}s", CLOSED_SECONDS + WARM_UP);
@@ -340,9 +341,14 @@ impl Bench<'_> {
         let args = [args, &load, &["--warmup", &warm_up]].concat();
         let driven = server.drive(self.workspace, self.program, &args)?;
         server.stop()?;
-        driven.said["goodput_per_s"]
+        let goodput = driven.said["goodput_per_s"]
             .as_f64()
-            .context("what bench says has no goodput")
+            .context("what bench says has no goodput")?;
+        let busy = driven.busy.get("cpu:0").copied().unwrap_or_default();
+        if busy == 0.0 {
+            bail!("cpu:0 did nothing in the closed loop");
+        }
+        Ok(goodput * (CLOSED_SECONDS + WARM_UP) as f64 / busy)
     }
 
     /// A fresh server: it learns at a low rate, then gets the load.
