@@ -229,7 +229,7 @@ pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
         tally.batch(scene, &members, now, took);
         now = now + took;
         end = now;
-        scheduler.executed(batch.size, batch.expected, took);
+        scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
         for member in members {
             finished += 1;
             if scene.sample_every > 0 && finished.is_multiple_of(scene.sample_every) {

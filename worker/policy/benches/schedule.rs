@@ -10,7 +10,9 @@ use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::schedule::score::{DELAY_RATE, ScoreLaw, Steps};
 use spillgate_worker_policy::schedule::score_queue::ScoreQueue;
-use spillgate_worker_policy::schedule::{Batch, Pending, Scheduler, SchedulerConfig, Scoring};
+use spillgate_worker_policy::schedule::{
+    Batch, Lengths, Pending, Scheduler, SchedulerConfig, Scoring,
+};
 
 const QUEUED: u32 = 10_000;
 const PENDING: usize = 1_000;
@@ -196,7 +198,7 @@ fn decision(bencher: divan::Bencher<'_, '_>, name: &str, applications: u64) {
             let mut full = full.borrow_mut();
             full.now += 4 * MS;
             let took = Duration::from_millis(100);
-            full.scheduler.executed(8, took, took);
+            full.scheduler.executed(8, (took, Lengths::default()), took);
             full.fill();
         })
         .bench_local_values(|()| full.borrow_mut().decide());

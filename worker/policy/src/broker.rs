@@ -24,7 +24,7 @@ use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::policy::{Bind, BrokerPolicy, Keep, Order};
-use crate::schedule::SchedulerConfig;
+use crate::schedule::{Lengths, SchedulerConfig};
 use admitted::Admitted;
 use queue::{Queue, Waiting};
 
@@ -73,6 +73,8 @@ pub struct Formed<T> {
     pub size: usize,
     /// How long it is expected to take.
     pub execution: Duration,
+    /// What its members are expected to take alone, where a scheduler formed it.
+    pub lengths: Lengths,
 }
 
 impl<T> Default for Formed<T> {
@@ -81,6 +83,7 @@ impl<T> Default for Formed<T> {
             members: Vec::new(),
             size: 0,
             execution: Duration::ZERO,
+            lengths: Lengths::default(),
         }
     }
 }
@@ -178,9 +181,9 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Takes note of how long a batch that was formed took, beside what was expected. Policies of ours learn the pace of the worker from it; published
-    /// ones trust the profile, as their authors do.
-    pub fn executed(&mut self, size: usize, expected: Duration, took: Duration) {
+    /// Takes note of how long a batch that was formed took, beside what was expected. Policies of ours learn the pace
+    /// of the worker from it; published ones trust the profile, as their authors do.
+    pub fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
         if let Some(admitted) = &mut self.admitted {
             if let Some(pace) = admitted.scheduler.executed(size as u32, expected, took) {
                 self.pace = pace;
@@ -452,6 +455,7 @@ impl<T> Broker<T> {
         Formed {
             execution: self.execution(members.len()),
             size: members.len(),
+            lengths: Lengths::default(),
             members,
         }
     }

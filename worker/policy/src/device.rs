@@ -25,6 +25,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
+use crate::schedule::Lengths;
 
 /// A request on its way to a worker.
 #[derive(Debug)]
@@ -139,6 +140,7 @@ struct Running {
     sampled: Option<(RequestId, Application)>,
     is_rerun: bool,
     execution: Duration,
+    lengths: Lengths,
     expected_end: Timestamp,
 }
 
@@ -309,7 +311,7 @@ impl<T> Device<T> {
         let ended = self.leave(now, batch);
         debug_assert!(!ended.is_rerun, "a rerun ends as one");
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.executed(ended.size, ended.execution, took);
+            broker.executed(ended.size, (ended.execution, ended.lengths), took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
@@ -359,6 +361,7 @@ impl<T> Device<T> {
             sampled: None,
             is_rerun: true,
             execution,
+            lengths: Lengths::default(),
             expected_end: now + execution,
         });
         out.push(Command::Rerun(Rerun {
@@ -416,6 +419,7 @@ impl<T> Device<T> {
                 members,
                 size,
                 execution,
+                lengths,
             } = formed;
             let module = broker.module();
             let is_scheduled = broker.is_scheduled();
@@ -442,6 +446,7 @@ impl<T> Device<T> {
                     _ => None,
                 },
                 execution,
+                lengths,
                 expected_end: starts_at + execution,
             };
             out.push(Command::Execute(Batch {

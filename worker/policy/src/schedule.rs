@@ -25,6 +25,7 @@ mod merge;
 mod orloj;
 pub mod score;
 pub mod score_queue;
+mod sharing;
 mod window;
 
 use std::time::Duration;
@@ -38,6 +39,7 @@ use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
 pub use score::Scoring;
+pub use sharing::Lengths;
 pub use spillgate_pipeline::schedule::APPLICATIONS_MAX;
 pub use window::Pending;
 
@@ -128,6 +130,8 @@ pub struct Batch {
     pub members: Vec<RequestId>,
     /// How long it is expected to take.
     pub expected: Duration,
+    /// What its members are expected to take alone.
+    pub lengths: Lengths,
 }
 
 /// A request that will not be served.
@@ -332,10 +336,15 @@ impl Scheduler {
         self.book.learn(now, application, length_ms)
     }
 
-    /// Takes in what a batch of that size took, beside what was expected of it. When batches take twice as long as
+    /// Takes in what a batch took, beside what was expected of it. What its members share is learnt from it. When batches take twice as long as
     /// expected, or half as long, time and again, all expectations follow, and the new ratio to the profile is
     /// returned: the module should be profiled again. Requests are served meanwhile.
-    pub fn executed(&mut self, size: u32, expected: Duration, took: Duration) -> Option<f64> {
+    pub fn executed(
+        &mut self,
+        size: u32,
+        (expected, lengths): (Duration, Lengths),
+        took: Duration,
+    ) -> Option<f64> {
         let at = self.config.sizes.iter().position(|&s| s == size)?;
         let took_ms = took.as_secs_f64() * 1e3;
         match &mut self.strategy {
@@ -343,6 +352,7 @@ impl Scheduler {
             Strategy::Clipper(clipper) => clipper.executed(&self.book, took_ms),
             _ => {}
         }
+        self.book.keep_sharing(lengths, took_ms);
         self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms)
     }
 
@@ -377,6 +387,9 @@ impl Scheduler {
                 chosen
             }
         }?;
+        let (book, set) = (&mut self.book, &self.set);
+        let members = chosen.members.iter();
+        let lengths = book.lengths(members.filter_map(|&id| set.application_of(id)));
         for &id in &chosen.members {
             self.remove(id);
         }
@@ -384,6 +397,7 @@ impl Scheduler {
             size: chosen.size,
             members: chosen.members,
             expected: span(chosen.expected_ms),
+            lengths,
         })
     }
 

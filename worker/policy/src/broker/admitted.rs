@@ -131,6 +131,7 @@ impl<T> Broker<T> {
         admitted.declined = batch.is_none();
         if let Some(batch) = batch {
             formed.execution = batch.expected;
+            formed.lengths = batch.lengths;
             formed.size = batch.size as usize;
             for id in &batch.members {
                 let next = admitted.waiting.swap_remove(id);

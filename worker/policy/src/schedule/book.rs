@@ -7,6 +7,9 @@ use spillgate_pipeline::distribution::{
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
 
+use super::forming::{Forming, Grid};
+use super::sharing::{Lengths, Sharing};
+
 /// The laws are remade after this many samples, or after this share of all samples in the windows: remaking costs
 /// some hundred microseconds and makes the scores of all that waits anew, and few samples among many move nothing.
 const REMAKE_EVERY: usize = 16;
@@ -25,8 +28,9 @@ const SHARE_COUNT: f64 = 4096.0;
 #[derive(Debug)]
 pub(crate) struct Book {
     sizes: Vec<u32>,
-    /// As the profile says.
+    /// As the profile says, with what members share as batches show it.
     profiled: BatchTime,
+    sharing: Option<Sharing>,
     /// As the device shows.
     time: BatchTime,
     /// Measured over profiled time, smoothed, and as it counts.
@@ -44,6 +48,9 @@ pub(crate) struct Book {
     version: u64,
     /// Law of each application, then of the mixture; an application without samples has the mixture.
     laws: Vec<Distribution>,
+    grid: Grid,
+    /// Scratch.
+    forming: Forming,
 }
 
 impl Book {
@@ -57,15 +64,21 @@ impl Book {
         let prior = prior(prior_ms)?;
         // Whether a window and bins can be had at all is known from one.
         Learner::new(window, bins, prior.clone())?;
+        let sharing = Sharing::new(&time);
+        let profiled = sharing.as_ref().map_or(time, Sharing::time);
+        let laws = vec![prior.clone()];
         Ok(Book {
             sizes,
-            profiled: time,
-            time,
+            profiled,
+            sharing,
+            time: profiled,
             pace: 1.0,
             pace_applied: 1.0,
             window,
             bins,
-            laws: vec![prior.clone()],
+            grid: Grid::new(&laws),
+            forming: Forming::default(),
+            laws,
             prior,
             learners: Vec::new(),
             seen: Vec::new(),
@@ -101,6 +114,11 @@ impl Book {
     /// The law of an application, or of the mixture.
     pub(crate) fn law(&self, application: usize) -> &Distribution {
         &self.laws[application]
+    }
+
+    /// The distribution functions of all laws.
+    pub(crate) fn grid(&self) -> &Grid {
+        &self.grid
     }
 
     pub(crate) fn mixture(&self) -> &Distribution {
@@ -165,6 +183,31 @@ impl Book {
         Some(self.pace)
     }
 
+    /// What members of these applications are expected to take alone; nothing where nobody asks for it.
+    pub(crate) fn lengths(&mut self, members: impl Iterator<Item = Application>) -> Lengths {
+        if self.sharing.is_none() {
+            return Lengths::default();
+        }
+        self.forming.clear(&self.grid);
+        for application in members {
+            let law = application.idx().min(self.laws.len() - 1);
+            self.forming.push(&self.grid, law);
+        }
+        self.forming.lengths(&self.grid)
+    }
+
+    /// Takes in what a batch of members with these lengths took: what they share.
+    pub(crate) fn keep_sharing(&mut self, lengths: Lengths, took_ms: f64) {
+        let Some(sharing) = &mut self.sharing else {
+            return;
+        };
+        if sharing.observe(lengths, took_ms / self.pace_applied) {
+            self.profiled = sharing.time();
+            self.time = self.profiled.slowed(self.pace_applied);
+            self.version += 1;
+        }
+    }
+
     /// Remakes the laws when enough was learnt.
     pub(crate) fn refresh(&mut self, now: Timestamp) {
         let samples: usize = self.learners.iter().map(Learner::len).sum();
@@ -175,7 +218,10 @@ impl Book {
         self.since_remade = 0;
         self.is_due = false;
         match self.remake(now) {
-            Ok(laws) => self.laws = laws,
+            Ok(laws) => {
+                self.grid = Grid::new(&laws);
+                self.laws = laws;
+            }
             // All that goes in was checked when it came.
             Err(error) => unreachable!("learnt laws can be mixed: {error}"),
         }

@@ -6,14 +6,13 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::Chosen;
 use super::book::Book;
-use super::forming::{Forming, Grid};
+use super::forming::Forming;
 use super::merge::earliest;
 use super::score::span;
 use super::window::{Pending, PendingSet};
 
 #[derive(Debug, Default)]
 pub(crate) struct Edf {
-    grid: Grid,
     /// Expected time of a batch by size and law of a member, the others drawn from the mixture; ms.
     means: Vec<Vec<f64>>,
     version: Option<u64>,
@@ -25,10 +24,9 @@ impl Edf {
             return;
         }
         self.version = Some(book.version());
-        self.grid.follow(book);
         let mut forming = Forming::default();
         let mixture = book.len() - 1;
-        let grid = &self.grid;
+        let grid = book.grid();
         let mut mean = |size: u32, law: usize| {
             forming.clear(grid);
             forming.push(grid, law);

@@ -1,9 +1,9 @@
 //! A batch while it is put together: the law of its time follows each member that joins, at a cost that does not
 //! depend on how many there are.
 
-use spillgate_pipeline::distribution::{BatchTime, normal_cdf};
+use spillgate_pipeline::distribution::{BatchTime, Distribution, normal_cdf};
 
-use super::book::Book;
+use super::sharing::Lengths;
 
 /// Bins of the common grid on which distribution functions are multiplied.
 const GRID_BINS: usize = 96;
@@ -11,43 +11,40 @@ const GRID_BINS: usize = 96;
 const SLICES: usize = 8;
 
 /// Distribution functions of all applications on one grid: the edges of its bins and their middles.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Grid {
     nodes: Vec<f64>,
     /// By law, then by node.
     cdfs: Vec<f64>,
     means: Vec<f64>,
     variances: Vec<f64>,
-    version: Option<u64>,
 }
 
 impl Grid {
-    /// Follows the book when its laws changed.
-    pub(crate) fn follow(&mut self, book: &Book) {
-        if self.version == Some(book.version()) {
-            return;
-        }
-        self.version = Some(book.version());
+    /// Of these laws.
+    pub(crate) fn new(laws: &[Distribution]) -> Grid {
         // Quantiles of each law: fine wherever one of them changes, whatever the range of all.
-        let each = (GRID_BINS / book.len()).max(2);
-        let mut edges: Vec<f64> = (0..book.len())
-            .flat_map(|i| (0..=each).map(move |q| (i, q as f64 / each as f64)))
-            .map(|(i, q)| book.law(i).quantile(q))
+        let each = (GRID_BINS / laws.len()).max(2);
+        let mut edges: Vec<f64> = laws
+            .iter()
+            .flat_map(|law| (0..=each).map(move |q| law.quantile(q as f64 / each as f64)))
             .collect();
         edges.sort_unstable_by(f64::total_cmp);
         edges.dedup();
-        self.nodes.clear();
-        self.nodes.push(edges[0]);
+        let mut nodes = vec![edges[0]];
         for pair in edges.windows(2) {
-            self.nodes.push(0.5 * (pair[0] + pair[1]));
-            self.nodes.push(pair[1]);
+            nodes.push(0.5 * (pair[0] + pair[1]));
+            nodes.push(pair[1]);
         }
-        let laws = || (0..book.len()).map(|i| book.law(i));
-        self.cdfs = laws()
-            .flat_map(|law| self.nodes.iter().map(|&x| law.cdf(x)))
-            .collect();
-        self.means = laws().map(|law| law.mean()).collect();
-        self.variances = laws().map(|law| law.variance()).collect();
+        let cdfs = laws
+            .iter()
+            .flat_map(|law| nodes.iter().map(|&x| law.cdf(x)));
+        Grid {
+            cdfs: cdfs.collect(),
+            nodes,
+            means: laws.iter().map(Distribution::mean).collect(),
+            variances: laws.iter().map(Distribution::variance).collect(),
+        }
     }
 
     fn cdf(&self, law: usize) -> &[f64] {
@@ -94,6 +91,14 @@ impl Forming {
             i += 2;
         }
         nodes[nodes.len() - 1] - below / 6.0
+    }
+
+    /// What the members are expected to take alone.
+    pub(crate) fn lengths(&self, grid: &Grid) -> Lengths {
+        Lengths {
+            longest_ms: self.longest(grid),
+            sum_ms: self.mean_sum,
+        }
     }
 
     /// What the batch computed at `size` can be expected to take.

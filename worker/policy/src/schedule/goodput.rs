@@ -17,7 +17,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::Chosen;
 use super::book::Book;
-use super::forming::{Forming, Grid};
+use super::forming::Forming;
 use super::merge::earliest;
 use super::score::span;
 use super::slack_ms;
@@ -33,7 +33,6 @@ const BATCH_WEIGHT: f64 = 0.1;
 
 #[derive(Debug, Default)]
 pub(crate) struct Goodput {
-    grid: Grid,
     version: Option<u64>,
     /// Applications by rising mean length.
     ranks: Vec<usize>,
@@ -61,12 +60,11 @@ impl Goodput {
             return;
         }
         self.version = Some(book.version());
-        self.grid.follow(book);
         let law = |&application: &usize| book.law(application.min(book.len() - 1)).mean();
         self.ranks = (0..set.applications()).collect();
         self.ranks
             .sort_by(|a, b| law(a).total_cmp(&law(b)).then(a.cmp(b)));
-        let (grid, forming) = (&self.grid, &mut self.forming);
+        let (grid, forming) = (book.grid(), &mut self.forming);
         let mut bounds = |size: u32, law: usize| {
             forming.clear(grid);
             for _ in 0..size {
@@ -158,16 +156,16 @@ impl Goodput {
                 members.len() < size as usize
             },
         );
-        self.forming.clear(&self.grid);
+        self.forming.clear(book.grid());
         for pending in &self.members {
             self.forming
-                .push(&self.grid, book.known(pending.application));
+                .push(book.grid(), book.known(pending.application));
         }
     }
 
     /// Keeps the members if they are the best batch so far.
     fn weigh(&mut self, now: Timestamp, book: &Book, size: u32) {
-        let (grid, forming) = (&self.grid, &self.forming);
+        let (grid, forming) = (book.grid(), &self.forming);
         let count = self.members.len();
         if count == 0 || 2 * count <= size as usize && count < size as usize {
             return;

@@ -188,7 +188,8 @@ fn drive(name: ScheduleName, steps: &[Step]) -> Vec<Batch> {
                         assert!(waiting.remove(id), "{name}");
                     }
                     now += batch.expected.as_secs_f64() * 1e3 * 1.2;
-                    scheduler.executed(batch.size, batch.expected, batch.expected.mul_f64(1.2));
+                    let expected = (batch.expected, batch.lengths);
+                    scheduler.executed(batch.size, expected, batch.expected.mul_f64(1.2));
                     batches.push(batch);
                 }
             }
@@ -403,7 +404,7 @@ fn clockwork_loses_the_action_behind_an_overrun() {
         scheduler
             .insert(at(then), pending(2, 0, then, 900.0))
             .unwrap();
-        scheduler.executed(batch.size, batch.expected, batch.expected);
+        scheduler.executed(batch.size, (batch.expected, batch.lengths), batch.expected);
         let (batch, gone) = next(&mut scheduler, predicted_end + late);
         let lost_ids: Vec<RequestId> = gone.iter().map(|g| g.id).collect();
         assert_eq!(lost_ids, vec![RequestId(1); lost]);
@@ -428,7 +429,7 @@ fn clockwork_predicts_by_the_last_ten() {
             let batch = next(&mut scheduler, now).0.unwrap();
             scheduler.executed(
                 batch.size,
-                batch.expected,
+                (batch.expected, batch.lengths),
                 Duration::from_millis(took.max(1)),
             );
             now += 1e4;
@@ -471,7 +472,11 @@ fn clipper_grows_by_one_and_shrinks_by_a_tenth() {
         let batch = next(&mut scheduler, now).0.unwrap();
         sizes.push(batch.members.len());
         let took = if batch.members.len() > 11 { 600 } else { 400 };
-        scheduler.executed(batch.size, batch.expected, Duration::from_millis(took));
+        scheduler.executed(
+            batch.size,
+            (batch.expected, batch.lengths),
+            Duration::from_millis(took),
+        );
         scheduler.expire(at(now + 1e3), &mut Vec::new());
     }
     assert_eq!(sizes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 10, 11]);
@@ -490,7 +495,11 @@ fn a_device_ten_times_as_slow_is_noticed_and_requests_are_answered() {
             if let Some(batch) = batch {
                 // 45 ms as profiled.
                 let took = Duration::from_millis(450);
-                changes.extend(scheduler.executed(batch.size, batch.expected, took));
+                changes.extend(scheduler.executed(
+                    batch.size,
+                    (batch.expected, batch.lengths),
+                    took,
+                ));
             }
             now += 500.0;
         }

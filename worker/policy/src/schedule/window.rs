@@ -44,6 +44,12 @@ impl PendingSet {
         self.by_id.contains_key(&id)
     }
 
+    /// Whose request it is, if it waits.
+    pub(crate) fn application_of(&self, id: RequestId) -> Option<Application> {
+        let slot = self.by_id.get(&id)?;
+        Some(self.get(*slot).application)
+    }
+
     pub(crate) fn insert(&mut self, pending: Pending) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
