@@ -5,9 +5,11 @@
 //! on the slack, filled in order of deadlines. The bound is what a full batch of the pool's slowest application takes
 //! on average, or nine times out of ten: under overload it pays to leave who is unlikely to be in time. A padded batch
 //! over half full is a candidate too; waiting for one more request is not. Each member counts with its probability to
-//! be in time under the product of the *actual* members' distribution functions, less a share of the probability that
-//! it would still have after one more batch: who can wait gains little from being served now. Without that share
-//! short requests are served however much time they have, and long ones run out of it.
+//! be in time under the product of the *actual* members' distribution functions, less what it would be worth to wait:
+//! the probability that it still has after one more batch, less the price of its part of a full batch, and
+//! no more than [`WAIT_MAX`] of that probability, since whoever waits competes with who comes. The price of device time is what
+//! the batches of late brought per time, net of the same. Without, short requests are served at once in small batches,
+//! however much time they have, and long ones run out of it.
 //!
 //! The rule that this grew from (expected completions per expected time, one bound) closes two thirds of the gap from
 //! ORLOJ to a simple clairvoyant schedule on two applications; the second bound keeps it level with ORLOJ where there is
@@ -23,11 +25,13 @@ use super::score::span;
 use super::slack_ms;
 use super::window::{Pending, PendingSet};
 
-/// Share of the chance after one more batch that is taken off. Finish rates hardly differ from 0.15 to 0.3; without
-/// it two applications at loose SLOs lose 0.03, and from 0.4 on a static model does worse than under ORLOJ.
-const LATER_SHARE: f64 = 0.2;
+/// Largest share of the chance after one more batch that waiting is worth. With 0.2 for all, whatever they cost, goodput
+/// is 0.014 lower where batches are cheap (docs/schedulers.md); with 0.8, 0.004 lower on ORLOJ's workloads.
+const WAIT_MAX: f64 = 0.4;
 /// How often a batch keeps within the larger of the two bounds on its members' slack.
 const SURE: f64 = 0.9;
+/// Weight of the newest batch in the price of device time.
+const PRICE_WEIGHT: f64 = 0.05;
 /// Weight of the newest batch in the mean time of a batch.
 const BATCH_WEIGHT: f64 = 0.1;
 
@@ -38,8 +42,12 @@ pub(crate) struct Goodput {
     ranks: Vec<usize>,
     /// Bounds on the slack by size and law: what a full batch of one application takes on average, and mostly; ms.
     bounds: Vec<Vec<[f64; 2]>>,
+    /// A request's part of the time of a full batch of its law, ms, at the size at which that is least.
+    parts: Vec<f64>,
     /// Mean time of the batches started, ms: how long one more takes.
     batch_ms: f64,
+    /// What device time brings: completions per ms, net of what the same requests are worth when they wait.
+    price: f64,
     forming: Forming,
     members: Vec<Pending>,
     best: Best,
@@ -80,6 +88,12 @@ impl Goodput {
             .iter()
             .map(|&size| (0..book.len()).map(|law| bounds(size, law)).collect())
             .collect();
+        let part = |law: usize| {
+            let sizes = book.sizes().iter().zip(&self.bounds);
+            let parts = sizes.map(|(&size, bounds)| bounds[law][0] / f64::from(size));
+            parts.fold(f64::INFINITY, f64::min)
+        };
+        self.parts = (0..book.len()).map(part).collect();
     }
 
     /// The least that a request of that law can take, ms.
@@ -108,6 +122,7 @@ impl Goodput {
             return None;
         }
         let expected_ms = self.best.expected_ms;
+        self.price += PRICE_WEIGHT * (self.best.rate - self.price);
         self.batch_ms += if self.batch_ms > 0.0 {
             BATCH_WEIGHT * (expected_ms - self.batch_ms)
         } else {
@@ -174,8 +189,9 @@ impl Goodput {
         let gain = |pending: &Pending| {
             let slack = slack_ms(now, pending.deadline);
             let later = slack - self.batch_ms;
-            forming.on_time(grid, &outlook, slack)
-                - LATER_SHARE * forming.on_time(grid, &outlook, later)
+            let part = self.parts[book.known(pending.application)];
+            let worth = (1.0 - self.price * part).clamp(0.0, WAIT_MAX);
+            forming.on_time(grid, &outlook, slack) - worth * forming.on_time(grid, &outlook, later)
         };
         let rate = self.members.iter().map(gain).sum::<f64>() / outlook.mean_ms;
         if rate > self.best.rate {
