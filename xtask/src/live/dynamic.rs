@@ -129,6 +129,8 @@ struct Options {
     rounds: usize,
     loads: Vec<f64>,
     schedules: Vec<String>,
+    /// Names of subjects.
+    networks: Vec<String>,
     seed: u64,
     write: bool,
 }
@@ -143,6 +145,7 @@ impl Options {
             schedules: ["goodput", "orloj", "static", "edf"]
                 .map(str::to_owned)
                 .to_vec(),
+            networks: SUBJECTS.map(|subject| subject.name.to_owned()).to_vec(),
             seed: 1,
             write: false,
         };
@@ -156,6 +159,9 @@ impl Options {
                 Long("schedules") => {
                     options.schedules = names("--schedules", &parser.value()?.string()?)?;
                 }
+                Long("networks") => {
+                    options.networks = names("--networks", &parser.value()?.string()?)?;
+                }
                 Long("seed") => options.seed = parser.value()?.parse()?,
                 Long("write") => options.write = true,
                 other => return Err(other.unexpected().into()),
@@ -167,6 +173,11 @@ impl Options {
         if !(1..=100).contains(&options.rounds) {
             bail!("--rounds must be from 1 to 100");
         }
+        let known = |name: &&String| SUBJECTS.iter().any(|subject| subject.name == **name);
+        if let Some(name) = options.networks.iter().find(|name| !known(name)) {
+            let all = SUBJECTS.map(|subject| subject.name).join(", ");
+            bail!("--networks: {name:?} is none of {all}");
+        }
         Ok(options)
     }
 
@@ -174,11 +185,12 @@ impl Options {
     fn shown(&self) -> String {
         let loads: Vec<String> = self.loads.iter().map(f64::to_string).collect();
         format!(
-            "cargo xtask live-dynamic --seconds {} --rounds {} --loads {} --schedules {} --seed {}",
+            "cargo xtask live-dynamic --seconds {} --rounds {} --loads {} --schedules {} --networks {} --seed {}",
             self.seconds,
             self.rounds,
             loads.join(","),
             self.schedules.join(","),
+            self.networks.join(","),
             self.seed
         )
     }
@@ -270,7 +282,8 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         options: &options,
     };
     let mut all = Vec::new();
-    for subject in &SUBJECTS {
+    let wanted = |subject: &&Subject| options.networks.iter().any(|name| name == subject.name);
+    for subject in SUBJECTS.iter().filter(wanted) {
         let measured = bench.measure(subject)?;
         println!("\n{}\n{}", measured.table(), measured.summary());
         all.push(measured);
@@ -404,10 +417,11 @@ mod tests {
     fn options_are_read_and_shown() {
         assert_eq!(
             parse(&["--write"]).unwrap().shown(),
-            "cargo xtask live-dynamic --seconds 4 --rounds 5 --loads 1,1.3 --schedules goodput,orloj,static,edf --seed 1"
+            "cargo xtask live-dynamic --seconds 4 --rounds 5 --loads 1,1.3 --schedules goodput,orloj,static,edf --networks say,who --seed 1"
         );
         let said = |words: &[&str]| parse(words).err().unwrap().to_string();
         assert!(said(&["--rounds", "0"]).contains("--rounds"));
+        assert!(said(&["--networks", "whom"]).contains("none of say, who"));
         assert!(said(&["--schedules", "edf,}"]).contains("--schedules: \"}\""));
     }
 
