@@ -96,8 +96,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["payload_bytes", "scene"])]
     pub image: Vec<PathBuf>,
 
-    /// Send frames of the built-in scene, drawn and encoded beforehand: seed=7,size=640x360,density=0.5; may be given
-    /// several times [default: one frame]
+    /// Send frames of the built-in scene, drawn and encoded beforehand: seed=7,size=640x360,density=0.5,light=night (day,
+    /// dusk, fog), noise=20 grey levels, blur=0.2; may be given several times [default: one frame]
     #[arg(long, value_name = "OPTIONS", value_parser = scene_options, conflicts_with = "payload_bytes",
           num_args = 0..=1, default_missing_value = "")]
     pub scene: Vec<SceneConfig>,

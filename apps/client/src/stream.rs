@@ -43,7 +43,7 @@ const START_IN: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, clap::Args)]
 pub struct StreamArgs {
     /// An .mp4 file, a folder of .jpg and .png files, one such file, a synthetic street
-    /// (scene:seed=7,size=640x360,density=0.5), or anything that an installed ffmpeg reads: other video
+    /// (scene:seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2), or anything that an installed ffmpeg reads: other video
     /// files, rtsp:// addresses, /dev/video0
     #[arg(default_value = "scene:")]
     pub source: String,

@@ -73,8 +73,8 @@ outputs: { text: $say.text }
     Subject {
         name: "who",
         about: "`early_exit_classifier` with `who.pt`: a request is a JPEG of a person cut out of a frame of the built-in scene, half of\n\
-                them seen by a camera of 1280x720 pixels (`near`), half by one of 320x180 (`far`). A batch takes about what its\n\
-                members take together, each one to three segments.",
+                them (`day`) seen by a camera of 1280x720 pixels in daylight, half (`night`) by one of 320x180 at night, with noise and\n\
+                blur. A batch takes about what its members take together, each one to three segments.",
         pipeline: "\
 name: who
 slo: 40ms
@@ -88,7 +88,7 @@ modules:
     schedule: SCHEDULE
 outputs: { faces: $who.labels }
 ",
-        applications: ["near", "far"],
+        applications: ["day", "night"],
         // Batches bring nothing here, and two of eight would take longer than the SLO.
         in_flight: "4",
         payloads: people,
@@ -117,9 +117,12 @@ fn texts(out: &Path) -> Result<Vec<String>> {
 /// Drawn by the client.
 fn people(_: &Path) -> Result<Vec<String>> {
     let n = PAYLOADS.to_string();
-    let near = ["--scene", "size=1280x720,density=1"];
-    let far = ["--scene", "size=320x180,density=1,seed=1001"];
-    let args = [&near[..], &far, &["--people", "--frames", &n]].concat();
+    let day = [
+        "--scene",
+        "size=1280x720,density=1,light=day,noise=1,blur=0",
+    ];
+    let night = "size=320x180,density=1,seed=1001,light=night,noise=20,blur=0.2";
+    let args = [&day[..], &["--scene", night], &["--people", "--frames", &n]].concat();
     Ok(args.into_iter().map(str::to_owned).collect())
 }
 
@@ -454,7 +457,7 @@ mod tests {
         };
         assert_eq!(others(&idle), 0.0);
         let error = Cell::of(&SUBJECTS[1], ("edf", 1.3, 2), &driven).unwrap_err();
-        assert!(error.to_string().contains("no near among the applications"));
+        assert!(error.to_string().contains("no day among the applications"));
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use image::RgbImage;
-use spillgate_scenes::{Scene, SceneConfig};
+use spillgate_scenes::{Condition, Scene, SceneConfig};
 
 use super::{Content, Source, SourceFrame};
 
 /// Scenes are meant to be seen at this rate.
 const FRAMES_PER_SECOND: f64 = 25.0;
+/// Grey levels: beyond, nothing can be seen.
+const NOISE_MAX: f32 = 100.0;
+/// The blur spreads a pixel over three at most.
+const BLUR_MAX: f32 = 0.33;
 
 pub(crate) struct SceneSource {
     scene: Scene,
@@ -44,7 +48,7 @@ impl Source for SceneSource {
     }
 }
 
-/// Reads `seed=7,size=640x360,density=0.5`; all optional.
+/// Reads `seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2`; all optional.
 pub(crate) fn parse(options: &str) -> Result<SceneConfig> {
     const RIGHT: &str = "a scene is written like scene:seed=7,size=640x360,density=0.5";
     let mut config = SceneConfig::default();
@@ -79,10 +83,25 @@ pub(crate) fn parse(options: &str) -> Result<SceneConfig> {
                 }
                 (config.width, config.height) = (width, height);
             }
+            "light" => {
+                let lights = Condition::ALL.into_iter();
+                let Some(light) = lights.clone().find(|light| light.name() == value) else {
+                    let names: Vec<&str> = lights.map(Condition::name).collect();
+                    bail!("scene light \"{value}\" is none of {}", names.join(", "));
+                };
+                config.condition = Some(light);
+            }
+            "noise" => config.noise = Some(part(name, value, NOISE_MAX)?),
+            "blur" => config.blur = Some(part(name, value, BLUR_MAX)?),
             _ => bail!("unknown scene option \"{name}\"; {RIGHT}"),
         }
     }
     Ok(config)
+}
+
+fn part(name: &str, value: &str, most: f32) -> Result<f32> {
+    let number = value.parse().ok().filter(|x| (0.0..=most).contains(x));
+    number.with_context(|| format!("scene {name} \"{value}\" is not a number from 0 to {most}"))
 }
 
 #[cfg(test)]
@@ -94,12 +113,21 @@ mod tests {
         let config = parse("seed=7,size=320x200,density=0.25").unwrap();
         assert_eq!((config.seed, config.width, config.height), (7, 320, 200));
         assert_eq!(config.density, 0.25);
+        let night = parse("light=night,noise=20,blur=0.25").unwrap();
+        assert_eq!(night.condition, Some(Condition::Night));
+        assert_eq!((night.noise, night.blur), (Some(20.0), Some(0.25)));
         assert_eq!(parse("").unwrap(), SceneConfig::default());
         for (wrong, says) in [
             ("sed=7", "unknown scene option \"sed\""),
             ("size=9x9", "sides must be"),
             ("density=2", "from 0 to 1"),
             ("seed", "has no value"),
+            ("light=bright", "none of day, dusk, night, fog"),
+            (
+                "noise=-1",
+                "scene noise \"-1\" is not a number from 0 to 100",
+            ),
+            ("blur=1", "from 0 to 0.33"),
         ] {
             assert!(
                 parse(wrong).unwrap_err().to_string().contains(says),
