@@ -17,8 +17,8 @@ const CHANGE: f64 = 0.05;
 /// At least this is expected to be shared. Without, all sizes look alike, batches would be of one, and nothing would
 /// be learnt any more.
 pub(super) const SHARED_MIN: f64 = 0.05;
-/// Bounds of `took / sum`: a pause of the machine says nothing of s.
-const TOOK_MAX: f64 = 3.0;
+/// Bound of `took / sum`: a pause of the machine says nothing of s.
+const TOOK_MAX: f64 = 1.5;
 
 /// What the times of a batch's members alone are expected to be together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

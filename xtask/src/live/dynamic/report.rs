@@ -182,7 +182,8 @@ impl Report<'_> {
              \n\
              Each run is a fresh server, all with one profile. For {LEARNING_DURATION} it gets {learning:.0}% of load 1, where batches are mostly of one:\n\
              schedulers learn from those alone. Load 1 is what a closed loop finishes under `static` in each second that the device\n\
-             works. Batches hold 8 at most, the SLO is 40 ms: about eight times the longest request, so that the machine's own pauses of some ms do not decide.\n\
+             works. Batches hold 8 at most, the SLO is 20 ms: four times the time alone that one in\n\
+             a hundred requests to `say` exceeds, seven times that of `who`, within the range of ORLOJ's evaluation or a little beyond.\n\
              \n\
              `goodput`, `orloj` and `edf` are the drop policy of a pipeline of one module themselves; `static` has the default, `spillgate`,\n\
              with its gate at the door (docs/schedulers.md).\n",
