@@ -98,6 +98,17 @@ pub enum ModelNeed {
     Required,
 }
 
+/// How the time that a request takes depends on what it brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecutionTime {
+    /// It does not.
+    Fixed,
+    /// It does: early exits, lengths of sequences.
+    Varies,
+    /// It does where this input is wired: objects are worked on one by one.
+    VariesWith(String),
+}
+
 /// A module type: what the YAML key `op:` names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleType {
@@ -113,6 +124,9 @@ pub struct ModuleType {
     pub options: Vec<OptionSpec>,
     /// Whether it runs a model file.
     pub model: ModelNeed,
+    /// Whether its time depends on the input. Where it does, `goodput` forms its batches unless the file names another
+    /// scheduler, or a drop policy that is not ours.
+    pub time: ExecutionTime,
 }
 
 impl ModuleType {
@@ -125,7 +139,15 @@ impl ModuleType {
             outputs: Vec::new(),
             options: Vec::new(),
             model,
+            time: ExecutionTime::Fixed,
         }
+    }
+
+    /// States how its time depends on what a request brings.
+    #[must_use]
+    pub fn time(mut self, time: ExecutionTime) -> Self {
+        self.time = time;
+        self
     }
 
     /// Adds a required input.

@@ -14,8 +14,9 @@ mod reference;
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::catalog::{Catalog, ModelNeed, ModuleType};
+use crate::catalog::{Catalog, ExecutionTime, ModelNeed, ModuleType};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Sink};
+use crate::distribution::WINDOW_DEFAULT;
 use crate::document;
 use crate::id::ModuleId;
 use crate::near::{known, nearest};
@@ -28,7 +29,7 @@ use crate::profile::ProfileSet;
 use crate::schedule::ScheduleName;
 use crate::spec::{self, ModuleSpec, QUEUE_DEFAULT, Spec};
 
-use reference::{Target, Wiring};
+use reference::{Target, Wires, Wiring};
 
 /// A pipeline without errors.
 #[derive(Clone, Debug)]
@@ -212,7 +213,10 @@ fn assemble(
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
             batch: module.batch,
-            schedule: module.schedule,
+            schedule: module
+                .schedule
+                .or_else(|| default_schedule(spec, ty, wires)),
+            window: module.window,
             workers: module.workers,
             devices: module.devices.clone(),
             queue: module.queue,
@@ -246,6 +250,20 @@ fn assemble(
     }
 }
 
+/// Batches of a module whose time depends on what requests bring are formed by our own scheduler, where we also
+/// decide what is dropped: published drop policies come with batches of their own.
+fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<ScheduleName> {
+    let varies = match &ty.time {
+        ExecutionTime::Fixed => false,
+        ExecutionTime::Varies => true,
+        ExecutionTime::VariesWith(input) => {
+            let mut wired = ty.inputs.iter().zip(&wires.inputs);
+            wired.any(|(port, wire)| port.name == *input && wire.is_some())
+        }
+    };
+    (varies && spec.policy.drop.is_ours()).then_some(ScheduleName::Goodput)
+}
+
 /// The source as a module: it has one output and nothing else.
 fn source_module(spec: &Spec<'_>) -> Module {
     Module {
@@ -258,6 +276,7 @@ fn source_module(spec: &Spec<'_>) -> Module {
         variants: Vec::new(),
         batch: Batch { max: 1 },
         schedule: None,
+        window: WINDOW_DEFAULT,
         workers: Workers { min: 1, max: 1 },
         devices: Vec::new(),
         queue: QUEUE_DEFAULT as usize,

@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use petgraph::graph::DiGraph;
 
 use crate::catalog::ValueType;
+use crate::distribution::Window;
 use crate::id::ModuleId;
 use crate::policy::PolicyConfig;
 use crate::schedule::ScheduleName;
@@ -82,6 +83,8 @@ pub struct Module {
     pub batch: Batch,
     /// Who forms its batches, where its time depends on what requests bring; `None`: the broker, as planned.
     pub schedule: Option<ScheduleName>,
+    /// How far back the execution times count that it has seen.
+    pub window: Window,
     /// How many workers.
     pub workers: Workers,
     /// Names of the devices that may serve it, as in the file: `auto`, `cpu:0`, `cuda:0`, `emulated:0`.

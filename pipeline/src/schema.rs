@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
+use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
 use crate::schedule::ScheduleName;
 use crate::spec::{
@@ -256,9 +257,32 @@ fn module(catalog: &Catalog) -> Value {
                 ],
             },
             "schedule": {
-                "description": "Who forms its batches from execution-time distributions, where its time depends on \
-                                what a request brings: docs/schedulers.md.",
-                "enum": ScheduleName::ALL.map(ScheduleName::name),
+                "description": "Who forms its batches from execution-time distributions: docs/schedulers.md. Default: \
+                                goodput where the time of the op depends on what a request brings and the drop policy \
+                                is spillgate, else none.",
+                "anyOf": [
+                    { "enum": ScheduleName::ALL.map(ScheduleName::name) },
+                    {
+                        "type": "object",
+                        "additionalProperties": false,
+                        "properties": {
+                            "name": { "enum": ScheduleName::ALL.map(ScheduleName::name) },
+                            "samples": with_default(
+                                integer(
+                                    "Execution times of each application that count.",
+                                    SAMPLES_ENOUGH as i64,
+                                    SAMPLES_MAX as i64,
+                                ),
+                                distribution::WINDOW_DEFAULT.samples as u32,
+                            ),
+                            "age": {
+                                "description": "How long they count, 1s to 60m.",
+                                "$ref": "#/$defs/duration",
+                                "default": format_duration(distribution::WINDOW_DEFAULT.age),
+                            },
+                        },
+                    },
+                ],
             },
             "queue": with_default(
                 integer("Bound of each worker's queue.", 1, QUEUE_MAX.into()),

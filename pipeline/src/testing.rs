@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use petgraph::graph::DiGraph;
 
 use crate::catalog::ValueType;
+use crate::distribution::WINDOW_DEFAULT;
 use crate::id::ModuleId;
 use crate::pipeline::{Batch, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers};
 use crate::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
@@ -39,6 +40,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             variants: vec![],
             batch: Batch { max: 8 },
             schedule: None,
+            window: WINDOW_DEFAULT,
             workers: Workers { min: 1, max: 1 },
             devices: vec!["emulated:0".to_owned()],
             queue: 64,

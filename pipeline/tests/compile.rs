@@ -14,7 +14,9 @@ mod properties;
 #[path = "compile/schema.rs"]
 mod schema;
 
-use spillgate_pipeline::catalog::{Catalog, ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{
+    Catalog, ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType,
+};
 
 /// The example of DESIGN.md §6.
 pub(crate) const TRAFFIC: &str = "\
@@ -88,7 +90,8 @@ pub(crate) fn catalog() -> Catalog {
         )
         .input("image", ValueType::Image, "The frame.")
         .optional_input("boxes", ValueType::Boxes, "Where to look; the whole frame.")
-        .output("id", ValueType::Labels, "A label for each box."),
+        .output("id", ValueType::Labels, "A label for each box.")
+        .time(ExecutionTime::VariesWith("boxes".to_owned())),
     );
     catalog.register(
         ModuleType::new("crop", "Narrows boxes.", ModelNeed::None)

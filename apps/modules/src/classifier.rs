@@ -7,7 +7,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::{Label, Tensor, Value};
-use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, all_fail, example_boxes, example_image, list, pictures_or_boxes};
 use crate::labels;
@@ -59,7 +59,8 @@ impl ModuleKind for Classifier {
             "std",
             OptionType::Numbers(3),
             "red, green, blue are divided by it, after `mean` (default [1, 1, 1])",
-        );
+        )
+        .time(ExecutionTime::VariesWith("boxes".to_owned()));
         Activation::option(ty)
     }
 

@@ -12,7 +12,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::{Label, Tensor, Value};
-use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, all_fail, example_boxes, example_image, list, pictures_or_boxes};
 use crate::labels;
@@ -68,7 +68,8 @@ impl ModuleKind for EarlyExitClassifier {
             "labels",
             OptionType::File,
             "class names, one a line (default: beside the model, who.pt has who.labels)",
-        );
+        )
+        .time(ExecutionTime::Varies);
         Activation::option(ty)
     }
 

@@ -7,7 +7,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::{Label, Tensor, Value};
-use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, all_fail, example_boxes, example_image, frames_with_boxes, one_output};
 use crate::labels;
@@ -64,7 +64,8 @@ impl ModuleKind for FaceRecognizer {
             "labels",
             OptionType::File,
             "names, one a line (default: beside the model, face.pt has face.labels)",
-        );
+        )
+        .time(ExecutionTime::VariesWith("boxes".to_owned()));
         Activation::option(ty)
     }
 

@@ -10,7 +10,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::{Tensor, Text, Value};
-use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{all_fail, list};
 use crate::models::Models;
@@ -79,7 +79,8 @@ impl ModuleKind for TextGenerator {
             "max_output",
             OptionType::Integer(1, OUTPUT_MAX),
             "most letters of a text; a request whose text does not end within them fails (default 128)",
-        );
+        )
+        .time(ExecutionTime::Varies);
         Activation::option(ty)
     }
 

@@ -6,7 +6,7 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::{Tensor, Text, Value};
-use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, all_fail, example_boxes, example_image, frames_with_boxes, one_output};
 use crate::models::Models;
@@ -52,7 +52,8 @@ impl ModuleKind for TextReader {
                 "blank",
                 OptionType::Choice(vec!["last".to_owned(), "first".to_owned()]),
                 "where the class \"no letter\" is (default last)",
-            );
+            )
+            .time(ExecutionTime::VariesWith("boxes".to_owned()));
         Activation::option(ty)
     }
 

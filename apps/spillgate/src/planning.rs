@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::{self, PlanError, PlanName};
 use spillgate_controller_policy::planner::Planned;
 use spillgate_pipeline::catalog::ValueType;
-use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError, WINDOW_DEFAULT};
+use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
@@ -136,7 +136,7 @@ pub fn scheduler(
         sizes,
         time,
         prior_ms: usual_ms,
-        window: WINDOW_DEFAULT,
+        window: module.window,
         capacity: SCHEDULED_MAX,
         scoring: Scoring::default(),
     }))

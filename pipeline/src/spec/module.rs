@@ -1,6 +1,9 @@
 //! Modules as written: their fields, defaults and ranges.
 
+use std::time::Duration;
+
 use crate::diagnostic::{Place, Sink};
+use crate::distribution::{SAMPLES_ENOUGH, SAMPLES_MAX, WINDOW_DEFAULT, Window};
 use crate::document::{Content, Node};
 use crate::pipeline::{Batch, Variant, Workers};
 use crate::problem::Problem;
@@ -19,6 +22,11 @@ const MODULE_FIELDS: [&str; 13] = [
 ];
 const VARIANT_FIELDS: [&str; 3] = ["model", "input", "accuracy"];
 
+/// How long samples of execution times count, at least and at most.
+const AGE_MIN: Duration = Duration::from_secs(1);
+/// See [`AGE_MIN`].
+const AGE_MAX: Duration = Duration::from_secs(3600);
+
 /// A module as written.
 pub(crate) struct ModuleSpec<'n> {
     pub(crate) name: String,
@@ -35,6 +43,7 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) model_fields: Vec<Located<&'static str>>,
     pub(crate) batch: Batch,
     pub(crate) schedule: Option<ScheduleName>,
+    pub(crate) window: Window,
     pub(crate) workers: Workers,
     pub(crate) devices: Vec<String>,
     pub(crate) queue: usize,
@@ -117,11 +126,10 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
             max: reader::count(sink, max.node, &max.place, 1, BATCH_MAX)?,
         })
     });
-    let schedule = fields.get("schedule").and_then(|f| {
-        let names = ScheduleName::ALL.map(ScheduleName::name);
-        let i = reader::choice(sink, f.node, &f.place, "batch scheduler", &names)?;
-        Some(ScheduleName::ALL[i])
-    });
+    let (schedule, window) = match fields.get("schedule") {
+        Some(f) => read_schedule(sink, f.node, &f.place),
+        None => (None, WINDOW_DEFAULT),
+    };
     let workers = fields
         .get("workers")
         .and_then(|f| read_workers(sink, f.node, &f.place));
@@ -154,6 +162,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         model_fields,
         batch: batch.unwrap_or(Batch { max: BATCH_DEFAULT }),
         schedule,
+        window,
         workers: workers.unwrap_or(Workers { min: 1, max: 1 }),
         devices: devices.unwrap_or_else(|| vec!["auto".to_owned()]),
         queue: queue as usize,
@@ -235,6 +244,35 @@ fn read_variant(sink: &mut Sink, fields: &Fields<'_>) -> Variant {
         input,
         accuracy,
     }
+}
+
+fn read_schedule(sink: &mut Sink, node: &Node, place: &Place) -> (Option<ScheduleName>, Window) {
+    let by_name = |sink: &mut Sink, node: &Node, place: &Place| {
+        let names = ScheduleName::ALL.map(ScheduleName::name);
+        let i = reader::choice(sink, node, place, "batch scheduler", &names)?;
+        Some(ScheduleName::ALL[i])
+    };
+    if !matches!(node.content, Content::Mapping(_)) {
+        return (by_name(sink, node, place), WINDOW_DEFAULT);
+    }
+    let expected = "a batch scheduler, or a map like { name: goodput, samples: 500, age: 60s }";
+    let fields = reader::record(sink, node, place, expected, &["name", "samples", "age"]);
+    let name = fields
+        .get("name")
+        .and_then(|f| by_name(sink, f.node, &f.place));
+    let mut window = WINDOW_DEFAULT;
+    let (least, most) = (SAMPLES_ENOUGH as u32, SAMPLES_MAX as u32);
+    if let Some(f) = fields.get("samples")
+        && let Some(samples) = reader::count(sink, f.node, &f.place, least, most)
+    {
+        window.samples = samples as usize;
+    }
+    if let Some(f) = fields.get("age")
+        && let Some(age) = reader::duration(sink, f.node, &f.place, AGE_MIN, AGE_MAX)
+    {
+        window.age = age;
+    }
+    (name, window)
 }
 
 fn read_workers(sink: &mut Sink, node: &Node, place: &Place) -> Option<Workers> {

@@ -7,6 +7,7 @@ use spillgate_pipeline::compile;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{OptionValue, Pipeline, PortRef, Workers};
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::spec::LIMITS_DEFAULT;
 
 use crate::{TRAFFIC, catalog};
@@ -196,4 +197,54 @@ outputs: { out: $b.payload }
 ",
     );
     assert_eq!(p.modules[2].workers, Workers { min: 1, max: 2 });
+}
+
+/// Schedulers of the modules, and the drop policy that counts.
+fn schedules(modules: &str, policy: &str) -> (Vec<Option<ScheduleName>>, DropPolicyName) {
+    let outputs = "outputs: { who: $who.id }";
+    let text = format!("name: a\nslo: 300ms\nmodules:\n{modules}\n{outputs}\n{policy}\n");
+    let pipeline = accepted(&text);
+    let modules = pipeline.modules[1..].iter();
+    (modules.map(|m| m.schedule).collect(), pipeline.policy.drop)
+}
+
+#[test]
+fn goodput_is_the_default_where_time_varies() {
+    let detect = "  detect: { op: detector, model: m.pt, inputs: { image: $source.frame } }\n";
+    let who = "  who: { op: face_recognizer, model: f.pt, inputs: { image: $source.frame";
+    let of_boxes = format!("{detect}{who}, boxes: $detect.people }} }}");
+    let (goodput, ours) = (Some(ScheduleName::Goodput), DropPolicyName::Spillgate);
+    assert_eq!(schedules(&of_boxes, ""), (vec![None, goodput], ours));
+    // The whole picture: one face, always as long.
+    let whole = format!("{who} }} }}");
+    assert_eq!(schedules(&whole, ""), (vec![None], ours));
+    // Published policies come with batches of their own.
+    let pard = "policy: { drop: pard }";
+    assert_eq!(
+        schedules(&of_boxes, pard),
+        (vec![None, None], DropPolicyName::Pard)
+    );
+    let named = format!("{detect}{who}, boxes: $detect.people }}, schedule: static }}");
+    let fixed = (vec![None, Some(ScheduleName::Static)], ours);
+    assert_eq!(schedules(&named, ""), fixed);
+}
+
+#[test]
+fn how_far_back_times_count_can_be_set() {
+    let with = |schedule: &str| {
+        let who = "who: { op: face_recognizer, model: f.pt, inputs: { image: $source.frame }";
+        let outputs = "outputs: { who: $who.id }";
+        let text =
+            format!("name: a\nslo: 300ms\nmodules:\n  {who}, schedule: {schedule} }}\n{outputs}\n");
+        let module = accepted(&text).modules[1].clone();
+        (module.schedule, module.window.samples, module.window.age)
+    };
+    let minute = Duration::from_secs(60);
+    let edf = Some(ScheduleName::Edf);
+    assert_eq!(
+        with("{ name: edf, samples: 500, age: 60s }"),
+        (edf, 500, minute)
+    );
+    assert_eq!(with("{ age: 1m }"), (None, 2048, minute));
+    assert_eq!(with("edf"), (edf, 2048, 10 * minute));
 }

@@ -372,6 +372,9 @@ fn batches_workers_and_queues(golden: &mut Golden) {
     golden.field("queue: 1.5");
     golden.field("schedule: orlog");
     golden.field("schedule: [edf]");
+    golden.field("schedule: { nam: edf }");
+    golden.field("schedule: { name: edf, samples: 0 }");
+    golden.field("schedule: { name: edf, age: 0s }");
     golden.field("queue: 99999999999");
 }
 

@@ -2,6 +2,7 @@
 
 mod bursts;
 mod pipelines;
+mod shared;
 mod studies;
 
 use std::collections::HashMap;
@@ -34,6 +35,8 @@ enum Section {
     Workloads,
     /// Arrivals in bursts.
     Bursts,
+    /// Members that share a part of a batch's time.
+    Shared,
     /// Wrong tags and drift.
     Changes,
     /// The delay rate b and the bins of the score.
@@ -102,6 +105,7 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
         match section {
             Section::Workloads => workloads(args, &mut report)?,
             Section::Bursts => bursts::section(args.traces.as_deref(), &mut report)?,
+            Section::Shared => shared::section(args, &mut report)?,
             Section::Changes => studies::changes(args, &mut report)?,
             Section::Scoring => studies::scoring(args, &mut report)?,
             Section::Pipelines => pipelines::section(args.seeds, &mut report)?,
