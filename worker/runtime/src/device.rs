@@ -70,7 +70,7 @@ struct State {
     /// Batches that the policy has bound and the thread has not yet taken: the one that is to run now, and at
     /// most one behind it.
     next: VecDeque<Batch<Arc<Job>>>,
-    /// The finished request that is to run again.
+    /// The finished request that is to run again, before any of those.
     rerun: Option<Rerun<Arc<Job>>>,
     /// Workers to be loaded, and those to be unloaded once nothing is bound or waits for them. A worker is in one
     /// of them at most.
@@ -177,7 +177,15 @@ impl DeviceThread {
             .spawn(move || match executor() {
                 Ok(mut executor) => {
                     let _ = ready_tx.send(Ok(()));
-                    run(&shared, &mut *executor, &workers);
+                    let work = AssertUnwindSafe(|| run(&shared, &mut *executor, &workers));
+                    // A module's panic is its batch's; any other is ours, and must not leave requests unanswered.
+                    if let Err(panic) = catch_unwind(work) {
+                        let cause = format!("the device panicked: {}", panic_text(&*panic));
+                        let end = AssertUnwindSafe(|| died(&shared, &workers, &cause));
+                        if catch_unwind(end).is_err() {
+                            tracing::error!(device = shared.name, "what waited is not answered");
+                        }
+                    }
                 }
                 Err(error) => {
                     shared.alive.store(false, Ordering::Release);
@@ -357,11 +365,12 @@ impl Shared {
             if let Some(worker) = state.load.pop() {
                 return Some(Task::Load(worker));
             }
-            if let Some(batch) = state.next.pop_front() {
-                return Some(Task::Run(batch));
-            }
+            // Told to run when nothing else did: what is bound by now is behind it.
             if let Some(rerun) = state.rerun.take() {
                 return Some(Task::Rerun(rerun));
+            }
+            if let Some(batch) = state.next.pop_front() {
+                return Some(Task::Run(batch));
             }
             if state.stop {
                 return None;
@@ -404,17 +413,22 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
             }
         };
         if let Err(cause) = done {
-            tracing::error!(device = shared.name, cause, "device thread died");
-            shared.alive.store(false, Ordering::Release);
-            shared.upstream.workers_down(workers, &cause);
-            let (dropped, _) = shared.drive(Event::Close(DropReason::NoWorker));
-            shared.report(dropped);
-            // What was bound behind it went down with its workers.
-            shared.state.lock().next.clear();
+            died(shared, workers, &cause);
             return;
         }
     }
     shared.alive.store(false, Ordering::Release);
+}
+
+/// Nothing is served here any more.
+fn died(shared: &Shared, workers: &[WorkerId], cause: &str) {
+    tracing::error!(device = shared.name, cause, "device thread died");
+    shared.alive.store(false, Ordering::Release);
+    shared.upstream.workers_down(workers, cause);
+    let (dropped, _) = shared.drive(Event::Close(DropReason::NoWorker));
+    shared.report(dropped);
+    // What was bound behind it went down with its workers.
+    shared.state.lock().next.clear();
 }
 
 /// Executes a batch and tells who is to know. `Err` when the module panicked.

@@ -34,12 +34,14 @@ enum Seen {
     Run(usize),
     Reran,
     Loaded(bool),
+    Down(String),
 }
 
 /// Notes what it is told. Its first load fails if it is to.
 struct Recorder {
     seen: Sender<Seen>,
     fails: bool,
+    load_takes: Duration,
 }
 
 impl Executor for Recorder {
@@ -50,6 +52,7 @@ impl Executor for Recorder {
     }
 
     fn load(&mut self, _: WorkerId) -> Result<(), OperatorError> {
+        std::thread::sleep(self.load_takes);
         self.seen.send(Seen::Load).unwrap();
         assert!(!std::mem::take(&mut self.fails), "told to");
         Ok(())
@@ -60,17 +63,23 @@ impl Executor for Recorder {
     }
 }
 
-struct Reports(parking_lot::Mutex<Sender<Seen>>);
+struct Reports {
+    seen: parking_lot::Mutex<Sender<Seen>>,
+    /// Panics when a batch ends, as a wrong part of ours would.
+    is_wrong: bool,
+}
 
 impl Upstream for Reports {
     fn started(&self, _: WorkerId, _: usize, _: Timestamp) {}
 
-    fn finished(&self, _: Finished) {}
+    fn finished(&self, _: Finished) {
+        assert!(!self.is_wrong, "told to");
+    }
 
     fn reran(&self, worker: WorkerId, took: Duration) {
         assert_eq!(worker, WORKER);
         assert!(took >= RUN, "{took:?}");
-        self.0.lock().send(Seen::Reran).unwrap();
+        self.seen.lock().send(Seen::Reran).unwrap();
     }
 
     fn dropped(&self, _: WorkerId, _: Request, drop: DropRecord) {
@@ -79,23 +88,41 @@ impl Upstream for Reports {
 
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
         assert_eq!(worker, WORKER);
-        self.0.lock().send(Seen::Loaded(result.is_ok())).unwrap();
+        let seen = Seen::Loaded(result.is_ok());
+        self.seen.lock().send(seen).unwrap();
     }
 
     fn workers_down(&self, _: &[WorkerId], cause: &str) {
-        panic!("the device is to live: {cause}");
+        assert!(self.is_wrong, "the device is to live: {cause}");
+        let seen = Seen::Down(cause.to_owned());
+        self.seen.lock().send(seen).unwrap();
     }
 }
 
 fn start(fails: bool) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
-    start_with(fails, None)
+    start_with(Start {
+        fails,
+        ..Start::default()
+    })
 }
 
-/// With that scheduler for batches of up to four.
-fn start_with(
+#[derive(Default)]
+struct Start {
+    /// The first load does.
     fails: bool,
+    /// For batches of up to four.
     schedule: Option<SchedulerConfig>,
-) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
+    load_takes: Duration,
+    is_wrong: bool,
+}
+
+fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
+    let Start {
+        fails,
+        schedule,
+        load_takes,
+        is_wrong,
+    } = start;
     let (seen, events) = channel();
     let broker = BrokerConfig {
         module: ModuleId(1),
@@ -113,8 +140,15 @@ fn start_with(
     };
     let clock = Clock::start();
     let timers = TimerThread::start(clock, "timer").unwrap();
-    let upstream = Arc::new(Reports(parking_lot::Mutex::new(seen.clone())));
-    let recorder = Recorder { seen, fails };
+    let upstream = Arc::new(Reports {
+        seen: parking_lot::Mutex::new(seen.clone()),
+        is_wrong,
+    });
+    let recorder = Recorder {
+        seen,
+        fails,
+        load_takes,
+    };
     let executor =
         Box::new(
             move || Ok::<_, std::convert::Infallible>(Box::new(recorder) as Box<dyn Executor>),
@@ -198,9 +232,8 @@ fn a_load_that_panics_is_reported_and_the_device_lives() {
     assert!(device.stop(Duration::from_secs(5)));
 }
 
-#[test]
-fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker_is_gone() {
-    let schedule = SchedulerConfig {
+fn schedule() -> SchedulerConfig {
+    SchedulerConfig {
         // The profile's batch, whatever it knows.
         name: ScheduleName::Nexus,
         sizes: vec![1, 2, 4],
@@ -210,8 +243,34 @@ fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker
         scoring: Scoring::default(),
         window: WINDOW_DEFAULT,
         capacity: 10,
-    };
-    let (device, events, clock, _timers) = start_with(false, Some(schedule));
+    }
+}
+
+#[test]
+fn a_batch_that_is_bound_behind_a_rerun_runs_after_it() {
+    let (device, events, clock, _timers) = start_with(Start {
+        schedule: Some(schedule()),
+        load_takes: 8 * RUN,
+        ..Start::default()
+    });
+    let handle = device.handle();
+    send_together(&handle, clock, 0..4);
+    assert_eq!(take(&events, 1), [Seen::Run(4)]);
+    // The thread is busy with it when the rerun is due, and when it should have ended long ago.
+    handle.load(WORKER);
+    std::thread::sleep(4 * RUN);
+    send(&handle, clock, 4);
+    assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
+    assert_eq!(take(&events, 3), [Seen::Run(1), Seen::Reran, Seen::Run(1)]);
+    assert!(device.stop(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker_is_gone() {
+    let (device, events, clock, _timers) = start_with(Start {
+        schedule: Some(schedule()),
+        ..Start::default()
+    });
     let handle = device.handle();
     send_together(&handle, clock, 0..4);
     assert_eq!(take(&events, 1), [Seen::Run(4)]);
@@ -223,5 +282,17 @@ fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker
     assert_eq!(take(&events, 1), [Seen::Unload]);
     std::thread::sleep(RUN * 60);
     assert!(events.try_recv().is_err());
+    assert!(device.stop(Duration::from_secs(5)));
+}
+
+#[test]
+fn a_device_that_panics_takes_its_workers_down() {
+    let (device, events, clock, _timers) = start_with(Start {
+        is_wrong: true,
+        ..Start::default()
+    });
+    send(&device.handle(), clock, 0);
+    let down = "the device panicked: told to".to_owned();
+    assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Down(down)]);
     assert!(device.stop(Duration::from_secs(5)));
 }
