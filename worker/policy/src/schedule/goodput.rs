@@ -6,10 +6,11 @@
 //! on average, or nine times out of ten: under overload it pays to leave who is unlikely to be in time. A padded batch
 //! over half full is a candidate too; waiting for one more request is not. Each member counts with its probability to
 //! be in time under the product of the *actual* members' distribution functions, less what it would be worth to wait:
-//! the probability that it still has after one more batch, less the price of its part of a full batch, and
-//! no more than [`WAIT_MAX`] of that probability, since whoever waits competes with who comes. The price of device time is what
-//! the batches of late brought per time, net of the same. Without, short requests are served at once in small batches,
-//! however much time they have, and long ones run out of it.
+//! the probability that it still has after one more batch, less the price of its part of a full batch, and no more
+//! than a share of that probability, since whoever waits competes with who comes: least of it for the applications
+//! that cost most, more for cheap ones, which go first. The price of device time is what the batches of late brought
+//! per time, net of the same. Without, short requests are served at once in small batches, however much time they
+//! have, and long ones run out of it.
 //!
 //! The rule that this grew from (expected completions per expected time, one bound) closes two thirds of the gap from
 //! ORLOJ to a simple clairvoyant schedule on two applications; the second bound keeps it level with ORLOJ where there is
@@ -25,9 +26,12 @@ use super::score::span;
 use super::slack_ms;
 use super::window::{Pending, PendingSet};
 
-/// Largest share of the chance after one more batch that waiting is worth. With 0.2 for all, whatever they cost, goodput
-/// is 0.014 lower where batches are cheap (docs/schedulers.md); with 0.8, 0.004 lower on ORLOJ's workloads.
-const WAIT_MAX: f64 = 0.4;
+/// Share of the chance after one more batch that waiting is worth at most, for who costs most, and how much larger it is
+/// for who costs nothing beside those. With 0.2 for all, goodput is 0.003 lower on ORLOJ's workloads of several modes and
+/// 0.01 lower where members share much of a batch; with 0.2 and 0.8, 0.005 lower on the former.
+const WAIT_LEAST: f64 = 0.15;
+/// See [`WAIT_LEAST`].
+const WAIT_CHEAP: f64 = 0.5;
 /// How often a batch keeps within the larger of the two bounds on its members' slack.
 const SURE: f64 = 0.9;
 /// Weight of the newest batch in the price of device time.
@@ -44,6 +48,8 @@ pub(crate) struct Goodput {
     bounds: Vec<Vec<[f64; 2]>>,
     /// A request's part of the time of a full batch of its law, ms, at the size at which that is least.
     parts: Vec<f64>,
+    /// Largest worth of waiting, by law.
+    wait_max: Vec<f64>,
     /// Mean time of the batches started, ms: how long one more takes.
     batch_ms: f64,
     /// What device time brings: completions per ms, net of what the same requests are worth when they wait.
@@ -94,6 +100,9 @@ impl Goodput {
             parts.fold(f64::INFINITY, f64::min)
         };
         self.parts = (0..book.len()).map(part).collect();
+        let most = self.parts.iter().copied().fold(0.0, f64::max);
+        let wait_max = |part: &f64| WAIT_LEAST + WAIT_CHEAP * (1.0 - part / most);
+        self.wait_max = self.parts.iter().map(wait_max).collect();
     }
 
     /// The least that a request of that law can take, ms.
@@ -189,8 +198,8 @@ impl Goodput {
         let gain = |pending: &Pending| {
             let slack = slack_ms(now, pending.deadline);
             let later = slack - self.batch_ms;
-            let part = self.parts[book.known(pending.application)];
-            let worth = (1.0 - self.price * part).clamp(0.0, WAIT_MAX);
+            let law = book.known(pending.application);
+            let worth = (1.0 - self.price * self.parts[law]).clamp(0.0, self.wait_max[law]);
             forming.on_time(grid, &outlook, slack) - worth * forming.on_time(grid, &outlook, later)
         };
         let rate = self.members.iter().map(gain).sum::<f64>() / outlook.mean_ms;

@@ -300,15 +300,26 @@ proptest! {
         waiting.retain(|p| gone.iter().all(|g| g.id != p.id));
         let book = &scheduler.book;
         waiting.sort_by_key(|p| (p.deadline, p.id));
-        // Before the first batch, one more batch takes no time: the rate is that of completions, scaled.
+        // Before the first batch, one more takes no time and time costs nothing: each completion is worth less by what its
+        // application may gain by waiting.
+        let part = |a: usize| {
+            let whole = |size: u32| C0 + C1 * f64::from(size) * Maximum::new(&[(book.law(a), size)]).mean();
+            [1, 2, 4, 8, 16].map(|size| whole(size) / f64::from(size)).into_iter().fold(f64::INFINITY, f64::min)
+        };
+        let parts = [0, 1, 2].map(part);
+        let most = parts.into_iter().fold(0.0, f64::max);
+        let worth = parts.map(|part| 0.15 + 0.5 * (1.0 - part / most));
         let rate = |size: u32, members: &[Pending]| {
             let parts: Vec<(&Distribution, u32)> = (0..3)
                 .map(|a| (book.law(a), members.iter().filter(|p| p.application.idx() == a).count() as u32))
                 .collect();
             let maximum = Maximum::new(&parts);
             let factor = C1 * f64::from(size);
-            let on_time = |p: &Pending| maximum.cdf((slack_ms(at(1.0), p.deadline) - C0) / factor);
-            members.iter().map(on_time).sum::<f64>() / (C0 + factor * maximum.mean())
+            let gain = |p: &Pending| {
+                let on_time = maximum.cdf((slack_ms(at(1.0), p.deadline) - C0) / factor);
+                on_time * (1.0 - worth[p.application.idx()])
+            };
+            members.iter().map(gain).sum::<f64>() / (C0 + factor * maximum.mean())
         };
         let mut best = 0.0f64;
         // By mean length: 20, 45, 90 ms.
