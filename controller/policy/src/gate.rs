@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::plan;
@@ -104,7 +105,19 @@ impl EntryGate {
         self.reports[state.module.idx()] = Some((state.capacity, state.probability));
         let known: Option<Vec<(f64, f64)>> = self.reports.iter().copied().collect();
         let Some(known) = known else { return };
-        let bears = |device: &Vec<usize>| borne(device.iter().map(|&module| known[module]));
+        let drops = |module: usize| {
+            let schedule = self.pipeline.modules[module].schedule;
+            schedule.is_some_and(ScheduleName::drops)
+        };
+        let of = |&module: &usize| {
+            let (capacity, probability) = known[module];
+            Load {
+                capacity,
+                probability,
+                drops: drops(module),
+            }
+        };
+        let bears = |device: &Vec<usize>| borne(device.iter().map(of));
         let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
         let depth = self.depth();
         match &mut self.gate {
@@ -130,19 +143,30 @@ impl EntryGate {
     }
 }
 
-/// Requests a second that a device bears whose workers are of modules with these capacities and probabilities:
-/// each takes `probability / capacity` of its time for every request into the pipeline.
+/// What a worker's module takes of its device.
+struct Load {
+    /// Requests a second.
+    capacity: f64,
+    /// Part of the requests that runs it.
+    probability: f64,
+    /// Its batch scheduler drops by itself.
+    drops: bool,
+}
+
+/// Requests a second that a device bears whose workers have these loads: each takes `probability / capacity` of its
+/// time for every request into the pipeline.
 ///
 /// Modules that only some requests run bound nothing by themselves: those that skip them need not wait for them,
-/// and who runs them is known only when their turn comes. Their own brokers drop. Beside a module that all
-/// requests run they take its time.
-fn borne(workers: impl Iterator<Item = (f64, f64)>) -> f64 {
-    let (mut busy, mut is_for_all) = (0.0, false);
-    for (capacity, probability) in workers {
-        is_for_all |= probability >= 1.0;
-        busy += probability / capacity;
+/// and who runs them is known only when their turn comes. Their own brokers drop. Nor do modules whose scheduler drops:
+/// it serves more of the short requests than of all alike, which is all that a gate could refuse. Beside a module
+/// that bounds they take its time.
+fn borne(workers: impl Iterator<Item = Load>) -> f64 {
+    let (mut busy, mut is_bound) = (0.0, false);
+    for load in workers {
+        is_bound |= load.probability >= 1.0 && !load.drops;
+        busy += load.probability / load.capacity;
     }
-    if is_for_all {
+    if is_bound {
         1.0 / busy
     } else {
         f64::INFINITY
@@ -155,12 +179,24 @@ mod tests {
 
     #[test]
     fn modules_that_share_a_device_share_its_time() {
-        let of = |workers: &[(f64, f64)]| borne(workers.iter().copied());
+        let load = |&(capacity, probability): &(f64, f64)| Load {
+            capacity,
+            probability,
+            drops: false,
+        };
+        let of = |workers: &[(f64, f64)]| borne(workers.iter().map(load));
         assert_eq!(of(&[(100.0, 1.0)]), 100.0);
         assert_eq!(of(&[(100.0, 1.0), (100.0, 1.0)]), 50.0);
         assert_eq!(of(&[(100.0, 1.0), (50.0, 0.5)]), 50.0);
         assert_eq!(of(&[(50.0, 0.5)]), f64::INFINITY);
         assert_eq!(of(&[(f64::INFINITY, 1.0)]), f64::INFINITY);
+        let scheduled = || Load {
+            drops: true,
+            ..load(&(100.0, 1.0))
+        };
+        assert_eq!(borne([scheduled()].into_iter()), f64::INFINITY);
+        let beside = [scheduled(), load(&(100.0, 1.0))].into_iter();
+        assert_eq!(borne(beside), 50.0);
     }
 
     #[test]
