@@ -166,11 +166,7 @@ fn borne(workers: impl Iterator<Item = Load>) -> f64 {
         is_bound |= load.probability >= 1.0 && !load.drops;
         busy += load.probability / load.capacity;
     }
-    if is_bound {
-        1.0 / busy
-    } else {
-        f64::INFINITY
-    }
+    if is_bound { 1.0 / busy } else { f64::INFINITY }
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ impl Scheduler {
 
     /// The length of a request that took this long alone.
     pub fn length_ms(&self, took: Duration) -> f64 {
-        self.book.time().length_ms(took.as_secs_f64() * 1e3)
+        self.book.length_ms(took.as_secs_f64() * 1e3)
     }
 
     /// Whether none waits.

@@ -2,7 +2,8 @@
 //! made from them, remade after every few samples.
 
 use spillgate_pipeline::distribution::{
-    BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
+    BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, SAMPLES_ENOUGH,
+    Window, prior,
 };
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
@@ -145,6 +146,12 @@ impl Book {
         }
     }
 
+    /// The length of a request that took this long alone, ms: by the profile, whatever the pace. A pace that counted here
+    /// would scale what was learnt before it changed.
+    pub(crate) fn length_ms(&self, alone_ms: f64) -> f64 {
+        self.profiled.length_ms(alone_ms)
+    }
+
     /// Takes in the length of a request, ms.
     pub(crate) fn learn(
         &mut self,
@@ -162,6 +169,12 @@ impl Book {
         self.since_remade += 1;
         if self.learners[idx].len() <= REMAKE_EVERY || learnt != Learnt::Added {
             self.is_due = true;
+        }
+        if self.learners[idx].len() == SAMPLES_ENOUGH && self.pace_applied != 1.0 {
+            // How far off the prior was is in the lengths from here on.
+            self.pace = 1.0;
+            self.pace_applied = 1.0;
+            self.time = self.profiled;
         }
         Ok(learnt)
     }

@@ -540,3 +540,26 @@ fn a_jump_of_lengths_is_told_and_followed() {
     let expected = next(&mut scheduler, 50.0).0.unwrap().expected;
     assert!(expected > Duration::from_millis(75), "{expected:?}");
 }
+
+#[test]
+fn a_prior_far_off_does_not_scale_what_is_learnt() {
+    let mut config = config(ScheduleName::Goodput);
+    config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
+    let mut scheduler = Scheduler::new(config).unwrap();
+    // 50 ms by the profile, 5 ms in truth, alone in its batch each time.
+    let took = Duration::from_millis(5);
+    for id in 0..40 {
+        let now = 1.0 + 100.0 * id as f64;
+        scheduler
+            .insert(at(now), pending(id, 0, now, 90.0))
+            .unwrap();
+        let batch = next(&mut scheduler, now).0.unwrap();
+        if id >= 10 {
+            let expected = batch.expected.as_secs_f64() * 1e3;
+            assert!((expected - 5.0).abs() < 0.1, "{id}: {expected}");
+        }
+        scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
+        let length = scheduler.length_ms(took);
+        scheduler.learn(at(now), Application(0), length).unwrap();
+    }
+}
