@@ -25,6 +25,9 @@ const PACE_CHANGE: f64 = 2.0;
 /// Requests over which an application's share is counted: halved at twice this number.
 const SHARE_COUNT: f64 = 4096.0;
 
+/// Length of a request that took no time, ms: rates are per time, and a batch must take some.
+const LENGTH_MIN: f64 = 1e-6;
+
 /// Laws of execution times, as of the last remaking.
 #[derive(Debug)]
 pub(crate) struct Book {
@@ -164,6 +167,11 @@ impl Book {
             let learner = Learner::new(self.window, self.bins, self.prior.clone())?;
             self.learners.push(learner);
         }
+        let length_ms = if length_ms == 0.0 {
+            LENGTH_MIN
+        } else {
+            length_ms
+        };
         let learnt = self.learners[idx].observe(now, length_ms)?;
         self.see(application);
         self.since_remade += 1;

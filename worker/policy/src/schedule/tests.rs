@@ -563,3 +563,22 @@ fn a_prior_far_off_does_not_scale_what_is_learnt() {
         scheduler.learn(at(now), Application(0), length).unwrap();
     }
 }
+
+#[test]
+fn requests_that_take_no_time_are_served() {
+    for name in ScheduleName::ALL {
+        let mut config = config(name);
+        config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
+        let mut scheduler = Scheduler::new(config).unwrap();
+        for id in 0..60 {
+            let now = 1.0 + id as f64;
+            scheduler
+                .insert(at(now), pending(id, 0, now, 900.0))
+                .unwrap();
+            let batch = next(&mut scheduler, now).0;
+            let batch = batch.unwrap_or_else(|| panic!("{name}: {id} waits"));
+            scheduler.executed(batch.size, (batch.expected, batch.lengths), Duration::ZERO);
+            scheduler.learn(at(now), Application(0), 0.0).unwrap();
+        }
+    }
+}
