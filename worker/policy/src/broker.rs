@@ -106,7 +106,8 @@ pub struct Broker<T> {
     queue: Queue<T>,
     forming: Vec<Member<T>>,
     admitted: Option<Admitted<T>>,
-    /// Measured over expected execution time, smoothed; 1 for policies that trust the profile.
+    /// Measured over expected execution time, smoothed; 1 for policies that trust the profile, and for modules with a
+    /// scheduler, which learns for itself.
     pace: f64,
     /// Scratch of [`form`]: module deadlines of what waits.
     deadlines: Vec<Timestamp>,
@@ -173,6 +174,9 @@ impl<T> Broker<T> {
 
     /// Expected execution time of a batch of that size.
     pub fn execution(&self, size: usize) -> Duration {
+        if let Some(admitted) = &self.admitted {
+            return admitted.scheduler.execution(size as u32);
+        }
         let expected = self.config.execution[size.max(1) - 1];
         if self.pace == 1.0 {
             expected
@@ -185,9 +189,7 @@ impl<T> Broker<T> {
     /// of the worker from it; published ones trust the profile, as their authors do.
     pub fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
         if let Some(admitted) = &mut self.admitted {
-            if let Some(pace) = admitted.scheduler.executed(size as u32, expected, took) {
-                self.pace = pace;
-            }
+            admitted.scheduler.executed(size as u32, expected, took);
             admitted.touch();
             return;
         }

@@ -336,16 +336,22 @@ impl Scheduler {
         self.book.learn(now, application, length_ms)
     }
 
-    /// Takes in what a batch took, beside what was expected of it. What its members share is learnt from it. When batches take twice as long as
-    /// expected, or half as long, time and again, all expectations follow, and the new ratio to the profile is
-    /// returned: the module should be profiled again. Requests are served meanwhile.
+    /// What a batch of that many requests is expected to take, whosever they are.
+    pub fn execution(&self, size: u32) -> Duration {
+        span(fifo::batch_ms(&self.book, size))
+    }
+
+    /// Takes in what a batch took, beside what was expected of it. What its members share is learnt from it. When
+    /// batches take twice as long as expected, or half as long, time and again, all expectations follow.
     pub fn executed(
         &mut self,
         size: u32,
         (expected, lengths): (Duration, Lengths),
         took: Duration,
-    ) -> Option<f64> {
-        let at = self.config.sizes.iter().position(|&s| s == size)?;
+    ) {
+        let Some(at) = self.config.sizes.iter().position(|&s| s == size) else {
+            return;
+        };
         let took_ms = took.as_secs_f64() * 1e3;
         match &mut self.strategy {
             Strategy::Clockwork(clockwork) => clockwork.executed(at, took_ms),
@@ -353,7 +359,7 @@ impl Scheduler {
             _ => {}
         }
         self.book.keep_sharing(lengths, took_ms);
-        self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms)
+        self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms);
     }
 
     /// The batch to start at `now`, when the device is free then; `None` to wait, until something arrives or

@@ -428,7 +428,9 @@ fn died(shared: &Shared, workers: &[WorkerId], cause: &str) {
     let (dropped, _) = shared.drive(Event::Close(DropReason::NoWorker));
     shared.report(dropped);
     // What was bound behind it went down with its workers.
-    shared.state.lock().next.clear();
+    let mut state = shared.state.lock();
+    state.next.clear();
+    state.rerun = None;
 }
 
 /// Executes a batch and tells who is to know. `Err` when the module panicked.

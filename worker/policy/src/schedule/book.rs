@@ -187,21 +187,20 @@ impl Book {
         Ok(learnt)
     }
 
-    /// Takes in what a batch took beside what was expected. The new ratio to the profile when it changes.
-    pub(crate) fn keep_pace(&mut self, expected_ms: f64, took_ms: f64) -> Option<f64> {
+    /// Takes in what a batch took beside what was expected.
+    pub(crate) fn keep_pace(&mut self, expected_ms: f64, took_ms: f64) {
         let ratio = took_ms / expected_ms * self.pace_applied;
         if !ratio.is_finite() {
-            return None;
+            return;
         }
         self.pace += PACE_WEIGHT * (ratio.clamp(PACE_RANGE.0, PACE_RANGE.1) - self.pace);
         let off = self.pace / self.pace_applied;
         if off < PACE_CHANGE && off > 1.0 / PACE_CHANGE {
-            return None;
+            return;
         }
         self.pace_applied = self.pace;
         self.time = self.profiled.slowed(self.pace);
         self.version += 1;
-        Some(self.pace)
     }
 
     /// What members of these applications are expected to take alone; nothing where nobody asks for it.
