@@ -19,6 +19,14 @@ use spillgate_pipeline::id::{ModuleId, WorkerId};
 
 use crate::decode;
 
+/// A model that was loaded runs on its own example for so long at most before it serves, and no fewer than
+/// [`FIRST_RUNS`] times.
+const WARM_UP_MAX: Duration = Duration::from_secs(2);
+/// libtorch records the first two runs of a graph to make the third fast: the first takes ten times as long.
+const FIRST_RUNS: usize = 3;
+/// Objects of an example frame, for modules that work on objects.
+const EXAMPLE_OBJECTS: usize = 3;
+
 /// Runs batches on one device.
 pub trait Executor {
     /// Runs one batch of a worker's module. One result a job, in order; an error is a sentence for the
@@ -128,6 +136,34 @@ pub fn build_operator(
         .map_err(|e| OperatorError::Other(format!("module {} ({}): {e}", module.name, module.op)))
 }
 
+/// Lets a model run on its own example, at each batch size that it may have to serve: memory, kernels and plans of
+/// execution are made at the first run of a size, and requests in flight should not wait for that.
+fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
+    let module = &spec.pipeline.modules[spec.module.idx()];
+    let Some(variant) = module.variants.len().checked_sub(1) else {
+        return;
+    };
+    let start = Instant::now();
+    let first = std::iter::repeat_n(1, FIRST_RUNS);
+    for (run, size) in first.chain(2..=module.batch.max).enumerate() {
+        if run >= FIRST_RUNS && start.elapsed() > WARM_UP_MAX {
+            return;
+        }
+        let inputs: Vec<Inputs> = (0..size)
+            .map(|_| operator.example(EXAMPLE_OBJECTS))
+            .collect();
+        if let Some(error) = operator
+            .run(variant, &inputs)
+            .into_iter()
+            .find_map(Result::err)
+        {
+            // Its requests may differ from the example: they are served, and fail with that error if they do not.
+            tracing::warn!(module = module.name, %error, "fails on its own example");
+            return;
+        }
+    }
+}
+
 impl Executor for OperatorExecutor {
     fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
         if let Err(error) = self.load(worker) {
@@ -153,7 +189,8 @@ impl Executor for OperatorExecutor {
         let known = self.workers.get_mut(&worker);
         let worker = known.expect("batches are for this device's workers");
         if worker.operator.is_none() {
-            let operator = build_operator(&worker.spec, &self.library, &mut *self.backend)?;
+            let mut operator = build_operator(&worker.spec, &self.library, &mut *self.backend)?;
+            warm_up(&worker.spec, &mut *operator);
             worker.operator = Some(operator);
         }
         Ok(())
@@ -307,7 +344,84 @@ fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String>
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+    use spillgate_backend::operator::ModuleKind;
+    use spillgate_pipeline::catalog::{ModuleType, ValueType};
+    use spillgate_pipeline::compile::compile;
+
     use super::*;
+
+    /// Notes the sizes of its batches; fails from a size on.
+    #[derive(Clone)]
+    struct Noted {
+        sizes: Arc<Mutex<Vec<usize>>>,
+        fails_from: usize,
+    }
+
+    impl ModuleKind for Noted {
+        fn module_type(&self) -> ModuleType {
+            ModuleType::new("noted", "notes its batches", ModelNeed::Required)
+                .input("image", ValueType::Image, "what comes in")
+                .output("payload", ValueType::Bytes, "what goes out")
+        }
+
+        fn build(&self, _: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    impl Operator for Noted {
+        fn run(&mut self, _: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+            self.sizes.lock().push(batch.len());
+            let result = |_| match batch.len() < self.fails_from {
+                true => Ok(vec![Value::Bytes("x".into())]),
+                false => Err(OperatorError::Other("does not fit".to_owned())),
+            };
+            batch.iter().map(result).collect()
+        }
+
+        fn example(&self, objects: usize) -> Inputs {
+            assert!(objects > 0);
+            vec![Some(Value::Bytes("x".into()))]
+        }
+    }
+
+    /// Sizes that a module with batches of four has run once it is loaded.
+    fn warmed(fails_from: usize) -> Vec<usize> {
+        const YAML: &str =
+            "{ name: p, slo: 1s, modules: { m: { op: noted, model: m.pt, batch: { max: 4 },
+            inputs: { image: $source.frame } } }, outputs: { payload: $m.payload } }";
+        let noted = Noted {
+            sizes: Arc::default(),
+            fails_from,
+        };
+        let mut library = Library::new();
+        library.register(noted.clone());
+        let compiled =
+            compile(YAML, "p.yaml", &library.catalog(), None).unwrap_or_else(|e| panic!("{e}"));
+        let spec = |worker, from_start| WorkerSpec {
+            worker: WorkerId(worker),
+            pipeline: Arc::new(compiled.pipeline.clone()),
+            base_dir: PathBuf::new(),
+            module: ModuleId(1),
+            execution: vec![],
+            from_start,
+        };
+        let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
+        let specs = [spec(0, true), spec(1, false)];
+        OperatorExecutor::build(backend, Arc::new(library), &specs).expect("it loads");
+        noted.sizes.lock().clone()
+    }
+
+    #[test]
+    fn a_model_that_was_loaded_has_run_at_each_size() {
+        assert_eq!(warmed(100), [1, 1, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_model_that_fails_on_its_example_is_loaded() {
+        assert_eq!(warmed(3), [1, 1, 1, 2, 3]);
+    }
 
     #[test]
     fn a_decoder_that_panics_costs_its_frame_only() {
