@@ -2,8 +2,7 @@
 //! made from them, remade after every few samples.
 
 use spillgate_pipeline::distribution::{
-    BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, SAMPLES_ENOUGH,
-    Window, prior,
+    BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
 };
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
@@ -32,8 +31,10 @@ const LENGTH_MIN: f64 = 1e-6;
 #[derive(Debug)]
 pub(crate) struct Book {
     sizes: Vec<u32>,
-    /// As the profile says, with what members share as batches show it.
+    /// As the profile says.
     profiled: BatchTime,
+    /// With what members share as batches show it.
+    shared: BatchTime,
     sharing: Option<Sharing>,
     /// As the device shows.
     time: BatchTime,
@@ -69,13 +70,14 @@ impl Book {
         // Whether a window and bins can be had at all is known from one.
         Learner::new(window, bins, prior.clone())?;
         let sharing = Sharing::new(&time);
-        let profiled = sharing.as_ref().map_or(time, Sharing::time);
+        let shared = sharing.as_ref().map_or(time, Sharing::time);
         let laws = vec![prior.clone()];
         Ok(Book {
             sizes,
-            profiled,
+            profiled: time,
+            shared,
             sharing,
-            time: profiled,
+            time: shared,
             pace: 1.0,
             pace_applied: 1.0,
             window,
@@ -172,19 +174,28 @@ impl Book {
         } else {
             length_ms
         };
+        let was_taught = self.learners[idx].is_taught();
         let learnt = self.learners[idx].observe(now, length_ms)?;
         self.see(application);
         self.since_remade += 1;
         if self.learners[idx].len() <= REMAKE_EVERY || learnt != Learnt::Added {
             self.is_due = true;
         }
-        if self.learners[idx].len() == SAMPLES_ENOUGH && self.pace_applied != 1.0 {
-            // How far off the prior was is in the lengths from here on.
-            self.pace = 1.0;
-            self.pace_applied = 1.0;
-            self.time = self.profiled;
+        if was_taught != self.learners[idx].is_taught() || learnt != Learnt::Added {
+            self.believe_lengths();
         }
         Ok(learnt)
+    }
+
+    /// How far off the prior was, or the lengths before a jump, is in the lengths from here on.
+    fn believe_lengths(&mut self) {
+        self.pace = 1.0;
+        self.pace_applied = 1.0;
+        if let Some(sharing) = &mut self.sharing {
+            sharing.forget();
+            self.shared = sharing.time();
+        }
+        self.time = self.shared;
     }
 
     /// Takes in what a batch took beside what was expected.
@@ -199,7 +210,7 @@ impl Book {
             return;
         }
         self.pace_applied = self.pace;
-        self.time = self.profiled.slowed(self.pace);
+        self.time = self.shared.slowed(self.pace);
         self.version += 1;
     }
 
@@ -222,8 +233,8 @@ impl Book {
             return;
         };
         if sharing.observe(lengths, took_ms / self.pace_applied) {
-            self.profiled = sharing.time();
-            self.time = self.profiled.slowed(self.pace_applied);
+            self.shared = sharing.time();
+            self.time = self.shared.slowed(self.pace_applied);
             self.version += 1;
         }
     }
