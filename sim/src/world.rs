@@ -392,25 +392,18 @@ impl World {
     fn occur(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
         match occurrence {
             Occurrence::BatchStart { device } => self.execute(device),
-            Occurrence::BatchEnd {
-                device,
-                batch,
-                life,
-            } => {
-                if self.devices[device].life != life {
-                    return Ok(());
-                }
+            // The device was lost meanwhile, and what it ran with it.
+            Occurrence::BatchEnd { device, life, .. }
+            | Occurrence::RerunEnd { device, life, .. }
+                if self.devices[device].life != life =>
+            {
+                Ok(())
+            }
+            Occurrence::BatchEnd { device, batch, .. } => {
                 self.note(9, (device as u64) << 40 | batch.0);
                 self.batch_end(device)
             }
-            Occurrence::RerunEnd {
-                device,
-                batch,
-                life,
-            } => {
-                if self.devices[device].life != life {
-                    return Ok(());
-                }
+            Occurrence::RerunEnd { device, batch, .. } => {
                 self.note(16, (device as u64) << 40 | batch.0);
                 self.rerun_end(device, batch)
             }

@@ -24,61 +24,106 @@ const OUT: &str = "out/live";
 /// Where `--write` puts the report.
 const DOCUMENT: &str = "docs/evaluation/live.md";
 
-struct Options {
+/// What both commands take.
+struct Common {
     spillgate: Option<PathBuf>,
     seconds: usize,
     loads: Vec<f64>,
-    policies: Vec<String>,
     seed: u64,
-    real: bool,
     write: bool,
+}
+
+impl Common {
+    fn new(seconds: usize, loads: &[f64]) -> Common {
+        Common {
+            spillgate: None,
+            seconds,
+            loads: loads.to_vec(),
+            seed: 1,
+            write: false,
+        }
+    }
+
+    /// Reads the value of an option. False when it is none of these.
+    fn read(&mut self, option: &str, parser: &mut lexopt::Parser) -> Result<bool> {
+        match option {
+            "spillgate" => self.spillgate = Some(parser.value()?.into()),
+            "seconds" => self.seconds = parser.value()?.parse()?,
+            "loads" => self.loads = loads(&parser.value()?.string()?)?,
+            "seed" => self.seed = parser.value()?.parse()?,
+            "write" => self.write = true,
+            _ => return Ok(false),
+        }
+        if !(2..=600).contains(&self.seconds) {
+            bail!("--seconds must be from 2 to 600");
+        }
+        Ok(true)
+    }
+
+    /// The options that make a difference, with a command's own between them.
+    fn shown(&self, own: &str) -> String {
+        let loads: Vec<String> = self.loads.iter().map(f64::to_string).collect();
+        let (seconds, loads, seed) = (self.seconds, loads.join(","), self.seed);
+        format!("--seconds {seconds} --loads {loads} {own} --seed {seed}")
+    }
+}
+
+/// Reads options until there is none left: `own` those of one command, [`Common`] the others.
+fn read_options<O>(
+    args: Args,
+    options: &mut O,
+    common: impl Fn(&mut O) -> &mut Common,
+    own: impl Fn(&mut O, &str, &mut lexopt::Parser) -> Result<bool>,
+) -> Result<()> {
+    let mut parser = lexopt::Parser::from_args(args);
+    while let Some(argument) = parser.next()? {
+        let Long(name) = argument else {
+            return Err(argument.unexpected().into());
+        };
+        let name = name.to_owned();
+        let known =
+            own(options, &name, &mut parser)? || common(options).read(&name, &mut parser)?;
+        if !known {
+            return Err(Long(&name).unexpected().into());
+        }
+    }
+    Ok(())
+}
+
+struct Options {
+    common: Common,
+    policies: Vec<String>,
+    real: bool,
 }
 
 impl Options {
     fn parse(args: Args) -> Result<Options> {
         let mut options = Options {
-            spillgate: None,
-            seconds: 30,
-            loads: vec![0.7, 0.9, 1.0, 1.1, 1.3],
+            common: Common::new(30, &[0.7, 0.9, 1.0, 1.1, 1.3]),
             policies: ["spillgate", "pard", "nexus-split", "nexus", "clipper++"]
                 .map(str::to_owned)
                 .to_vec(),
-            seed: 1,
             real: false,
-            write: false,
         };
-        let mut parser = lexopt::Parser::from_args(args);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Long("spillgate") => options.spillgate = Some(parser.value()?.into()),
-                Long("seconds") => options.seconds = parser.value()?.parse()?,
-                Long("loads") => options.loads = loads(&parser.value()?.string()?)?,
-                Long("policies") => {
+        let own = |options: &mut Options, name: &str, parser: &mut lexopt::Parser| {
+            match name {
+                "policies" => {
                     options.policies = names("--policies", &parser.value()?.string()?)?;
                 }
-                Long("seed") => options.seed = parser.value()?.parse()?,
-                Long("real") => options.real = true,
-                Long("write") => options.write = true,
-                other => return Err(other.unexpected().into()),
+                "real" => options.real = true,
+                _ => return Ok(false),
             }
-        }
-        if !(2..=600).contains(&options.seconds) {
-            bail!("--seconds must be from 2 to 600");
-        }
+            Ok(true)
+        };
+        read_options(args, &mut options, |options| &mut options.common, own)?;
         Ok(options)
     }
 
     /// The command that does the same again.
     fn shown(&self) -> String {
-        let loads: Vec<String> = self.loads.iter().map(f64::to_string).collect();
-        format!(
-            "cargo xtask live --seconds {} --loads {} --policies {} --seed {}{}",
-            self.seconds,
-            loads.join(","),
-            self.policies.join(","),
-            self.seed,
-            if self.real { " --real" } else { "" }
-        )
+        let own = format!("--policies {}", self.policies.join(","));
+        let real = if self.real { " --real" } else { "" };
+        format!("cargo xtask live {}{real}", self.common.shown(&own))
     }
 }
 
@@ -112,12 +157,12 @@ fn names(option: &str, text: &str) -> Result<Vec<String>> {
 /// `cargo xtask live`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let options = Options::parse(args)?;
-    let (program, out) = prepared(workspace, options.spillgate.as_deref(), OUT)?;
+    let (program, out) = prepared(workspace, options.common.spillgate.as_deref(), OUT)?;
     let machine = machine();
     let emulated = emulated::run(workspace, &program, &options, &out)?;
     println!(
         "\n{}\n{}",
-        report::emulated_table(&emulated, options.seconds),
+        report::emulated_table(&emulated, options.common.seconds),
         report::emulated_summary(&emulated)
     );
     let real = match options.real {
@@ -131,11 +176,11 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
             report::real_summary(real)
         );
     }
-    if options.write {
+    if options.common.write {
         let text = Report {
             command: options.shown(),
             machine,
-            seconds: options.seconds,
+            seconds: options.common.seconds,
             emulated: &emulated,
             real: real.as_ref(),
         }
@@ -211,7 +256,7 @@ mod tests {
             "--write",
         ]);
         let options = options.unwrap();
-        assert!(options.write && options.loads == [0.5, 2.0]);
+        assert!(options.common.write && options.common.loads == [0.5, 2.0]);
         assert_eq!(
             options.shown(),
             "cargo xtask live --seconds 30 --loads 0.5,2 --policies none --seed 1 --real"

@@ -164,6 +164,14 @@ pub(crate) fn run_lines(command: &mut Command, mut on_line: impl FnMut(&str)) ->
 
 /// Runs to the end and returns its standard output; what it says on standard error is shown.
 pub(crate) fn capture(command: &mut Command) -> Result<String> {
+    capture_unless(command, |status| !status.success())
+}
+
+/// The same, where only such an end is an error.
+pub(crate) fn capture_unless(
+    command: &mut Command,
+    failed: impl Fn(ExitStatus) -> bool,
+) -> Result<String> {
     let mut child = spawn(command.stdout(Stdio::piped()))?;
     let mut stdout = child.stdout.take().expect("stdout was asked for");
     let reader = std::thread::spawn(move || {
@@ -172,7 +180,9 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
     });
     let status = wait(&mut child)?;
     let bytes = reader.join().expect("the reader does not panic")?;
-    check(command, status)?;
+    if failed(status) {
+        check(command, status)?;
+    }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

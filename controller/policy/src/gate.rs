@@ -11,6 +11,9 @@ use spillgate_pipeline::time::Timestamp;
 use crate::plan;
 use crate::planner::ModuleState;
 
+/// At least this part of what passes is taken to be in time.
+const PART_MIN: f64 = 0.1;
+
 /// The gate of one pipeline.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -119,12 +122,33 @@ impl EntryGate {
         };
         let bears = |device: &Vec<usize>| borne(device.iter().map(of));
         let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
+        let rate = rate / self.part_in_time();
         let depth = self.depth();
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
             Some(gate) => gate.set(now, rate, depth),
             None => self.gate = Some(Gate::new(rate, depth)),
         }
+    }
+
+    /// Part of those that pass that can be in time: where a batch takes most of the SLO, the others came at the wrong
+    /// moment, which only the door and the broker know. Modules that share a device are left out: their brokers have more to
+    /// choose from.
+    fn part_in_time(&self) -> f64 {
+        let is_alone = |module: usize| {
+            let mut on = self.devices.iter().filter(|on| on.contains(&module));
+            on.all(|on| on.len() == 1)
+        };
+        let cycle = |module: usize| {
+            let workers = self.devices.iter().flatten().filter(|&&m| m == module);
+            let workers = workers.count().max(1) as u32;
+            self.execution[module] / workers
+        };
+        let modules = 1..self.execution.len();
+        let longest = modules.filter(|&m| is_alone(m)).map(cycle).max();
+        let path = plan::longest_path(&self.pipeline, |m| self.execution[m]);
+        let part = plan::part_in_time(&self.pipeline, 1.0, path, longest.unwrap_or_default());
+        part.max(PART_MIN)
     }
 
     /// Span of requests that may pass at once: what the SLO leaves for waiting beside the executions.

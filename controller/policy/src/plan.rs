@@ -31,6 +31,10 @@ pub const SPILLGATE_SLACK: f64 = 1.6;
 /// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
 const ROUNDING: f64 = 1e-9;
 
+/// Margin of the door, as a share of the SLO: for the waits that the executions downstream do not say
+/// (`spillgate`; docs/policy.md has the sweep).
+const DOOR_MARGIN: f64 = 0.12;
+
 /// Plans by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanName {
@@ -158,6 +162,32 @@ pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Du
         ends[module.id.idx()] = start.unwrap_or_default() + time(module.id.idx());
     }
     ends.into_iter().max().unwrap_or_default()
+}
+
+/// Share of the SLO that is left for the waits downstream of the first module: none where nothing is.
+pub(crate) fn door_margin(pipeline: &Pipeline) -> f64 {
+    if pipeline.modules.len() > 2 {
+        DOOR_MARGIN
+    } else {
+        0.0
+    }
+}
+
+/// Part of the requests with that share of the SLO that can be in time at a bottleneck that is never idle, when `path` is
+/// what the executions take and one of its workers starts a batch every `cycle`: those that come late enough in a
+/// cycle. The bottleneck is where requests wait; what else they wait for is in [`door_margin`].
+pub(crate) fn part_in_time(
+    pipeline: &Pipeline,
+    share: f64,
+    path: Duration,
+    cycle: Duration,
+) -> f64 {
+    let slo = pipeline.slo.mul_f64(share * (1.0 - door_margin(pipeline)));
+    let left = slo.saturating_sub(path);
+    if left >= cycle {
+        return 1.0;
+    }
+    left.as_secs_f64() / cycle.as_secs_f64()
 }
 
 /// Batch sizes by the reference rule: from 1 each, the module that gains most in

@@ -25,7 +25,7 @@ use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::BatchShape;
-use crate::plan::PlanName;
+use crate::plan::{self, PlanName};
 
 pub use computation::{Computation, Computed};
 use pace::Pace;
@@ -333,7 +333,10 @@ impl StatePlanner {
     /// batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is the
     /// newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        let margin = self.policy.door.filter(|_| self.is_first)?;
+        if !self.policy.door || !self.is_first {
+            return None;
+        }
+        let margin = plan::door_margin(&self.pipeline);
         let mine = self.states[self.module.idx()].as_ref();
         let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
         // Executions only: queueing downstream is what was measured over the last seconds. To count it here would
@@ -493,14 +496,16 @@ impl StatePlanner {
             return;
         };
         let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s)).collect();
-        self.batch = sizes::batch_sizes(
-            &self.pipeline,
-            &self.planned,
-            PlanName::Spillgate.slack(),
-            &first.asked,
-            first.offered,
-            &observed,
-        );
+        self.batch = sizes::Scene {
+            pipeline: &self.pipeline,
+            planned: &self.planned,
+            slack: PlanName::Spillgate.slack(),
+            rate: first.offered,
+            is_bound: sizes::is_bound(&self.pipeline, first, &states),
+            shares: &first.asked,
+            observed: &observed,
+        }
+        .batch_sizes();
     }
 
     /// Batch size in force at this module, if it is not the planned one.

@@ -334,3 +334,35 @@ fn modules_that_share_a_device_waste_little_of_it() {
         );
     }
 }
+
+/// A batch of 8 takes three quarters of the SLO, one of 1 half of it, and four times as many requests come as batches of
+/// 8 serve. Batches of 1 would serve 92 a second, those of 8 549: enough requests come late enough in each batch to bear the
+/// next one. Known from the profile or found out.
+#[test]
+fn batches_that_take_most_of_the_slo_are_large_under_overload() {
+    let times = |slow: u64| -> Vec<Duration> {
+        let time = |size: u64| Duration::from_micros(slow * (2600 + 130 * size));
+        (1..=8).map(time).collect()
+    };
+    let serve = |profiled: u64, planned_batch: u32| {
+        let mut base = config(&[&[0]], &[], 2126.0, 1);
+        let mut pipeline = (*base.pipeline).clone();
+        pipeline.slo = MS * 20;
+        pipeline.policy.drop = DropPolicyName::Spillgate;
+        base.planned = Arc::new(Planned {
+            batch: vec![0, planned_batch],
+            workers: Some(vec![0, 1]),
+            ..(*planned(2, times(profiled))).clone()
+        });
+        base.noise = 0.0;
+        let pace = Disturbance::Pace(ModuleId(1), 4.0 / profiled as f64);
+        base.disturbances.push((Timestamp::ZERO, pace));
+        base.pipeline = Arc::new(pipeline);
+        run(base).unwrap()
+    };
+    for (profiled, batch) in [(1, 8), (4, 1)] {
+        let report = serve(profiled, batch);
+        assert!(report.good > 3000, "{profiled}: {} in 10 s", report.good);
+        assert!(report.late < 100, "{profiled}: {} late", report.late);
+    }
+}

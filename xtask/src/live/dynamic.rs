@@ -3,7 +3,7 @@
 
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use lexopt::prelude::*;
@@ -13,7 +13,7 @@ use super::arrivals::Random;
 use super::emulated::{Cost, Side, whole};
 use super::real::profile_once;
 use super::server::{Driven, Server};
-use super::{loads, names};
+use super::{Common, names, read_options};
 use crate::commands::Args;
 use crate::workspace::Workspace;
 
@@ -127,52 +127,37 @@ fn people(_: &Path) -> Result<Vec<String>> {
 }
 
 struct Options {
-    spillgate: Option<PathBuf>,
-    seconds: usize,
+    common: Common,
     rounds: usize,
-    loads: Vec<f64>,
     schedules: Vec<String>,
     /// Names of subjects.
     networks: Vec<String>,
-    seed: u64,
-    write: bool,
 }
 
 impl Options {
     fn parse(args: Args) -> Result<Options> {
         let mut options = Options {
-            spillgate: None,
-            seconds: 4,
+            common: Common::new(4, &[1.3, 1.6]),
             rounds: 5,
-            loads: vec![1.3, 1.6],
             schedules: ["goodput", "orloj", "static", "edf"]
                 .map(str::to_owned)
                 .to_vec(),
             networks: SUBJECTS.map(|subject| subject.name.to_owned()).to_vec(),
-            seed: 1,
-            write: false,
         };
-        let mut parser = lexopt::Parser::from_args(args);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Long("spillgate") => options.spillgate = Some(parser.value()?.into()),
-                Long("seconds") => options.seconds = parser.value()?.parse()?,
-                Long("rounds") => options.rounds = parser.value()?.parse()?,
-                Long("loads") => options.loads = loads(&parser.value()?.string()?)?,
-                Long("schedules") => {
+        let own = |options: &mut Options, name: &str, parser: &mut lexopt::Parser| {
+            match name {
+                "rounds" => options.rounds = parser.value()?.parse()?,
+                "schedules" => {
                     options.schedules = names("--schedules", &parser.value()?.string()?)?;
                 }
-                Long("networks") => {
+                "networks" => {
                     options.networks = names("--networks", &parser.value()?.string()?)?;
                 }
-                Long("seed") => options.seed = parser.value()?.parse()?,
-                Long("write") => options.write = true,
-                other => return Err(other.unexpected().into()),
+                _ => return Ok(false),
             }
-        }
-        if !(2..=600).contains(&options.seconds) {
-            bail!("--seconds must be from 2 to 600");
-        }
+            Ok(true)
+        };
+        read_options(args, &mut options, |options| &mut options.common, own)?;
         if !(1..=100).contains(&options.rounds) {
             bail!("--rounds must be from 1 to 100");
         }
@@ -186,16 +171,13 @@ impl Options {
 
     /// The command that does the same again.
     fn shown(&self) -> String {
-        let loads: Vec<String> = self.loads.iter().map(f64::to_string).collect();
-        format!(
-            "cargo xtask live-dynamic --seconds {} --rounds {} --loads {} --schedules {} --networks {} --seed {}",
-            self.seconds,
+        let own = format!(
+            "--rounds {} --schedules {} --networks {}",
             self.rounds,
-            loads.join(","),
             self.schedules.join(","),
-            self.networks.join(","),
-            self.seed
-        )
+            self.networks.join(",")
+        );
+        format!("cargo xtask live-dynamic {}", self.common.shown(&own))
     }
 }
 
@@ -276,7 +258,7 @@ struct Measured {
 /// `cargo xtask live-dynamic`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let options = Options::parse(args)?;
-    let (program, out) = super::prepared(workspace, options.spillgate.as_deref(), OUT)?;
+    let (program, out) = super::prepared(workspace, options.common.spillgate.as_deref(), OUT)?;
     let machine = super::machine();
     let bench = Bench {
         workspace,
@@ -291,7 +273,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         println!("\n{}\n{}", measured.table(), measured.summary());
         all.push(measured);
     }
-    if options.write {
+    if options.common.write {
         let text = Report {
             command: options.shown(),
             machine,
@@ -329,7 +311,7 @@ impl Bench<'_> {
         let mut cells = Vec::new();
         let schedules = &self.options.schedules;
         for round in 0..self.options.rounds {
-            for load in &self.options.loads {
+            for load in &self.options.common.loads {
                 for idx in 0..schedules.len() {
                     // Each begins in turn: none always has the machine as the same other left it.
                     let schedule = &schedules[(idx + round) % schedules.len()];
@@ -378,7 +360,7 @@ impl Bench<'_> {
         let (schedule, load, round) = at;
         let mut server = self.serve(subject, schedule)?;
         // Other times in each round, the same for all schedulers.
-        let seed = (self.options.seed + round as u64).to_string();
+        let seed = (self.options.common.seed + round as u64).to_string();
         let mut offer = |part: f64, duration: &str, warm_up: &str| {
             let rate = format!("{:.2}", part * capacity);
             let when = ["--rate", &rate, "--poisson", "--seed", &seed];
@@ -387,7 +369,7 @@ impl Bench<'_> {
             server.drive(self.workspace, self.program, &args)
         };
         offer(LEARNING, LEARNING_DURATION, "0s")?;
-        let duration = format!("{}s", self.options.seconds + WARM_UP);
+        let duration = format!("{}s", self.options.common.seconds + WARM_UP);
         let driven = offer(load, &duration, &format!("{WARM_UP}s"))?;
         server.stop()?;
         Cell::of(subject, at, &driven).context("what bench says")
@@ -420,7 +402,7 @@ mod tests {
     fn options_are_read_and_shown() {
         assert_eq!(
             parse(&["--write"]).unwrap().shown(),
-            "cargo xtask live-dynamic --seconds 4 --rounds 5 --loads 1.3,1.6 --schedules goodput,orloj,static,edf --networks say,who --seed 1"
+            "cargo xtask live-dynamic --seconds 4 --loads 1.3,1.6 --rounds 5 --schedules goodput,orloj,static,edf --networks say,who --seed 1"
         );
         let said = |words: &[&str]| parse(words).err().unwrap().to_string();
         assert!(said(&["--rounds", "0"]).contains("--rounds"));

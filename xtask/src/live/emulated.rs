@@ -105,7 +105,7 @@ pub(super) fn run(
 ) -> Result<Emulated> {
     let source = workspace.path(&format!("apps/pipelines/{PIPELINE}.yaml"));
     let capacity = capacity(workspace, program, &source)?;
-    let shape = arrivals::shape(options.seconds, options.seed);
+    let shape = arrivals::shape(options.common.seconds, options.common.seed);
     let text = std::fs::read_to_string(&source)?;
     let profile = format!("{PIPELINE}.profile.yaml");
     std::fs::copy(
@@ -116,12 +116,15 @@ pub(super) fn run(
     let mut cells = Vec::new();
     for policy in &options.policies {
         std::fs::write(&pipeline, with_policy(&text, policy)?)?;
-        for load in &options.loads {
-            let times = arrivals::times(&shape, load * capacity, options.seed);
+        for load in &options.common.loads {
+            let times = arrivals::times(&shape, load * capacity, options.common.seed);
             let lines = out.join("arrivals.txt");
             std::fs::write(&lines, arrivals::lines(&times))?;
             let trace = out.join("arrivals.csv");
-            std::fs::write(&trace, arrivals::trace(&times, options.seconds as f64))?;
+            std::fs::write(
+                &trace,
+                arrivals::trace(&times, options.common.seconds as f64),
+            )?;
             let mut simulate = workspace.program(program);
             simulate.arg("simulate").arg(&pipeline).arg("--arrivals");
             simulate

@@ -10,10 +10,6 @@ const OVERLOAD_QUEUEING: Duration = Duration::from_millis(40);
 /// Share of the capacity that is admitted while it lasts (`pard-oc`, NOTES).
 const OVERLOAD_ADMITTED: f64 = 0.95;
 
-/// Margin of the door, as a share of the SLO: for the waits that the executions downstream do not say
-/// (`spillgate`; docs/policy.md has the sweep).
-const DOOR_MARGIN: f64 = 0.12;
-
 /// What is reserved for the modules downstream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reserve {
@@ -64,8 +60,9 @@ pub struct PlannerPolicy {
     pub learns_pace: bool,
     /// Batches shrink when requests ask for less time than the SLO and that serves more of them.
     pub adapts_batch: bool,
-    /// A request is refused at its first module when its estimate there leaves less than this share of the SLO.
-    pub door: Option<f64>,
+    /// A request is refused at its first module when its estimate there leaves less than [`door_margin`](crate::plan::door_margin)
+    /// of the SLO.
+    pub door: bool,
 }
 
 impl PlannerPolicy {
@@ -99,8 +96,7 @@ impl PlannerPolicy {
             gate: config.gate(),
             learns_pace: config.drop.is_ours(),
             adapts_batch: config.drop.is_ours(),
-            door: (config.drop.is_ours() && config.drop != Name::SpillgateNodoor)
-                .then_some(DOOR_MARGIN),
+            door: config.drop.is_ours() && config.drop != Name::SpillgateNodoor,
         }
     }
 

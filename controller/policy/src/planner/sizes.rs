@@ -23,6 +23,15 @@ pub(super) const STEPS: usize = 20;
 /// Fewer requests than this share of all are not worth smaller batches for everybody.
 const WORTH: f32 = 0.02;
 
+/// Parts of a plan's slack that are tried under overload.
+const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
+/// Batches with less slack must promise so many times the goodput: how much of it they reach is not known well.
+const PAYS: f64 = 1.25;
+/// Who is offered this part of what the gate lets pass may be offered more before it.
+const BOUND: f64 = 0.9;
+/// So many times as many requests may come as the gate lets pass. With larger batches it lets more pass, and one sees.
+const MORE: f64 = 2.0;
+
 /// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
 pub type Shares = [f32; 20];
 
@@ -100,63 +109,160 @@ impl Observed {
     }
 }
 
-/// The batch sizes of most goodput, the plan's where all is as planned: `rate` requests a second come, of which these
-/// `shares` ask for less than the SLO, and the plan's sizes have that `slack` over the whole SLO. What strays is counted
-/// at a deviation above its mean: the slack is for waiting, not for that.
-pub(super) fn batch_sizes(
-    pipeline: &Pipeline,
-    planned: &Planned,
-    slack: f64,
-    shares: &Shares,
-    rate: f64,
-    observed: &[Observed],
-) -> Vec<u32> {
-    let is_usual = |(m, o): (usize, &Observed)| {
-        let workers = planned.workers.as_ref().map_or(o.workers, |w| w[m]);
-        let usual = Observed {
-            workers,
-            pace: 1.0,
-            spread: 0.0,
-            probability: 1.0,
+/// Whether the first module is offered nearly all that the gate lets pass for what the modules report.
+pub(super) fn is_bound(pipeline: &Pipeline, first: &ModuleState, states: &[&ModuleState]) -> bool {
+    let capacities = states.iter().map(|s| s.capacity / s.probability);
+    let capacity = capacities.fold(f64::INFINITY, f64::min);
+    let path = plan::longest_path(pipeline, |m| states[m - 1].execution);
+    let cycles = states.iter().map(|s| s.execution / s.workers.max(1));
+    let cycle = cycles.max().unwrap_or_default();
+    first.offered * plan::part_in_time(pipeline, 1.0, path, cycle) > BOUND * capacity
+}
+
+/// What sizes are chosen by.
+pub(super) struct Scene<'a> {
+    pub(super) pipeline: &'a Pipeline,
+    pub(super) planned: &'a Planned,
+    /// The plan's sizes have that over the whole SLO.
+    pub(super) slack: f64,
+    /// Requests that come, a second.
+    pub(super) rate: f64,
+    /// That is all that the gate lets pass: more may come.
+    pub(super) is_bound: bool,
+    /// Shares of the SLO that requests ask for.
+    pub(super) shares: &'a Shares,
+    /// By module, from the first.
+    pub(super) observed: &'a [Observed],
+}
+
+impl Scene<'_> {
+    /// The batch sizes of most goodput, the plan's where all is as planned. What strays is counted at a deviation above its
+    /// mean: the slack is for waiting, not for that.
+    pub(super) fn batch_sizes(&self) -> Vec<u32> {
+        let execution = self.execution();
+        let ample = if self.is_usual() {
+            Some(self.planned.batch.clone())
+        } else {
+            self.ample(&execution)
         };
-        *o == usual
-    };
-    if shares[STEPS - 1] > 1.0 - WORTH && (1..).zip(observed).all(is_usual) {
-        return planned.batch.clone();
+        let tighter = self.tighter(&execution, ample.as_deref());
+        let least = || vec![1; self.planned.batch.len()];
+        tighter.or(ample).unwrap_or_else(least)
     }
-    let slowed = |(times, o): (&Vec<Duration>, &Observed)| {
-        let slow = |time: &Duration| time.mul_f64(o.pace + o.spread);
-        times.iter().map(slow).collect()
-    };
-    let mut execution = vec![Vec::new()];
-    execution.extend(planned.execution[1..].iter().zip(observed).map(slowed));
-    let capacity = |m: usize, size: u32| observed[m - 1].capacity(&planned.execution[m], size);
-    let sizes = |slack: f64| match planned.workers {
-        Some(_) => plan::sizes_for_workers(pipeline, &execution, capacity, slack),
-        None => plan::batch_sizes(pipeline, &execution, slack).ok(),
-    };
-    let mut best: Option<(f64, Vec<u32>)> = None;
-    // From the whole SLO down: smaller sizes must promise more to be chosen.
-    for step in (0..STEPS).rev() {
-        if shares[step] < WORTH && step + 1 < STEPS {
-            continue;
-        }
-        let share = (step + 1) as f64 / STEPS as f64;
-        let Some(batch) = sizes(slack / share) else {
-            break;
+
+    fn is_usual(&self) -> bool {
+        let is_usual = |(m, o): (usize, &Observed)| {
+            let workers = self.planned.workers.as_ref();
+            let usual = Observed {
+                workers: workers.map_or(o.workers, |w| w[m]),
+                pace: 1.0,
+                spread: 0.0,
+                probability: 1.0,
+            };
+            *o == usual
         };
-        let served: f32 = shares[step..].iter().sum();
-        let capacities = (1..batch.len()).map(|m| capacity(m, batch[m]));
-        let capacity = capacities.fold(f64::INFINITY, f64::min);
-        let goodput = capacity.min(rate * f64::from(served));
-        if best
-            .as_ref()
-            .is_none_or(|(most, _)| goodput > *most * 1.001)
-        {
-            best = Some((goodput, batch));
+        self.shares[STEPS - 1] > 1.0 - WORTH && (1..).zip(self.observed).all(is_usual)
+    }
+
+    /// Execution times by module and size, as observed.
+    fn execution(&self) -> Vec<Vec<Duration>> {
+        let slowed = |(times, o): (&Vec<Duration>, &Observed)| {
+            let slow = |time: &Duration| time.mul_f64(o.pace + o.spread);
+            times.iter().map(slow).collect()
+        };
+        let mut execution = vec![Vec::new()];
+        execution.extend(
+            self.planned.execution[1..]
+                .iter()
+                .zip(self.observed)
+                .map(slowed),
+        );
+        execution
+    }
+
+    /// The sizes with that slack.
+    fn sizes(&self, execution: &[Vec<Duration>], slack: f64) -> Option<Vec<u32>> {
+        let capacity = |m: usize, size: u32| self.capacity_of(m, size);
+        match self.planned.workers {
+            Some(_) => plan::sizes_for_workers(self.pipeline, execution, capacity, slack),
+            None => plan::batch_sizes(self.pipeline, execution, slack).ok(),
         }
     }
-    best.map_or_else(|| vec![1; planned.batch.len()], |(_, batch)| batch)
+
+    fn capacity_of(&self, m: usize, size: u32) -> f64 {
+        self.observed[m - 1].capacity(&self.planned.execution[m], size)
+    }
+
+    /// Requests a second that the bottleneck serves.
+    fn capacity(&self, batch: &[u32]) -> f64 {
+        let capacities = (1..batch.len()).map(|m| self.capacity_of(m, batch[m]));
+        capacities.fold(f64::INFINITY, f64::min)
+    }
+
+    /// Sizes that leave all the slack to those who are served.
+    fn ample(&self, execution: &[Vec<Duration>]) -> Option<Vec<u32>> {
+        let mut best: Option<(f64, Vec<u32>)> = None;
+        // From the whole SLO down: smaller sizes must promise more to be chosen.
+        for step in (0..STEPS).rev() {
+            if self.shares[step] < WORTH && step + 1 < STEPS {
+                continue;
+            }
+            let Some(batch) = self.sizes(execution, self.slack / share_of(step)) else {
+                break;
+            };
+            let served: f32 = self.shares[step..].iter().sum();
+            let goodput = self.capacity(&batch).min(self.rate * f64::from(served));
+            if best
+                .as_ref()
+                .is_none_or(|(most, _)| goodput > *most * 1.001)
+            {
+                best = Some((goodput, batch));
+            }
+        }
+        best.map(|(_, batch)| batch)
+    }
+
+    /// Sizes with less slack, where they promise much more. Under overload they may: of many who come some come
+    /// late enough in a cycle of the bottleneck to bear a batch that takes most of the SLO.
+    fn tighter(&self, execution: &[Vec<Duration>], ample: Option<&[u32]>) -> Option<Vec<u32>> {
+        self.planned.workers.as_ref()?;
+        let mut most = PAYS * ample.map_or(0.0, |batch| self.promised(execution, batch));
+        let mut best = None;
+        for part in TIGHTER {
+            let Some(batch) = self.sizes(execution, 1.0 + part * (self.slack - 1.0)) else {
+                continue;
+            };
+            let goodput = self.promised(execution, &batch);
+            if goodput > most {
+                (most, best) = (goodput, Some(batch));
+            }
+        }
+        best
+    }
+
+    /// Requests a second that will be in time.
+    fn promised(&self, execution: &[Vec<Duration>], batch: &[u32]) -> f64 {
+        let time = |m: usize| execution[m][batch[m] as usize - 1];
+        let path = plan::longest_path(self.pipeline, time);
+        let cycles = (1..batch.len()).map(|m| time(m) / self.observed[m - 1].workers.max(1));
+        let cycle = cycles.max().unwrap_or_default();
+        let in_time = |(step, share): (usize, &f32)| {
+            let of_slo = share_of(step);
+            f64::from(*share) * plan::part_in_time(self.pipeline, of_slo, path, cycle)
+        };
+        let part: f64 = self.shares.iter().enumerate().map(in_time).sum();
+        let rate = if self.is_bound {
+            MORE * self.rate
+        } else {
+            self.rate
+        };
+        self.capacity(batch).min(rate * part)
+    }
+}
+
+/// Share of the SLO that is a step.
+fn share_of(step: usize) -> f64 {
+    (step + 1) as f64 / STEPS as f64
 }
 
 #[cfg(test)]
@@ -217,8 +323,16 @@ mod tests {
             let mut shares = [0.0; STEPS];
             shares[11] = hurried;
             shares[STEPS - 1] = 1.0 - hurried;
-            let observed = [first, usual];
-            batch_sizes(&pipeline, &planned, 1.5, &shares, rate, &observed)
+            Scene {
+                pipeline: &pipeline,
+                planned: &planned,
+                slack: 1.5,
+                rate,
+                is_bound: false,
+                shares: &shares,
+                observed: &[first, usual],
+            }
+            .batch_sizes()
         };
         let path = |batch: &[u32]| -> Duration {
             let time = |m: usize| planned.execution[m][batch[m] as usize - 1];

@@ -193,7 +193,7 @@ impl Report<'_> {
             least = others.least,
             most = others.most,
             rounds = self.options.rounds,
-            seconds = self.options.seconds,
+            seconds = self.options.common.seconds,
             learning = 100.0 * LEARNING,
         );
         for measured in self.measured {
