@@ -140,10 +140,8 @@ fn workloads(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
         for (i, rate) in case.rates.iter().enumerate() {
             let (share, load) = case.point;
             let who = ScheduleName::ALL.get(i).map_or(MARK, |s| s.name());
-            report.line(&format!(
-                "{},{share},{load},{},{who},{rate:.4}",
-                case.name, case.slo
-            ));
+            let rate = format!("{rate:.4}");
+            report.line(&[&case.name, &share, &load, &case.slo, &who, &rate]);
         }
     }
     Ok(())

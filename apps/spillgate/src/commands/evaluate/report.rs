@@ -1,6 +1,6 @@
 //! Tables and plots of one section, and the runs behind them.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -26,6 +26,15 @@ pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     if n == 0 { 0.0 } else { sum / f64::from(n) }
 }
 
+/// A cell of a table in CSV.
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
 impl Report {
     pub(super) fn new(name: &'static str, title: &str) -> Self {
         let command = format!("spillgate evaluate pard --section {name}");
@@ -48,8 +57,9 @@ impl Report {
     }
 
     /// A line of the table behind the page.
-    pub(super) fn line(&mut self, text: &str) {
-        self.csv.push_str(text);
+    pub(super) fn line(&mut self, cells: &[&dyn Display]) {
+        let cells: Vec<String> = cells.iter().map(|cell| quoted(&cell.to_string())).collect();
+        self.csv.push_str(&cells.join(","));
         self.csv.push('\n');
     }
 
@@ -83,26 +93,36 @@ impl Report {
     pub(super) fn runs(&mut self, case: &str, labels: &[String], row: &[Run]) {
         for (label, run) in labels.iter().zip(row) {
             let r = &run.report;
-            let _ = writeln!(
-                self.csv,
-                "{case},{label},{},{},{},{},{},{},{},{},{},{:.5},{:.5},{:.2},{:.2},{:.2},{:.2},{}",
-                run.policy,
-                run.dispatch,
-                run.plan,
-                run.load,
-                r.requests,
-                r.good,
-                r.late,
-                r.dropped,
-                r.failed,
-                r.drop_rate,
-                r.invalid_rate,
+            let counts = [r.requests, r.good, r.late, r.dropped, r.failed];
+            let [requests, good, late, dropped, failed] = counts;
+            let shares = [r.drop_rate, r.invalid_rate].map(|share| format!("{share:.5}"));
+            let rates = [
                 r.goodput,
                 run.optimal_goodput,
                 r.latency_ms_p50,
                 r.latency_ms_p99,
-                r.trace_hash
-            );
+            ];
+            let [goodput, optimal, p50, p99] = rates.map(|rate| format!("{rate:.2}"));
+            self.line(&[
+                &case,
+                label,
+                &run.policy,
+                &run.dispatch,
+                &run.plan,
+                &run.load,
+                &requests,
+                &good,
+                &late,
+                &dropped,
+                &failed,
+                &shares[0],
+                &shares[1],
+                &goodput,
+                &optimal,
+                &p50,
+                &p99,
+                &r.trace_hash,
+            ]);
         }
     }
 
@@ -118,5 +138,21 @@ impl Report {
         }
         print!("{}", self.text);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_commas_stay_one_cell() {
+        let mut report = Report::titled("x", "X", "x", "a,b\n");
+        report.line(&[&"pard, lambda 0.75", &0.5]);
+        report.line(&[&"say \"no\"", &1]);
+        assert_eq!(
+            report.csv,
+            "a,b\n\"pard, lambda 0.75\",0.5\n\"say \"\"no\"\"\",1\n"
+        );
     }
 }

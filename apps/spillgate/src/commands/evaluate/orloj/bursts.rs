@@ -63,10 +63,9 @@ pub(super) fn section(traces: Option<&Path>, report: &mut Report) -> anyhow::Res
         let (share, load) = case.point;
         let who = SHOWN.map(ScheduleName::name).into_iter().chain([MARK]);
         for (who, rate) in who.zip(rates) {
-            report.line(&format!(
-                "{} {},{share},{load},{},{who},{rate:.4}",
-                case.named.name, windows[case.window].name, case.slo
-            ));
+            let name = format!("{} {}", case.named.name, windows[case.window].name);
+            let rate = format!("{rate:.4}");
+            report.line(&[&name, &share, &load, &case.slo, &who, &rate]);
         }
     }
     let mut head = vec!["trace", "workload", "c0, load", "SLO"];

@@ -139,10 +139,9 @@ pub(super) fn section(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         row.extend(rates.iter().map(|rate| format!("{rate:.3}")));
         rows.push(row);
         for (name, rate) in SHOWN.iter().zip(rates) {
-            report.line(&format!(
-                "{} s {} slo {},0,{load},{},{name},{rate:.4}",
-                workload.name, workload.shared, workload.slo_ms, workload.slo_ms
-            ));
+            let case = format!("{} s {}", workload.name, workload.shared);
+            let rate = format!("{rate:.4}");
+            report.line(&[&case, &0, &load, &workload.slo_ms, name, &rate]);
         }
     }
     let mut all = vec![
