@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use spillgate::embedded::Deployment;
 use spillgate::server::{Ended, Server, ServerConfig};
+use spillgate_backend::emulated;
 use spillgate_backend::operator::{
     BuildContext, Inputs, Library, ModuleKind, Operator, OperatorError, Outputs,
 };
@@ -85,6 +86,42 @@ impl Operator for Look {
     }
 }
 
+/// Payloads are lengths in ms; a batch takes half of its longest and half of their sum.
+struct Timed;
+
+impl ModuleKind for Timed {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("timed", "takes the time that it is sent", ModelNeed::None)
+            .input("payload", ValueType::Bytes, "what comes in")
+            .output("payload", ValueType::Bytes, "what goes out")
+    }
+
+    fn build(&self, _: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        Ok(Box::new(Timed))
+    }
+}
+
+impl Operator for Timed {
+    fn run(&mut self, _variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        let start = Instant::now();
+        let length = |inputs: &Inputs| match &inputs[0] {
+            Some(Value::Bytes(b)) => std::str::from_utf8(b).unwrap().parse::<f64>().unwrap(),
+            _ => unreachable!("a required input"),
+        };
+        let lengths = batch.iter().map(length);
+        let (longest, sum) = lengths.fold((0.0, 0.0), |(most, sum), l| (l.max(most), sum + l));
+        emulated::occupy(start, Duration::from_secs_f64((longest + sum) / 2e3));
+        batch
+            .iter()
+            .map(|i| Ok(vec![i[0].clone().unwrap()]))
+            .collect()
+    }
+
+    fn example(&self, _objects: usize) -> Inputs {
+        vec![Some(Value::Bytes("1".into()))]
+    }
+}
+
 /// Connections that a test server takes at a time.
 pub(crate) const CONNECTIONS: usize = 64;
 
@@ -93,7 +130,8 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// Serves these pipelines; each module takes 20 ms a batch.
+    /// Serves these pipelines; each module takes 20 ms a batch. Of a `timed` one the profile says a tenth of what it takes
+    /// at 4 ms.
     pub(crate) async fn start(specs: &[&str]) -> Self {
         let mut library = Library::new();
         library.register(PassThrough {
@@ -105,6 +143,7 @@ impl TestServer {
             fragile: true,
         });
         library.register(Look);
+        library.register(Timed);
         let deployments = specs
             .iter()
             .map(|text| {
@@ -112,8 +151,11 @@ impl TestServer {
                     .unwrap_or_else(|e| panic!("{e}"));
                 let mut profiles = ProfileSet::default();
                 for module in &compiled.pipeline.modules[1..] {
-                    let profile =
-                        ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
+                    let [once, each] = match module.op.as_str() {
+                        "timed" => [Duration::from_micros(200); 2],
+                        _ => [Duration::from_millis(20), Duration::ZERO],
+                    };
+                    let profile = ModuleProfile::linear(once, each, 8);
                     profiles.insert("emulated", &module.name, "-", profile);
                 }
                 Deployment {
