@@ -379,10 +379,13 @@ impl World {
                 let device = self.places[worker.idx()].0;
                 self.drive_device(device, DeviceEvent::Guide(worker, guidance))
             }
+            Message::Offered { to, rate } => self.drive_module(to, ModuleEvent::Offered(rate)),
             Message::Peer { to, state } => {
                 self.note(8, u64::from(to.0) << 32 | state.version);
                 if to == ModuleId::SOURCE {
-                    self.ledger.learn(self.now, &state);
+                    let rate = self.ledger.learn(self.now, &state);
+                    let to = state.module;
+                    self.agenda.send(self.now, Message::Offered { to, rate });
                 }
                 self.drive_module(to, ModuleEvent::Peer(Box::new((*state).clone())))
             }

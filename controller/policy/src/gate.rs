@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::plan;
+use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
 
 /// At least this part of what passes is taken to be in time.
@@ -70,12 +69,10 @@ impl Gate {
 pub(crate) struct EntryGate {
     factor: f64,
     pipeline: Pipeline,
-    /// Execution times that the modules report.
-    execution: Vec<Duration>,
     /// Open until every module has reported once.
     gate: Option<Gate>,
-    /// What each module reported: capacity in requests a second, and the part of the requests that runs it.
-    reports: Vec<Option<(f64, f64)>>,
+    /// What each module but the source reported.
+    reports: Vec<Option<Bound>>,
     /// The modules whose workers are on each device, once a worker.
     devices: Vec<Vec<usize>>,
 }
@@ -91,39 +88,39 @@ impl EntryGate {
                 devices[device].push(module);
             }
         }
-        let mut reports = vec![None; pipeline.modules.len()];
-        reports[ModuleId::SOURCE.idx()] = Some((f64::INFINITY, 1.0));
         Some(EntryGate {
             factor,
-            execution: vec![Duration::ZERO; pipeline.modules.len()],
-            pipeline: pipeline.clone(),
             gate: None,
-            reports,
+            reports: vec![None; pipeline.modules.len() - 1],
+            pipeline: pipeline.clone(),
             devices,
         })
     }
 
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
-        self.execution[state.module.idx()] = state.execution;
-        self.reports[state.module.idx()] = Some((state.capacity, state.probability));
-        let known: Option<Vec<(f64, f64)>> = self.reports.iter().copied().collect();
-        let Some(known) = known else { return };
-        let drops = |module: usize| {
-            let schedule = self.pipeline.modules[module].schedule;
-            schedule.is_some_and(ScheduleName::drops)
+        // The source bounds nothing.
+        let Some(module) = state.module.idx().checked_sub(1) else {
+            return;
         };
-        let of = |&module: &usize| {
-            let (capacity, probability) = known[module];
-            Load {
-                capacity,
-                probability,
-                drops: drops(module),
-            }
+        self.reports[module] = Some(Bound {
+            capacity: state.capacity,
+            probability: state.probability,
+            execution: state.execution,
+            workers: state.workers,
+        });
+        let known: Option<Vec<Bound>> = self.reports.iter().copied().collect();
+        let Some(known) = known else { return };
+        let of = |&module: &usize| Load {
+            capacity: known[module - 1].capacity,
+            probability: known[module - 1].probability,
+            drops: self.drops(module),
         };
         let bears = |device: &Vec<usize>| borne(device.iter().map(of));
         let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
-        let rate = rate / self.part_in_time();
-        let depth = self.depth();
+        let rate = rate / self.part_in_time(&known);
+        let path = plan::longest_path(&self.pipeline, |m| known[m - 1].execution);
+        // What the SLO leaves for waiting beside the executions.
+        let depth = self.pipeline.slo.saturating_sub(path);
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
             Some(gate) => gate.set(now, rate, depth),
@@ -131,30 +128,27 @@ impl EntryGate {
         }
     }
 
-    /// Part of those that pass that can be in time: where a batch takes most of the SLO, the others came at the wrong
-    /// moment, which only the door and the broker know. Modules that share a device are left out: their brokers have more to
-    /// choose from.
-    fn part_in_time(&self) -> f64 {
-        let is_alone = |module: usize| {
-            let mut on = self.devices.iter().filter(|on| on.contains(&module));
-            on.all(|on| on.len() == 1)
-        };
-        let cycle = |module: usize| {
-            let workers = self.devices.iter().flatten().filter(|&&m| m == module);
-            let workers = workers.count().max(1) as u32;
-            self.execution[module] / workers
-        };
-        let modules = 1..self.execution.len();
-        let longest = modules.filter(|&m| is_alone(m)).map(cycle).max();
-        let path = plan::longest_path(&self.pipeline, |m| self.execution[m]);
-        let part = plan::part_in_time(&self.pipeline, 1.0, path, longest.unwrap_or_default());
-        part.max(PART_MIN)
+    /// Whether the module's batch scheduler drops by itself.
+    fn drops(&self, module: usize) -> bool {
+        let schedule = self.pipeline.modules[module].schedule;
+        schedule.is_some_and(ScheduleName::drops)
     }
 
-    /// Span of requests that may pass at once: what the SLO leaves for waiting beside the executions.
-    fn depth(&self) -> Duration {
-        let path = plan::longest_path(&self.pipeline, |m| self.execution[m]);
-        self.pipeline.slo.saturating_sub(path)
+    /// Part of those that pass that can be in time: where a batch takes most of the SLO, the others come at the wrong
+    /// moment, which only our door and brokers know. Where modules share devices the brokers have more to choose from.
+    fn part_in_time(&self, known: &[Bound]) -> f64 {
+        if !self.pipeline.policy.drop.is_ours() || self.devices.iter().any(|on| on.len() > 1) {
+            return 1.0;
+        }
+        let bounds = |(module, &bound): (usize, &Bound)| match self.drops(module) {
+            true => Bound {
+                probability: 0.0,
+                ..bound
+            },
+            false => bound,
+        };
+        let modules: Vec<Bound> = (1..).zip(known).map(bounds).collect();
+        plan::part_in_time(&self.pipeline, 1.0, &modules).max(PART_MIN)
     }
 
     /// Requests a second that pass; `None` while it is open.

@@ -122,11 +122,13 @@ impl Ledger {
         })
     }
 
-    /// A module published its state: the gate follows the bottleneck.
-    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
+    /// A module published its state: the gate follows the bottleneck. Returns [`Ledger::offered_rate`] for the planner
+    /// of that module, which sees only what passes.
+    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) -> f64 {
         if let Some(gate) = &mut self.gate {
             gate.learn(now, state);
         }
+        self.offered_rate(now)
     }
 
     /// Requests a second that are offered, refused ones included, over the last seconds.

@@ -53,6 +53,8 @@ pub enum Event<'a> {
     },
     /// The State Planner of another module published its state.
     Peer(Box<ModuleState>),
+    /// So many requests a second are offered to the pipeline, those included that the ledger refuses.
+    Offered(f64),
     /// The time of [`ModuleController::next_wakeup`] has come.
     Wakeup,
     /// An estimate that a command asked for was made.
@@ -218,6 +220,7 @@ impl ModuleController {
                 self.planner.batch(now, &report);
             }
             Event::Peer(state) => self.planner.peer(*state),
+            Event::Offered(rate) => self.planner.offered(rate),
             Event::Wakeup => {
                 let woken = self.planner.wake(now);
                 out.extend(woken.publish.map(Command::Publish));

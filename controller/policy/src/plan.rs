@@ -12,6 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
@@ -164,26 +165,47 @@ pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Du
     ends.into_iter().max().unwrap_or_default()
 }
 
-/// Share of the SLO that is left for the waits downstream of the first module: none where nothing is.
+/// Share of the SLO that is left for the waits downstream of the first modules: none where nothing is.
 pub(crate) fn door_margin(pipeline: &Pipeline) -> f64 {
-    if pipeline.modules.len() > 2 {
+    let is_behind = |id: ModuleId| pipeline.predecessors(id) != [ModuleId::SOURCE];
+    if pipeline.modules[1..].iter().any(|m| is_behind(m.id)) {
         DOOR_MARGIN
     } else {
         0.0
     }
 }
 
-/// Part of the requests with that share of the SLO that can be in time at a bottleneck that is never idle, when `path` is
-/// what the executions take and one of its workers starts a batch every `cycle`: those that come late enough in a
-/// cycle. The bottleneck is where requests wait; what else they wait for is in [`door_margin`].
-pub(crate) fn part_in_time(
-    pipeline: &Pipeline,
-    share: f64,
-    path: Duration,
-    cycle: Duration,
-) -> f64 {
+/// A module that may be the bottleneck.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// Requests a second into the pipeline.
+    pub(crate) capacity: f64,
+    /// Part of the requests that runs it.
+    pub(crate) probability: f64,
+    /// Of a batch.
+    pub(crate) execution: Duration,
+    /// Those that serve it.
+    pub(crate) workers: u32,
+}
+
+/// Part of the requests with that share of the SLO that can be in time when the bottleneck is never idle: those that
+/// come late enough in its cycle, the time between the starts of two batches. It is where requests wait; what else they
+/// wait for is in [`door_margin`]. `modules` are all but the source; those that only some requests run bound nobody.
+pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -> f64 {
+    let runs_all = |m: &&Bound| m.probability >= 1.0;
+    let slowest = modules
+        .iter()
+        .filter(runs_all)
+        .min_by(|a, b| a.capacity.total_cmp(&b.capacity));
+    let Some(slowest) = slowest else { return 1.0 };
+    let path = longest_path(pipeline, |m| {
+        Some(&modules[m - 1])
+            .filter(runs_all)
+            .map_or(Duration::ZERO, |m| m.execution)
+    });
     let slo = pipeline.slo.mul_f64(share * (1.0 - door_margin(pipeline)));
     let left = slo.saturating_sub(path);
+    let cycle = slowest.execution / slowest.workers.max(1);
     if left >= cycle {
         return 1.0;
     }

@@ -148,6 +148,8 @@ pub struct StatePlanner {
     queueing: Window,
     last_second: Window,
     offered: Window,
+    /// Requests a second that are offered to the pipeline, as far as it is known.
+    demand: f64,
     input: Window,
     dropped: Window,
     batches: Window,
@@ -201,6 +203,7 @@ impl StatePlanner {
             queueing: Window::new(length),
             last_second: Window::new(INPUT_SPAN),
             offered: Window::new(length),
+            demand: 0.0,
             input: Window::new(INPUT_SPAN),
             dropped: Window::new(length),
             batches: Window::new(length),
@@ -289,6 +292,11 @@ impl StatePlanner {
         if known.as_ref().is_none_or(|k| k.version < state.version) {
             *known = Some(state);
         }
+    }
+
+    /// So many requests a second are offered to the pipeline.
+    pub fn offered(&mut self, rate: f64) {
+        self.demand = rate;
     }
 
     /// The next moment at which [`StatePlanner::wake`] has something to do. `None` when nothing of what it
@@ -500,8 +508,7 @@ impl StatePlanner {
             pipeline: &self.pipeline,
             planned: &self.planned,
             slack: PlanName::Spillgate.slack(),
-            rate: first.offered,
-            is_bound: sizes::is_bound(&self.pipeline, first, &states),
+            rate: self.demand.max(first.offered),
             shares: &first.asked,
             observed: &observed,
         }

@@ -62,6 +62,8 @@ pub(super) enum Message {
         to: ModuleId,
         state: Arc<ModuleState>,
     },
+    /// From the ledger to a controller: what is offered to the pipeline.
+    Offered { to: ModuleId, rate: f64 },
 }
 
 /// What happens without a message.

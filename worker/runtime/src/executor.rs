@@ -1,6 +1,7 @@
 //! What a device thread runs for a batch: the operators of its modules, emulated time, or the decoding
 //! of frames. Built on the device's thread and kept there.
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ use spillgate_pipeline::id::{ModuleId, WorkerId};
 
 use crate::decode;
 
-/// A model that was loaded runs on its own example for so long at most before it serves, and no fewer than
-/// [`FIRST_RUNS`] times.
+/// A model that is loaded when its device starts runs on its own example for so long at most before it serves, and no
+/// fewer than [`FIRST_RUNS`] times; one that is loaded beside others that serve, just these.
 const WARM_UP_MAX: Duration = Duration::from_secs(2);
 /// libtorch records the first two runs of a graph to make the third fast: the first takes ten times as long.
 const FIRST_RUNS: usize = 3;
@@ -137,28 +138,33 @@ pub fn build_operator(
 }
 
 /// Lets a model run on its own example, at each batch size that it may have to serve: memory, kernels and plans of
-/// execution are made at the first run of a size, and requests in flight should not wait for that.
+/// execution are made at the first run of a size, and requests should not wait for that. A model that fails or panics
+/// on it serves all the same: real requests may differ.
 fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
     let module = &spec.pipeline.modules[spec.module.idx()];
     let Some(variant) = module.variants.len().checked_sub(1) else {
         return;
     };
     let start = Instant::now();
-    let first = std::iter::repeat_n(1, FIRST_RUNS);
-    for (run, size) in first.chain(2..=module.batch.max).enumerate() {
+    let most = if spec.from_start { module.batch.max } else { 1 };
+    let sizes = std::iter::repeat_n(1, FIRST_RUNS).chain(2..=most);
+    for (run, size) in sizes.enumerate() {
         if run >= FIRST_RUNS && start.elapsed() > WARM_UP_MAX {
             return;
         }
         let inputs: Vec<Inputs> = (0..size)
             .map(|_| operator.example(EXAMPLE_OBJECTS))
             .collect();
-        if let Some(error) = operator
-            .run(variant, &inputs)
-            .into_iter()
-            .find_map(Result::err)
-        {
-            // Its requests may differ from the example: they are served, and fail with that error if they do not.
-            tracing::warn!(module = module.name, %error, "fails on its own example");
+        let results = AssertUnwindSafe(|| operator.run(variant, &inputs));
+        let error = match std::panic::catch_unwind(results) {
+            Ok(results) => results
+                .into_iter()
+                .find_map(Result::err)
+                .map(|e| e.to_string()),
+            Err(_) => Some("it panicked".to_owned()),
+        };
+        if let Some(error) = error {
+            tracing::warn!(module = module.name, error, "fails on its own example");
             return;
         }
     }
@@ -351,11 +357,12 @@ mod tests {
 
     use super::*;
 
-    /// Notes the sizes of its batches; fails from a size on.
+    /// Notes the sizes of its batches; fails from a size on, and panics from one.
     #[derive(Clone)]
     struct Noted {
         sizes: Arc<Mutex<Vec<usize>>>,
         fails_from: usize,
+        panics_from: usize,
     }
 
     impl ModuleKind for Noted {
@@ -373,6 +380,7 @@ mod tests {
     impl Operator for Noted {
         fn run(&mut self, _: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
             self.sizes.lock().push(batch.len());
+            assert!(batch.len() < self.panics_from, "told to");
             let result = |_| match batch.len() < self.fails_from {
                 true => Ok(vec![Value::Bytes("x".into())]),
                 false => Err(OperatorError::Other("does not fit".to_owned())),
@@ -386,14 +394,15 @@ mod tests {
         }
     }
 
-    /// Sizes that a module with batches of four has run once it is loaded.
-    fn warmed(fails_from: usize) -> Vec<usize> {
+    /// Sizes that a module with batches of four has run once it is loaded, when its device starts or later.
+    fn warmed(fails_from: usize, panics_from: usize, from_start: bool) -> Vec<usize> {
         const YAML: &str =
             "{ name: p, slo: 1s, modules: { m: { op: noted, model: m.pt, batch: { max: 4 },
             inputs: { image: $source.frame } } }, outputs: { payload: $m.payload } }";
         let noted = Noted {
             sizes: Arc::default(),
             fails_from,
+            panics_from,
         };
         let mut library = Library::new();
         library.register(noted.clone());
@@ -408,19 +417,28 @@ mod tests {
             from_start,
         };
         let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
-        let specs = [spec(0, true), spec(1, false)];
-        OperatorExecutor::build(backend, Arc::new(library), &specs).expect("it loads");
+        let specs = [spec(0, from_start), spec(1, false)];
+        let built = OperatorExecutor::build(backend, Arc::new(library), &specs);
+        built
+            .and_then(|mut executor| executor.load(WorkerId(0)))
+            .expect("it loads");
         noted.sizes.lock().clone()
     }
 
     #[test]
     fn a_model_that_was_loaded_has_run_at_each_size() {
-        assert_eq!(warmed(100), [1, 1, 1, 2, 3, 4]);
+        assert_eq!(warmed(100, 100, true), [1, 1, 1, 2, 3, 4]);
+        assert_eq!(
+            warmed(100, 100, false),
+            [1, 1, 1],
+            "beside others that serve"
+        );
     }
 
     #[test]
     fn a_model_that_fails_on_its_example_is_loaded() {
-        assert_eq!(warmed(3), [1, 1, 1, 2, 3]);
+        assert_eq!(warmed(3, 100, true), [1, 1, 1, 2, 3]);
+        assert_eq!(warmed(100, 2, true), [1, 1, 1, 2]);
     }
 
     #[test]

@@ -329,8 +329,8 @@ impl Bench<'_> {
         })
     }
 
-    /// What the device could do all of the time, as it does under `static` in a closed loop: few in flight leave it idle while
-    /// the client reads the answers.
+    /// What the device could do all of the time, as it does under `static` in a closed loop: few in flight leave it
+    /// idle while the client reads the answers.
     fn capacity(&self, subject: &Subject, args: &[&str]) -> Result<f64> {
         let mut server = self.serve(subject, "static")?;
         let duration = format!("{}s", CLOSED_SECONDS + WARM_UP);

@@ -130,8 +130,8 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// Serves these pipelines; each module takes 20 ms a batch. Of a `timed` one the profile says a tenth of what it takes
-    /// at 4 ms.
+    /// Serves these pipelines; each module takes 20 ms a batch. Of a `timed` one the profile says a tenth of what it
+    /// takes at 4 ms.
     pub(crate) async fn start(specs: &[&str]) -> Self {
         let mut library = Library::new();
         library.register(PassThrough {

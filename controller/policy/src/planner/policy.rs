@@ -58,10 +58,10 @@ pub struct PlannerPolicy {
     pub gate: Option<f64>,
     /// Execution times and capacity follow the pace that workers show; published policies trust the profile.
     pub learns_pace: bool,
-    /// Batches shrink when requests ask for less time than the SLO and that serves more of them.
+    /// Batch sizes follow what is observed, where other sizes than the plan's promise more goodput.
     pub adapts_batch: bool,
-    /// A request is refused at its first module when its estimate there leaves less than [`door_margin`](crate::plan::door_margin)
-    /// of the SLO.
+    /// A request is refused at its first module when its estimate there leaves less than a share of the SLO for the
+    /// waits downstream.
     pub door: bool,
 }
 

@@ -1,8 +1,11 @@
 //! Batch sizes while the pipeline runs.
 //!
-//! A plan's sizes are for the workers it was made with, at the pace of their profiles, for requests that run every module
-//! and ask for the whole SLO. Where something else is observed the sizes are chosen anew: workers that came or went, are
-//! slower or stray from batch to batch; a module that only some requests run; requests with less time.
+//! A plan's sizes are for the workers it was made with, at the pace of their profiles, for requests that run every
+//! module and ask for the whole SLO. Where something else is observed the sizes are chosen anew: workers that came or
+//! went, are slower or stray from batch to batch; a module that only some requests run; requests with less time.
+//!
+//! Under overload batches may grow until they take nearly all of the SLO: of many who come, enough come at the right
+//! moment.
 //!
 //! A request with a shorter deadline does not fit the plan's batches however early it is served; smaller batches serve
 //! it, at less capacity. Which is better depends on how many there are and on the load: the sizes are chosen that
@@ -27,11 +30,6 @@ const WORTH: f32 = 0.02;
 const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
 /// Batches with less slack must promise so many times the goodput: how much of it they reach is not known well.
 const PAYS: f64 = 1.25;
-/// Who is offered this part of what the gate lets pass may be offered more before it.
-const BOUND: f64 = 0.9;
-/// So many times as many requests may come as the gate lets pass. With larger batches it lets more pass, and one sees.
-const MORE: f64 = 2.0;
-
 /// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
 pub type Shares = [f32; 20];
 
@@ -109,26 +107,14 @@ impl Observed {
     }
 }
 
-/// Whether the first module is offered nearly all that the gate lets pass for what the modules report.
-pub(super) fn is_bound(pipeline: &Pipeline, first: &ModuleState, states: &[&ModuleState]) -> bool {
-    let capacities = states.iter().map(|s| s.capacity / s.probability);
-    let capacity = capacities.fold(f64::INFINITY, f64::min);
-    let path = plan::longest_path(pipeline, |m| states[m - 1].execution);
-    let cycles = states.iter().map(|s| s.execution / s.workers.max(1));
-    let cycle = cycles.max().unwrap_or_default();
-    first.offered * plan::part_in_time(pipeline, 1.0, path, cycle) > BOUND * capacity
-}
-
 /// What sizes are chosen by.
 pub(super) struct Scene<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) planned: &'a Planned,
     /// The plan's sizes have that over the whole SLO.
     pub(super) slack: f64,
-    /// Requests that come, a second.
+    /// Requests that are offered to the pipeline, a second.
     pub(super) rate: f64,
-    /// That is all that the gate lets pass: more may come.
-    pub(super) is_bound: bool,
     /// Shares of the SLO that requests ask for.
     pub(super) shares: &'a Shares,
     /// By module, from the first.
@@ -136,8 +122,8 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The batch sizes of most goodput, the plan's where all is as planned. What strays is counted at a deviation above its
-    /// mean: the slack is for waiting, not for that.
+    /// The batch sizes of most goodput, the plan's where all is as planned. What strays is counted at a deviation above
+    /// its mean: the slack is for waiting, not for that.
     pub(super) fn batch_sizes(&self) -> Vec<u32> {
         let execution = self.execution();
         let ample = if self.is_usual() {
@@ -242,21 +228,18 @@ impl Scene<'_> {
 
     /// Requests a second that will be in time.
     fn promised(&self, execution: &[Vec<Duration>], batch: &[u32]) -> f64 {
-        let time = |m: usize| execution[m][batch[m] as usize - 1];
-        let path = plan::longest_path(self.pipeline, time);
-        let cycles = (1..batch.len()).map(|m| time(m) / self.observed[m - 1].workers.max(1));
-        let cycle = cycles.max().unwrap_or_default();
+        let modules = (1..batch.len()).map(|m| plan::Bound {
+            capacity: self.capacity_of(m, batch[m]),
+            probability: self.observed[m - 1].probability,
+            execution: execution[m][batch[m] as usize - 1],
+            workers: self.observed[m - 1].workers,
+        });
+        let modules: Vec<plan::Bound> = modules.collect();
         let in_time = |(step, share): (usize, &f32)| {
-            let of_slo = share_of(step);
-            f64::from(*share) * plan::part_in_time(self.pipeline, of_slo, path, cycle)
+            f64::from(*share) * plan::part_in_time(self.pipeline, share_of(step), &modules)
         };
         let part: f64 = self.shares.iter().enumerate().map(in_time).sum();
-        let rate = if self.is_bound {
-            MORE * self.rate
-        } else {
-            self.rate
-        };
-        self.capacity(batch).min(rate * part)
+        self.capacity(batch).min(self.rate * part)
     }
 }
 
@@ -328,7 +311,6 @@ mod tests {
                 planned: &planned,
                 slack: 1.5,
                 rate,
-                is_bound: false,
                 shares: &shares,
                 observed: &[first, usual],
             }

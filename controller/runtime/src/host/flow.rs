@@ -131,7 +131,8 @@ impl PipelineHost {
                 }
                 Command::CancelAt { request, worker } => effects.cancels.push((worker, request)),
                 Command::Publish(state) => {
-                    control.ledger.learn(now, &state);
+                    let offered = Event::Offered(control.ledger.learn(now, &state));
+                    self.drive_module(control, now, module, offered, effects);
                     for other in (0..control.modules.len()).filter(|m| *m != module.idx()) {
                         let peer = Event::Peer(Box::new(state.clone()));
                         let to = ModuleId(other as u16);

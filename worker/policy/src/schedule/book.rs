@@ -151,8 +151,8 @@ impl Book {
         }
     }
 
-    /// The length of a request that took this long alone, ms: by the profile, whatever the pace. A pace that counted here
-    /// would scale what was learnt before it changed.
+    /// The length of a request that took this long alone, ms: by the profile, whatever the pace. A pace that counted
+    /// here would scale what was learnt before it changed.
     pub(crate) fn length_ms(&self, alone_ms: f64) -> f64 {
         self.profiled.length_ms(alone_ms)
     }
@@ -174,28 +174,25 @@ impl Book {
         } else {
             length_ms
         };
-        let was_taught = self.learners[idx].is_taught();
+        let was_taught = self.learners.iter().any(Learner::is_taught);
         let learnt = self.learners[idx].observe(now, length_ms)?;
         self.see(application);
         self.since_remade += 1;
         if self.learners[idx].len() <= REMAKE_EVERY || learnt != Learnt::Added {
             self.is_due = true;
         }
-        if was_taught != self.learners[idx].is_taught() || learnt != Learnt::Added {
-            self.believe_lengths();
+        let is_first = !was_taught && self.learners[idx].is_taught();
+        if is_first || learnt != Learnt::Added {
+            // How far off the prior was, or the lengths before the jump, is in the lengths from here on.
+            self.pace = 1.0;
+            self.pace_applied = 1.0;
+            if let Some(sharing) = self.sharing.as_mut().filter(|_| is_first) {
+                sharing.forget();
+                self.shared = sharing.time();
+            }
+            self.time = self.shared;
         }
         Ok(learnt)
-    }
-
-    /// How far off the prior was, or the lengths before a jump, is in the lengths from here on.
-    fn believe_lengths(&mut self) {
-        self.pace = 1.0;
-        self.pace_applied = 1.0;
-        if let Some(sharing) = &mut self.sharing {
-            sharing.forget();
-            self.shared = sharing.time();
-        }
-        self.time = self.shared;
     }
 
     /// Takes in what a batch took beside what was expected.

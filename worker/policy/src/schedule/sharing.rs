@@ -1,24 +1,24 @@
 //! How much of their time the members of a batch share, learnt from the batches that ran.
 //!
-//! A batch of [`BatchForm::Shrinking`] takes `a longest + b sum` of its members' times alone. What a profile says
-//! of a and b is what its example input gives: the shipped classifier with three people a frame, each through all
-//! segments, shows that nothing is shared, and requests with one person of whom half leave at the first exit share half.
-//! Whoever believes the former forms batches half as large as would be best. Nor are a and b together what the profile says:
+//! A batch of [`BatchForm::Shrinking`] takes `a longest + b sum` of its members' times alone. What a profile says of a
+//! and b is what its example input gives: the shipped classifier with three people a frame, each through all segments,
+//! shows that nothing is shared, and requests with one person of whom half leave at the first exit share half. Whoever
+//! believes the former forms batches half as large as would be best. Nor are a and b together what the profile says:
 //! times alone are measured on a device that was idle before, which takes up to twice as long as one that is at work.
 //! So both follow what batches took, by least squares on the expected lengths: `took / sum = a longest / sum + b`.
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
 
-/// The profile counts as much as so many batches of one, which it says take as long as alone, and as many of two equal members.
-/// It does not fade: who only ran batches of one size cannot tell a from b.
+/// The profile counts as much as so many batches of one, which it says take as long as alone, and as many of two equal
+/// members. It does not fade: who only ran batches of one size cannot tell a from b.
 const PROFILE_WEIGHT: f64 = 2.0;
 /// What a batch counts for when the next one ran: the last hundred settle what is shared to some hundredths.
 const FADING: f64 = 0.99;
 /// The fit counts once a batch of one or of many is expected to take so much longer or shorter, since all that was
 /// computed from it is computed anew then.
 const CHANGE: f64 = 0.05;
-/// At least this part is expected to be shared. Without, all sizes look alike, batches would be of one, and nothing would
-/// be learnt any more.
+/// At least this part is expected to be shared. Without, all sizes look alike, batches would be of one, and nothing
+/// would be learnt any more.
 pub(super) const SHARED_MIN: f64 = 0.05;
 /// A batch counts as if it took so many times as long as expected at most: a pause of the machine says nothing.
 const TOOK_MAX: f64 = 2.0;
@@ -154,14 +154,15 @@ impl Sharing {
         })
     }
 
-    /// Takes in what a batch of members with these lengths took at the pace of the device. True when the time of batches
-    /// changes by it.
+    /// Takes in what a batch of members with these lengths took at the pace of the device. True when the time of
+    /// batches changes by it.
     pub(super) fn observe(&mut self, lengths: Lengths, took_ms: f64) -> bool {
-        let x = lengths.longest_ms / lengths.sum_ms;
         let y = took_ms / (self.total * lengths.sum_ms);
-        if !(0.0..=1.0).contains(&x) || y.is_nan() {
+        if lengths.sum_ms <= 0.0 || y.is_nan() {
             return false;
         }
+        // Of one member the two are equal but for how they are summed up.
+        let x = (lengths.longest_ms / lengths.sum_ms).clamp(0.0, 1.0);
         let y = y.min(TOOK_MAX * self.fitted.at(x));
         self.ran = self.ran.times(FADING).with(Points::one(x, y));
         self.fitted = self.profiled.with(self.ran).line();
@@ -200,8 +201,8 @@ mod tests {
         Sharing::new(&time).unwrap()
     }
 
-    /// Runs batches of 1 to 8 members, exponential lengths of mean 1, of which so much is shared, at so many times their
-    /// time alone; now and then the machine pauses. How often the fit changed.
+    /// Runs batches of 1 to 8 members, exponential lengths of mean 1, of which so much is shared, at so many times
+    /// their time alone; now and then the machine pauses. How often the fit changed.
     fn run(sharing: &mut Sharing, (shared, slow): (f64, f64), batches: u32, seed: u64) -> u32 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut changes = 0;

@@ -300,8 +300,8 @@ proptest! {
         waiting.retain(|p| gone.iter().all(|g| g.id != p.id));
         let book = &scheduler.book;
         waiting.sort_by_key(|p| (p.deadline, p.id));
-        // Before the first batch, one more takes no time and time costs nothing: each completion is worth less by what its
-        // application may gain by waiting.
+        // Before the first batch, one more takes no time and time costs nothing: each completion is worth less by what
+        // its application may gain by waiting.
         let part = |a: usize| {
             let whole = |size: u32| C0 + C1 * f64::from(size) * Maximum::new(&[(book.law(a), size)]).mean();
             [1, 2, 4, 8, 16].map(|size| whole(size) / f64::from(size)).into_iter().fold(f64::INFINITY, f64::min)
@@ -578,5 +578,32 @@ fn requests_that_take_no_time_are_served() {
             scheduler.executed(batch.size, (batch.expected, batch.lengths), Duration::ZERO);
             scheduler.learn(at(now), Application(0), 0.0).unwrap();
         }
+    }
+}
+
+/// Whatever the law: what a batch of one is expected to take alone is summed up in two ways that differ by a hair.
+#[test]
+fn batches_of_one_tell_how_long_a_busy_device_takes() {
+    for width in 1..12u32 {
+        let mut config = config(ScheduleName::Goodput);
+        config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
+        let mut scheduler = Scheduler::new(config).unwrap();
+        let mut lengths = 0.0;
+        for i in 0..300u32 {
+            let length = 20.0 + 3.0 * f64::from(i * i % 97 % width);
+            lengths += length / 300.0;
+            scheduler.learn(at(1.0), Application(0), length).unwrap();
+        }
+        for id in 0..300 {
+            let now = 10.0 + 100.0 * id as f64;
+            scheduler
+                .insert(at(now), pending(id, 0, now, 90.0))
+                .unwrap();
+            let batch = next(&mut scheduler, now).0.unwrap();
+            let took = Duration::from_secs_f64(0.7e-3 * lengths);
+            scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
+        }
+        let ratio = scheduler.execution(1).as_secs_f64() * 1e3 / lengths;
+        assert!((ratio - 0.7).abs() < 0.05, "{width}: {ratio}");
     }
 }

@@ -22,8 +22,8 @@ use super::report::{Report, mean};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
-/// Operating points: share of the mean length that a batch's fixed part is, and arrivals over what single requests would
-/// take.
+/// Operating points: share of the mean length that a batch's fixed part is, and arrivals over what single requests
+/// would take.
 const POINTS: [(f64, f64); 2] = [(0.7, 1.5), (0.3, 1.0)];
 /// The mark in the place of a scheduler.
 const MARK: &str = "clairvoyant";
@@ -67,7 +67,7 @@ pub(super) struct OrlojArgs {
     #[arg(long, default_value_t = 2000)]
     requests: usize,
     /// Seeds of each case.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Where the page goes.
     #[arg(long, default_value = "docs/evaluation")]
@@ -99,7 +99,7 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
          requests would take, and 30% at 1.0 times. Finish rates, mean over seeds; SLO in multiples of the 99th percentile of the \
          time alone. Where the paper leaves open where modes lie: between 20 and 90 ms, deviation 10 ms. `clairvoyant` knows lengths \
          and arrivals; it is a beam search, a real schedule and no optimum; it runs on the first {SEARCHED} seeds, and what it gains \
-         on `orloj` there is added to `orloj`.",
+         on `orloj` there is added to `orloj`. Chains of modules run on as many.",
         args.requests, args.seeds
     ));
     for section in Section::value_variants() {
