@@ -508,7 +508,8 @@ impl StatePlanner {
             pipeline: &self.pipeline,
             planned: &self.planned,
             slack: PlanName::Spillgate.slack(),
-            rate: self.demand.max(first.offered),
+            rate: first.offered,
+            demand: self.demand.max(first.offered),
             shares: &first.asked,
             observed: &observed,
         }

@@ -113,8 +113,11 @@ pub(super) struct Scene<'a> {
     pub(super) planned: &'a Planned,
     /// The plan's sizes have that over the whole SLO.
     pub(super) slack: f64,
-    /// Requests that are offered to the pipeline, a second.
+    /// Requests that come to the first module, a second. Who asks for less than the SLO is worth smaller batches by these:
+    /// by all that are offered, clients in a hurry would be given up under overload, where half of them can be served.
     pub(super) rate: f64,
+    /// Requests that are offered to the pipeline, a second.
+    pub(super) demand: f64,
     /// Shares of the SLO that requests ask for.
     pub(super) shares: &'a Shares,
     /// By module, from the first.
@@ -239,7 +242,7 @@ impl Scene<'_> {
             f64::from(*share) * plan::part_in_time(self.pipeline, share_of(step), &modules)
         };
         let part: f64 = self.shares.iter().enumerate().map(in_time).sum();
-        self.capacity(batch).min(self.rate * part)
+        self.capacity(batch).min(self.demand * part)
     }
 }
 
@@ -311,6 +314,7 @@ mod tests {
                 planned: &planned,
                 slack: 1.5,
                 rate,
+                demand: rate,
                 shares: &shares,
                 observed: &[first, usual],
             }
