@@ -30,7 +30,7 @@ use spillgate_worker::device::{
 use spillgate_worker::executor::{
     DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
 };
-use spillgate_worker::timer::{Sleeper, TimerThread};
+use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Arrival, Device};
 use spillgate_worker_policy::policy::BrokerPolicy;
@@ -76,8 +76,7 @@ pub struct Embedded {
     pub hosts: Vec<Arc<PipelineHost>>,
     devices: Vec<DeviceThread>,
     names: Vec<(DeviceId, String)>,
-    _timers: TimerThread,
-    _planners: TimerThread,
+    timers: [TimerThread; 2],
 }
 
 impl Embedded {
@@ -159,8 +158,7 @@ impl Embedded {
             hosts,
             devices,
             names,
-            _timers: timers,
-            _planners: planners,
+            timers: [timers, planners],
         })
     }
 
@@ -172,6 +170,11 @@ impl Embedded {
     /// Handles of the devices, for readiness and queue lengths.
     pub fn device_handles(&self) -> Vec<DeviceHandle> {
         self.devices.iter().map(DeviceThread::handle).collect()
+    }
+
+    /// Whether the threads live that wake devices and planners, for readiness.
+    pub fn timer_watches(&self) -> [TimerWatch; 2] {
+        self.timers.each_ref().map(TimerThread::watch)
     }
 
     /// Reads the queue length of each worker: pipeline, module, worker, requests.

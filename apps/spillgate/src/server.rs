@@ -11,6 +11,7 @@ use spillgate_controller::listener::{self, ListenerLimits, Services};
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::DeviceHandle;
+use spillgate_worker::timer::TimerWatch;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -172,7 +173,10 @@ impl Server {
         let stop = CancellationToken::new();
         let connections = TaskTracker::new();
         let address = listener.local_addr().unwrap_or(config.listen);
-        let handles = embedded.device_handles();
+        let threads = Threads {
+            devices: embedded.device_handles(),
+            timers: embedded.timer_watches(),
+        };
         let mut admin_address = None;
         if let Some(listener) = admin_listener {
             admin_address = listener.local_addr().ok();
@@ -182,8 +186,8 @@ impl Server {
                     move || telemetry.render()
                 }),
                 not_ready: Box::new({
-                    let (handles, stop) = (handles.clone(), stop.clone());
-                    move || not_ready(&handles, &stop)
+                    let (threads, stop) = (threads.clone(), stop.clone());
+                    move || threads.not_ready(&stop)
                 }),
             };
             // Lives until the process ends, so that probes see a drain.
@@ -195,7 +199,7 @@ impl Server {
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
         tokio::spawn(watch(
-            handles,
+            threads,
             embedded.hosts.clone(),
             health.clone(),
             stop.clone(),
@@ -282,16 +286,26 @@ impl Server {
     }
 }
 
-fn not_ready(handles: &[DeviceHandle], stop: &CancellationToken) -> Option<String> {
-    if stop.is_cancelled() {
-        return Some("shutting down".to_owned());
+/// What must live for the server to be ready.
+#[derive(Clone)]
+struct Threads {
+    devices: Vec<DeviceHandle>,
+    timers: [TimerWatch; 2],
+}
+
+impl Threads {
+    fn not_ready(&self, stop: &CancellationToken) -> Option<String> {
+        if stop.is_cancelled() {
+            return Some("shutting down".to_owned());
+        }
+        let devices = self.devices.iter().filter(|d| !d.is_alive());
+        let devices: Vec<&str> = devices.map(DeviceHandle::name).collect();
+        if !devices.is_empty() {
+            return Some(format!("dead devices: {}", devices.join(", ")));
+        }
+        let dead = self.timers.iter().find(|timer| !timer.is_alive())?;
+        Some(format!("dead thread: {}", dead.name()))
     }
-    let dead: Vec<&str> = handles
-        .iter()
-        .filter(|h| !h.is_alive())
-        .map(|h| h.name())
-        .collect();
-    (!dead.is_empty()).then(|| format!("dead devices: {}", dead.join(", ")))
 }
 
 async fn set_health(
@@ -310,9 +324,9 @@ async fn set_health(
     }
 }
 
-/// Reports NOT_SERVING once a device thread has died. It does not come back: restart the process.
+/// Reports NOT_SERVING once a device's thread, or one that wakes them, has died. It does not come back: restart the process.
 async fn watch(
-    handles: Vec<DeviceHandle>,
+    threads: Threads,
     hosts: Vec<Arc<PipelineHost>>,
     health: tonic_health::server::HealthReporter,
     stop: CancellationToken,
@@ -323,7 +337,7 @@ async fn watch(
             _ = ticks.tick() => {}
             () = stop.cancelled() => return,
         }
-        if let Some(why) = not_ready(&handles, &stop) {
+        if let Some(why) = threads.not_ready(&stop) {
             tracing::error!(why, "not ready");
             set_health(&health, &hosts, ServingStatus::NotServing).await;
             return;

@@ -83,7 +83,8 @@ impl EntryGate {
         let factor = pipeline.policy.gate()?;
         let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
         let mut devices = vec![Vec::new(); n_devices];
-        for (module, on) in workers.iter().enumerate() {
+        // The source bounds nothing: decoding costs little beside the modules.
+        for (module, on) in workers.iter().enumerate().skip(1) {
             for &device in on {
                 devices[device].push(module);
             }
@@ -98,7 +99,6 @@ impl EntryGate {
     }
 
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
-        // The source bounds nothing.
         let Some(module) = state.module.idx().checked_sub(1) else {
             return;
         };
@@ -189,7 +189,33 @@ fn borne(workers: impl Iterator<Item = Load>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_pipeline::policy::DropPolicyName;
+    use spillgate_pipeline::testing::noop_pipeline;
+
     use super::*;
+    use crate::planner::tests::state;
+
+    #[test]
+    fn decoders_bound_nothing_and_live_workers_count() {
+        let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
+        pipeline.policy.drop = DropPolicyName::Spillgate;
+        let mut gate = EntryGate::new(&pipeline, &[vec![0], vec![1, 2]]).unwrap();
+        let mut report = |workers: u32| {
+            gate.learn(
+                Timestamp::ZERO,
+                &ModuleState {
+                    execution: Duration::from_millis(60),
+                    capacity: 100.0,
+                    workers,
+                    ..state(1, 1, 0)
+                },
+            );
+            gate.rate().unwrap() / pipeline.policy.gate().unwrap()
+        };
+        // 40 ms are left, and a batch starts every 30 or every 60 ms.
+        assert_eq!(report(2), 100.0);
+        assert!((report(1) - 150.0).abs() < 1e-6);
+    }
 
     #[test]
     fn modules_that_share_a_device_share_its_time() {

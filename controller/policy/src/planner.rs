@@ -594,4 +594,4 @@ impl StatePlanner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,7 +3,7 @@
 //! an async timer's grain of 1 ms would be too coarse.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -38,6 +38,41 @@ struct Shared {
 pub struct TimerThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    watch: TimerWatch,
+}
+
+/// Tells whether a timer thread still wakes its sleepers: one of them may have panicked, and then none is woken any more.
+#[derive(Clone)]
+pub struct TimerWatch {
+    name: Arc<str>,
+    alive: Arc<AtomicBool>,
+}
+
+impl TimerWatch {
+    /// Name of the thread.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// False once it panicked.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+}
+
+/// Notes the end of a thread that panics.
+struct Mourner(TimerWatch);
+
+impl Drop for Mourner {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                thread = self.0.name(),
+                "died; nothing is woken by it any more"
+            );
+            self.0.alive.store(false, Ordering::Release);
+        }
+    }
 }
 
 /// Arms one sleeper.
@@ -58,14 +93,28 @@ impl TimerThread {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
+        let watch = TimerWatch {
+            name: name.into(),
+            alive: Arc::new(AtomicBool::new(true)),
+        };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn({
             let shared = shared.clone();
-            move || run(&shared)
+            let mourner = Mourner(watch.clone());
+            move || {
+                let _mourner = mourner;
+                run(&shared);
+            }
         })?;
         Ok(TimerThread {
             shared,
             thread: Some(thread),
+            watch,
         })
+    }
+
+    /// Tells whether it lives.
+    pub fn watch(&self) -> TimerWatch {
+        self.watch.clone()
     }
 
     /// Adds a sleeper, not armed yet.
@@ -183,5 +232,31 @@ mod tests {
             rx.recv_timeout(Duration::from_millis(50)).is_err(),
             "armed no more"
         );
+    }
+
+    struct Panics;
+
+    impl Sleeper for Panics {
+        fn wake(&self, _: Timestamp) -> Option<Timestamp> {
+            panic!("told to")
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_known_to_be_dead() {
+        let clock = Clock::start();
+        let timers = TimerThread::start(clock, "mortal").unwrap();
+        let watch = timers.watch();
+        assert!(watch.is_alive());
+        timers.add(Arc::new(Panics)).arm(clock.now());
+        let give_up = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while watch.is_alive() {
+            assert!(
+                std::time::Instant::now() < give_up,
+                "{} lives",
+                watch.name()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 }

@@ -42,7 +42,7 @@ fn planner_with(drop: DropPolicyName, module: u16, schedule: Option<ScheduleName
     )
 }
 
-pub(super) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
+pub(crate) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
     ModuleState {
         module: ModuleId(module),
         version,
