@@ -8,6 +8,7 @@
 mod computation;
 mod pace;
 mod policy;
+mod shared;
 mod sizes;
 mod window;
 
@@ -341,7 +342,8 @@ impl StatePlanner {
     /// batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is the
     /// newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        if !self.policy.door || !self.is_first {
+        // On a shared device requests wait at each module: a backlog that the SLO bears by executions is too long.
+        if !self.policy.door || !self.is_first || self.stretch() > 1.0 {
             return None;
         }
         let margin = plan::door_margin(&self.pipeline);
@@ -525,10 +527,9 @@ impl StatePlanner {
     /// The shape of the module's batches now.
     pub fn shape(&self) -> BatchShape {
         let size = self.batch[self.module.idx()];
-        BatchShape {
-            size,
-            execution: self.planned.duration_of(self.module, size),
-        }
+        let execution = self.planned.duration_of(self.module, size);
+        let execution = execution.mul_f64(self.stretch());
+        BatchShape { size, execution }
     }
 
     fn estimated(
@@ -567,6 +568,7 @@ impl StatePlanner {
             waits,
             order,
             batch: self.guided_batch(),
+            stretch: self.stretch(),
             rng: ChaCha8Rng::seed_from_u64(self.rng.next_u64()),
             scratch: std::mem::take(&mut self.scratch),
         }

@@ -20,6 +20,7 @@ pub struct Computation {
     pub(super) waits: estimate::Waits,
     pub(super) order: BudgetOrder,
     pub(super) batch: Option<u32>,
+    pub(super) stretch: f64,
     pub(super) rng: ChaCha8Rng,
     pub(super) scratch: Scratch,
 }
@@ -51,6 +52,7 @@ impl Computation {
                 share: 1.0,
                 order: self.order,
                 batch: self.batch,
+                stretch: self.stretch,
             },
             paths,
             scratch: self.scratch,
