@@ -335,31 +335,6 @@ fn modules_that_share_a_device_waste_little_of_it() {
     }
 }
 
-/// One module that every request runs and two that half of them run, on one device, under a long SLO: ours once kept as long
-/// a backlog before the first as the SLO bore, and dropped behind it (29% where PARD dropped 18).
-#[test]
-fn a_device_that_conditional_modules_share_is_not_overbooked() {
-    let reads: &[&[u16]] = &[&[0], &[1], &[1]];
-    for rate in [250.0, 600.0] {
-        let mut base = config(reads, &[None, Some(1), Some(1)], rate, 5);
-        let mut pipeline = (*base.pipeline).clone();
-        pipeline.slo = MS * 400;
-        base.pipeline = Arc::new(pipeline);
-        base.when_probability = 0.5;
-        base.workers = vec![vec![], vec![0], vec![0], vec![0]];
-        base.duration = MS * 30_000;
-        base.arrivals = arrivals(Arrivals::Poisson, rate, base.duration, 6).into();
-        let [ours, pard] = [DropPolicyName::Spillgate, DropPolicyName::Pard]
-            .map(|drop| run(with(&base, drop)).unwrap());
-        println!(
-            "{rate}: {} {} invalid {}",
-            ours.drop_rate, pard.drop_rate, ours.invalid_rate
-        );
-        assert!(ours.drop_rate < pard.drop_rate + 0.02, "{rate}");
-        assert!(ours.invalid_rate < 0.05, "{rate}: {}", ours.invalid_rate);
-    }
-}
-
 /// A batch of 8 takes three quarters of the SLO, one of 1 half of it, and up to four times as many requests come as
 /// batches of 8 serve. Batches of 1 would serve 92 a second, those of 8 549: enough requests come late enough in each
 /// batch to bear the next one. Known from the profile or found out, at once or after a quiet time, with and without
