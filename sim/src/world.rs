@@ -6,6 +6,7 @@ mod devices;
 mod scaling;
 mod work;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,7 +149,7 @@ impl World {
                 brokers,
                 running: None,
                 rerun_since: None,
-                bound: None,
+                bound: VecDeque::new(),
                 armed: Timestamp::MAX,
                 skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
                 life: 0,

@@ -1,5 +1,6 @@
 //! The emulated devices: what the device policies decide is carried out in virtual time.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use spillgate_controller_policy::module::Event as ModuleEvent;
@@ -32,7 +33,8 @@ pub(super) struct EmulatedDevice {
     /// Since when a finished request runs again.
     pub(super) rerun_since: Option<Timestamp>,
     /// Bound, not started: it waits for the running batch, or for the hand-off.
-    pub(super) bound: Option<Batch<()>>,
+    /// In order: behind one that waits for its hand-off there may be another.
+    pub(super) bound: VecDeque<Batch<()>>,
     /// Earliest wakeup in the agenda; later ones need none.
     pub(super) armed: Timestamp,
     /// Its clock less the world's, in nanoseconds.
@@ -90,8 +92,8 @@ impl World {
         self.agenda.send(self.now, started);
         let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind == Bind::Late;
         let d = &mut self.devices[device];
-        d.bound = Some(batch);
-        if d.running.is_none() && d.rerun_since.is_none() {
+        d.bound.push_back(batch);
+        if d.running.is_none() && d.rerun_since.is_none() && d.bound.len() == 1 {
             let pays = d.just_freed && binds_late;
             let at = if pays {
                 self.now + self.config.handoff
@@ -105,7 +107,7 @@ impl World {
 
     /// Starts the bound batch.
     pub(super) fn execute(&mut self, device: usize) -> Result<(), Violation> {
-        let Some(batch) = self.devices[device].bound.take() else {
+        let Some(batch) = self.devices[device].bound.pop_front() else {
             return Ok(());
         };
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
@@ -166,7 +168,7 @@ impl World {
         self.checker
             .batch_ended(DeviceId(device as u16), batch, self.now)?;
         let took = Some(self.now.since(started_at));
-        if self.devices[device].bound.is_some() {
+        if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         }
         self.drive_device(device, Event::Reran { batch, took })
@@ -222,7 +224,7 @@ impl World {
             members,
         };
         self.agenda.send(self.now, ended);
-        if self.devices[device].bound.is_some() {
+        if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         } else {
             self.devices[device].just_freed = true;
@@ -247,7 +249,7 @@ impl World {
                 let d = &mut self.devices[self.places[worker.idx()].0];
                 d.life += 1;
                 d.policy = Device::new(d.brokers.clone(), self.config.handoff);
-                d.bound = None;
+                d.bound.clear();
                 d.rerun_since = None;
                 d.armed = Timestamp::MAX;
                 if let Some(lost) = d.running.take() {

@@ -335,6 +335,21 @@ fn modules_that_share_a_device_waste_little_of_it() {
     }
 }
 
+/// A batch that takes less than the hand-off has another bound behind it before it starts: both run, in that order.
+#[test]
+fn batches_shorter_than_the_hand_off_run_one_after_the_other() {
+    for drop in DropPolicyName::ALL {
+        let mut short = with(&config(DIAMOND, &[None, Some(1), None], 2_000.0, 4), drop);
+        short.workers = vec![vec![], vec![0], vec![0], vec![0], vec![0]];
+        let time = |size: u64| Duration::from_micros(60 + 10 * size);
+        short.planned = planned(short.pipeline.modules.len(), (1..=8).map(time).collect());
+        let n = short.arrivals.len() as u64;
+        let report = run(short).unwrap_or_else(|v| panic!("{drop:?}: {v}"));
+        assert_eq!(ended(&report), n, "{drop:?}");
+        assert!(report.good > n / 4, "{drop:?}: {} of {n}", report.good);
+    }
+}
+
 /// A batch of 8 takes three quarters of the SLO, one of 1 half of it, and up to four times as many requests come as
 /// batches of 8 serve. Batches of 1 would serve 92 a second, those of 8 549: enough requests come late enough in each
 /// batch to bear the next one. Known from the profile or found out, at once or after a quiet time, with and without
