@@ -1,5 +1,6 @@
 //! Reads pipeline files and the profile files beside them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,12 +115,30 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
     };
     let compiled =
         compile(&text, &name_of(file), catalog, Some(&profiles)).map_err(LoadError::Spec)?;
+    let mut warnings: Vec<String> = compiled.warnings.iter().map(ToString::to_string).collect();
+    warnings.extend(strangers(&compiled.pipeline, &profiles, &profile_file));
     Ok(LoadedPipeline {
         pipeline: Arc::new(compiled.pipeline),
         file: file.to_owned(),
         profiles,
-        warnings: compiled.warnings.iter().map(ToString::to_string).collect(),
+        warnings,
     })
+}
+
+/// Modules that are profiled but not in the pipeline: misspelt, or gone from it. The one that is meant would count as
+/// without a profile, which for types without a model means that it takes no time.
+fn strangers(pipeline: &Pipeline, profiles: &ProfileSet, file: &Path) -> Vec<String> {
+    let modules = &pipeline.modules[1..];
+    let known: Vec<&str> = modules.iter().map(|m| m.name.as_str()).collect();
+    let profiled = profiles.devices.values().flat_map(|modules| modules.keys());
+    let strangers: BTreeSet<&String> = profiled
+        .filter(|name| !known.contains(&name.as_str()))
+        .collect();
+    let warning = |name: &&String| {
+        let (file, known) = (file.display(), known.join(", "));
+        format!("warning: {file}: the pipeline has no module \"{name}\"; its modules are {known}")
+    };
+    strangers.iter().map(warning).collect()
 }
 
 /// Loads several files, whose pipelines must have different names.
@@ -178,5 +197,26 @@ mod tests {
         std::fs::write(folder.join("gone.pt"), "junk").unwrap();
         assert!(loaded.missing_models().is_empty());
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_profile_of_a_module_that_is_not_there_is_a_warning() {
+        let folder =
+            std::env::temp_dir().join(format!("spillgate-misnamed-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("p.yaml");
+        let pipeline = "{ name: p, slo: 1s, source: { payload: bytes }, modules: { detect: { op: noop, inputs: { payload: \
+            $source.payload }, device: emulated } }, outputs: { payload: $detect.payload } }";
+        std::fs::write(&file, pipeline).unwrap();
+        let profile = "emulated: { detct: { \"-\": { alpha: 1ms, beta: 1ms, max: 32 } } }";
+        std::fs::write(profile_path(&file), profile).unwrap();
+        let loaded = load(&file, &spillgate_modules::library().catalog());
+        std::fs::remove_dir_all(&folder).unwrap();
+        let warnings = loaded.unwrap().warnings;
+        let found = warnings.iter().find(|w| w.contains("no module \"detct\""));
+        assert!(
+            found.is_some_and(|w| w.ends_with("its modules are detect")),
+            "{warnings:?}"
+        );
     }
 }

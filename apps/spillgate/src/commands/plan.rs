@@ -48,6 +48,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         "--when lies above 0, up to 1"
     );
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
     let pipeline = &loaded.pipeline;
     let mut execution = vec![Vec::new()];
     for module in &pipeline.modules[1..] {

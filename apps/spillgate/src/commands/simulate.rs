@@ -118,6 +118,9 @@ enum Law {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
     let work = work::read(args)?;
     let (setup, placed) = setup(&loaded, work.as_ref())?;
     let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
