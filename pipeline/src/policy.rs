@@ -259,9 +259,6 @@ pub struct Guidance {
     /// Most requests in a batch, where it is less than planned: some requests have less time than the plan counts
     /// with.
     pub batch: Option<u32>,
-    /// Device time that a request takes at all modules which share a device, over what it takes at this one: batches of
-    /// others run between this module's. 1 where it has devices of its own.
-    pub stretch: f64,
 }
 
 impl Guidance {
@@ -271,7 +268,6 @@ impl Guidance {
         share: 1.0,
         order: BudgetOrder::LowestFirst,
         batch: None,
-        stretch: 1.0,
     };
 
     /// The module deadline: the latest moment at which the request may leave this module and still be expected

@@ -342,8 +342,7 @@ impl StatePlanner {
     /// batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is the
     /// newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        // On a shared device requests wait at each module: a backlog that the SLO bears by executions is too long.
-        if !self.policy.door || !self.is_first || self.stretch() > 1.0 {
+        if !self.policy.door || !self.is_first {
             return None;
         }
         let margin = plan::door_margin(&self.pipeline);
@@ -568,7 +567,6 @@ impl StatePlanner {
             waits,
             order,
             batch: self.guided_batch(),
-            stretch: self.stretch(),
             rng: ChaCha8Rng::seed_from_u64(self.rng.next_u64()),
             scratch: std::mem::take(&mut self.scratch),
         }

@@ -59,7 +59,7 @@ fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
             } else {
                 BudgetOrder::HighestFirst
             },
-            ..Guidance::NONE
+            batch: None,
         },
     );
     let mut out = Vec::new();

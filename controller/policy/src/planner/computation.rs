@@ -20,7 +20,6 @@ pub struct Computation {
     pub(super) waits: estimate::Waits,
     pub(super) order: BudgetOrder,
     pub(super) batch: Option<u32>,
-    pub(super) stretch: f64,
     pub(super) rng: ChaCha8Rng,
     pub(super) scratch: Scratch,
 }
@@ -52,7 +51,6 @@ impl Computation {
                 share: 1.0,
                 order: self.order,
                 batch: self.batch,
-                stretch: self.stretch,
             },
             paths,
             scratch: self.scratch,

@@ -86,20 +86,10 @@ impl<T> Broker<T> {
         let waiting = self.queue.len();
         let full = self.execution(batch);
         let (whole, rest) = (waiting / batch, waiting % batch);
-        // Between two batches of this module those of others run that share the device.
-        let stretch = self.guidance.stretch;
-        let waits = |time: Duration| {
-            if stretch == 1.0 {
-                time
-            } else {
-                time.mul_f64(stretch)
-            }
-        };
-        let all = if rest > 0 {
-            waits(full.saturating_mul(whole as u32)) + self.execution(rest)
-        } else {
-            waits(full.saturating_mul(whole as u32 - 1)) + full
-        };
+        let mut all = full.saturating_mul(whole as u32);
+        if rest > 0 {
+            all += self.execution(rest);
+        }
         let last = self
             .queue
             .last()
@@ -118,15 +108,14 @@ impl<T> Broker<T> {
                 .map(|w| self.guidance.module_deadline(&w.request)),
         );
         deadlines.sort_unstable();
-        let mut starts_at = starts_at;
+        let mut ends_at = starts_at;
         let mut feasible = true;
         for members in deadlines.chunks(batch) {
-            let execution = self.execution_of(members.len(), full);
-            if starts_at + execution > members[0] {
+            ends_at = ends_at + self.execution_of(members.len(), full);
+            if ends_at > members[0] {
                 feasible = false;
                 break;
             }
-            starts_at = starts_at + waits(execution);
         }
         self.deadlines = deadlines;
         feasible

@@ -218,7 +218,7 @@ proptest! {
     ) {
         let mut broker = broker(policy, 100, batch);
         let order = if highest { BudgetOrder::HighestFirst } else { BudgetOrder::LowestFirst };
-        let guidance = Guidance { downstream: Duration::from_nanos(downstream), share, order, ..Guidance::NONE };
+        let guidance = Guidance { downstream: Duration::from_nanos(downstream), share, order, batch: None };
         broker.guide(at(0), guidance);
         let mut out = Vec::new();
         let mut list: Vec<Listed> = Vec::new();
