@@ -138,7 +138,7 @@ pub struct StatePlanner {
     successors: Arc<[Vec<ModuleId>]>,
     module: ModuleId,
     policy: PlannerPolicy,
-    /// Requests enter the pipeline here.
+    /// Requests enter the pipeline here: it waits for no other module.
     is_first: bool,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
@@ -188,7 +188,7 @@ impl StatePlanner {
             .map(|m| pipeline.successors(m.id))
             .collect();
         let n_modules = pipeline.modules.len();
-        let is_first = pipeline.predecessors(module).contains(&ModuleId::SOURCE);
+        let is_first = pipeline.predecessors(module) == [ModuleId::SOURCE];
         let batch = planned.batch.clone();
         let mut planner = StatePlanner {
             is_first,

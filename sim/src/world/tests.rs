@@ -335,6 +335,26 @@ fn modules_that_share_a_device_waste_little_of_it() {
     }
 }
 
+/// A module that reads the frame beside what another found in it is not where requests enter: nobody is refused at a door
+/// there, after the work before it was done. (In the traffic pipeline this dropped 29% where 18% need be.)
+#[test]
+fn a_module_that_also_reads_the_source_has_no_door() {
+    let served = |reads: &[&[u16]]| {
+        let mut shared = with(&config(reads, &[], 10.0, 1), DropPolicyName::Spillgate);
+        shared.workers = vec![vec![], vec![0], vec![0]];
+        shared.duration = Duration::from_secs(30);
+        shared.arrivals = arrivals(Arrivals::Poisson, 240.0, shared.duration, 3).into();
+        run(shared).unwrap()
+    };
+    let (chain, also) = (served(&[&[0], &[1]]), served(&[&[0], &[0, 1]]));
+    assert_eq!(
+        (chain.good, &chain.drops),
+        (also.good, &also.drops),
+        "the same work, the same decisions"
+    );
+    assert!(also.invalid_rate < 0.01, "{}", also.invalid_rate);
+}
+
 /// A batch that takes less than two hand-offs may have another bound behind it before it starts: both run, in that
 /// order.
 #[test]
