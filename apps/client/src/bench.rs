@@ -168,7 +168,7 @@ fn positive(text: &str) -> Result<f64, String> {
 /// Runs the load to its end, or to Ctrl-C, and prints the summary.
 ///
 /// # Errors
-/// When it could not begin, or a file cannot be written; one line that says why.
+/// When it could not begin, the server was lost under it, or a file cannot be written; one line that says why.
 pub async fn run(args: BenchArgs) -> Result<ExitSummary> {
     let stop = CancellationToken::new();
     let interrupted = stop.clone();
@@ -248,6 +248,9 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     }
     if !to_stdout {
         print!("{}", measure.render(&heading, Some(planned), cpu));
+    }
+    if let Some(lost) = measure.lost_server() {
+        bail!(lost);
     }
     let outcomes = &measure.tally().outcomes;
     Ok(ExitSummary {

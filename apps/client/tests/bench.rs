@@ -4,6 +4,7 @@
 mod fake;
 
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Parser;
 use fake::{Answer, Behaviour, FakeServer};
@@ -162,4 +163,34 @@ async fn payloads_take_turns_and_applications_are_told_apart() {
         assert_eq!((by(0), by(1)), (100.into(), 0.into()));
     }
     std::fs::remove_file(&file).unwrap();
+}
+
+/// The numbers are written all the same.
+#[test]
+fn a_server_that_goes_away_is_an_error() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let ours = runtime();
+    for stream in [false, true] {
+        let theirs = runtime();
+        let server = theirs.block_on(FakeServer::start(|_| Answer::Completed));
+        let path = std::env::temp_dir().join(format!("spillgate-gone-{}.json", std::process::id()));
+        let file = path.to_string_lossy();
+        let load = ["--payload-bytes", "64", "--rate", "100", "--duration", "3s"];
+        let to = ["bench", "--quiet", "--json", &file, "--server", &server.url];
+        let mode = stream.then_some(&"--stream");
+        let cli = Cli::parse_from(to.iter().chain(&load).chain(mode));
+        let run = ours.spawn(run_until(cli.bench, CancellationToken::new()));
+        std::thread::sleep(Duration::from_millis(1000));
+        // With its listener and its connections.
+        theirs.shutdown_background();
+        let error = ours.block_on(run).unwrap().unwrap_err().to_string();
+        assert!(
+            error.starts_with("the server has not answered since second "),
+            "{error}"
+        );
+        let json = read(&path);
+        assert_eq!(json["requests"], 300);
+        let completed = json["outcomes"]["completed"].as_u64().unwrap();
+        assert!((1..200).contains(&completed), "{completed}");
+    }
 }

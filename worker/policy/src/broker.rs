@@ -33,6 +33,9 @@ const PACE_WEIGHT: f64 = 0.25;
 /// Bounds of that ratio: a clock that jumps must not make a worker look infinitely slow.
 const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 
+/// Batches that end this close to their expected end are on time: the difference is rounding.
+const STRAY_MIN: f64 = 0.01;
+
 /// What a broker is built from.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
@@ -109,6 +112,8 @@ pub struct Broker<T> {
     /// Measured over expected execution time, smoothed; 1 for policies that trust the profile, and for modules with a
     /// scheduler, which learns for itself.
     pace: f64,
+    /// How far single batches are from that, smoothed.
+    stray: f64,
     /// Scratch of [`form`]: module deadlines of what waits.
     deadlines: Vec<Timestamp>,
 }
@@ -135,6 +140,7 @@ impl<T> Broker<T> {
             queue: Queue::new(),
             forming: Vec::new(),
             pace: 1.0,
+            stray: 0.0,
             deadlines: Vec::new(),
         }
     }
@@ -185,6 +191,19 @@ impl<T> Broker<T> {
         }
     }
 
+    /// How far from its expected end a batch of that many is to end, by how the last ones did.
+    pub fn stray(&self, size: usize) -> Duration {
+        if self.stray < STRAY_MIN || self.admitted.is_some() {
+            return Duration::ZERO;
+        }
+        self.config.execution[size.max(1) - 1].mul_f64(self.stray)
+    }
+
+    /// Whether as many wait as a batch holds: then whoever comes later hardly changes it.
+    pub fn fills_batch(&self) -> bool {
+        self.admitted.is_none() && self.queue.len() >= self.batch()
+    }
+
     /// Takes note of how long a batch that was formed took, beside what was expected. Policies of ours learn the pace
     /// of the worker from it; published ones trust the profile, as their authors do.
     pub fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
@@ -199,6 +218,7 @@ impl<T> Broker<T> {
         }
         let ratio = took.as_secs_f64() / expected.as_secs_f64();
         let ratio = ratio.clamp(PACE_RANGE.0, PACE_RANGE.1);
+        self.stray += PACE_WEIGHT * ((ratio - self.pace).abs() - self.stray);
         self.pace += PACE_WEIGHT * (ratio - self.pace);
         // Without noise the ratio is one but for rounding: keep the exact times then.
         if (self.pace - 1.0).abs() < 0.01 {

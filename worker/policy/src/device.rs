@@ -27,6 +27,9 @@ use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
 
+/// A batch is bound so many of its usual deviations before the running one is expected to end, once it is full.
+const EARLY: u32 = 2;
+
 /// A request on its way to a worker.
 #[derive(Debug)]
 pub struct Arrival<T> {
@@ -237,11 +240,26 @@ impl<T> Device<T> {
     /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
     fn binds_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref()?;
-        let waits = || {
-            let mut brokers = self.workers.values();
-            brokers.any(|b| b.binds_late() && b.urgency().is_some())
+        if self.bound.is_some() {
+            return None;
+        }
+        let (mut waits, mut fills) = (false, false);
+        for broker in self.workers.values().filter(|b| b.binds_late()) {
+            waits |= broker.urgency().is_some();
+            fills |= broker.fills_batch();
+        }
+        let early = if fills {
+            self.early(running)
+        } else {
+            Duration::ZERO
         };
-        (self.bound.is_none() && waits()).then(|| running.expected_end - self.lead)
+        waits.then(|| running.expected_end - (self.lead + early))
+    }
+
+    /// How much earlier than expected what runs may end.
+    fn early(&self, running: &Running) -> Duration {
+        let broker = self.workers.get(&running.worker);
+        broker.map_or(Duration::ZERO, |b| b.stray(running.size)) * EARLY
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound

@@ -19,7 +19,7 @@ use super::measure::{Ended, Measure};
 use super::pacer::Pacer;
 use super::payloads::Order;
 use super::streams::{Event, Streams};
-use super::wire::{Connections, Reply, client_failure};
+use super::wire::{CONNECTION_LOST, Connections, NO_ANSWER, Reply, client_failure};
 
 /// Requests that wait for their answers at once. More means that the server is not answering at all: further
 /// ones fail here, and memory stays bounded.
@@ -145,7 +145,7 @@ impl Generator {
                 }
                 () = sleep_until(give_up_at.unwrap_or(self.start)), if give_up_at.is_some() => {
                     for number in self.waiting.keys().copied().collect::<Vec<_>>() {
-                        self.fail(number, "no_answer", "the server did not answer in time");
+                        self.fail(number, NO_ANSWER, "the server did not answer in time");
                     }
                 }
             }
@@ -251,7 +251,7 @@ impl Generator {
             .filter_map(of_stream)
             .collect::<Vec<_>>()
         {
-            self.fail(number, "connection_lost", cause);
+            self.fail(number, CONNECTION_LOST, cause);
         }
     }
 

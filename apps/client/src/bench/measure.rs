@@ -11,8 +11,15 @@ use spillgate_proto::pb::Outcome;
 use crate::report::{write_causes, write_emulated, write_modules, write_outcomes};
 use crate::tally::{Latencies, Outcomes, Tally};
 
+use super::wire::{CLIENT, CONNECTION_LOST, NO_ANSWER};
+
 /// A generator that gets the CPU when it asks for it sends within a tenth of this.
 const BUSY_US: f64 = 1000.0;
+
+/// Reasons of the client's own that say that the server is not there.
+const UNANSWERED: [&str; 2] = [CONNECTION_LOST, NO_ANSWER];
+/// A server that does not answer for so long is lost, if it does not come back before the end.
+const LOST_AFTER: Duration = Duration::from_secs(1);
 
 /// A request that ended. Times count from the start of the run.
 pub(crate) struct Ended {
@@ -53,6 +60,8 @@ pub(crate) struct Measure {
     send_delay: Latencies,
     seconds: Vec<Second>,
     elapsed: Duration,
+    /// Since when the server has not answered anything, and what the first request met that it did not answer.
+    lost: Option<(Duration, String)>,
     /// By application, in the order of their first payloads.
     applications: IndexMap<String, Outcomes>,
     /// The application of each payload.
@@ -87,6 +96,7 @@ impl Measure {
     }
 
     pub(crate) fn add(&mut self, ended: &Ended) {
+        self.hear(ended.at, &ended.result);
         let Some(due) = ended.due.checked_sub(self.warmup) else {
             return;
         };
@@ -109,6 +119,25 @@ impl Measure {
                 .latencies_us
                 .push(u32::try_from(latency.as_micros()).unwrap_or(u32::MAX));
         }
+    }
+
+    /// Takes note of whether the server is there. That a client gave a request up says nothing of it.
+    fn hear(&mut self, at: Duration, result: &pb::Result) {
+        if result.module != CLIENT {
+            self.lost = None;
+        } else if UNANSWERED.contains(&result.reason.as_str()) && self.lost.is_none() {
+            self.lost = Some((at, result.detail.clone()));
+        }
+    }
+
+    /// Why the run did not reach its end: for a second or more before it, the server did not answer anything.
+    pub(crate) fn lost_server(&self) -> Option<String> {
+        let (since, detail) = self.lost.as_ref()?;
+        let until = self.elapsed + self.warmup;
+        (until.saturating_sub(*since) >= LOST_AFTER).then(|| {
+            let since = since.as_secs_f64();
+            format!("the server has not answered since second {since:.1}: {detail}")
+        })
     }
 
     /// Requests that the generator had no time to send at all.
@@ -329,6 +358,33 @@ mod tests {
         assert_eq!(json["series"][1]["dropped"], 1);
         assert_eq!(json["drop_rate"], 1.0);
         assert_eq!(json["goodput_per_s"], 0.0);
+    }
+
+    #[test]
+    fn a_server_is_lost_that_did_not_answer_before_the_end() {
+        let at = |ms: u64, reason: Option<&str>| Ended {
+            result: match reason {
+                Some(reason) => super::super::wire::client_failure(reason, "refused"),
+                None => ended(0, 0, Outcome::Dropped).result,
+            },
+            ..ended(ms, ms, Outcome::Failed)
+        };
+        let lost = |ends: &[(u64, Option<&str>)]| {
+            let mut measure = Measure::new(Duration::ZERO, vec![String::new()]);
+            for (ms, reason) in ends {
+                measure.add(&at(*ms, *reason));
+            }
+            measure.finish(Duration::from_secs(4));
+            measure.lost_server()
+        };
+        let gone = Some(CONNECTION_LOST);
+        assert_eq!(
+            lost(&[(1000, None), (1250, gone), (3900, gone)]).as_deref(),
+            Some("the server has not answered since second 1.2: refused")
+        );
+        assert_eq!(lost(&[(1250, gone), (3900, None)]), None, "it came back");
+        assert_eq!(lost(&[(3900, gone)]), None, "too short to tell");
+        assert_eq!(lost(&[(1000, Some("gave_up"))]), None, "slow is not lost");
     }
 
     #[test]

@@ -28,6 +28,13 @@ const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// Of gRPC: a flag and the length before each message.
 const PREFIX_BYTES: usize = 5;
 
+/// Where a request failed that the server did not answer.
+pub(crate) const CLIENT: &str = "client";
+/// The reason of a request whose connection broke, or was not there.
+pub(crate) const CONNECTION_LOST: &str = "connection_lost";
+/// The reason of a request that was waited for in vain.
+pub(crate) const NO_ANSWER: &str = "no_answer";
+
 type Sender = SendRequest<Bytes>;
 
 /// Connections, used in turn.
@@ -92,7 +99,7 @@ impl Connections {
             reply.result = match exchange(sender, request, body, &mut reply.sent).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(status)) => refused(&status),
-                Err(error) => client_failure("connection_lost", &format!("{error:#}")),
+                Err(error) => client_failure(CONNECTION_LOST, &format!("{error:#}")),
             };
             reply
         }
@@ -239,7 +246,7 @@ pub(crate) fn client_failure(reason: &str, detail: &str) -> pb::Result {
     pb::Result {
         outcome: Outcome::Failed.into(),
         code: Code::Unavailable.into(),
-        module: "client".to_owned(),
+        module: CLIENT.to_owned(),
         reason: reason.to_owned(),
         detail: detail.to_owned(),
         ..Default::default()
