@@ -99,10 +99,21 @@ pub fn format_duration(span: Duration) -> String {
     format!("{text}{unit}")
 }
 
+/// Reads what [`parse_duration`] does, but for 0.
+///
+/// # Errors
+/// A sentence that says what would be right.
+pub fn parse_positive_duration(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err(format!("{} is no time at all; write more", text.trim())),
+        duration => Ok(duration),
+    }
+}
+
 /// Reads `400ms`, `1.5s`, `250us`, `10ns`, `2m`.
 ///
 /// # Errors
-/// A sentence that says what would be right, when the text is no positive duration with a unit.
+/// A sentence that says what would be right, when the text is no duration with a unit.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 5] = [
         ("ns", 1.0),
@@ -164,6 +175,9 @@ mod tests {
                 .contains("number with a unit")
         );
         assert!(parse_duration("1e400s").is_err());
+        let zero = parse_positive_duration("0s").unwrap_err();
+        assert_eq!(zero, "0s is no time at all; write more");
+        assert_eq!(parse_positive_duration("1ms"), Ok(Duration::from_millis(1)));
     }
 
     #[test]

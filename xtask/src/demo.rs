@@ -56,9 +56,9 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 /// Builds, serves, streams, and leaves nothing running.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     setup::run(workspace)?;
-    println!("demo: building the release binary ...");
+    println!("demo: building the release binary: some minutes the first time ...");
     let mut cargo = workspace.cargo();
-    process::run(cargo.args(["build", "--quiet", "--release", "-p", "spillgate"]))?;
+    process::run(cargo.args(["build", "--release", "-p", "spillgate"]))?;
     let spillgate = workspace.target_dir()?.join("release/spillgate");
 
     let out = workspace.path("out/demo");
@@ -67,6 +67,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     }
     std::fs::create_dir_all(&out)?;
     let port_file = out.join("address");
+    let log = out.join("server.log");
     let mut server = Daemon::start(
         "the server",
         workspace
@@ -79,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             ])
             .args(["--admin", "127.0.0.1:0", "--port-file"])
             .arg(&port_file),
-        &out.join("server.log"),
+        &log,
     )?;
     let address = await_address(&mut server, &port_file)?;
     println!("demo: serving apps/pipelines/traffic.yaml at {address} (log: out/demo/server.log)");
@@ -91,6 +92,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         Ended::Itself(status) if status.success() => {}
         Ended::Itself(status) => bail!("the server ended with {status}; see out/demo/server.log"),
         Ended::Killed => bail!("the server did not end within {DRAIN_LIMIT:?} of SIGTERM"),
+    }
+    // A thread that dies need not take the server with it.
+    if std::fs::read_to_string(&log)?.contains("panicked at") {
+        bail!("a thread of the server panicked; see out/demo/server.log");
     }
     std::fs::remove_file(&port_file)?;
     println!(

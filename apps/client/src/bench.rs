@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use spillgate_pipeline::time::parse_duration;
+use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_proto::pb;
 use spillgate_scenes::SceneConfig;
 use tokio::sync::oneshot;
@@ -46,6 +46,7 @@ const RATE_MAX: f64 = 1e6;
 
 /// Arguments of `spillgate bench`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 #[command(group(clap::ArgGroup::new("load").required(true).args(["rate", "trace", "concurrency"])))]
 pub struct BenchArgs {
     /// Requests a second, sent on time whether or not earlier ones were answered
@@ -77,7 +78,7 @@ pub struct BenchArgs {
     pub scale: Option<f64>,
 
     /// How long to send; by default 10s, or the rest of the trace
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub duration: Option<Duration>,
 
     /// Requests that are due before this time has passed are sent, but not counted
@@ -135,7 +136,7 @@ pub struct BenchArgs {
     pub timeout_ms: Option<u32>,
 
     /// Ask the server for answers within this time, at most the pipeline's slo
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub deadline: Option<Duration>,
 
     /// Whose work it is, where execution times depend on what requests bring; once for all, or once for each --scene,

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use spillgate_pipeline::time::parse_duration;
+use spillgate_pipeline::time::parse_positive_duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,7 @@ const START_IN: Duration = Duration::from_millis(20);
 
 /// Arguments of `spillgate stream`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct StreamArgs {
     /// An .mp4 file, a folder of .jpg and .png files, one such file, a synthetic street
     /// (scene:seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2), or anything that an installed ffmpeg reads: other video
@@ -69,7 +70,7 @@ pub struct StreamArgs {
     pub frames: Option<u64>,
 
     /// Stop after this time, for example 30s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub duration: Option<Duration>,
 
     /// Begin again when the source ends
@@ -82,7 +83,7 @@ pub struct StreamArgs {
     pub preload: Option<u16>,
 
     /// Ask for answers within this time, at most the pipeline's slo
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub timeout: Option<Duration>,
 
     /// Whose work it is, where execution times depend on what requests bring [default: the client's name]

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use spillgate::files::{self, LoadError, LoadedPipeline};
+use spillgate::planning::NoProfile;
 use spillgate_client::ExitSummary;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
@@ -27,10 +28,11 @@ pub(crate) fn gpus() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(GPUS_MAX))
 }
 
-/// Where execution times are looked for, and how they get there.
-pub(crate) fn profile_hint(loaded: &LoadedPipeline) -> String {
-    format!(
-        "in {}; `spillgate profile` measures real devices, for emulated ones write it by hand",
+/// A profile that is missing: which, where it was looked for, and how it gets there.
+pub(crate) fn unprofiled(loaded: &LoadedPipeline, missing: &NoProfile) -> anyhow::Error {
+    let file = loaded.file.display();
+    anyhow::anyhow!(
+        "{missing} in {}; `spillgate profile {file}` measures real devices, for emulated ones write it by hand",
         files::profile_path(&loaded.file).display()
     )
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
@@ -30,9 +31,12 @@ impl LoadedPipeline {
         self.file.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
-    /// An error line for each model file that is not there.
-    pub fn missing_models(&self) -> Vec<String> {
-        let modules = self.pipeline.modules.iter();
+    /// Whether each model file is there that would be run.
+    ///
+    /// # Errors
+    /// A line for each that is not.
+    pub fn check_models(&self) -> Result<(), LoadError> {
+        let modules = self.pipeline.modules.iter().filter(|m| !is_emulated(m));
         let models = modules.flat_map(|m| m.variants.iter().map(move |v| (m, &v.model)));
         let mut lines: Vec<String> = models
             .filter(|(_, model)| !self.base_dir().join(model).is_file())
@@ -47,7 +51,10 @@ impl LoadedPipeline {
             })
             .collect();
         lines.dedup();
-        lines
+        if lines.is_empty() {
+            return Ok(());
+        }
+        Err(LoadError::Models(lines.join("\n")))
     }
 }
 
@@ -65,6 +72,9 @@ pub enum LoadError {
     /// The file has errors, one a line.
     #[error("{0}")]
     Spec(Diagnostics),
+    /// Model files are not there, one a line.
+    #[error("{0}")]
+    Models(String),
     /// Two files define pipelines of the same name.
     #[error("error: {}: the name \"{name}\" is taken by {}; pipelines of one server need different names", second.display(), first.display())]
     SameName {
@@ -187,15 +197,13 @@ mod tests {
                     inputs: { image: $source.frame }\noutputs: { a: $a.labels }\n";
         std::fs::write(&file, text).unwrap();
         let loaded = load(&file, &spillgate_modules::library().catalog()).unwrap();
-        let lines = loaded.missing_models();
-        assert_eq!(lines.len(), 1, "{lines:?}");
+        let error = loaded.check_models().unwrap_err().to_string();
         assert!(
-            lines[0].contains("p.yaml:4: modules.a: no model file"),
-            "{}",
-            lines[0]
+            error.contains("p.yaml:4: modules.a: no model file") && !error.contains('\n'),
+            "{error}"
         );
         std::fs::write(folder.join("gone.pt"), "junk").unwrap();
-        assert!(loaded.missing_models().is_empty());
+        assert!(loaded.check_models().is_ok());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

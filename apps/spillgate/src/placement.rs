@@ -148,12 +148,11 @@ pub(crate) fn place(
         for module in &pipeline.modules[1..] {
             let devices = worker_devices(module, &mut n_emulated);
             if devices.len() < module.workers.max as usize {
-                let (name, max) = (&module.name, module.workers.max);
-                let n = devices.len();
                 tracing::info!(
-                    module = name,
-                    max,
-                    "it has devices for {n} workers, and never gets more"
+                    module = module.name,
+                    "never gets more workers than {} of its workers.max {}: list more under device: for more",
+                    devices.len(),
+                    module.workers.max
                 );
             }
             least.push(module.workers.min);

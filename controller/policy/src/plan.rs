@@ -141,7 +141,7 @@ impl fmt::Display for PlanError {
             ),
             PlanError::TooFewGpus { gpus, modules } => write!(
                 f,
-                "{modules} modules need a GPU each, and there {} {gpus}; give {modules} or more",
+                "a plan gives each of the {modules} modules GPUs of its own, and there {} {gpus}; give {modules} or more",
                 if *gpus == 1 { "is" } else { "are" }
             ),
             PlanError::NoProfile { module } => write!(

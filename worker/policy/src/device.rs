@@ -27,8 +27,10 @@ use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
 
-/// A batch is bound so many of its usual deviations before the running one is expected to end, once it is full.
+/// A full batch is bound so many usual deviations of the running one before that is expected to end.
 const EARLY: u32 = 2;
+/// But at most so many times the lead: of long batches the lead is a small part, and those who come later count.
+const EARLY_MAX: u32 = 4;
 
 /// A request on its way to a worker.
 #[derive(Debug)]
@@ -259,7 +261,8 @@ impl<T> Device<T> {
     /// How much earlier than expected what runs may end.
     fn early(&self, running: &Running) -> Duration {
         let broker = self.workers.get(&running.worker);
-        broker.map_or(Duration::ZERO, |b| b.stray(running.size)) * EARLY
+        let stray = broker.map_or(Duration::ZERO, |b| b.stray(running.size));
+        (stray * EARLY).min(self.lead * EARLY_MAX)
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound

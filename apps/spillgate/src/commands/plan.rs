@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use spillgate::files;
@@ -15,6 +14,7 @@ use spillgate_pipeline::time::format_duration;
 
 /// What to plan.
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct PlanArgs {
     /// Pipeline file with its profile file.
     pipeline: PathBuf,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     for module in &pipeline.modules[1..] {
         let device = resolve_device(&module.devices[0]);
         let times = planning::execution_times(module, &device, &loaded.profiles)
-            .with_context(|| super::profile_hint(&loaded))?;
+            .map_err(|missing| super::unprofiled(&loaded, &missing))?;
         execution.push(times);
     }
     let name = args.plan.as_deref().and_then(PlanName::by_name);

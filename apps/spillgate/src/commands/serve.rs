@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// What to serve, where, within which bounds.
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct ServeArgs {
     /// Pipeline files.
     #[arg(required = true)]
@@ -67,6 +68,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         for warning in &loaded.warnings {
             eprintln!("{warning}");
         }
+        loaded.check_models()?;
         let base_dir = loaded.base_dir();
         let mut deployment = Deployment {
             pipeline: loaded.pipeline,

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use spillgate::files::{self, LoadedPipeline};
@@ -17,12 +16,13 @@ use spillgate_controller_policy::plan::{Plan, PlanName};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
-use spillgate_pipeline::time::parse_duration;
+use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::world::DynamicWork;
 use spillgate_sim::{Contender, Run, Setup, SimConfig, SimScaling};
 
 /// What to run.
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct SimulateArgs {
     /// Pipeline file; its profile file must know each module on the device that it names.
     pipeline: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, requires = "trace", default_value_t = 1)]
     row_seconds: u32,
     /// How long load is offered [default: 60s; with --arrivals: up to the last]
-    #[arg(long, value_parser = parse_duration)]
+    #[arg(long, value_parser = parse_positive_duration)]
     duration: Option<Duration>,
     /// How requests arrive without a trace.
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
@@ -266,7 +266,7 @@ fn setup(loaded: &LoadedPipeline, work: Option<&work::Work>) -> anyhow::Result<(
     for module in &pipeline.modules[1..] {
         let on = placement::worker_devices(module, &mut n_emulated);
         let mut times = planning::execution_times(module, &on[0], &loaded.profiles)
-            .with_context(|| super::profile_hint(loaded))?;
+            .map_err(|missing| super::unprofiled(loaded, &missing))?;
         let mut law = None;
         if let Some(work) = work.filter(|_| module.schedule.is_some() || !any_scheduled) {
             let of = work::law(module, &on[0], &loaded.profiles)?;

@@ -41,9 +41,8 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
                     eprintln!("{warning}");
                 }
                 bad |= args.deny_warnings && !loaded.warnings.is_empty();
-                let missing = loaded.missing_models();
-                if !missing.is_empty() {
-                    missing.iter().for_each(|line| eprintln!("{line}"));
+                if let Err(missing) = loaded.check_models() {
+                    eprintln!("{missing}");
                     bad = true;
                     continue;
                 }
