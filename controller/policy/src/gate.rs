@@ -13,6 +13,9 @@ use crate::planner::ModuleState;
 /// At least this part of what passes is taken to be in time.
 const PART_MIN: f64 = 0.1;
 
+/// At least so many pass at once: one that runs and one that waits for it.
+const TOKENS_MIN: f64 = 2.0;
+
 /// The gate of one pipeline.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -60,7 +63,7 @@ impl Gate {
     fn refill(&mut self, now: Timestamp) {
         let passed = now.since(self.updated_at).as_secs_f64();
         self.updated_at = self.updated_at.max(now);
-        let most = (self.rate * self.depth.as_secs_f64()).max(1.0);
+        let most = (self.rate * self.depth.as_secs_f64()).max(TOKENS_MIN);
         self.tokens = (self.tokens + passed * self.rate).min(most);
     }
 }
@@ -237,6 +240,15 @@ mod tests {
         assert_eq!(borne([scheduled()].into_iter()), f64::INFINITY);
         let beside = [scheduled(), load(&(100.0, 1.0))].into_iter();
         assert_eq!(borne(beside), 50.0);
+    }
+
+    /// A slow module under a short SLO: its depth is less than a request, and still one may come while another runs.
+    #[test]
+    fn two_that_come_together_pass_a_gate_that_was_idle() {
+        let mut gate = Gate::new(50.0, Duration::from_millis(5));
+        let mut pass = |ms: u64| gate.pass(Timestamp::from_ns(ms * 1_000_000));
+        assert_eq!([pass(0), pass(1), pass(2)], [true, true, false]);
+        assert_eq!([pass(20), pass(21)], [true, false]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! throughput, as long as the longest path fits a share of the SLO; workers are split so that the slowest module is
 //! as fast as it can be. Execution times are tables by module index, then by batch size from 1; the source's is empty.
 
+mod in_time;
 mod joint;
 #[cfg(test)]
 mod tests;
@@ -12,10 +13,10 @@ use std::fmt;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
+pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
 use joint::Scene;
 pub use joint::sizes_for_workers;
 
@@ -31,10 +32,6 @@ pub const SPILLGATE_SLACK: f64 = 1.6;
 
 /// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
 const ROUNDING: f64 = 1e-9;
-
-/// Margin of the door, as a share of the SLO: for the waits that the executions downstream do not say
-/// (`spillgate`; docs/policy.md has the sweep).
-const DOOR_MARGIN: f64 = 0.12;
 
 /// Plans by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,53 +160,6 @@ pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Du
         ends[module.id.idx()] = start.unwrap_or_default() + time(module.id.idx());
     }
     ends.into_iter().max().unwrap_or_default()
-}
-
-/// Share of the SLO that is left for the waits downstream of the first modules: none where nothing is.
-pub(crate) fn door_margin(pipeline: &Pipeline) -> f64 {
-    let is_behind = |id: ModuleId| pipeline.predecessors(id) != [ModuleId::SOURCE];
-    if pipeline.modules[1..].iter().any(|m| is_behind(m.id)) {
-        DOOR_MARGIN
-    } else {
-        0.0
-    }
-}
-
-/// A module that may be the bottleneck.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
-    /// Requests a second into the pipeline.
-    pub(crate) capacity: f64,
-    /// Part of the requests that runs it.
-    pub(crate) probability: f64,
-    /// Of a batch.
-    pub(crate) execution: Duration,
-    /// Those that serve it.
-    pub(crate) workers: u32,
-}
-
-/// Part of the requests with that share of the SLO that can be in time when the bottleneck is never idle: those that
-/// come late enough in its cycle, the time between the starts of two batches. It is where requests wait; what else they
-/// wait for is in [`door_margin`]. `modules` are all but the source; those that only some requests run bound nobody.
-pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -> f64 {
-    let runs_all = |m: &&Bound| m.probability >= 1.0;
-    let slowest = modules
-        .iter()
-        .filter(runs_all)
-        .min_by(|a, b| a.capacity.total_cmp(&b.capacity));
-    let Some(slowest) = slowest else { return 1.0 };
-    let path = longest_path(pipeline, |m| {
-        Some(&modules[m - 1])
-            .filter(runs_all)
-            .map_or(Duration::ZERO, |m| m.execution)
-    });
-    let slo = pipeline.slo.mul_f64(share * (1.0 - door_margin(pipeline)));
-    let left = slo.saturating_sub(path);
-    let cycle = slowest.execution / slowest.workers.max(1);
-    if left >= cycle {
-        return 1.0;
-    }
-    left.as_secs_f64() / cycle.as_secs_f64()
 }
 
 /// Batch sizes by the reference rule: from 1 each, the module that gains most in

@@ -338,14 +338,14 @@ impl StatePlanner {
         self.guidance
     }
 
-    /// Whether a request that is about to be dispatched is refused at the door: this is its first module, and a
-    /// batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It is the
-    /// newest that is refused: the backlog before it is as long as the SLO bears.
+    /// Whether a request that is about to be dispatched is refused at the door: this is its first module and not its
+    /// last, and a batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It
+    /// is the newest that is refused: the backlog before it is as long as the SLO bears.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        if !self.policy.door || !self.is_first {
+        let margin = plan::door_margin(&self.pipeline);
+        if !self.policy.door || !self.is_first || margin == 0.0 {
             return None;
         }
-        let margin = plan::door_margin(&self.pipeline);
         let mine = self.states[self.module.idx()].as_ref();
         let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
         // Executions only: queueing downstream is what was measured over the last seconds. To count it here would

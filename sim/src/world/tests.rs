@@ -381,6 +381,46 @@ fn batches_shorter_than_two_hand_offs_run_one_after_the_other() {
     }
 }
 
+/// Most requests find a device that is idle or soon will be, and a batch takes half of the SLO. At 40 a second and with
+/// noise ours refused 22% at the gate once, where 92 a second can be served.
+#[test]
+fn a_short_slo_is_served_at_least_as_well_as_by_pard_at_any_load() {
+    for (rate, noise) in [
+        (40.0, 0.0),
+        (40.0, 0.1),
+        (150.0, 0.0),
+        (150.0, 0.1),
+        (275.0, 0.1),
+    ] {
+        let dropped = |drop| {
+            let mut base = config(&[&[0]], &[], rate, 1);
+            let mut pipeline = (*base.pipeline).clone();
+            pipeline.slo = MS * 20;
+            pipeline.policy.drop = drop;
+            let time = |size: u64| Duration::from_micros(10_400 + 520 * size);
+            base.planned = Arc::new(Planned {
+                batch: vec![0, if drop.is_ours() { 4 } else { 1 }],
+                workers: Some(vec![0, 1]),
+                ..(*planned(2, (1..=8).map(time).collect())).clone()
+            });
+            base.noise = noise;
+            base.duration = MS * 60_000;
+            base.arrivals = arrivals(Arrivals::Poisson, rate, base.duration, 1).into();
+            base.pipeline = Arc::new(pipeline);
+            run(base).unwrap().drop_rate
+        };
+        let (ours, pard) = (
+            dropped(DropPolicyName::Spillgate),
+            dropped(DropPolicyName::Pard),
+        );
+        println!("{rate} {noise}: {ours:.3}, pard {pard:.3}");
+        assert!(
+            ours < pard,
+            "{rate}/s, noise {noise}: {ours:.3}, pard {pard:.3}"
+        );
+    }
+}
+
 /// A batch of 8 takes three quarters of the SLO, one of 1 half of it, and up to four times as many requests come as
 /// batches of 8 serve. Batches of 1 would serve 92 a second, those of 8 549: enough requests come late enough in each
 /// batch to bear the next one. Known from the profile or found out, at once or after a quiet time, with and without
@@ -414,9 +454,9 @@ fn batches_that_take_most_of_the_slo_are_large_under_overload() {
     };
     for profile in [(1, 8), (4, 1), (4, 4)] {
         for (rate, noise, least) in [
-            (2126.0, 0.0, 420),
-            (1000.0, 0.0, 310),
-            (600.0, 0.0, 210),
+            (2126.0, 0.0, 470),
+            (1000.0, 0.0, 380),
+            (600.0, 0.0, 230),
             (2126.0, 0.1, 290),
         ] {
             let report = serve(profile, rate, noise);

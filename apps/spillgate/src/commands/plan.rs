@@ -12,6 +12,9 @@ use spillgate::planning;
 use spillgate_controller_policy::plan::{self, PlanName};
 use spillgate_pipeline::time::format_duration;
 
+/// Plans of which a smaller part than this is in time say so.
+const IN_TIME: f64 = 0.98;
+
 /// What to plan.
 #[derive(Args)]
 #[command(allow_negative_numbers = true)]
@@ -80,6 +83,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         super::GPUS_MAX
     );
     let bottleneck = plan.bottleneck(&execution, &share);
+    let rate = args.rate.unwrap_or(bottleneck);
+    let in_time = plan.in_time(pipeline, &execution, &share, rate);
     let text = if args.json {
         let modules: Vec<_> = pipeline.modules[1..]
             .iter()
@@ -96,6 +101,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             "plan": name.name(),
             "gpus": devices,
             "throughput": bottleneck,
+            "rate": rate,
+            "in_time": in_time,
             "modules": modules,
         });
         format!("{}\n", serde_json::to_string_pretty(&all)?)
@@ -122,6 +129,13 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
                 plan.workers[idx],
                 format_duration(execution[idx][size - 1]),
                 plan.throughput(&execution, idx)
+            )?;
+        }
+        if in_time < IN_TIME * rate {
+            writeln!(
+                text,
+                "note: batches take most of the slo: of {rate:.1} requests/s that come at random moments about {in_time:.0} \
+                 are in time; for more, add workers or lengthen slo:"
             )?;
         }
         text

@@ -30,6 +30,8 @@ const WORTH: f32 = 0.02;
 const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
 /// Batches with less slack must promise so many times the goodput: how much of it they reach is not known well.
 const PAYS: f64 = 1.25;
+/// Batches are counted so many deviations above the mean of their times: the slack is for waiting, not for that.
+const DEVIATIONS: f64 = 1.5;
 /// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
 pub type Shares = [f32; 20];
 
@@ -156,7 +158,7 @@ impl Scene<'_> {
     /// Execution times by module and size, as observed.
     fn execution(&self) -> Vec<Vec<Duration>> {
         let slowed = |(times, o): (&Vec<Duration>, &Observed)| {
-            let slow = |time: &Duration| time.mul_f64(o.pace + o.spread);
+            let slow = |time: &Duration| time.mul_f64(o.pace + DEVIATIONS * o.spread);
             times.iter().map(slow).collect()
         };
         let mut execution = vec![Vec::new()];
@@ -238,11 +240,15 @@ impl Scene<'_> {
             workers: self.observed[m - 1].workers,
         });
         let modules: Vec<plan::Bound> = modules.collect();
+        let asked = self.shares.iter().enumerate().filter(|(_, s)| **s > 0.0);
         let in_time = |(step, share): (usize, &f32)| {
-            f64::from(*share) * plan::part_in_time(self.pipeline, share_of(step), &modules)
+            let (pipeline, demand) = (self.pipeline, self.demand);
+            let of_slo = share_of(step);
+            let goodput = plan::goodput(pipeline, of_slo, &modules, execution, batch, demand);
+            f64::from(*share) * goodput
         };
-        let part: f64 = self.shares.iter().enumerate().map(in_time).sum();
-        self.capacity(batch).min(self.demand * part)
+        let goodput: f64 = asked.map(in_time).sum();
+        self.capacity(batch).min(goodput)
     }
 }
 

@@ -58,13 +58,14 @@ impl<T> Broker<T> {
             }
             return;
         }
-        // Highest budget first; the least of those taken must bear a batch of that size.
-        let execution = self.execution(size);
-        for _ in 0..size {
-            let fits = self.queue.last().is_some_and(|w| {
-                starts_at + execution <= self.guidance.module_deadline(&w.request)
-            });
-            if !fits && !self.forming.is_empty() {
+        // Highest budget first, as many as bear a batch of so many: each one more takes longer and has less time.
+        for n in 1..=size {
+            let ends_by = starts_at + self.execution(n) + self.stray(n);
+            let fits = self
+                .queue
+                .last()
+                .is_some_and(|w| ends_by <= self.guidance.module_deadline(&w.request));
+            if !fits && n > 1 {
                 break;
             }
             if let Some(next) = self.queue.pop_last() {
@@ -80,7 +81,8 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Whether all that waits makes its module deadline in batches of the planned size, in order of deadlines.
+    /// Whether all that waits makes its module deadline in batches of the planned size, in order of deadlines, and be it
+    /// that a batch takes a deviation longer than expected.
     fn backlog_is_feasible(&mut self, starts_at: Timestamp) -> bool {
         let batch = self.batch();
         let waiting = self.queue.len();
@@ -108,11 +110,11 @@ impl<T> Broker<T> {
                 .map(|w| self.guidance.module_deadline(&w.request)),
         );
         deadlines.sort_unstable();
-        let mut ends_at = starts_at;
+        let mut ends_by = starts_at + self.stray(batch);
         let mut feasible = true;
         for members in deadlines.chunks(batch) {
-            ends_at = ends_at + self.execution_of(members.len(), full);
-            if ends_at > members[0] {
+            ends_by = ends_by + self.execution_of(members.len(), full);
+            if ends_by > members[0] {
                 feasible = false;
                 break;
             }

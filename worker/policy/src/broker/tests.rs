@@ -52,6 +52,20 @@ fn deadline_orders_by_deadline_and_none_by_arrival() {
     }
 }
 
+/// More wait than can be served, so the newest go: as many as bear a batch of just so many. A full batch takes 80 ns, and
+/// nobody has as long; by that measure none but the first would go.
+#[test]
+fn of_many_as_many_go_as_bear_their_batch() {
+    let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
+    let mut out = Vec::new();
+    for id in 1..=12 {
+        broker.arrive(at(0), request(id, 15 + 5 * id), 0, &mut out);
+    }
+    // Four take until 40, and the fourth has until 60; five would take until 50, and the fifth has until 55; six until
+    // 60, and the sixth has until 50.
+    assert_eq!(batch_ids(&mut broker), [12, 11, 10, 9, 8]);
+}
+
 #[test]
 fn a_full_queue_answers_at_once() {
     let mut broker = broker(DropPolicyName::Deadline, 2, 1);

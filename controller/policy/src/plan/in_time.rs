@@ -1,0 +1,241 @@
+//! How many requests can be in time where a batch takes most of the SLO.
+
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::ModuleId;
+
+use super::{Plan, longest_path, share_of};
+
+/// Margin of the door, as a share of the SLO: for the waits that the executions downstream do not say
+/// (`spillgate`; docs/policy.md has the sweep).
+const DOOR_MARGIN: f64 = 0.12;
+
+/// Rounds in which size and time of a batch are found that fit each other: each halves the difference at least, as a
+/// batch of twice the size takes less than twice as long.
+const ROUNDS: u32 = 8;
+
+/// Share of the SLO that is left for the waits downstream of the first modules: none where nothing is. There is no door
+/// then: the broker sees as much of the backlog, and decides later.
+pub(crate) fn door_margin(pipeline: &Pipeline) -> f64 {
+    let is_behind = |id: ModuleId| pipeline.predecessors(id) != [ModuleId::SOURCE];
+    if pipeline.modules[1..].iter().any(|m| is_behind(m.id)) {
+        DOOR_MARGIN
+    } else {
+        0.0
+    }
+}
+
+/// A module that may be the bottleneck.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// Requests a second into the pipeline.
+    pub(crate) capacity: f64,
+    /// Part of the requests that runs it.
+    pub(crate) probability: f64,
+    /// Of a batch.
+    pub(crate) execution: Duration,
+    /// Those that serve it.
+    pub(crate) workers: u32,
+}
+
+impl Bound {
+    fn runs_all(&self) -> bool {
+        self.probability >= 1.0
+    }
+}
+
+/// Part of the requests with that share of the SLO that can be in time when the bottleneck is never idle: those that
+/// come late enough in its cycle, the time between the starts of two batches. It is where requests wait; what else they
+/// wait for is in [`door_margin`]. `modules` are all but the source; those that only some requests run bound nobody.
+pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -> f64 {
+    let Some(slowest) = slowest(modules) else {
+        return 1.0;
+    };
+    let Bound {
+        execution, workers, ..
+    } = modules[slowest];
+    let left = left(pipeline, share, modules, slowest, execution);
+    let cycle = execution / workers.max(1);
+    if left >= cycle {
+        return 1.0;
+    }
+    left.as_secs_f64() / cycle.as_secs_f64()
+}
+
+/// Requests a second that are in time of `rate` that come, with that share of the SLO. `modules` as of [`part_in_time`];
+/// `execution` and `batch` are by module index, and each module's [`Bound::execution`] is that of its batch.
+///
+/// A batch takes what came while there was time left, in the cycle before it: `came` on average, a Poisson number. Where
+/// nothing came the device is idle until the next request, which runs alone. So a batch has `came + e^-came` requests, up
+/// to its size, and takes as long as so many take: what it takes decides how many come in time for the next. Means stand for
+/// sizes, so it is up to 12% too much where some batches are full and some are not (test).
+pub(crate) fn goodput(
+    pipeline: &Pipeline,
+    share: f64,
+    modules: &[Bound],
+    execution: &[Vec<Duration>],
+    batch: &[u32],
+    rate: f64,
+) -> f64 {
+    let Some(slowest) = slowest(modules) else {
+        return rate;
+    };
+    let bound = &modules[slowest];
+    if rate <= 0.0 || bound.capacity.is_infinite() {
+        return rate;
+    }
+    let most = f64::from(batch[slowest + 1]);
+    // Capacities count mean times; what deadlines are held against may be more.
+    let whole_cycle = most / bound.capacity;
+    let (mut size, mut good) = (most, 0.0);
+    for _ in 0..ROUNDS {
+        let execution = time_of(&execution[slowest + 1], size);
+        let cycle = whole_cycle * execution.as_secs_f64() / bound.execution.as_secs_f64();
+        let left = left(pipeline, share, modules, slowest, execution).as_secs_f64();
+        let came = rate * left.min(cycle);
+        let none = (-came).exp();
+        size = (came + none).min(most);
+        good = if left > 0.0 {
+            size / (cycle + none / rate)
+        } else {
+            0.0
+        };
+    }
+    good.min(rate)
+}
+
+/// Execution time of a batch of a size between two whole ones, from times by size from 1.
+fn time_of(times: &[Duration], size: f64) -> Duration {
+    let at = |size: f64| times[size as usize - 1].as_secs_f64();
+    let below = at(size.floor());
+    Duration::from_secs_f64(below + (at(size.ceil()) - below) * size.fract())
+}
+
+/// The module that most requests wait for: of those that all run the one with the least capacity.
+fn slowest(modules: &[Bound]) -> Option<usize> {
+    let all = modules.iter().enumerate().filter(|(_, m)| m.runs_all());
+    let slowest = all.min_by(|(_, a), (_, b)| a.capacity.total_cmp(&b.capacity));
+    slowest.map(|(idx, _)| idx)
+}
+
+/// What the share of the SLO leaves for waiting, if the bottleneck takes that long.
+fn left(
+    pipeline: &Pipeline,
+    share: f64,
+    modules: &[Bound],
+    slowest: usize,
+    execution: Duration,
+) -> Duration {
+    let path = longest_path(pipeline, |m| match &modules[m - 1] {
+        _ if m - 1 == slowest => execution,
+        module if module.runs_all() => module.execution,
+        _ => Duration::ZERO,
+    });
+    let slo = pipeline.slo.mul_f64(share * (1.0 - door_margin(pipeline)));
+    slo.saturating_sub(path)
+}
+
+impl Plan {
+    /// Requests a second that are in time of `rate` that come at random moments, as far as whole batches under the SLO
+    /// decide it; `rate` where they leave enough time. `execution` and `share` as of [`Plan::bottleneck`].
+    pub fn in_time(
+        &self,
+        pipeline: &Pipeline,
+        execution: &[Vec<Duration>],
+        share: &[f64],
+        rate: f64,
+    ) -> f64 {
+        let modules = (1..self.batch.len()).map(|m| Bound {
+            capacity: self.throughput(execution, m) / share_of(share, m),
+            probability: share_of(share, m),
+            execution: execution[m][self.batch[m] as usize - 1],
+            workers: self.workers[m],
+        });
+        let modules: Vec<Bound> = modules.collect();
+        goodput(pipeline, 1.0, &modules, execution, &self.batch, rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+    use spillgate_pipeline::testing::noop_pipeline;
+
+    use super::*;
+
+    const MS: f64 = 1e-3;
+
+    /// A worker that takes, whenever it is free, as many of those who still have time as bear it, the newest first:
+    /// requests a second in time.
+    fn served(time: impl Fn(usize) -> f64, slo: f64, most: usize, rate: f64) -> f64 {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut next = || -(1.0 - rng.random::<f64>()).ln() / rate;
+        let (mut arrives, mut free, mut good) = (next(), 0.0, 0usize);
+        let mut waiting: Vec<f64> = Vec::new();
+        while free < 200.0 {
+            while arrives <= free {
+                waiting.push(arrives);
+                arrives += next();
+            }
+            waiting.retain(|&came| free + time(1) <= came + slo);
+            if waiting.is_empty() {
+                free = arrives;
+                continue;
+            }
+            let bears = |n: usize| n <= most && free + time(n) <= waiting[waiting.len() - n] + slo;
+            let n = (1..=waiting.len()).take_while(|&n| bears(n)).count();
+            waiting.truncate(waiting.len() - n);
+            (free, good) = (free + time(n), good + n);
+        }
+        good as f64 / free
+    }
+
+    #[test]
+    fn goodput_of_a_short_slo_is_what_a_worker_serves() {
+        let pipeline = noop_pipeline(Duration::from_millis(20), &[&[0]], &[]);
+        let seconds = |size: f64| (10.4 + 0.52 * size) * MS;
+        let time = |size: u32| Duration::from_secs_f64(seconds(f64::from(size)));
+        let times = [vec![], (1..=8).map(time).collect()];
+        for most in [1, 4, 8] {
+            let whole = seconds(f64::from(most));
+            let module = Bound {
+                capacity: f64::from(most) / whole,
+                probability: 1.0,
+                execution: Duration::from_secs_f64(whole),
+                workers: 1,
+            };
+            for rate in [20.0, 60.0, 150.0, 400.0, 1000.0, 3000.0] {
+                let model = goodput(&pipeline, 1.0, &[module], &times, &[0, most], rate);
+                let served = served(|n| seconds(n as f64), 20.0 * MS, most as usize, rate);
+                println!("{most} {rate}: {model:.1}, served {served:.1}");
+                assert!(
+                    (0.98..1.12).contains(&(model / served)),
+                    "batches up to {most}, {rate}/s: {model:.1}, served {served:.1}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_alone_serves_nobody() {
+        let pipeline = noop_pipeline(Duration::from_millis(20), &[&[0]], &[]);
+        let module = Bound {
+            capacity: 40.0,
+            probability: 1.0,
+            execution: Duration::from_millis(25),
+            workers: 1,
+        };
+        let times = [vec![], vec![module.execution]];
+        let of = |rate| goodput(&pipeline, 1.0, &[module], &times, &[0, 1], rate);
+        assert_eq!((of(100.0), of(0.0)), (0.0, 0.0));
+        let free = Bound {
+            capacity: f64::INFINITY,
+            execution: Duration::ZERO,
+            ..module
+        };
+        let all = goodput(&pipeline, 1.0, &[free], &times, &[0, 1], 100.0);
+        assert_eq!(all, 100.0);
+    }
+}
