@@ -241,14 +241,14 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
         });
         let text = format!("{:#}\n", measure.to_json(run, Some(planned), cpu));
         if to_stdout {
-            print!("{text}");
+            crate::print(&text)?;
         } else {
             std::fs::write(path, text)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     if !to_stdout {
-        print!("{}", measure.render(&heading, Some(planned), cpu));
+        crate::print(&measure.render(&heading, Some(planned), cpu))?;
     }
     if let Some(lost) = measure.lost_server() {
         bail!(lost);
@@ -382,7 +382,8 @@ async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result
     let generator = Generator::new(start, transport, order, config.patience, measure);
     let tell = |line: String| {
         if !config.silent {
-            println!("{line}");
+            // A line that cannot be shown is no reason to end a run.
+            let _ = crate::print(&format!("{line}\n"));
         }
     };
     generator.run(source, stop, tell).await

@@ -13,6 +13,8 @@
 //! This crate decides nothing about serving: it sends what it is told to send, when it is told to, and reports
 //! what came back. It knows no model and no policy.
 
+use std::io::Write;
+
 pub mod annotate;
 pub mod bench;
 pub mod connect;
@@ -24,6 +26,18 @@ pub mod source;
 pub mod stream;
 pub mod tally;
 pub mod video;
+
+/// Writes a text to standard output. A reader that has seen enough, such as `head`, is no error.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
 
 /// What is left to the caller once a run has printed its summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

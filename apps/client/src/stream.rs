@@ -269,7 +269,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         }
     }
     let counts = board.counts();
-    print!("{}", render(&heading, &counts));
+    crate::print(&render(&heading, &counts))?;
     match error {
         Some(error) => Err(error),
         None => Ok(ExitSummary {

@@ -10,12 +10,12 @@ pub(crate) mod simulate;
 pub(crate) mod trace;
 pub(crate) mod validate;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use spillgate::files::{self, LoadError, LoadedPipeline};
 use spillgate::planning::NoProfile;
 use spillgate_client::ExitSummary;
+pub(crate) use spillgate_client::print;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
@@ -57,13 +57,4 @@ where
         .build()?;
     let summary = runtime.block_on(async { run().await })?;
     Ok(ExitCode::from(summary.exit_code()))
-}
-
-/// Prints a text. A reader that has seen enough, such as `head`, is no error.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
 }

@@ -53,7 +53,9 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     })?;
     bar.finish_and_clear();
     if measured.devices.is_empty() {
-        println!("nothing to measure: no module runs a model on a real device; nothing written");
+        super::print(
+            "nothing to measure: no module runs a model on a real device; nothing written\n",
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut all = loaded.profiles;
@@ -62,13 +64,13 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
             for (variant, profile) in variants {
                 all.insert(kind, module, variant, profile.clone());
                 for p in &profile.points {
-                    println!(
-                        "{kind} {module} {variant} batch {}: mean {:.2} ms, p50 {:.2}, p99 {:.2}",
+                    super::print(&format!(
+                        "{kind} {module} {variant} batch {}: mean {:.2} ms, p50 {:.2}, p99 {:.2}\n",
                         p.batch,
                         p.mean.as_secs_f64() * 1e3,
                         p.p50.as_secs_f64() * 1e3,
                         p.p99.as_secs_f64() * 1e3
-                    );
+                    ))?;
                 }
             }
         }
@@ -83,6 +85,6 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     );
     std::fs::write(&out, render_profiles(&all, &header))
         .with_context(|| format!("cannot write {}", out.display()))?;
-    println!("written to {}", out.display());
+    super::print(&format!("written to {}\n", out.display()))?;
     Ok(ExitCode::SUCCESS)
 }

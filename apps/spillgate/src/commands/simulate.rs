@@ -3,6 +3,7 @@
 mod load;
 mod work;
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -150,7 +151,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
                 run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
             }
             if !args.json {
-                print(&run);
+                super::print(&text_of(&run)?)?;
             }
             runs.push(run);
         }
@@ -390,9 +391,12 @@ fn schedule_of(
     (module.schedule.is_some() || !any).then_some(name)
 }
 
-fn print(run: &Run) {
+/// A run for people to read.
+fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
     let r = &run.report;
-    println!(
+    let mut text = String::new();
+    writeln!(
+        text,
         "{}{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
          {:.2}%, invalid {:.2}%, p50 {:.1} ms, p99 {:.1} ms, mean batch {:.2}, trace {}",
         run.policy,
@@ -409,26 +413,29 @@ fn print(run: &Run) {
         r.latency_ms_p99,
         r.batch_size_mean,
         r.trace_hash
-    );
+    )?;
     if let Some(bounds) = run.bounds {
         let floor = |good: u64| 100.0 * (1.0 - good as f64 / r.requests.max(1) as f64);
-        println!(
+        writeln!(
+            text,
             "  at least {:.2}% must be dropped on this plan, {:.2}% on any",
             floor(bounds.upper_bound),
             floor(bounds.upper_bound_any_plan)
-        );
+        )?;
     }
     for (name, of) in &r.applications {
-        println!(
+        writeln!(
+            text,
             "  {name}: {} requests, finish rate {:.3}",
             of.requests, of.finish_rate
-        );
+        )?;
     }
     for (module, reasons) in &r.drops {
         for (reason, n) in reasons {
-            println!("  dropped {module}/{reason}: {n}");
+            writeln!(text, "  dropped {module}/{reason}: {n}")?;
         }
     }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     for file in &args.pipelines {
         if files::is_profile(file) {
             match files::load_profiles(file) {
-                Ok(profiles) => println!("{}", profiles_line(file, &profiles)),
+                Ok(profiles) => super::print(&profiles_line(file, &profiles))?,
                 Err(error) => {
                     eprintln!("{error}");
                     bad = true;
@@ -47,13 +47,13 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
                     continue;
                 }
                 let p = &loaded.pipeline;
-                println!(
-                    "{}: ok: pipeline {}, {} modules, slo {}",
+                super::print(&format!(
+                    "{}: ok: pipeline {}, {} modules, slo {}\n",
                     file.display(),
                     p.name,
                     p.modules.len() - 1,
                     format_duration(p.slo)
-                );
+                ))?;
             }
             Err(error) => {
                 eprintln!("{error}");
@@ -70,5 +70,5 @@ fn profiles_line(file: &Path, profiles: &ProfileSet) -> String {
         format!("{kind}: {}", modules.join(", "))
     };
     let kinds: Vec<String> = profiles.devices.iter().map(of_kind).collect();
-    format!("{}: ok: profiles of {}", file.display(), kinds.join("; "))
+    format!("{}: ok: profiles of {}\n", file.display(), kinds.join("; "))
 }

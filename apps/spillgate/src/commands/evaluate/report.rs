@@ -136,8 +136,7 @@ impl Report {
             std::fs::write(&path, text)
                 .with_context(|| format!("{} cannot be written", path.display()))?;
         }
-        print!("{}", self.text);
-        Ok(())
+        Ok(crate::commands::print(&self.text)?)
     }
 }
 
