@@ -201,13 +201,34 @@ mod tests {
         Sharing::new(&time).unwrap()
     }
 
-    /// Runs batches of 1 to 8 members, exponential lengths of mean 1, of which so much is shared, at so many times
-    /// their time alone; now and then the machine pauses. How often the fit changed.
-    fn run(sharing: &mut Sharing, (shared, slow): (f64, f64), batches: u32, seed: u64) -> u32 {
+    /// Batches of so many to 8 members, exponential lengths of mean 1, of which so much is shared, at so many times
+    /// their time alone; with that probability the machine pauses.
+    #[derive(Clone, Copy)]
+    struct Work {
+        least: u32,
+        shared: f64,
+        slow: f64,
+        pauses: f64,
+    }
+
+    const EVEN: Work = Work {
+        least: 2,
+        shared: 0.5,
+        slow: 1.0,
+        pauses: 0.0,
+    };
+    const ROUGH: Work = Work {
+        least: 1,
+        pauses: 0.01,
+        ..EVEN
+    };
+
+    /// Runs so many batches; how often the fit changed.
+    fn run(sharing: &mut Sharing, work: Work, batches: u32, seed: u64) -> u32 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut changes = 0;
         for _ in 0..batches {
-            let k = rng.random_range(1..=8u32);
+            let k = rng.random_range(work.least..=8u32);
             let lengths: Vec<f64> = (0..k)
                 .map(|_| -f64::ln(1.0 - rng.random::<f64>()))
                 .collect();
@@ -218,8 +239,13 @@ mod tests {
                 longest_ms: (1..=k).map(|i| 1.0 / f64::from(i)).sum(),
                 sum_ms: f64::from(k),
             };
-            let pause = if rng.random_bool(0.01) { 20.0 } else { 0.0 };
-            let took = slow * (shared * longest + (1.0 - shared) * sum) + pause;
+            let pause = if rng.random_bool(work.pauses) {
+                20.0
+            } else {
+                0.0
+            };
+            let alike = work.shared * longest + (1.0 - work.shared) * sum;
+            let took = work.slow * alike + pause;
             changes += u32::from(sharing.observe(expected, took));
         }
         changes
@@ -230,11 +256,17 @@ mod tests {
         for (seed, shared) in [(1, 0.1), (2, 0.5), (3, 0.9)] {
             for (profiled, slow) in [(0.05, 1.0), (0.5, 0.5), (0.95, 2.0)] {
                 let mut sharing = sharing(profiled, 1.0 - profiled);
-                run(&mut sharing, (shared, slow), 400, seed);
-                for x in [1.0, 0.6, 0.35] {
+                let work = Work {
+                    shared,
+                    slow,
+                    ..ROUGH
+                };
+                run(&mut sharing, work, 400, seed);
+                // Few batches are of one, and they stray most.
+                for (x, least) in [(1.0, 0.76), (0.6, 0.86), (0.35, 0.93)] {
                     let truth = slow * (shared * x + 1.0 - shared);
                     let ratio = sharing.fitted.at(x) / truth;
-                    let allowed = 0.75..1.3;
+                    let allowed = least..1.1;
                     assert!(allowed.contains(&ratio), "{profiled} {shared} {x}: {ratio}");
                 }
                 let applied = sharing.applied.at(1.0) / sharing.fitted.at(1.0);
@@ -248,13 +280,19 @@ mod tests {
 
     #[test]
     fn it_rests_once_it_is_right_and_follows_a_change() {
-        let mut sharing = sharing(0.5, 0.5);
-        run(&mut sharing, (0.5, 1.0), 200, 4);
-        let changes = run(&mut sharing, (0.5, 1.0), 2000, 5);
-        assert!(changes < 200, "{changes} of 2000");
-        run(&mut sharing, (0.1, 1.0), 400, 6);
-        let part = sharing.fitted.longest / sharing.fitted.at(1.0);
-        assert!((part - 0.1).abs() < 0.12, "{part}");
+        for (work, most) in [(EVEN, 100), (ROUGH, 110)] {
+            let mut sharing = sharing(0.5, 0.5);
+            run(&mut sharing, work, 200, 4);
+            let changes = run(&mut sharing, work, 2000, 5);
+            assert!(changes < most, "{changes} of 2000");
+            let little = Work {
+                shared: 0.1,
+                ..work
+            };
+            run(&mut sharing, little, 400, 6);
+            let part = sharing.fitted.longest / sharing.fitted.at(1.0);
+            assert!((part - 0.1).abs() < 0.12, "{part}");
+        }
     }
 
     #[test]
