@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// A scheduler for batches that take half of their longest and half of their sum.
+fn sharing_half(name: ScheduleName) -> Scheduler {
+    let mut config = config(name);
+    config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
+    Scheduler::new(config).unwrap()
+}
+
 #[test]
 fn a_device_ten_times_as_slow_is_noticed_and_requests_are_answered() {
     for name in ScheduleName::ALL {
@@ -48,9 +55,7 @@ fn a_jump_of_lengths_is_told_and_followed() {
 
 #[test]
 fn a_prior_far_off_does_not_scale_what_is_learnt() {
-    let mut config = config(ScheduleName::Goodput);
-    config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
-    let mut scheduler = Scheduler::new(config).unwrap();
+    let mut scheduler = sharing_half(ScheduleName::Goodput);
     // 50 ms by the profile, 5 ms in truth, alone in its batch each time.
     let took = Duration::from_millis(5);
     for id in 0..40 {
@@ -74,9 +79,7 @@ fn a_prior_far_off_does_not_scale_what_is_learnt() {
 #[test]
 fn requests_that_take_no_time_are_served() {
     for name in ScheduleName::ALL {
-        let mut config = config(name);
-        config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
-        let mut scheduler = Scheduler::new(config).unwrap();
+        let mut scheduler = sharing_half(name);
         for id in 0..60 {
             let now = 1.0 + id as f64;
             scheduler
@@ -94,9 +97,7 @@ fn requests_that_take_no_time_are_served() {
 #[test]
 fn batches_of_one_tell_how_long_a_busy_device_takes() {
     for width in 1..12u32 {
-        let mut config = config(ScheduleName::Goodput);
-        config.time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
-        let mut scheduler = Scheduler::new(config).unwrap();
+        let mut scheduler = sharing_half(ScheduleName::Goodput);
         let mut lengths = 0.0;
         for i in 0..300u32 {
             let length = 20.0 + 3.0 * f64::from(i * i % 97 % width);
