@@ -3,7 +3,9 @@
 use std::fmt::{Result, Write};
 use std::time::Duration;
 
-use crate::tally::{Latencies, Tally};
+use spillgate_proto::pb::Outcome;
+
+use crate::tally::{Latencies, Tally, Unserved, outcome_word};
 
 pub(crate) fn write_outcomes(text: &mut String, tally: &Tally, elapsed: Duration) -> Result {
     let outcomes = &tally.outcomes;
@@ -51,12 +53,17 @@ pub(crate) fn write_causes(text: &mut String, tally: &Tally) -> Result {
         return Ok(());
     }
     writeln!(text, "\nnot served")?;
-    for (cause, n) in &tally.causes {
+    for (cause, Unserved { requests, detail }) in &tally.causes {
         writeln!(
             text,
-            "  {:<8} {:<14} {:<24} {n:>8}",
+            "  {:<8} {:<14} {:<24} {requests:>8}",
             cause.outcome, cause.module, cause.reason
         )?;
+        // A drop is explained by its reason; the numbers behind it are another request's.
+        let is_drop = cause.outcome == outcome_word(Outcome::Dropped);
+        if !is_drop && !detail.is_empty() {
+            writeln!(text, "           such as: {}", detail.replace('\n', " "))?;
+        }
     }
     Ok(())
 }

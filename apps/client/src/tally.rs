@@ -110,6 +110,15 @@ pub struct Cause {
     pub code: i32,
 }
 
+/// The requests of one cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unserved {
+    /// How many.
+    pub requests: u64,
+    /// What was said of the first of them; empty when nothing was.
+    pub detail: String,
+}
+
 /// Where the time went at one module.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleTally {
@@ -168,7 +177,7 @@ pub struct Tally {
     /// By outcome.
     pub outcomes: Outcomes,
     /// By cause, of those that were not served.
-    pub causes: BTreeMap<Cause, u64>,
+    pub causes: BTreeMap<Cause, Unserved>,
     /// From due to answered, of the served.
     pub latency: Latencies,
     /// As the server measured it, of the served.
@@ -196,7 +205,11 @@ impl Tally {
                 reason: result.reason.clone(),
                 code: result.code,
             };
-            *self.causes.entry(cause).or_default() += 1;
+            let unserved = self.causes.entry(cause).or_insert_with(|| Unserved {
+                requests: 0,
+                detail: result.detail.clone(),
+            });
+            unserved.requests += 1;
         }
         for timing in &result.timings {
             if !self.modules.contains_key(&timing.module) {
@@ -221,8 +234,13 @@ impl Tally {
         sum.dropped += more.dropped;
         sum.refused += more.refused;
         sum.failed += more.failed;
-        for (cause, n) in &other.causes {
-            *self.causes.entry(cause.clone()).or_default() += n;
+        for (cause, more) in &other.causes {
+            let unserved = self.causes.entry(cause.clone());
+            let unserved = unserved.or_insert_with(|| Unserved {
+                requests: 0,
+                detail: more.detail.clone(),
+            });
+            unserved.requests += more.requests;
         }
         self.latency.add_all(&other.latency);
         self.server_latency.add_all(&other.server_latency);
@@ -294,7 +312,7 @@ mod tests {
             2,
             "only served requests have a latency"
         );
-        assert_eq!(tally.causes.values().sum::<u64>(), 3);
+        assert_eq!(tally.causes.values().map(|c| c.requests).sum::<u64>(), 3);
         assert!((tally.device_time.all_seconds - 5.0 * 0.002).abs() < 1e-9);
         assert!((tally.device_time.invalid_seconds - 4.0 * 0.002).abs() < 1e-9);
     }

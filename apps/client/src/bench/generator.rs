@@ -18,7 +18,7 @@ use tonic::Code;
 use super::measure::{Ended, Measure};
 use super::pacer::Pacer;
 use super::payloads::Order;
-use super::streams::{Event, Streams};
+use super::streams::{Event, NotTaken, Streams};
 use super::wire::{CONNECTION_LOST, Connections, NO_ANSWER, Reply, client_failure};
 
 /// Requests that wait for their answers at once. More means that the server is not answering at all: further
@@ -201,15 +201,18 @@ impl Generator {
                     ..frames[payload].clone()
                 };
                 let taken = streams.send(frame);
-                waiting.sent = taken.map(|_| self.start.elapsed());
+                waiting.sent = taken.ok().map(|_| self.start.elapsed());
                 waiting.stream = taken.unwrap_or(0);
                 self.waiting.insert(number, waiting);
-                if taken.is_none() {
-                    self.fail(
-                        number,
-                        "backlog",
-                        "the connection does not take frames that fast",
-                    );
+                match taken {
+                    Ok(_) => {}
+                    Err(NotTaken::Full) => {
+                        let detail = "the connection does not take frames that fast";
+                        self.fail(number, "backlog", detail);
+                    }
+                    Err(NotTaken::Ended) => {
+                        self.fail(number, CONNECTION_LOST, "the stream has ended");
+                    }
                 }
             }
         }

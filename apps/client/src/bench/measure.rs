@@ -243,10 +243,10 @@ impl Measure {
             .tally
             .causes
             .iter()
-            .map(|(cause, n)| {
+            .map(|(cause, unserved)| {
                 json!({
                     "outcome": cause.outcome, "module": cause.module, "reason": cause.reason,
-                    "code": cause.code, "requests": n,
+                    "code": cause.code, "requests": unserved.requests, "detail": unserved.detail,
                 })
             })
             .collect();

@@ -8,6 +8,7 @@ use spillgate_proto::pb::StreamRequest;
 use spillgate_proto::pb::stream_request::Message as Request;
 use spillgate_proto::pb::stream_response::Message as Response;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -23,6 +24,15 @@ pub(crate) enum Event {
     Answered(pb::Result),
     /// The stream of this index is over.
     Lost(usize, String),
+}
+
+/// Why a frame did not go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// The connection has no room.
+    Full,
+    /// The stream has ended.
+    Ended,
 }
 
 /// Open streams.
@@ -94,13 +104,20 @@ impl Streams {
         Ok(streams)
     }
 
-    /// The index of the stream that took the frame; none when its connection has no room.
-    pub(crate) fn send(&mut self, frame: pb::Frame) -> Option<usize> {
+    /// The index of the stream that took the frame.
+    ///
+    /// # Errors
+    /// When its connection has no room, or the stream has ended.
+    pub(crate) fn send(&mut self, frame: pb::Frame) -> std::result::Result<usize, NotTaken> {
         let idx = self.next;
         self.next = (self.next + 1) % self.outgoing.len();
         let request = StreamRequest {
             message: Some(Request::Frame(frame)),
         };
-        self.outgoing[idx].try_send(request).ok().map(|()| idx)
+        match self.outgoing[idx].try_send(request) {
+            Ok(()) => Ok(idx),
+            Err(TrySendError::Full(_)) => Err(NotTaken::Full),
+            Err(TrySendError::Closed(_)) => Err(NotTaken::Ended),
+        }
     }
 }

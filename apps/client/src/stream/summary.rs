@@ -165,6 +165,14 @@ mod tests {
             };
             counts.tally.count(&result, Duration::from_millis(ms));
         }
+        let refused = pb::Result {
+            outcome: Outcome::Refused.into(),
+            module: "source".into(),
+            reason: "invalid_frame".into(),
+            detail: "no JPEG or PNG".into(),
+            ..Default::default()
+        };
+        counts.tally.count(&refused, Duration::from_millis(1));
         counts.score = Score {
             frames: 2,
             vehicles: FoundCounts {
@@ -195,17 +203,19 @@ mod tests {
 
             traffic at http://127.0.0.1:7700, slo 400ms: scene:, 1 client at 25.000 frames/s, 1.0s
 
-            frames            3  sent 3, 20.0 kB each
-            completed         2   66.7%  goodput 2.0/s
+            frames            4  sent 3, 20.0 kB each
+            completed         2   50.0%  goodput 2.0/s
             late              0    0.0%
-            dropped           1   33.3%
-            refused           0    0.0%
+            dropped           1   25.0%
+            refused           1   25.0%
             failed            0    0.0%
             latency    p50 40.0ms  p90 60.0ms  p99 60.0ms  max 60.0ms  (from the moment a request was due)
             in server  p50 35.0ms  p90 35.0ms  p99 35.0ms  max 35.0ms
 
             not served
               dropped  plates         estimate                        1
+              refused  source         invalid_frame                   1
+                       such as: no JPEG or PNG
 
             module         requests         queueing       batch wait        execution   batch
                                        mean / p99 ms    mean / p99 ms    mean / p99 ms    mean
