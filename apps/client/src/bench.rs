@@ -250,7 +250,7 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     if !to_stdout {
         crate::print(&measure.render(&heading, Some(planned), cpu))?;
     }
-    if let Some(lost) = measure.lost_server() {
+    if let Some(lost) = measure.lost_server(planned) {
         bail!(lost);
     }
     let outcomes = &measure.tally().outcomes;

@@ -6,6 +6,7 @@
 //! one, and what is missing is the last that came.
 
 mod computation;
+mod door;
 mod pace;
 mod policy;
 mod shared;
@@ -21,12 +22,12 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
-use spillgate_pipeline::request::{Estimate, Request};
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::BatchShape;
-use crate::plan::{self, PlanName};
+use crate::plan::PlanName;
 
 pub use computation::{Computation, Computed};
 use pace::Pace;
@@ -159,6 +160,8 @@ pub struct StatePlanner {
     executions: Reservoir,
     pace: Pace,
     asked: Asked,
+    /// The sizes in force leave whoever comes the time to wait for the next batch: there may be a door.
+    leaves_time: bool,
     /// Batch sizes in force; fewer than planned when requests ask for less time than the SLO.
     batch: Vec<u32>,
     /// Requests that ran it (1) or skipped it (0).
@@ -213,6 +216,7 @@ impl StatePlanner {
             executions: Reservoir::new(length),
             pace: Pace::new(length),
             asked: Asked::new(length),
+            leaves_time: true,
             batch,
             ran: Window::new(length),
             version: 0,
@@ -336,29 +340,6 @@ impl StatePlanner {
         self.paths = computed.paths;
         self.scratch = computed.scratch;
         self.guidance
-    }
-
-    /// Whether a request that is about to be dispatched is refused at the door: this is its first module and not its
-    /// last, and a batch that starts at `starts_at` would bring it to its end with less than the margin to spare. It
-    /// is the newest that is refused: the backlog before it is as long as the SLO bears.
-    pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
-        let margin = plan::door_margin(&self.pipeline);
-        if !self.policy.door || !self.is_first || margin == 0.0 {
-            return None;
-        }
-        let mine = self.states[self.module.idx()].as_ref();
-        let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
-        // Executions only: queueing downstream is what was measured over the last seconds. To count it here would
-        // shut the door for as long after each jam, and starve the modules behind it.
-        let after = self.paths.iter().map(|p| p.execution).fold(0.0, f64::max);
-        let downstream = Duration::from_secs_f64(after);
-        let ends_at = starts_at + execution + downstream;
-        let slo = request.deadline.since(request.sent_at);
-        (ends_at + slo.mul_f64(margin) > request.deadline).then_some(Estimate {
-            wait: Duration::ZERO,
-            execution,
-            downstream,
-        })
     }
 
     /// What the brokers go by now.
@@ -505,7 +486,7 @@ impl StatePlanner {
             return;
         };
         let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s)).collect();
-        self.batch = sizes::Scene {
+        let scene = sizes::Scene {
             pipeline: &self.pipeline,
             planned: &self.planned,
             slack: PlanName::Spillgate.slack(),
@@ -513,8 +494,10 @@ impl StatePlanner {
             demand: self.demand.max(first.offered),
             shares: &first.asked,
             observed: &observed,
-        }
-        .batch_sizes();
+        };
+        let batch = scene.batch_sizes();
+        self.leaves_time = scene.leaves_time(&batch);
+        self.batch = batch;
     }
 
     /// Batch size in force at this module, if it is not the planned one.

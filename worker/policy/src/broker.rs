@@ -33,6 +33,9 @@ const PACE_WEIGHT: f64 = 0.25;
 /// Bounds of that ratio: a clock that jumps must not make a worker look infinitely slow.
 const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 
+/// Part of a pace that is forgotten with each request that an idle device gives up for it: a worker that is slow indeed runs
+/// one in many in vain.
+const DOUBT: f64 = 0.01;
 /// Batches that end this close to their expected end are on time: the difference is rounding.
 const STRAY_MIN: f64 = 0.01;
 
@@ -291,9 +294,19 @@ impl<T> Broker<T> {
             match self.keep(&next.request, now, free_at) {
                 Ok(()) => self.bind(now, next),
                 Err((reason, estimate)) => {
+                    self.doubt(now, free_at, self.guidance.module_deadline(&next.request));
                     out.push(self.reject(now, next.request, next.payload, reason, estimate));
                 }
             }
+        }
+    }
+
+    /// A request is given up that was to start at `starts_at`. If the device is idle, and by the profile it would be in time,
+    /// then all that stands against it is the pace; and where nobody runs, no other pace will be seen. So it is believed
+    /// a little less each time: one slow batch must not shut a worker for good.
+    fn doubt(&mut self, now: Timestamp, starts_at: Timestamp, deadline: Timestamp) {
+        if self.pace > 1.0 && starts_at <= now && now + self.config.execution[0] <= deadline {
+            self.pace += DOUBT * (1.0 - self.pace);
         }
     }
 

@@ -27,7 +27,8 @@ use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
 
-/// A full batch is bound so many usual deviations of the running one before that is expected to end.
+/// Where a full batch waits for the device, the next one is bound so many usual deviations of the running one before that
+/// is expected to end.
 const EARLY: u32 = 2;
 /// But at most so many times the lead: of long batches the lead is a small part, and those who come later count.
 const EARLY_MAX: u32 = 4;

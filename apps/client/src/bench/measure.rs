@@ -60,8 +60,10 @@ pub(crate) struct Measure {
     send_delay: Latencies,
     seconds: Vec<Second>,
     elapsed: Duration,
-    /// Since when the server has not answered anything, and what the first request met that it did not answer.
-    lost: Option<(Duration, String)>,
+    /// When the server last answered.
+    heard: Duration,
+    /// What the first request met that it did not answer since.
+    lost: Option<String>,
     /// By application, in the order of their first payloads.
     applications: IndexMap<String, Outcomes>,
     /// The application of each payload.
@@ -124,18 +126,19 @@ impl Measure {
     /// Takes note of whether the server is there. That a client gave a request up says nothing of it.
     fn hear(&mut self, at: Duration, result: &pb::Result) {
         if result.module != CLIENT {
-            self.lost = None;
+            (self.heard, self.lost) = (at, None);
         } else if UNANSWERED.contains(&result.reason.as_str()) && self.lost.is_none() {
-            self.lost = Some((at, result.detail.clone()));
+            self.lost = Some(result.detail.clone());
         }
     }
 
-    /// Why the run did not reach its end: for a second or more before it, the server did not answer anything.
-    pub(crate) fn lost_server(&self) -> Option<String> {
-        let (since, detail) = self.lost.as_ref()?;
-        let until = self.elapsed + self.warmup;
-        (until.saturating_sub(*since) >= LOST_AFTER).then(|| {
-            let since = since.as_secs_f64();
+    /// Why the run did not reach its end: for its last second or more the server did not answer anything. The wait for the
+    /// last answers after that does not count.
+    pub(crate) fn lost_server(&self, planned: Duration) -> Option<String> {
+        let detail = self.lost.as_ref()?;
+        let until = (self.elapsed + self.warmup).min(planned);
+        (until.saturating_sub(self.heard) >= LOST_AFTER).then(|| {
+            let since = self.heard.as_secs_f64();
             format!("the server has not answered since second {since:.1}: {detail}")
         })
     }
@@ -374,16 +377,25 @@ mod tests {
             for (ms, reason) in ends {
                 measure.add(&at(*ms, *reason));
             }
-            measure.finish(Duration::from_secs(4));
-            measure.lost_server()
+            measure.finish(Duration::from_secs(14));
+            measure.lost_server(Duration::from_secs(4))
         };
         let gone = Some(CONNECTION_LOST);
         assert_eq!(
-            lost(&[(1000, None), (1250, gone), (3900, gone)]).as_deref(),
+            lost(&[(1250, None), (1500, gone), (3900, gone)]).as_deref(),
             Some("the server has not answered since second 1.2: refused")
         );
+        // It hangs: all that it owes fails when the wait for the last answers is over.
+        assert_eq!(
+            lost(&[(1000, None), (14_000, Some(NO_ANSWER))]).as_deref(),
+            Some("the server has not answered since second 1.0: refused")
+        );
         assert_eq!(lost(&[(1250, gone), (3900, None)]), None, "it came back");
-        assert_eq!(lost(&[(3900, gone)]), None, "too short to tell");
+        assert_eq!(
+            lost(&[(3100, None), (3900, gone)]),
+            None,
+            "too short to tell"
+        );
         assert_eq!(lost(&[(1000, Some("gave_up"))]), None, "slow is not lost");
     }
 

@@ -30,6 +30,8 @@ const WORTH: f32 = 0.02;
 const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
 /// Batches with less slack must promise so many times the goodput: how much of it they reach is not known well.
 const PAYS: f64 = 1.25;
+/// Sizes that promise this part of the most promise the same.
+const SAME: f64 = 0.99;
 /// Batches are counted so many deviations above the mean of their times: the slack is for waiting, not for that.
 const DEVIATIONS: f64 = 1.5;
 /// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
@@ -127,7 +129,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The batch sizes of most goodput, the plan's where all is as planned. What strays is counted at a deviation above
+    /// The batch sizes of most goodput, the plan's where all is as planned. What strays is counted at [`DEVIATIONS`] above
     /// its mean: the slack is for waiting, not for that.
     pub(super) fn batch_sizes(&self) -> Vec<u32> {
         let execution = self.execution();
@@ -224,22 +226,34 @@ impl Scene<'_> {
                 continue;
             };
             let goodput = self.promised(execution, &batch);
-            if goodput > most {
-                (most, best) = (goodput, Some(batch));
+            // Of sizes that promise the same the largest: batches need not be full, and sometimes more come.
+            let least = if best.is_some() { SAME * most } else { most };
+            if goodput > least {
+                (most, best) = (goodput.max(most), Some(batch));
             }
         }
         best
     }
 
-    /// Requests a second that will be in time.
-    fn promised(&self, execution: &[Vec<Duration>], batch: &[u32]) -> f64 {
-        let modules = (1..batch.len()).map(|m| plan::Bound {
+    /// Whether batches of these sizes leave every request of the whole SLO the time to wait for the next one.
+    pub(super) fn leaves_time(&self, batch: &[u32]) -> bool {
+        let modules = self.bounds(&self.execution(), batch);
+        plan::part_in_time(self.pipeline, 1.0, &modules) >= 1.0
+    }
+
+    fn bounds(&self, execution: &[Vec<Duration>], batch: &[u32]) -> Vec<plan::Bound> {
+        let bound = |m: usize| plan::Bound {
             capacity: self.capacity_of(m, batch[m]),
             probability: self.observed[m - 1].probability,
             execution: execution[m][batch[m] as usize - 1],
             workers: self.observed[m - 1].workers,
-        });
-        let modules: Vec<plan::Bound> = modules.collect();
+        };
+        (1..batch.len()).map(bound).collect()
+    }
+
+    /// Requests a second that will be in time.
+    fn promised(&self, execution: &[Vec<Duration>], batch: &[u32]) -> f64 {
+        let modules = self.bounds(execution, batch);
         let asked = self.shares.iter().enumerate().filter(|(_, s)| **s > 0.0);
         let in_time = |(step, share): (usize, &f32)| {
             let (pipeline, demand) = (self.pipeline, self.demand);

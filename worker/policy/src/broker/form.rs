@@ -24,11 +24,13 @@ impl<T> Broker<T> {
         out: &mut Vec<Rejected<T>>,
     ) {
         let starts_at = starts_at.max(now);
-        let alone = self.execution(1);
         while let Some(first) = self.queue.first() {
-            if starts_at + alone <= self.guidance.module_deadline(&first.request) {
+            let deadline = self.guidance.module_deadline(&first.request);
+            let alone = self.execution(1);
+            if starts_at + alone <= deadline {
                 break;
             }
+            self.doubt(now, starts_at, deadline);
             let Some(gone) = self.queue.pop_first() else {
                 break;
             };
@@ -58,7 +60,7 @@ impl<T> Broker<T> {
             }
             return;
         }
-        // Highest budget first, as many as bear a batch of so many: each one more takes longer and has less time.
+        // Highest budget first, as many as bear a batch of so many: each one more has less time, and takes longer.
         for n in 1..=size {
             let ends_by = starts_at + self.execution(n) + self.stray(n);
             let fits = self
@@ -96,7 +98,8 @@ impl<T> Broker<T> {
             .queue
             .last()
             .map(|w| self.guidance.module_deadline(&w.request));
-        if last.is_some_and(|last| starts_at + all > last) {
+        let stray = self.stray(batch);
+        if last.is_some_and(|last| starts_at + all + stray > last) {
             return false;
         }
         if waiting > SORTED_MAX {
@@ -110,7 +113,7 @@ impl<T> Broker<T> {
                 .map(|w| self.guidance.module_deadline(&w.request)),
         );
         deadlines.sort_unstable();
-        let mut ends_by = starts_at + self.stray(batch);
+        let mut ends_by = starts_at + stray;
         let mut feasible = true;
         for members in deadlines.chunks(batch) {
             ends_by = ends_by + self.execution_of(members.len(), full);
