@@ -205,11 +205,7 @@ impl Tally {
                 reason: result.reason.clone(),
                 code: result.code,
             };
-            let unserved = self.causes.entry(cause).or_insert_with(|| Unserved {
-                requests: 0,
-                detail: result.detail.clone(),
-            });
-            unserved.requests += 1;
+            self.add_unserved(cause, 1, &result.detail);
         }
         for timing in &result.timings {
             if !self.modules.contains_key(&timing.module) {
@@ -226,6 +222,14 @@ impl Tally {
         self.emulated += u64::from(result.emulated);
     }
 
+    fn add_unserved(&mut self, cause: Cause, requests: u64, detail: &str) {
+        let unserved = self.causes.entry(cause).or_insert_with(|| Unserved {
+            requests: 0,
+            detail: detail.to_owned(),
+        });
+        unserved.requests += requests;
+    }
+
     /// Adds all of another.
     pub fn add_all(&mut self, other: &Tally) {
         let (sum, more) = (&mut self.outcomes, &other.outcomes);
@@ -235,12 +239,7 @@ impl Tally {
         sum.refused += more.refused;
         sum.failed += more.failed;
         for (cause, more) in &other.causes {
-            let unserved = self.causes.entry(cause.clone());
-            let unserved = unserved.or_insert_with(|| Unserved {
-                requests: 0,
-                detail: more.detail.clone(),
-            });
-            unserved.requests += more.requests;
+            self.add_unserved(cause.clone(), more.requests, &more.detail);
         }
         self.latency.add_all(&other.latency);
         self.server_latency.add_all(&other.server_latency);

@@ -434,7 +434,7 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
     }
 }
 
-/// One batch in a hundred thousand takes so long that by its pace nobody would be in time any more.
+/// A worker is twenty times as slow for half a second: by the pace that this leaves nobody would be in time any more.
 #[test]
 fn a_batch_that_took_very_long_does_not_shut_its_worker() {
     let mut base = config(&[&[0]], &[], 30.0, 1);

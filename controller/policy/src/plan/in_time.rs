@@ -67,8 +67,8 @@ pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -
 /// A batch takes what came while there was time left, in the cycle before it: `came` on average, a Poisson number. Where
 /// nothing came for as long as anybody may wait the device is idle until the next request, which runs alone. So a batch
 /// has `came + e^-came` requests, up to its size (where who waits may wait for more than one cycle the second term is less),
-/// and takes as long as so many take: what it takes decides how many come in time for the next. Means stand for sizes, so it is too much where some batches are full and some are not:
-/// up to a quarter, mostly a twentieth (test).
+/// and takes as long as so many take: what it takes decides how many come in time for the next. Means stand for sizes, so
+/// it is too much where some batches are full and some are not: up to a quarter, mostly a twentieth (test).
 pub(crate) fn goodput(
     pipeline: &Pipeline,
     share: f64,
