@@ -138,7 +138,7 @@ impl EntryGate {
     }
 
     /// Part of those that pass that can be in time: where a batch takes most of the SLO, the others come at the wrong
-    /// moment, which only our door and brokers know. Where modules share devices the brokers have more to choose from.
+    /// moment, which only our brokers know. Where modules share devices the brokers have more to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
         if !self.pipeline.policy.drop.is_ours() || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
