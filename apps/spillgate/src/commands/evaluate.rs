@@ -86,28 +86,43 @@ fn pard(args: &PardArgs) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// The smallest grid, generated traces: every pipeline file compiles, a section runs and says what it is.
+    /// The smallest grid, generated traces: every pipeline file compiles, sections run and say what they are.
     #[test]
-    fn a_section_runs_on_generated_traces() {
+    fn sections_run_on_generated_traces() {
         let grid = Grid::new(None, 24, true).unwrap();
-        let section = sections::ALL.iter().find(|s| s.name == "modules").unwrap();
-        let mut report = Report::new(section.name, section.title);
-        report.say(&grid.describe());
-        (section.run)(&grid, &mut report).unwrap();
         let folder =
             std::env::temp_dir().join(format!("spillgate-evaluate-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        report.write(&folder).unwrap();
-        let page = std::fs::read_to_string(folder.join("modules.md")).unwrap();
-        for part in [
-            "generated traces",
-            "| spillgate |",
-            "| tm | source | detect |",
-        ] {
-            assert!(page.contains(part), "{part}: {page}");
+        // Name, runs in all, and what its page says.
+        let expected: [(&str, usize, &[&str]); 2] = [
+            (
+                "modules",
+                3 * 5,
+                &["| spillgate |", "| tm | source | detect |"],
+            ),
+            (
+                "reference",
+                2 * 3 * 2 * 10,
+                &[
+                    "| nexus | 50.20 | 27.70 |",
+                    "| *upper bound* | 10.96 |",
+                    "points less than `pard`",
+                ],
+            ),
+        ];
+        for (name, runs, parts) in expected {
+            let section = sections::ALL.iter().find(|s| s.name == name).unwrap();
+            let mut report = Report::new(section.name, section.title);
+            report.say(&grid.describe());
+            (section.run)(&grid, &mut report).unwrap();
+            report.write(&folder).unwrap();
+            let page = std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap();
+            for part in parts.iter().chain(&["generated traces"]) {
+                assert!(page.contains(part), "{part}: {page}");
+            }
+            let csv = std::fs::read_to_string(folder.join(format!("{name}.csv"))).unwrap();
+            assert_eq!(csv.lines().count(), 1 + runs, "a line a run");
         }
-        let runs = std::fs::read_to_string(folder.join("modules.csv")).unwrap();
-        assert_eq!(runs.lines().count(), 1 + 3 * 5, "a line a run");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! The sections of the evaluation.
 
+mod reference;
 mod shifts;
 mod sweeps;
 
@@ -28,8 +29,13 @@ const fn section(
 }
 
 /// All, in order.
-pub(super) const ALL: [Section; 11] = [
+pub(super) const ALL: [Section; 12] = [
     section("overall", "Every policy on the reference workload", overall),
+    section(
+        "reference",
+        "Published policies beside an independent program",
+        reference::reference,
+    ),
     section("modules", "Where requests are dropped", modules),
     section("ablations", "PARD's ablations", ablations),
     section("ours", "What each part of spillgate brings", ours),
