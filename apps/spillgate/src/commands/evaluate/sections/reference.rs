@@ -135,5 +135,5 @@ fn floor(grid: &Grid, cases: &[Case]) -> anyhow::Result<f64> {
         .iter()
         .map(|case| Ok(grid.floor(case, PlanName::Reference)?.0))
         .collect();
-    Ok(mean(floors?.into_iter()))
+    Ok(mean(floors?))
 }
