@@ -36,6 +36,7 @@ const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 /// Part of a pace that is forgotten with each request that an idle device gives up for it: a worker that is slow indeed runs
 /// one in many in vain.
 const DOUBT: f64 = 0.01;
+
 /// Batches that end this close to their expected end are on time: the difference is rounding.
 const STRAY_MIN: f64 = 0.01;
 

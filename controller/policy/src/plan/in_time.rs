@@ -227,7 +227,8 @@ mod tests {
                     workers: 1,
                 };
                 for rate in [
-                    20.0, 60.0, 90.0, 150.0, 300.0, 425.0, 600.0, 851.0, 1200.0, 3000.0,
+                    20.0, 60.0, 90.0, 150.0, 300.0, 400.0, 425.0, 600.0, 851.0, 1000.0, 1200.0,
+                    3000.0,
                 ] {
                     let model = goodput(&pipeline, 1.0, &[module], &times, &[0, most], rate);
                     let served =
@@ -238,8 +239,15 @@ mod tests {
                     );
                     let what =
                         format!("{once} + {each} b, slo {slo}, batches up to {most}, {rate}/s");
+                    let is_docs_worker = once == 10.4 && slo == 20;
+                    let first_rates = [20.0, 60.0, 150.0, 400.0, 1000.0, 3000.0];
+                    let above = if is_docs_worker && first_rates.contains(&rate) {
+                        1.12
+                    } else {
+                        1.25
+                    };
                     assert!(
-                        (0.98..1.3).contains(&ratio),
+                        (0.98..above).contains(&ratio),
                         "{what}: {model:.1}, served {served:.1}"
                     );
                     assert!(model <= 1.001 * module.capacity, "{what}: {model:.1}");

@@ -93,6 +93,12 @@ pub(super) fn collected(
     Ok(rows)
 }
 
+/// Ordinal of the variant with this label.
+pub(super) fn column(variants: &[Variant], label: &str) -> usize {
+    let found = variants.iter().position(|v| v.label == label);
+    found.unwrap_or_else(|| panic!("a section names \"{label}\", which it does not run"))
+}
+
 /// Mean drop rate of a column over the rows that `choose` picks.
 pub(super) fn drops(rows: &[Vec<Run>], column: usize, choose: impl Fn(usize) -> bool) -> f64 {
     let chosen = rows.iter().enumerate().filter(|(i, _)| choose(*i));
@@ -255,11 +261,10 @@ fn pairings(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[V
 
 /// PARD's headline: against the better of Nexus and Clipper++, where either drops over 2%.
 fn claims(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec<Run>]) {
-    let column = |name: &str| variants.iter().position(|v| v.label == name).unwrap_or(0);
-    let (nexus, clipper) = (column("nexus"), column("clipper++"));
+    let (nexus, clipper) = (column(variants, "nexus"), column(variants, "clipper++"));
     let mut table = Vec::new();
     for name in ["pard", "spillgate"] {
-        let mine = column(name);
+        let mine = column(variants, name);
         let (mut gain, mut drop, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
         for (case, row) in cases.iter().zip(rows) {
             let (a, b) = (&row[nexus].report, &row[clipper].report);
