@@ -21,6 +21,12 @@ id!(
     RequestId(u64), "r"
 );
 id!(
+    /// Who sends requests: the holder of a token or, without one, a connection. Unique within a gateway's lifetime; 0 is
+    /// nobody in particular.
+    #[derive(Default)]
+    ClientId(u32), "c"
+);
+id!(
     /// Dense ordinal of a module inside one pipeline, in topological order. `ModuleId::SOURCE` is the source.
     ModuleId(u16), "m"
 );

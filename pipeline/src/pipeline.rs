@@ -173,12 +173,19 @@ pub struct Limits {
     pub pixels: u64,
     /// Most bytes of a frame as sent.
     pub frame_bytes: usize,
+    /// Most time that decoding a frame may take, as its header shows it; `None`: half of the SLO.
+    pub decoding: Option<Duration>,
     /// Most objects that one frame may bring to a module that works on objects; the rest, lowest
     /// score first, is left out and counted.
     pub objects: usize,
 }
 
 impl Pipeline {
+    /// Most time that decoding a frame may take: `limits.decoding`, or half of the SLO.
+    pub fn decoding_max(&self) -> Duration {
+        self.limits.decoding.unwrap_or(self.slo / 2)
+    }
+
     /// The module of that name (the source is `source`).
     pub fn module(&self, name: &str) -> Option<&Module> {
         self.modules.iter().find(|m| m.name == name)

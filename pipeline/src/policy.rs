@@ -317,6 +317,8 @@ mod tests {
             sent_at: ms(100),
             deadline: ms(500),
             application: crate::schedule::Application::default(),
+            client: Default::default(),
+            decoding_us: 0,
         };
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));

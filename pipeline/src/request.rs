@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::id::{BatchId, ClientId, ModuleId, RequestId, WorkerId};
 use crate::schedule::Application;
 use crate::time::{Budget, Timestamp, format_duration};
 
@@ -19,6 +19,17 @@ pub struct Request {
     pub deadline: Timestamp,
     /// Whose it is: requests of one application have one law of execution times.
     pub application: Application,
+    /// Who sent it: what is shared is shared between clients.
+    pub client: ClientId,
+    /// Expected time to decode its picture in microseconds; zero where there is none.
+    pub decoding_us: u32,
+}
+
+impl Request {
+    /// Expected time to decode its picture; zero where there is none.
+    pub fn decoding(&self) -> Duration {
+        Duration::from_micros(u64::from(self.decoding_us))
+    }
 }
 
 /// How a request ended. Each accepted request gets exactly one.
@@ -38,6 +49,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether it came to nothing for what its client sent or did: see [`DropReason::is_clients_doing`]. What fails at
+    /// the source is a frame that nobody can read.
+    pub fn is_clients_doing(&self) -> bool {
+        match self {
+            Outcome::Completed | Outcome::Late => false,
+            Outcome::Dropped(drop) => drop.reason.is_clients_doing(),
+            Outcome::Failed { module } => *module == ModuleId::SOURCE,
+        }
+    }
+
     /// Label in metrics and reports.
     pub fn label(&self) -> &'static str {
         match self {
@@ -76,6 +97,8 @@ impl Drop {
             DropReason::Draining => "the server was shutting down",
             DropReason::NoWorker => "no worker of the module was alive",
             DropReason::Overload => "more came than the pipeline can serve",
+            DropReason::Decoding => "its client's share of the time for decoding was spent",
+            DropReason::Memory => "the memory that it needs was not free (--memory)",
         };
         let mut text = format!("{what}; {}", left(self.budget));
         if let Some(estimate) = self.estimate {
@@ -137,11 +160,15 @@ pub enum DropReason {
     NoWorker,
     /// More came than the pipeline can serve: admission control refused it.
     Overload,
+    /// Its client's share of the time for decoding pictures was spent.
+    Decoding,
+    /// The server may not hold what it needs: the account of bytes is full.
+    Memory,
 }
 
 impl DropReason {
     /// All reasons, in order.
-    pub const ALL: [DropReason; 8] = [
+    pub const ALL: [DropReason; 10] = [
         DropReason::Expired,
         DropReason::Predicted,
         DropReason::QueueFull,
@@ -150,7 +177,21 @@ impl DropReason {
         DropReason::Draining,
         DropReason::NoWorker,
         DropReason::Overload,
+        DropReason::Decoding,
+        DropReason::Memory,
     ];
+
+    /// Whether it came to nothing for what its client sent or did, not for what others asked of the server: then its
+    /// place is given back if it cost no device anything.
+    pub fn is_clients_doing(self) -> bool {
+        matches!(
+            self,
+            DropReason::Cancelled
+                | DropReason::Superseded
+                | DropReason::Decoding
+                | DropReason::Memory
+        )
+    }
 
     /// Label in metrics and reports.
     pub fn label(self) -> &'static str {
@@ -163,6 +204,8 @@ impl DropReason {
             DropReason::Draining => "draining",
             DropReason::NoWorker => "no_worker",
             DropReason::Overload => "overload",
+            DropReason::Decoding => "decoding",
+            DropReason::Memory => "memory",
         }
     }
 }

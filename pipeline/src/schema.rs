@@ -164,6 +164,10 @@ fn limits() -> Value {
                 FRAME_BYTES_MAX,
                 d.frame_bytes as u64,
             ),
+            "decoding": {
+                "description": "Most time that decoding a frame may take, as its header shows it: half of the SLO unless said otherwise.",
+                "$ref": "#/$defs/duration",
+            },
             "objects": bound(
                 "Most objects that a frame may bring to a module that works on objects.",
                 OBJECTS_MAX,

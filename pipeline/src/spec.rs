@@ -39,6 +39,10 @@ pub const INPUT_MAX: u32 = 16_384;
 pub const IN_FLIGHT_MAX: u32 = 1 << 20;
 /// Highest `pixels`: a gigapixel, more than any camera sends.
 pub const PIXELS_MAX: u32 = 1 << 30;
+/// Shortest `decoding`: less than any picture takes.
+pub(crate) const DECODING_MIN: Duration = Duration::from_micros(10);
+/// Longest `decoding`: no frame is worth a decoder for longer.
+pub(crate) const DECODING_MAX: Duration = Duration::from_secs(60);
 /// Highest `frame_bytes`: a gigabyte, more than any codec needs.
 pub const FRAME_BYTES_MAX: u32 = 1 << 30;
 /// Highest `objects`.
@@ -54,6 +58,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     in_flight_per_stream: 64,
     pixels: 7680 * 4320,
     frame_bytes: 16 << 20,
+    decoding: None,
     objects: 32,
 };
 
@@ -68,11 +73,12 @@ pub const GATE_MAX: f64 = 100.0;
 pub const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// Longest window: what was an hour ago says nothing of a burst.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
-const LIMIT_FIELDS: [&str; 5] = [
+const LIMIT_FIELDS: [&str; 6] = [
     "in_flight",
     "in_flight_per_stream",
     "pixels",
     "frame_bytes",
+    "decoding",
     "objects",
 ];
 
@@ -317,6 +323,9 @@ fn read_limits(sink: &mut Sink, node: &Node, place: &Place) -> Limits {
     }
     limits.pixels = pixels.map_or(limits.pixels, u64::from);
     limits.frame_bytes = frame_bytes.map_or(limits.frame_bytes, |n| n as usize);
+    if let Some(f) = fields.get("decoding") {
+        limits.decoding = reader::duration(sink, f.node, &f.place, DECODING_MIN, DECODING_MAX);
+    }
     limits.objects = objects.map_or(limits.objects, |n| n as usize);
     limits
 }

@@ -85,6 +85,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             in_flight_per_stream: 64,
             pixels: 1 << 25,
             frame_bytes: 1 << 24,
+            decoding: None,
             objects: 32,
         },
     };

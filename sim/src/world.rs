@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::ledger::Ledger;
+use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
 use spillgate_controller_policy::module::{Command, Event as ModuleEvent, ModuleController};
 use spillgate_controller_policy::planner::BatchReport;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
@@ -26,7 +26,9 @@ use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Branch, Message, Next, Occurrence};
-pub use config::{Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Served, SimConfig, SimScaling};
+pub use config::{
+    Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
+};
 use devices::EmulatedDevice;
 use scaling::Scaling;
 pub use work::{DynamicModule, DynamicWork};
@@ -163,7 +165,7 @@ impl World {
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
             hash: 0xcbf2_9ce4_8422_2325,
             events: 0,
-            ledger: Ledger::new(&pipeline, &on_devices),
+            ledger: Ledger::new(&pipeline, &config.planned, &on_devices),
             modules,
             successors: pipeline
                 .modules
@@ -173,7 +175,7 @@ impl World {
             places,
             workers,
             devices,
-            open: Vec::with_capacity(config.arrivals.len()),
+            open: (0..config.arrivals.len()).map(|_| None).collect(),
             checker,
             rng,
             when: config.when_probability,
@@ -187,6 +189,10 @@ impl World {
     fn start(&mut self) -> Result<(), Violation> {
         for (at, disturbance) in self.config.disturbances.clone() {
             self.agenda.at(at, Occurrence::Disturbance(disturbance));
+        }
+        for clients in 0..self.config.hostile.len() {
+            self.agenda
+                .at(Timestamp::ZERO, Occurrence::Hostile(clients));
         }
         for module in 0..self.modules.len() {
             let id = ModuleId(module as u16);
@@ -258,19 +264,18 @@ impl World {
             None => Application::default(),
         };
         self.tally.offered(self.now, application);
-        let request = match self.ledger.admit(self.now, id, self.now, timeout) {
+        let request = match self.admit(id, timeout) {
             Ok(request) => Request {
                 application,
                 ..request
             },
             Err(refusal) => {
-                self.open.push(None);
                 self.tally.refused(refusal.reason().label());
                 return Ok(());
             }
         };
         self.checker.accepted(id)?;
-        self.open.push(Some(Open { request, used: 0 }));
+        self.open[id.0 as usize] = Some(Open { request, used: 0 });
         if self.config.cancelled > 0.0 && self.rng.random::<f64>() < self.config.cancelled {
             self.agenda.at(
                 self.now + self.config.pipeline.slo / 2,
@@ -278,6 +283,52 @@ impl World {
             );
         }
         self.passed(ModuleId::SOURCE, &[(request, true)])
+    }
+
+    fn admit(&mut self, id: RequestId, timeout: Option<Duration>) -> Result<Request, Refusal> {
+        let offer = Offer {
+            sent_at: self.now,
+            timeout,
+            decoding: Duration::ZERO,
+        };
+        self.ledger.admit(self.now, id, &offer)
+    }
+
+    /// A request of hostile clients, and the time of their next one.
+    fn offer_hostile(&mut self, clients: usize) -> Result<(), Violation> {
+        let Hostile { kind, rate } = self.config.hostile[clients];
+        let next = self.now + Duration::from_secs_f64(1.0 / rate);
+        if next < Timestamp::ZERO + self.config.duration {
+            self.agenda.at(next, Occurrence::Hostile(clients));
+        }
+        let id = RequestId(self.open.len() as u64);
+        self.open.push(None);
+        self.note(17, id.0);
+        let timeout = match kind {
+            HostileKind::Hurry(timeout) => Some(timeout),
+            HostileKind::Unreadable | HostileKind::Leave(_) => None,
+        };
+        let Ok(request) = self.admit(id, timeout) else {
+            return Ok(());
+        };
+        self.checker.accepted(id)?;
+        self.open[id.0 as usize] = Some(Open { request, used: 0 });
+        match kind {
+            HostileKind::Hurry(_) => {}
+            HostileKind::Unreadable => {
+                let module = ModuleId::SOURCE;
+                return self.end_early(id, Outcome::Failed { module });
+            }
+            HostileKind::Leave(after) => {
+                self.agenda.at(self.now + after, Occurrence::Leave(id));
+            }
+        }
+        self.passed(ModuleId::SOURCE, &[(request, true)])
+    }
+
+    /// Whether the request is one of the workload.
+    fn counts(&self, id: RequestId) -> bool {
+        (id.0 as usize) < self.config.arrivals.len()
     }
 
     /// A module ran for requests, or was skipped: its successors hear of it a hop later.
@@ -366,6 +417,13 @@ impl World {
                 };
                 self.drive_module(module, ModuleEvent::Ended { worker, report })
             }
+            Message::Forgotten { module, request } => {
+                self.note(18, request.0);
+                match self.ledger.forgotten(request) {
+                    true => self.drive_module(module, ModuleEvent::Unasked),
+                    false => Ok(()),
+                }
+            }
             Message::Dropped { module, request } => {
                 self.note(5, request.0);
                 self.drive_module(module, ModuleEvent::Dropped(request))
@@ -429,6 +487,7 @@ impl World {
                 }
                 Ok(())
             }
+            Occurrence::Hostile(clients) => self.offer_hostile(clients),
             Occurrence::Leave(request) => {
                 self.note(12, request.0);
                 let drop = self.drop_of(request, ModuleId::SOURCE, DropReason::Cancelled, None);
@@ -533,18 +592,36 @@ impl World {
     fn ended(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
         self.checker.ended(id, outcome)?;
         let open = self.open[id.0 as usize].take().expect("what ends was open");
-        self.tally
-            .ended(&open.request, self.now, outcome, open.used);
+        if self.counts(id) {
+            self.tally
+                .ended(&open.request, self.now, outcome, open.used);
+        } else {
+            self.tally.wasted(open.used);
+        }
         Ok(())
     }
 
     fn end_early(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
-        if !self.ledger.end(id) {
+        let Some(ended) = self.ledger.end(id) else {
             return Ok(());
-        }
+        };
         self.ended(id, outcome)?;
+        let mut told = 0;
         for module in 0..self.modules.len() as u16 {
-            self.drive_module(ModuleId(module), ModuleEvent::Forget(id))?;
+            let mut commands = Vec::new();
+            self.modules[usize::from(module)].on_event(
+                self.now,
+                ModuleEvent::Forget(id),
+                &mut commands,
+            );
+            let cancels = commands.iter();
+            told += cancels
+                .filter(|c| matches!(c, Command::CancelAt { .. }))
+                .count();
+            self.perform(ModuleId(module), commands)?;
+        }
+        if outcome.is_clients_doing() {
+            self.ledger.gives_back(self.now, &ended, told);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{
-    Dispatched, MemberResult, PipelineHost, RequestIds, Worker, WorkerLink,
+    Dispatched, MemberResult, Now, PipelineHost, RequestIds, Worker, WorkerLink,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
@@ -76,6 +76,7 @@ pub struct Embedded {
     pub hosts: Vec<Arc<PipelineHost>>,
     devices: Vec<DeviceThread>,
     names: Vec<(DeviceId, String)>,
+    now: Now,
     timers: [TimerThread; 2],
 }
 
@@ -93,7 +94,7 @@ impl Embedded {
     ) -> Result<Self, StartError> {
         let placement = place(deployments, n_decoders.max(1))?;
         let ids = Arc::new(RequestIds::default());
-        let now: spillgate_controller::host::Now = Arc::new(move || clock.now());
+        let now: Now = Arc::new(move || clock.now());
         let hosts: Vec<Arc<PipelineHost>> = deployments
             .iter()
             .zip(placement.workers.into_iter().zip(&placement.planned))
@@ -158,8 +159,14 @@ impl Embedded {
             hosts,
             devices,
             names,
+            now,
             timers: [timers, planners],
         })
+    }
+
+    /// The clock that all go by.
+    pub fn now(&self) -> Now {
+        self.now.clone()
     }
 
     /// Ids and names of the devices.
@@ -348,6 +355,10 @@ impl Upstream for Upstreams {
 
     fn reran(&self, worker: WorkerId, took: Duration) {
         self.host(worker).reran(worker, took);
+    }
+
+    fn forgotten(&self, worker: WorkerId, request: RequestId) {
+        self.host(worker).forgotten(worker, request);
     }
 
     fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord) {

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use spillgate_backend::account::Account;
 use spillgate_backend::operator::Library;
+use spillgate_controller::edge::{Edge, EdgeLimits};
 use spillgate_controller::gateway::{Gateway, Sampler};
 use spillgate_controller::host::PipelineHost;
-use spillgate_controller::listener::{self, ListenerLimits, Services};
+use spillgate_controller::listener::{self, Services};
+use spillgate_controller_policy::door::DoorLimits;
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::DeviceHandle;
@@ -25,6 +28,10 @@ use crate::embedded::{Deployment, Embedded, StartError};
 const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long device threads and telemetry may take to end once no request is left.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// A message is to be whole this long after its first byte, a call's first one after its headers.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
+/// A client that leaves an answer unread for this long is cut off.
+const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// What a message may hold beside the frame.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 
@@ -37,8 +44,14 @@ pub struct ServerConfig {
     pub admin: Option<SocketAddr>,
     /// Most connections at a time.
     pub connections: usize,
+    /// Most connections from one address.
+    pub connections_per_address: usize,
     /// Most concurrent calls on one connection.
     pub calls_per_connection: u32,
+    /// Bytes that the process may hold for its clients.
+    pub memory: u64,
+    /// A connection that is not used for this long is closed.
+    pub idle: Duration,
     /// Threads that decode frames.
     pub decoders: usize,
     /// How long requests in flight may take to end after a stop.
@@ -126,6 +139,7 @@ impl Server {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
+        let limits = edge_limits(&config, &deployments);
         let clock = Clock::start();
         let telemetry = Arc::new(Telemetry::new(config.telemetry, clock.epoch_wall())?);
         for deployment in &deployments {
@@ -144,16 +158,8 @@ impl Server {
         telemetry.register_queue_lengths(embedded.queue_lengths());
         telemetry.register_planners(embedded.planners());
 
-        let limits = ListenerLimits {
-            connections: config.connections,
-            calls_per_connection: config.calls_per_connection,
-            message_bytes: deployments
-                .iter()
-                .map(|d| d.pipeline.limits.frame_bytes)
-                .max()
-                .unwrap_or(0)
-                + MESSAGE_OVERHEAD,
-        };
+        let now = embedded.now();
+        let edge = Edge::new(limits, Account::new(config.memory), now);
         let (health, health_service) = tonic_health::server::health_reporter();
         let reflection = |()| {
             tonic_reflection::server::Builder::configure()
@@ -207,7 +213,7 @@ impl Server {
         connections.spawn(listener::serve(
             listener,
             services,
-            limits,
+            edge.clone(),
             stop.clone(),
             connections.clone(),
         ));
@@ -283,6 +289,26 @@ impl Server {
             busy_devices,
             telemetry_flushed,
         }
+    }
+}
+
+/// Bounds of the edge that serves these pipelines.
+fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits {
+    let pipelines = || deployments.iter().map(|d| &d.pipeline);
+    let frame_bytes = pipelines().map(|p| p.limits.frame_bytes).max();
+    let slo = pipelines().map(|p| p.slo).max().unwrap_or_default();
+    EdgeLimits {
+        door: DoorLimits {
+            connections: config.connections,
+            per_address: config.connections_per_address,
+            idle: config.idle,
+            // A request may be under way for as long as its SLO, and late.
+            silent: config.idle.max(2 * slo),
+            unread: UNREAD_LIMIT,
+        },
+        calls_per_connection: config.calls_per_connection,
+        message_bytes: frame_bytes.unwrap_or(0) + MESSAGE_OVERHEAD,
+        message: MESSAGE_LIMIT,
     }
 }
 

@@ -13,7 +13,7 @@ use spillgate_controller::host::Submission;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
-use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::id::{ClientId, ModuleId, RequestId};
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_worker::clock::Clock;
 
@@ -56,13 +56,16 @@ fn submission() -> Submission {
         width: 0,
         height: 0,
     };
-    let job = Arc::new(Job::new(frame, 3));
-    job.set_outputs(ModuleId::SOURCE, vec![Value::Bytes("x".into())]);
+    let job = Arc::new(Job::unaccounted(frame, 3));
+    job.set_outputs(ModuleId::SOURCE, vec![Value::Bytes("x".into())])
+        .unwrap();
     Submission {
         job,
         source_done: true,
         number: 0,
         client: Arc::from(""),
+        client_id: ClientId::default(),
+        decoding: Duration::ZERO,
         application: Arc::from(""),
         timeout: None,
         trace: TraceContext {

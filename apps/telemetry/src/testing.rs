@@ -66,6 +66,8 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
             sent_at: at(1000),
             deadline: at(1400),
             application: spillgate_pipeline::schedule::Application::default(),
+            client: Default::default(),
+            decoding_us: 0,
         },
         number: 17,
         client: Arc::from("gate-3"),
@@ -84,7 +86,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
             parent_span_id: 0,
             sampled: true,
         },
-        job: Arc::new(Job::new(frame, pipeline.modules.len())),
+        job: Arc::new(Job::unaccounted(frame, pipeline.modules.len())),
     }
 }
 

@@ -1,20 +1,25 @@
 //! The gate at the entry: a token bucket at what the bottleneck can serve, so that what cannot be served is refused
 //! before it costs anything.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::plan::{self, Bound};
-use crate::planner::ModuleState;
+use crate::planner::{ModuleState, Planned};
 
 /// At least this part of what passes is taken to be in time.
 const PART_MIN: f64 = 0.1;
 
 /// At least so many pass at once: one that runs and one that waits for it.
 const TOKENS_MIN: f64 = 2.0;
+
+/// Of a module whose time depends on what requests bring, a request may take this part of the shortest batch that was seen.
+const SHORTEST_PART: f64 = 0.5;
 
 /// The gate of one pipeline.
 #[derive(Clone, Debug)]
@@ -60,6 +65,11 @@ impl Gate {
         true
     }
 
+    /// One that passed asks for nothing after all: another may pass in its place.
+    pub fn give_back(&mut self) {
+        self.tokens += 1.0;
+    }
+
     fn refill(&mut self, now: Timestamp) {
         let passed = now.since(self.updated_at).as_secs_f64();
         self.updated_at = self.updated_at.max(now);
@@ -78,11 +88,20 @@ pub(crate) struct EntryGate {
     reports: Vec<Option<Bound>>,
     /// The modules whose workers are on each device, once a worker.
     devices: Vec<Vec<usize>>,
+    /// By module: the least time that a request needs there, as far as it is known; nothing where requests may skip it.
+    least: Vec<Duration>,
+    /// The least time from the entry to the answer.
+    least_path: Duration,
+    planned: Arc<Planned>,
 }
 
 impl EntryGate {
     /// The gate that the pipeline's policy asks for, if any. `workers`: the device of each worker, by module.
-    pub(crate) fn new(pipeline: &Pipeline, workers: &[Vec<usize>]) -> Option<Self> {
+    pub(crate) fn new(
+        pipeline: &Pipeline,
+        planned: &Arc<Planned>,
+        workers: &[Vec<usize>],
+    ) -> Option<Self> {
         let factor = pipeline.policy.gate()?;
         let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
         let mut devices = vec![Vec::new(); n_devices];
@@ -92,19 +111,59 @@ impl EntryGate {
                 devices[device].push(module);
             }
         }
-        Some(EntryGate {
+        let mut gate = EntryGate {
             factor,
             gate: None,
             reports: vec![None; pipeline.modules.len() - 1],
+            least: vec![Duration::ZERO; pipeline.modules.len()],
+            least_path: Duration::ZERO,
+            planned: planned.clone(),
             pipeline: pipeline.clone(),
             devices,
-        })
+        };
+        for module in 1..pipeline.modules.len() {
+            if gate.pipeline.modules[module].schedule.is_none() {
+                gate.set_least(module, gate.alone(module));
+            }
+        }
+        Some(gate)
+    }
+
+    /// Execution of a single request at a module, as planned.
+    fn alone(&self, module: usize) -> Duration {
+        let times = self.planned.execution.get(module);
+        times.and_then(|t| t.first()).copied().unwrap_or_default()
+    }
+
+    fn set_least(&mut self, module: usize, least: Duration) {
+        if !may_be_skipped(&self.pipeline, module) {
+            self.least[module] = least;
+            self.least_path = plan::longest_path(&self.pipeline, |m| self.least[m]);
+        }
+    }
+
+    /// Whether a request that needs `decoding` first can be in time if it has the pipeline for itself.
+    pub(crate) fn is_hopeless(
+        &self,
+        now: Timestamp,
+        deadline: Timestamp,
+        decoding: Duration,
+    ) -> bool {
+        now + decoding + self.least_path > deadline
+    }
+
+    /// See [`Gate::give_back`].
+    pub(crate) fn give_back(&mut self) {
+        if let Some(gate) = &mut self.gate {
+            gate.give_back();
+        }
     }
 
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         let Some(module) = state.module.idx().checked_sub(1) else {
             return;
         };
+        self.learn_least(state);
         self.reports[module] = Some(Bound {
             capacity: state.capacity,
             probability: state.probability,
@@ -129,6 +188,25 @@ impl EntryGate {
             Some(gate) => gate.set(now, rate, depth),
             None => self.gate = Some(Gate::new(rate, depth)),
         }
+    }
+
+    /// A worker that is quicker than planned makes more possible; one that is slower may be so for a moment only.
+    fn learn_least(&mut self, state: &ModuleState) {
+        let module = state.module.idx();
+        let least = if self.pipeline.modules[module].schedule.is_none() {
+            self.alone(module).mul_f64(state.pace.clamp(0.0, 1.0))
+        } else {
+            let shortest = state
+                .executions
+                .iter()
+                .copied()
+                .fold(f32::INFINITY, f32::min);
+            if !shortest.is_finite() {
+                return;
+            }
+            Duration::from_secs_f32(shortest.max(0.0)).mul_f64(SHORTEST_PART)
+        };
+        self.set_least(module, least);
     }
 
     /// Whether the module's batch scheduler drops by itself.
@@ -162,6 +240,20 @@ impl EntryGate {
     pub(crate) fn pass(&mut self, now: Timestamp) -> bool {
         self.gate.as_mut().is_none_or(|gate| gate.pass(now))
     }
+}
+
+/// Whether there are requests that do not run the module: it has a condition, or needs a module that has one.
+fn may_be_skipped(pipeline: &Pipeline, module: usize) -> bool {
+    let module = &pipeline.modules[module];
+    let needs_one_that_may = |from: ModuleId| {
+        let required = pipeline.edge(from, module.id).is_some_and(|e| e.required);
+        required && may_be_skipped(pipeline, from.idx())
+    };
+    module.when.is_some()
+        || pipeline
+            .predecessors(module.id)
+            .into_iter()
+            .any(needs_one_that_may)
 }
 
 /// What a worker's module takes of its device.
@@ -202,7 +294,12 @@ mod tests {
     fn decoders_bound_nothing_and_live_workers_count() {
         let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
         pipeline.policy.drop = DropPolicyName::Spillgate;
-        let mut gate = EntryGate::new(&pipeline, &[vec![0], vec![1, 2]]).unwrap();
+        let planned = Arc::new(Planned {
+            batch: vec![1; 2],
+            execution: vec![vec![], vec![Duration::from_millis(60)]],
+            workers: None,
+        });
+        let mut gate = EntryGate::new(&pipeline, &planned, &[vec![0], vec![1, 2]]).unwrap();
         let mut report = |workers: u32| {
             gate.learn(
                 Timestamp::ZERO,

@@ -3,19 +3,23 @@
 //!
 //! What is over a bound is refused at once and was never accepted; what is accepted stays in the ledger
 //! until [`Ledger::end`] is called for the first time. Later calls for the same request change nothing.
+//!
+//! Places are for work that can succeed: what cannot be in time even alone is refused before the gate and counts as
+//! offered nowhere, and what ends by its client's doing before any device ran it gives its place back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::id::{ClientId, ModuleId, RequestId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
-use crate::planner::{ModuleState, Window};
+use crate::planner::{ModuleState, Planned, Window};
 
 /// Span of the offered rate: long enough for a rate, short enough to follow a burst.
 const OFFERED_WINDOW: Duration = Duration::from_secs(2);
@@ -32,8 +36,21 @@ pub enum Refusal {
     Draining,
     /// Its deadline had passed when it came.
     Expired,
+    /// It cannot be in time even if it had the pipeline for itself.
+    Hopeless,
     /// The gate is shut: more comes than the pipeline can serve.
     Overload,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// When it was sent.
+    pub sent_at: Timestamp,
+    /// Less time than the pipeline's SLO, from `sent_at` on, if the client asks for that.
+    pub timeout: Option<Duration>,
+    /// Expected time to decode its picture; zero where there is none.
+    pub decoding: Duration,
 }
 
 impl Refusal {
@@ -43,6 +60,7 @@ impl Refusal {
             Refusal::Full { .. } => DropReason::QueueFull,
             Refusal::Draining => DropReason::Draining,
             Refusal::Expired => DropReason::Expired,
+            Refusal::Hopeless => DropReason::Predicted,
             Refusal::Overload => DropReason::Overload,
         }
     }
@@ -52,6 +70,22 @@ impl Refusal {
 struct Open {
     deadline: Timestamp,
     sinks_missing: u16,
+    /// A device ran a module for it.
+    ran: bool,
+}
+
+/// A request that was in the ledger, and ended before it was done.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    id: RequestId,
+    deadline: Timestamp,
+    ran: bool,
+}
+
+/// A request that gives its place back once every worker that had it says that it had not begun.
+struct Returning {
+    workers: usize,
+    deadline: Timestamp,
 }
 
 /// The ledger of one pipeline.
@@ -63,45 +97,57 @@ pub struct Ledger {
     gate: Option<EntryGate>,
     offered: Window,
     open: IndexMap<RequestId, Open, FxBuildHasher>,
+    /// No more than the limit of requests in flight.
+    returning: IndexMap<RequestId, Returning, FxBuildHasher>,
 }
 
 impl Ledger {
     /// An empty ledger. `workers`: the device of each worker, by module, so that the gate knows which modules
     /// share one.
-    pub fn new(pipeline: &Pipeline, workers: &[Vec<usize>]) -> Self {
+    pub fn new(pipeline: &Pipeline, planned: &Arc<Planned>, workers: &[Vec<usize>]) -> Self {
         Ledger {
             slo: pipeline.slo,
             limit: pipeline.limits.in_flight,
             n_sinks: pipeline.sinks().len() as u16,
             draining: false,
-            gate: EntryGate::new(pipeline, workers),
+            gate: EntryGate::new(pipeline, planned, workers),
             offered: Window::new(OFFERED_WINDOW),
             open: IndexMap::default(),
+            returning: IndexMap::default(),
         }
     }
 
-    /// Accepts a request that was sent at `sent_at`. A timeout that the client asks for is capped at the
+    /// Accepts a request. A timeout that the client asks for is capped at the
     /// pipeline's SLO, so that nobody gains priority by claiming more time. Whose it is the caller writes into it.
     ///
     /// # Errors
-    /// When it is refused: the limit is reached, the server drains, or its time is over already.
+    /// When it is refused: its time is over already or is less than it needs even alone, the limit is reached, more
+    /// comes than the pipeline can serve, or the server drains.
     pub fn admit(
         &mut self,
         now: Timestamp,
         id: RequestId,
-        sent_at: Timestamp,
-        timeout: Option<Duration>,
+        offer: &Offer,
     ) -> Result<Request, Refusal> {
-        self.offered.add(now, 0.0, 1, 0.0);
+        let &Offer {
+            sent_at,
+            timeout,
+            decoding,
+        } = offer;
         if self.draining {
             return Err(Refusal::Draining);
-        }
-        if self.open.len() >= self.limit {
-            return Err(Refusal::Full { limit: self.limit });
         }
         let deadline = sent_at + timeout.map_or(self.slo, |t| t.min(self.slo));
         if deadline <= now {
             return Err(Refusal::Expired);
+        }
+        let gate = self.gate.as_ref();
+        if gate.is_some_and(|g| g.is_hopeless(now, deadline, decoding)) {
+            return Err(Refusal::Hopeless);
+        }
+        self.offered.add(now, 0.0, 1, 0.0);
+        if self.open.len() >= self.limit {
+            return Err(Refusal::Full { limit: self.limit });
         }
         if self.gate.as_mut().is_some_and(|g| !g.pass(now)) {
             return Err(Refusal::Overload);
@@ -111,6 +157,7 @@ impl Ledger {
             Open {
                 deadline,
                 sinks_missing: self.n_sinks,
+                ran: false,
             },
         );
         assert!(known.is_none(), "request ids are unique");
@@ -119,6 +166,8 @@ impl Ledger {
             sent_at,
             deadline,
             application: Application::default(),
+            client: ClientId::default(),
+            decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
         })
     }
 
@@ -158,9 +207,64 @@ impl Ledger {
         })
     }
 
-    /// The request ends before it is done. False when it had ended already: then nobody is to be told.
-    pub fn end(&mut self, id: RequestId) -> bool {
-        self.open.swap_remove(&id).is_some()
+    /// The request ends before it is done. `None` when it had ended already: then nobody is to be told.
+    pub fn end(&mut self, id: RequestId) -> Option<Ended> {
+        let Open { deadline, ran, .. } = self.open.swap_remove(&id)?;
+        Some(Ended { id, deadline, ran })
+    }
+
+    /// A request ended by its client's doing, and `workers` of them are told to forget it. If no device ran it, its place
+    /// is given back once they all say that they had not begun ([`Ledger::forgotten`]).
+    pub fn gives_back(&mut self, now: Timestamp, ended: &Ended, workers: usize) {
+        if ended.ran {
+            return;
+        }
+        if workers == 0 {
+            return self.give_back();
+        }
+        if self.returning.len() >= self.limit {
+            // Those that had begun are never told: they are forgotten once they would be over.
+            self.returning.retain(|_, r| r.deadline > now);
+        }
+        if self.returning.len() < self.limit {
+            let deadline = ended.deadline;
+            self.returning
+                .insert(ended.id, Returning { workers, deadline });
+        }
+    }
+
+    /// A worker that was told to forget a request had not begun it. Whether that counts: the request ended by its
+    /// client's doing and no device ran it.
+    pub fn forgotten(&mut self, id: RequestId) -> bool {
+        let Some(returning) = self.returning.get_mut(&id) else {
+            return false;
+        };
+        returning.workers -= 1;
+        if returning.workers == 0 {
+            self.returning.swap_remove(&id);
+            self.give_back();
+        }
+        true
+    }
+
+    /// Its place is another's, and it was never offered.
+    fn give_back(&mut self) {
+        self.offered.take_back();
+        if let Some(gate) = &mut self.gate {
+            gate.give_back();
+        }
+    }
+
+    /// A device ran a module for the request. False when it has ended: what it brought is not passed on.
+    pub fn ran(&mut self, id: RequestId, module: ModuleId) -> bool {
+        let open = self.open.get_mut(&id);
+        let is_open = open
+            .map(|open| open.ran |= module != ModuleId::SOURCE)
+            .is_some();
+        if !is_open {
+            self.returning.swap_remove(&id);
+        }
+        is_open
     }
 
     /// Whether the request has not ended. Branches of one that has are not passed on.

@@ -4,6 +4,7 @@
 //! [`module::ModuleController`]. Plain state machines: no I/O, no clock.
 
 pub mod dispatcher;
+pub mod door;
 pub mod gate;
 pub mod joiner;
 pub mod ledger;

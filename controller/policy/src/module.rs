@@ -61,6 +61,10 @@ pub enum Event<'a> {
     Computed(Box<Computed>),
     /// The request ended elsewhere.
     Forget(RequestId),
+    /// A request that had reached the module ended by its client's doing before a device ran it ([`Ledger::forgotten`]).
+    ///
+    /// [`Ledger::forgotten`]: crate::ledger::Ledger::forgotten
+    Unasked,
     /// A worker died.
     WorkerDown(WorkerId),
     /// A worker serves, for the first time or again.
@@ -245,6 +249,7 @@ impl ModuleController {
                     out.push(Command::CancelAt { request, worker });
                 }
             }
+            Event::Unasked => self.planner.unasked(),
             Event::WorkerDown(worker) => {
                 out.extend(
                     self.dispatcher

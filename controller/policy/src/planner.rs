@@ -245,6 +245,12 @@ impl StatePlanner {
         }
     }
 
+    /// A request that had reached the module asks for nothing after all.
+    pub fn unasked(&mut self) {
+        self.offered.take_back();
+        self.input.take_back();
+    }
+
     /// A request was dropped here.
     pub fn dropped(&mut self, now: Timestamp) {
         self.dropped.add(now, 0.0, 1, 0.0);

@@ -23,7 +23,10 @@ pub fn is_emulated(module: &Module) -> bool {
 pub fn code_of(reason: DropReason) -> Code {
     match reason {
         DropReason::Expired | DropReason::Predicted => Code::DeadlineExceeded,
-        DropReason::QueueFull | DropReason::Overload => Code::ResourceExhausted,
+        DropReason::QueueFull
+        | DropReason::Overload
+        | DropReason::Decoding
+        | DropReason::Memory => Code::ResourceExhausted,
         DropReason::Cancelled => Code::Cancelled,
         DropReason::Superseded => Code::Aborted,
         DropReason::Draining | DropReason::NoWorker => Code::Unavailable,
@@ -62,6 +65,10 @@ pub fn result(record: &RequestRecord) -> pb::Result {
             out.module = pipeline.modules[drop.module.idx()].name.clone();
             out.reason = drop.reason.label().to_owned();
             out.detail = format!("dropped at {}: {}", out.module, drop.explain());
+            if let Some(error) = &record.error {
+                out.detail.push_str("; ");
+                out.detail.push_str(error);
+            }
         }
         Outcome::Failed { module } => {
             out.set_outcome(pb::Outcome::Failed);
@@ -107,6 +114,9 @@ pub fn refusal(number: u64, refusal: Refusal) -> pb::Result {
         }
         Refusal::Draining => "refused: the server is shutting down".to_owned(),
         Refusal::Expired => "refused: its time was over when it came".to_owned(),
+        Refusal::Hopeless => {
+            "refused: it could not be in time even if it had the pipeline for itself".to_owned()
+        }
         Refusal::Overload => {
             "refused: more comes than the pipeline can serve (policy.gate)".to_owned()
         }

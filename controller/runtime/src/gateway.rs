@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
+use spillgate_backend::picture::Picture;
 use spillgate_backend::value::Value;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::time::format_duration;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_server::Spillgate;
 use tokio::sync::oneshot;
@@ -18,14 +21,15 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
 use crate::convert;
+use crate::edge::Call;
 use crate::host::{OnEnd, PipelineHost, Submission};
 use crate::record::TraceContext;
 
 /// Decides the trace context of a request from the client's `traceparent`, if it sent one.
 pub type Sampler = Arc<dyn Fn(Option<&str>) -> TraceContext + Send + Sync>;
 
-/// Longest client name that is kept; a longer one is cut.
-const CLIENT_NAME_MAX: usize = 64;
+/// Longest name of a client, application or pipeline, in characters; of a longer one the beginning is kept or said back.
+const NAME_MAX: usize = 64;
 
 /// Serves the pipelines of one process.
 #[derive(Clone)]
@@ -48,6 +52,7 @@ impl Gateway {
     }
 
     fn host(&self, name: &str) -> Result<&Arc<PipelineHost>, Status> {
+        let shown = cut(name);
         let known = || self.hosts.keys().cloned().collect::<Vec<_>>().join(", ");
         match self.hosts.get(name) {
             Some(host) => Ok(host),
@@ -57,7 +62,7 @@ impl Gateway {
                 known()
             ))),
             None => Err(Status::not_found(format!(
-                "no pipeline named \"{name}\"; this server serves: {}",
+                "no pipeline named \"{shown}\"; this server serves: {}",
                 known()
             ))),
         }
@@ -66,35 +71,32 @@ impl Gateway {
     fn submission(
         &self,
         host: &PipelineHost,
+        call: &Call,
         frame: pb::Frame,
-        timeout: Option<Duration>,
-        traceparent: Option<&str>,
-        client: Arc<str>,
+        asked: Asked<'_>,
         on_end: OnEnd,
     ) -> Result<Submission, Box<pb::Result>> {
+        let Asked {
+            timeout,
+            traceparent,
+            client,
+        } = asked;
+        // The frame is a part of the message, and holds what that holds.
+        let message = call.take_message();
         let number = frame.number;
-        let invalid = |detail| {
-            host.note_refused("invalid_frame");
-            Box::new(convert::refused(
-                number,
-                Code::InvalidArgument,
-                "invalid_frame",
-                detail,
-            ))
+        let refuse = |code, reason, detail| {
+            host.note_refused(reason);
+            Box::new(convert::refused(number, code, reason, detail))
         };
+        let invalid = |detail| refuse(Code::InvalidArgument, "invalid_frame", detail);
         let limits = &host.pipeline().limits;
         if frame.data.len() > limits.frame_bytes {
-            host.note_refused("frame_too_large");
-            return Err(Box::new(convert::refused(
-                number,
-                Code::ResourceExhausted,
-                "frame_too_large",
-                format!(
-                    "the frame has {} bytes, more than the {} that the server takes (limits.frame_bytes)",
-                    frame.data.len(),
-                    limits.frame_bytes
-                ),
-            )));
+            let detail = format!(
+                "the frame has {} bytes, more than the {} that the server takes (limits.frame_bytes)",
+                frame.data.len(),
+                limits.frame_bytes
+            );
+            return Err(refuse(Code::ResourceExhausted, "frame_too_large", detail));
         }
         let own = timeout_of(frame.timeout_ms).map_err(invalid)?;
         let timeout = [timeout, own].into_iter().flatten().min();
@@ -109,13 +111,36 @@ impl Gateway {
         };
         let data = Frame {
             format,
-            data: frame.data,
+            data: match message {
+                Some(lease) => lease.around(frame.data),
+                None => frame.data,
+            },
             width: frame.width,
             height: frame.height,
         };
         let pipeline = host.pipeline();
-        let job = Arc::new(Job::new(data, pipeline.modules.len()));
+        let mut decoding = Duration::ZERO;
         let source_done = pipeline.source.ty == ValueType::Bytes;
+        if !source_done {
+            decoding = Picture::of(&data, limits).map_err(invalid)?.decoding;
+            if decoding > pipeline.decoding_max() {
+                let detail = format!(
+                    "decoding the frame would take about {}, more than the {} that the server gives one (limits.decoding)",
+                    format_duration(decoding),
+                    format_duration(pipeline.decoding_max())
+                );
+                return Err(refuse(
+                    Code::ResourceExhausted,
+                    DropReason::Decoding.label(),
+                    detail,
+                ));
+            }
+        }
+        let job = Arc::new(Job::new(
+            data,
+            pipeline.modules.len(),
+            call.holder().clone(),
+        ));
         if source_done {
             if !matches!(format, FrameFormat::Auto | FrameFormat::Bytes) {
                 return Err(invalid(format!(
@@ -123,22 +148,30 @@ impl Gateway {
                     pipeline.name
                 )));
             }
-            job.set_outputs(
-                ModuleId::SOURCE,
-                vec![Value::Bytes(job.frame().data.clone())],
-            );
+            let payload = Value::Bytes(job.frame().data.clone());
+            let stored = job.set_outputs(ModuleId::SOURCE, vec![payload]);
+            debug_assert!(stored.is_ok(), "the frame holds its bytes already");
         }
         Ok(Submission {
             job,
             source_done,
             number,
             client,
+            client_id: call.client(),
             application,
             timeout,
+            decoding,
             trace,
             on_end,
         })
     }
+}
+
+/// What a client asks for beside its frame.
+struct Asked<'a> {
+    timeout: Option<Duration>,
+    traceparent: Option<&'a str>,
+    client: Arc<str>,
 }
 
 /// Frees a request's work when its call goes away before its answer.
@@ -162,17 +195,25 @@ impl Spillgate for Gateway {
         request: Request<pb::InferRequest>,
     ) -> Result<Response<pb::InferResponse>, Status> {
         let timeout = grpc_timeout(request.metadata())?;
-        let (metadata, _, message) = request.into_parts();
+        let (metadata, mut extensions, message) = request.into_parts();
+        let call = extensions.remove().unwrap_or_else(Call::of_nobody);
         let host = self.host(&message.pipeline)?;
         let frame = message
             .frame
             .ok_or_else(|| Status::invalid_argument("the request carries no frame"))?;
         let number = frame.number;
         let traceparent = metadata.get("traceparent").and_then(|t| t.to_str().ok());
+        // It counts from the headers, however slowly the frame comes.
+        let timeout = timeout.map(|t| t.saturating_sub(host.now().since(call.began_at())));
         let (tx, rx) = oneshot::channel();
         let on_end: OnEnd = Box::new(move |record| drop(tx.send(record)));
+        let asked = Asked {
+            timeout,
+            traceparent,
+            client: Arc::from(""),
+        };
         let submission = self
-            .submission(host, frame, timeout, traceparent, Arc::from(""), on_end)
+            .submission(host, &call, frame, asked, on_end)
             .map_err(|refused| convert::status(*refused))?;
         let id = host
             .submit(submission)
@@ -324,11 +365,16 @@ fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
 
 /// The part of a client's or application's name that is kept.
 fn client_name(name: &str) -> Arc<str> {
+    Arc::from(cut(name))
+}
+
+/// The part of a name that is kept, or said back.
+fn cut(name: &str) -> &str {
     let end = name
         .char_indices()
-        .nth(CLIENT_NAME_MAX)
+        .nth(NAME_MAX)
         .map_or(name.len(), |(at, _)| at);
-    Arc::from(&name[..end])
+    &name[..end]
 }
 
 #[cfg(test)]
@@ -370,9 +416,6 @@ mod tests {
     #[test]
     fn long_client_names_are_cut_between_characters() {
         assert_eq!(client_name("cam").as_ref(), "cam");
-        assert_eq!(
-            client_name(&"ä".repeat(100)).chars().count(),
-            CLIENT_NAME_MAX
-        );
+        assert_eq!(client_name(&"ä".repeat(100)).chars().count(), NAME_MAX);
     }
 }

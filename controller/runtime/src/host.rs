@@ -13,13 +13,12 @@ use std::time::Duration;
 use indexmap::{IndexMap, IndexSet};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::job::Job;
-use spillgate_backend::operator::Outputs;
-use spillgate_controller_policy::ledger::{Ledger, Refusal};
+use spillgate_backend::job::{Failure, Job, Ran};
+use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
 use spillgate_controller_policy::module::{Command, Event, ModuleController};
 use spillgate_controller_policy::planner::{BatchReport, ModuleState, Planned};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Outcome, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
@@ -109,10 +108,14 @@ pub struct Submission {
     pub number: u64,
     /// Name that the client gave its stream.
     pub client: Arc<str>,
+    /// Who sent it: what is shared is shared between clients.
+    pub client_id: ClientId,
     /// Whose work it is: requests of one application have one distribution of execution times.
     pub application: Arc<str>,
     /// Less time than the pipeline's SLO, if the client asks for that.
     pub timeout: Option<Duration>,
+    /// Expected time to decode its picture; zero where there is none.
+    pub decoding: Duration,
     /// Trace context.
     pub trace: TraceContext,
     /// Told how it ended.
@@ -127,8 +130,8 @@ pub struct MemberResult {
     pub job: Arc<Job>,
     /// Its way through the module.
     pub times: ModuleTimes,
-    /// What the module computed, or a sentence that says why not.
-    pub result: Result<Outputs, String>,
+    /// What the module computed, or why not.
+    pub result: Ran,
 }
 
 struct Open {
@@ -214,7 +217,7 @@ impl PipelineHost {
             })
             .collect();
         let control = Control {
-            ledger: Ledger::new(&pipeline, &devices),
+            ledger: Ledger::new(&pipeline, planned, &devices),
             modules,
             open: IndexMap::default(),
             commands: Vec::new(),
@@ -261,6 +264,11 @@ impl PipelineHost {
         &self.pipeline
     }
 
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
     /// The workers, in order of id.
     pub fn workers(&self) -> impl Iterator<Item = &Worker> {
         self.workers.values()
@@ -276,8 +284,10 @@ impl PipelineHost {
             source_done,
             number,
             client,
+            client_id,
             application,
             timeout,
+            decoding,
             trace,
             on_end,
         } = submission;
@@ -287,12 +297,18 @@ impl PipelineHost {
         {
             let mut control = self.control.lock();
             // A client without a clock exchange is taken to have sent when its frame arrived (DESIGN §5).
+            let offer = Offer {
+                sent_at: now,
+                timeout,
+                decoding,
+            };
             let request = control
                 .ledger
-                .admit(now, id, now, timeout)
+                .admit(now, id, &offer)
                 .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
             let request = Request {
                 application: control.applications.of(&application),
+                client: client_id,
                 ..request
             };
             let open = Open {
@@ -411,15 +427,16 @@ impl PipelineHost {
             {
                 let returned = Event::Returned(request.id);
                 self.drive_module(&mut control, batch.ended_at, module, returned, &mut effects);
-                if !control.ledger.is_open(request.id) {
+                if !control.ledger.ran(request.id, module) {
                     continue;
                 }
                 if let Some(open) = control.open.get_mut(&request.id) {
                     open.times.push(times);
                 }
-                match result {
-                    Ok(outputs) => {
-                        job.set_outputs(module, outputs);
+                let stored =
+                    result.and_then(|o| job.set_outputs(module, o).map_err(Failure::Memory));
+                match stored {
+                    Ok(()) => {
                         self.module_done(
                             &mut control,
                             batch.ended_at,
@@ -429,14 +446,17 @@ impl PipelineHost {
                             &mut effects,
                         );
                     }
-                    Err(error) => self.end_early(
-                        &mut control,
-                        batch.ended_at,
-                        request.id,
-                        Outcome::Failed { module },
-                        Some(error),
-                        &mut effects,
-                    ),
+                    Err(failure) => {
+                        let (outcome, error) = ended_by(failure, &request, batch);
+                        self.end_early(
+                            &mut control,
+                            batch.ended_at,
+                            request.id,
+                            outcome,
+                            Some(error),
+                            &mut effects,
+                        );
+                    }
                 }
             }
             let report = BatchReport {
@@ -450,6 +470,19 @@ impl PipelineHost {
         }
         self.observer.batch_ended(&self.pipeline, batch, &ids);
         self.perform(effects);
+    }
+
+    /// A worker that was told to forget a request had not begun it.
+    pub fn forgotten(&self, worker: WorkerId, request: RequestId) {
+        let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
+            return;
+        };
+        let now = (self.now)();
+        let mut effects = Effects::default();
+        let mut control = self.control.lock();
+        if control.ledger.forgotten(request) {
+            self.drive_module(&mut control, now, module, Event::Unasked, &mut effects);
+        }
     }
 
     /// A worker dropped a request that waited there.
@@ -556,5 +589,23 @@ impl PipelineHost {
             .get()
             .expect("a host is connected before it serves");
         &links[self.workers[&worker].link]
+    }
+}
+
+/// How a request ends for which a module has no outputs, and what is said of it.
+fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> (Outcome, String) {
+    let module = batch.module;
+    match failure {
+        Failure::Module(text) => (Outcome::Failed { module }, text),
+        Failure::Memory(full) => {
+            let drop = DropRecord {
+                module,
+                reason: DropReason::Memory,
+                at: batch.ended_at,
+                budget: request.deadline.budget_at(batch.ended_at),
+                estimate: None,
+            };
+            (Outcome::Dropped(drop), full.to_string())
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! pipeline and passes requests on; [`gateway`] is its gRPC face. Decides nothing itself.
 
 pub mod convert;
+pub mod edge;
 pub mod gateway;
 pub mod host;
 pub mod listener;

@@ -14,20 +14,16 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use spillgate_proto::pb::spillgate_server::SpillgateServer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::service::Routes;
 
+use crate::edge::{Answers, Connection, Edge, EdgeLimits, Leaves, Messages, Metered, sweep};
 use crate::gateway::Gateway;
 
-/// Bytes that a client may send on one stream before it must wait for the server to read: holds a few
-/// frames, so that large ones are not cut into round trips.
-const STREAM_WINDOW: u32 = 4 << 20;
-/// The same for all streams of one connection.
-const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Largest HTTP/2 frame taken in: fewer, larger pieces for pictures.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
 /// A connection without traffic is probed after this long, so that a vanished client's work is freed.
@@ -43,17 +39,6 @@ const PREFACE_POLL: Duration = Duration::from_millis(10);
 /// Length of HTTP/2's greeting.
 const PREFACE_BYTES: usize = 24;
 
-/// Bounds of the listener.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenerLimits {
-    /// Most connections at a time; more wait in the kernel's backlog.
-    pub connections: usize,
-    /// Most concurrent calls on one connection.
-    pub calls_per_connection: u32,
-    /// Most bytes of one message.
-    pub message_bytes: usize,
-}
-
 /// What is served on each connection.
 #[derive(Clone)]
 pub struct Services {
@@ -63,7 +48,7 @@ pub struct Services {
 
 impl Services {
     /// The API and whatever else tonic routes: health, reflection.
-    pub fn new(gateway: Gateway, other: Routes, limits: &ListenerLimits) -> Self {
+    pub fn new(gateway: Gateway, other: Routes, limits: &EdgeLimits) -> Self {
         let api = SpillgateServer::new(gateway).max_decoding_message_size(limits.message_bytes);
         Services {
             api,
@@ -72,20 +57,53 @@ impl Services {
     }
 }
 
+/// What is served on one connection.
+struct Served {
+    services: Services,
+    connection: Arc<Connection>,
+}
+
 type Answer =
     Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send + 'static>>;
 
-impl hyper::service::Service<http::Request<Incoming>> for Services {
+impl hyper::service::Service<http::Request<Incoming>> for Served {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Answer;
 
     fn call(&self, request: http::Request<Incoming>) -> Answer {
-        if request.uri().path().starts_with("/spillgate.v1.Spillgate/") {
-            self.api.clone().call(request)
+        let call = match self.connection.begin() {
+            Ok(call) => call,
+            Err(full) => {
+                let status = Status::resource_exhausted(format!("the call is not taken: {full}"));
+                return Box::pin(std::future::ready(Ok(status.into_http())));
+            }
+        };
+        let path = request.uri().path();
+        let is_api = path.starts_with("/spillgate.v1.Spillgate/");
+        let is_unary = is_api && !path.ends_with("/Stream");
+        let limits = self.connection.edge().limits();
+        let mut request = request.map(|body| {
+            let (bytes_max, limit) = (limits.message_bytes, limits.message);
+            Messages::new(body, call.clone(), is_unary, bytes_max, limit)
+        });
+        request.extensions_mut().insert(call.clone());
+        if is_api {
+            let answer = self.services.api.clone().call(request);
+            Box::pin(async move {
+                let (head, body) = answer.await?.into_parts();
+                let mut answers = Answers::new(body, call);
+                if is_unary {
+                    answers.make().await;
+                }
+                Ok(http::Response::from_parts(head, Body::new(answers)))
+            })
         } else {
-            let mut other = self.other.clone();
-            Box::pin(async move { other.call(request.map(Body::new)).await })
+            let mut other = self.services.other.clone();
+            Box::pin(async move {
+                let answer = other.call(request.map(Body::new)).await?;
+                Ok(answer.map(|body| Body::new(Answers::new(body, call))))
+            })
         }
     }
 }
@@ -95,18 +113,15 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
 pub async fn serve(
     listener: TcpListener,
     services: Services,
-    limits: ListenerLimits,
+    edge: Arc<Edge>,
     stop: CancellationToken,
     tracker: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    tracker.spawn(sweep(edge.clone(), stop.clone()));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, most likely: let some connections end.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -116,18 +131,26 @@ pub async fn serve(
             },
             () = stop.cancelled() => return,
         };
+        let Some(connection) = edge.welcome(peer.ip()) else {
+            continue;
+        };
         let (services, stop) = (services.clone(), stop.clone());
         tracker.spawn(async move {
-            connection(stream, services, limits, stop).await;
-            drop(place);
+            let leaves = Leaves(connection.clone());
+            let closing = connection.clone();
+            tokio::select! {
+                () = serve_connection(stream, services, connection, stop) => {}
+                () = closing.closing() => {}
+            }
+            drop(leaves);
         });
     }
 }
 
-async fn connection(
+async fn serve_connection(
     stream: TcpStream,
     services: Services,
-    limits: ListenerLimits,
+    connection: Arc<Connection>,
     stop: CancellationToken,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -140,21 +163,27 @@ async fn connection(
         tracing::debug!("a connection without a greeting was closed");
         return;
     }
+    let limits = *connection.edge().limits();
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(HTTP_FRAME_MAX)
+        .initial_stream_window_size(connection.window())
+        .initial_connection_window_size(connection.window())
+        .max_frame_size(HTTP_FRAME_MAX.min(connection.window()))
         .max_concurrent_streams(limits.calls_per_connection)
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
-    let connection = http.serve_connection(TokioIo::new(stream), services);
-    tokio::pin!(connection);
+    let stream = Metered::new(stream, connection.clone());
+    let served = Served {
+        services,
+        connection,
+    };
+    let http = http.serve_connection(TokioIo::new(stream), served);
+    tokio::pin!(http);
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = http.as_mut() => result,
         () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            http.as_mut().graceful_shutdown();
+            http.await
         }
     };
     if let Err(error) = result {

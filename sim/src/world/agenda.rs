@@ -47,6 +47,11 @@ pub(super) enum Message {
         module: ModuleId,
         request: RequestId,
     },
+    /// To the ledger and a controller: a worker that was told to forget a request had not begun it.
+    Forgotten {
+        module: ModuleId,
+        request: RequestId,
+    },
     /// To a worker: forget a request.
     Cancel {
         worker: WorkerId,
@@ -89,6 +94,8 @@ pub(super) enum Occurrence {
         module: ModuleId,
     },
     Leave(RequestId),
+    /// The next request of the hostile clients of that ordinal.
+    Hostile(usize),
     /// The scaler looks at the offered rate.
     Scale,
     /// A worker that was asked for has started.

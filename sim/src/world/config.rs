@@ -42,6 +42,8 @@ pub struct SimConfig {
     pub cancelled: f64,
     /// Part of the requests that ask for less time, and the share of the SLO that they ask for.
     pub hurried: Option<(f64, f64)>,
+    /// Clients whose requests come to nothing, beside those of the workload. The report does not count them.
+    pub hostile: Vec<Hostile>,
     /// Part of the state messages between planners that is lost.
     pub exchange_loss: f64,
     /// Each device's clock is off by a constant, uniform from minus to plus this.
@@ -93,6 +95,7 @@ impl SimConfig {
             when_probability: 1.0,
             cancelled: 0.0,
             hurried: None,
+            hostile: Vec::new(),
             exchange_loss: 0.0,
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),
@@ -101,6 +104,26 @@ impl SimConfig {
             seed,
         }
     }
+}
+
+/// Clients whose requests come to nothing, evenly spaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hostile {
+    /// What they do.
+    pub kind: HostileKind,
+    /// Requests a second.
+    pub rate: f64,
+}
+
+/// What hostile clients do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HostileKind {
+    /// They ask for an answer within this time.
+    Hurry(Duration),
+    /// They send what the source cannot read.
+    Unreadable,
+    /// They leave this long after sending.
+    Leave(Duration),
 }
 
 /// Scaled workers: those of [`SimConfig::workers`] beyond the least are off at first.

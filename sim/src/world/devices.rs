@@ -59,6 +59,11 @@ impl World {
             match command {
                 Command::Execute(batch) => self.bound(device, batch)?,
                 Command::Rerun(rerun) => self.run_again(device, &rerun)?,
+                Command::Forgotten { worker, request } => {
+                    let module = self.places[worker.idx()].1;
+                    self.agenda
+                        .send(self.now, Message::Forgotten { module, request });
+                }
                 Command::Drop { rejected, .. } => {
                     let module = rejected.drop.module;
                     let request = rejected.request.id;
@@ -207,6 +212,7 @@ impl World {
         // Results first, then the device: what they bring to modules here competes for the next batch.
         let mut requests = Vec::with_capacity(members.len());
         for member in &members {
+            self.ledger.ran(member.request.id, module);
             match &mut self.open[member.request.id.0 as usize] {
                 Some(open) => {
                     open.used += share;

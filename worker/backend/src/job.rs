@@ -1,12 +1,14 @@
 //! A request on its way through the modules of one process: the frame as it came and, for each module
 //! that is done, its outputs. Shared by reference; what is written once never moves again.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, PortRef};
 
+use crate::account::{Account, Full, Holder, Lease};
 use crate::operator::{Inputs, Outputs};
 use crate::value::Value;
 
@@ -38,20 +40,70 @@ pub struct Frame {
     pub height: u32,
 }
 
+/// Why a module has no outputs for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It could not compute them: a sentence for the client.
+    Module(String),
+    /// They would have taken more bytes than the client may hold.
+    Memory(Full),
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Failure::Module(text)
+    }
+}
+
+/// What a module has for a request.
+pub type Ran = Result<Outputs, Failure>;
+
 /// A request's values.
 #[derive(Debug)]
 pub struct Job {
     frame: Frame,
-    outputs: Box<[OnceLock<Outputs>]>,
+    outputs: Box<[OnceLock<Held>]>,
+    holder: Arc<Holder>,
+    ended: AtomicBool,
+}
+
+/// Outputs and the bytes that they hold.
+#[derive(Debug)]
+struct Held {
+    outputs: Outputs,
+    _lease: Option<Lease>,
 }
 
 impl Job {
-    /// A request that carries `frame` through a pipeline of that many modules, the source included.
-    pub fn new(frame: Frame, n_modules: usize) -> Self {
+    /// A request of `holder` that carries `frame` through a pipeline of that many modules, the source included. Whoever
+    /// made the frame's bytes holds a lease for them.
+    pub fn new(frame: Frame, n_modules: usize, holder: Arc<Holder>) -> Self {
         Job {
             frame,
             outputs: (0..n_modules).map(|_| OnceLock::new()).collect(),
+            holder,
+            ended: AtomicBool::new(false),
         }
+    }
+
+    /// The same for a request that no client sent.
+    pub fn unaccounted(frame: Frame, n_modules: usize) -> Self {
+        Job::new(frame, n_modules, Account::unbounded().holder())
+    }
+
+    /// Who holds its bytes.
+    pub fn holder(&self) -> &Arc<Holder> {
+        &self.holder
+    }
+
+    /// The request has ended: nobody waits for what is still computed for it.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// The frame as it came.
@@ -59,15 +111,48 @@ impl Job {
         &self.frame
     }
 
-    /// Stores a module's outputs. A module runs at most once for a request: a second write is lost.
-    pub fn set_outputs(&self, module: ModuleId, outputs: Outputs) {
-        let _ = self.outputs[module.idx()].set(outputs);
+    /// Stores a module's outputs. A module runs at most once for a request: a second write is lost. What the source hands
+    /// on holds its bytes already; so does what other modules pass on as it came.
+    ///
+    /// # Errors
+    /// When they take more bytes than the client may hold; then they are not stored.
+    pub fn set_outputs(&self, module: ModuleId, mut outputs: Outputs) -> Result<(), Full> {
+        let mut lease = None;
+        if module != ModuleId::SOURCE {
+            let mut others = 0;
+            for value in &mut outputs {
+                match value.payload() {
+                    Some(payload) if self.knows(payload) => {}
+                    Some(payload) => {
+                        let bytes = self.holder.take(payload.len() as u64)?;
+                        *value = value.with_payload(bytes.around(payload.clone()));
+                    }
+                    None => others += value.bytes(),
+                }
+            }
+            lease = (others > 0).then(|| self.holder.take(others)).transpose()?;
+        }
+        let held = Held {
+            outputs,
+            _lease: lease,
+        };
+        let _ = self.outputs[module.idx()].set(held);
+        Ok(())
+    }
+
+    /// Whether a payload came with the request or is another module's.
+    fn knows(&self, payload: &Bytes) -> bool {
+        let is = |other: &Bytes| other.as_ptr() == payload.as_ptr();
+        let values = self.outputs.iter().filter_map(OnceLock::get);
+        let mut values = values.flat_map(|held| &held.outputs);
+        payload.is_empty() || is(&self.frame.data) || values.any(|v| v.payload().is_some_and(is))
     }
 
     /// An output of a module; `None` when the module has not run for this request.
     pub fn output(&self, port: PortRef) -> Option<&Value> {
         self.outputs[port.module.idx()]
             .get()?
+            .outputs
             .get(usize::from(port.port))
     }
 

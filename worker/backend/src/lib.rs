@@ -4,9 +4,11 @@
 //!
 //! A backend and all that it loaded live on one device thread: nothing here needs a lock.
 
+pub mod account;
 pub mod emulated;
 pub mod job;
 pub mod operator;
+pub mod picture;
 #[cfg(feature = "tch")]
 pub mod torch;
 pub mod value;

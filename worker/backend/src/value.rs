@@ -35,6 +35,43 @@ impl Value {
         }
     }
 
+    /// The bytes of a picture or an opaque payload, which others may share.
+    pub(crate) fn payload(&self) -> Option<&Bytes> {
+        match self {
+            Value::Image(image) => Some(&image.rgb),
+            Value::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The same with that payload in the place of its own.
+    pub(crate) fn with_payload(&self, payload: Bytes) -> Value {
+        match self {
+            Value::Image(image) => Value::Image(Arc::new(Image {
+                rgb: payload,
+                ..**image
+            })),
+            Value::Bytes(_) => Value::Bytes(payload),
+            other => other.clone(),
+        }
+    }
+
+    /// Bytes that it takes, about, beside a payload.
+    pub(crate) fn bytes(&self) -> u64 {
+        fn of<T>(values: &[T]) -> usize {
+            std::mem::size_of_val(values)
+        }
+        let texts = |texts: &[Text]| texts.iter().map(|t| t.text.len()).sum::<usize>();
+        let bytes = match self {
+            Value::Image(_) | Value::Bytes(_) => 0,
+            Value::Boxes(boxes) => of(boxes),
+            Value::Texts(all) => of(all) + texts(all),
+            Value::Labels(labels) => of(labels),
+            Value::Tensor(tensor) => of(&tensor.data) + of(&tensor.shape),
+        };
+        bytes as u64
+    }
+
     /// The empty value of a type: no boxes, no bytes, a picture of no pixels.
     pub fn empty(ty: ValueType) -> Value {
         match ty {

@@ -24,6 +24,8 @@ fn request(id: u64) -> Request {
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::from_ns(deadline),
         application: spillgate_pipeline::schedule::Application::default(),
+        client: Default::default(),
+        decoding_us: 0,
     }
 }
 

@@ -12,6 +12,7 @@
 //! more than the live ones plus `TOMBSTONES_MIN`.
 
 mod admitted;
+mod decoding;
 mod form;
 mod queue;
 
@@ -26,6 +27,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::policy::{Bind, BrokerPolicy, Keep, Order};
 use crate::schedule::{Lengths, SchedulerConfig};
 use admitted::Admitted;
+use decoding::DecodingShares;
 use queue::{Queue, Waiting};
 
 /// Weight of the newest batch in the smoothed ratio of measured to expected execution time.
@@ -120,6 +122,8 @@ pub struct Broker<T> {
     stray: f64,
     /// Scratch of [`form`]: module deadlines of what waits.
     deadlines: Vec<Timestamp>,
+    /// At the source, where clients share the time for decoding.
+    decoding: DecodingShares,
 }
 
 impl<T> Broker<T> {
@@ -146,6 +150,7 @@ impl<T> Broker<T> {
             pace: 1.0,
             stray: 0.0,
             deadlines: Vec::new(),
+            decoding: DecodingShares::default(),
         }
     }
 
@@ -195,6 +200,27 @@ impl<T> Broker<T> {
         }
     }
 
+    /// Expected execution time of a request in a batch of its own. At the source it is what its picture costs.
+    fn execution_alone(&self, request: &Request) -> Duration {
+        if self.decodes(request) {
+            return request.decoding().mul_f64(self.pace);
+        }
+        self.execution(1)
+    }
+
+    /// Whether the request's picture is decoded here.
+    fn decodes(&self, request: &Request) -> bool {
+        self.config.module == ModuleId::SOURCE && request.decoding_us > 0
+    }
+
+    /// Whether the request's client may use the time that it takes: at the source it is shared.
+    fn may_run(&mut self, now: Timestamp, request: &Request) -> bool {
+        !self.decodes(request) || {
+            let decoding = self.execution_alone(request);
+            self.decoding.take(now, request.client, decoding)
+        }
+    }
+
     /// How far from its expected end a batch of that many is to end, by how the last ones did.
     pub fn stray(&self, size: usize) -> Duration {
         if self.stray < STRAY_MIN || self.admitted.is_some() {
@@ -216,7 +242,11 @@ impl<T> Broker<T> {
             admitted.touch();
             return;
         }
-        let expected = self.config.execution[size.max(1) - 1];
+        let expected = match self.config.module {
+            // Pictures cost what they cost: not what the table of sizes says.
+            ModuleId::SOURCE => expected.0.div_f64(self.pace),
+            _ => self.config.execution[size.max(1) - 1],
+        };
         if !self.config.policy.learns_pace || expected.is_zero() {
             return;
         }
@@ -293,6 +323,10 @@ impl<T> Broker<T> {
             };
             let Some(next) = next else { break };
             match self.keep(&next.request, now, free_at) {
+                Ok(()) if !self.may_run(now, &next.request) => {
+                    let reason = DropReason::Decoding;
+                    out.push(self.reject(now, next.request, next.payload, reason, None));
+                }
                 Ok(()) => self.bind(now, next),
                 Err((reason, estimate)) => {
                     self.doubt(now, free_at, self.guidance.module_deadline(&next.request));
@@ -488,8 +522,12 @@ impl<T> Broker<T> {
             self.form(now, starts_at, out);
         }
         let members = std::mem::take(&mut self.forming);
+        let execution = match members.as_slice() {
+            [one] => self.execution_alone(&one.request),
+            several => self.execution(several.len()),
+        };
         Formed {
-            execution: self.execution(members.len()),
+            execution,
             size: members.len(),
             lengths: Lengths::default(),
             members,

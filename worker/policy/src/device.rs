@@ -95,6 +95,13 @@ pub enum Command<T> {
     Execute(Batch<T>),
     /// Run this request again, alone, now; nobody waits for its result.
     Rerun(Rerun<T>),
+    /// A request that was cancelled had not begun: it cost this device nothing.
+    Forgotten {
+        /// The worker at which it waited.
+        worker: WorkerId,
+        /// The request.
+        request: RequestId,
+    },
     /// Answer this request: it was dropped.
     Drop {
         /// The worker at which it waited.
@@ -188,8 +195,11 @@ impl<T> Device<T> {
         match event {
             Event::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
             Event::Cancel(id) => {
-                for broker in self.workers.values_mut() {
-                    broker.cancel(id);
+                for (&worker, broker) in &mut self.workers {
+                    if broker.cancel(id) {
+                        let request = id;
+                        out.push(Command::Forgotten { worker, request });
+                    }
                 }
             }
             Event::Withdraw(id, reason) => {

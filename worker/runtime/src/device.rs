@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use spillgate_backend::job::Job;
-use spillgate_backend::operator::{OperatorError, Outputs};
+use spillgate_backend::job::{Failure, Job, Ran};
+use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
@@ -38,7 +38,7 @@ pub struct Finished {
     /// The batch as it was started.
     pub batch: Batch<Arc<Job>>,
     /// One result a member, in order.
-    pub results: Vec<Result<Outputs, String>>,
+    pub results: Vec<Ran>,
     /// When it ended.
     pub ended_at: Timestamp,
 }
@@ -54,6 +54,9 @@ pub trait Upstream: Send + Sync {
 
     /// A finished request ran again, for its time alone; nothing else comes of it.
     fn reran(&self, worker: WorkerId, took: Duration);
+
+    /// A request that was cancelled had not begun.
+    fn forgotten(&self, worker: WorkerId, request: RequestId);
 
     /// A request was dropped while it waited.
     fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord);
@@ -127,7 +130,12 @@ pub struct DeviceConfig {
 /// Makes the executor, on the device's thread.
 pub type ExecutorFactory<E> = Box<dyn FnOnce() -> Result<Box<dyn Executor>, E> + Send>;
 
-type Dropped = (WorkerId, Request, DropRecord);
+/// What the policy has to say to others, without the lock.
+#[derive(Default)]
+struct Reports {
+    dropped: Vec<(WorkerId, Request, DropRecord)>,
+    forgotten: Vec<(WorkerId, RequestId)>,
+}
 
 impl DeviceThread {
     /// Starts the thread and waits until its executor is built.
@@ -283,17 +291,17 @@ impl DeviceHandle {
     }
 
     fn drive(&self, event: Event<'_, Arc<Job>>) {
-        let (dropped, wakeup) = self.shared.drive(event);
+        let (reports, wakeup) = self.shared.drive(event);
         if let Some(at) = wakeup {
             self.alarm.arm(at);
         }
-        self.shared.report(dropped);
+        self.shared.report(reports);
     }
 }
 
 impl Shared {
-    /// Drives the policy with one event. What it drops is returned, to be reported without the lock.
-    fn drive(&self, event: Event<'_, Arc<Job>>) -> (Vec<Dropped>, Option<Timestamp>) {
+    /// Drives the policy with one event. What others are to know is returned, to be reported without the lock.
+    fn drive(&self, event: Event<'_, Arc<Job>>) -> (Reports, Option<Timestamp>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let State {
@@ -304,7 +312,7 @@ impl Shared {
             ..
         } = &mut *state;
         policy.on_event(now, event, commands);
-        let mut dropped = Vec::new();
+        let mut reports = Reports::default();
         let mut started = false;
         for command in commands.drain(..) {
             match command {
@@ -317,8 +325,12 @@ impl Shared {
                     *rerun = Some(next);
                     started = true;
                 }
+                Command::Forgotten { worker, request } => {
+                    reports.forgotten.push((worker, request));
+                }
                 Command::Drop { worker, rejected } => {
-                    dropped.push((worker, rejected.request, rejected.drop));
+                    let dropped = (worker, rejected.request, rejected.drop);
+                    reports.dropped.push(dropped);
                 }
             }
         }
@@ -327,16 +339,16 @@ impl Shared {
         if started {
             self.work.notify_one();
         }
-        (dropped, wakeup)
+        (reports, wakeup)
     }
 
     /// Drives the policy from the device's own thread.
     fn follow(&self, event: Event<'_, Arc<Job>>) {
-        let (dropped, wakeup) = self.drive(event);
+        let (reports, wakeup) = self.drive(event);
         if let (Some(at), Some(alarm)) = (wakeup, &*self.alarm.lock()) {
             alarm.arm(at);
         }
-        self.report(dropped);
+        self.report(reports);
     }
 
     /// Gives back what a worker holds; nothing of it is run again from here on.
@@ -352,8 +364,11 @@ impl Shared {
         executor.unload(worker);
     }
 
-    fn report(&self, dropped: Vec<Dropped>) {
-        for (worker, request, drop) in dropped {
+    fn report(&self, reports: Reports) {
+        for (worker, request) in reports.forgotten {
+            self.upstream.forgotten(worker, request);
+        }
+        for (worker, request, drop) in reports.dropped {
             self.upstream.dropped(worker, request, drop);
         }
     }
@@ -387,8 +402,8 @@ impl Shared {
 
 impl Sleeper for Shared {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-        let (dropped, wakeup) = self.drive(Event::Wakeup);
-        self.report(dropped);
+        let (reports, wakeup) = self.drive(Event::Wakeup);
+        self.report(reports);
         wakeup
     }
 }
@@ -425,8 +440,8 @@ fn died(shared: &Shared, workers: &[WorkerId], cause: &str) {
     tracing::error!(device = shared.name, cause, "device thread died");
     shared.alive.store(false, Ordering::Release);
     shared.upstream.workers_down(workers, cause);
-    let (dropped, _) = shared.drive(Event::Close(DropReason::NoWorker));
-    shared.report(dropped);
+    let (reports, _) = shared.drive(Event::Close(DropReason::NoWorker));
+    shared.report(reports);
     // What was bound behind it went down with its workers.
     let mut state = shared.state.lock();
     state.next.clear();
@@ -454,7 +469,10 @@ fn run_batch(
     let (results, panicked) = match outcome {
         Ok(results) => (results, Ok(())),
         Err(cause) => (
-            batch.members.iter().map(|_| Err(cause.clone())).collect(),
+            {
+                let failed = |_| Err(Failure::Module(cause.clone()));
+                batch.members.iter().map(failed).collect()
+            },
             Err(cause),
         ),
     };
@@ -499,7 +517,7 @@ fn execute(
     executor: &mut dyn Executor,
     worker: WorkerId,
     jobs: &[&Job],
-) -> Result<Vec<Result<Outputs, String>>, String> {
+) -> Result<Vec<Ran>, String> {
     let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, jobs)));
     let results =
         outcome.map_err(|panic| format!("the module panicked: {}", panic_text(&*panic)))?;

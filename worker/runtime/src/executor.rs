@@ -6,25 +6,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use indexmap::IndexMap;
+use spillgate_backend::account::Lease;
 use spillgate_backend::emulated;
-use spillgate_backend::job::Job;
-use spillgate_backend::operator::{
-    BuildContext, Inputs, Library, Operator, OperatorError, Outputs,
-};
-use spillgate_backend::value::Value;
+use spillgate_backend::job::{Failure, Job, Ran};
+use spillgate_backend::operator::{BuildContext, Inputs, Library, Operator, OperatorError};
+use spillgate_backend::picture::{Picture, PictureKind};
+use spillgate_backend::value::{Image, Value};
 use spillgate_backend::{Backend, BackendError};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::id::{ModuleId, WorkerId};
+use spillgate_pipeline::pipeline::Limits;
 
-use crate::decode;
+use crate::decode::{self, NotDecoded};
 
 /// A model that is loaded when its device starts runs on its own example for so long at most before it serves, and no
 /// fewer than [`FIRST_RUNS`] times; one that is loaded beside others that serve, just these.
 const WARM_UP_MAX: Duration = Duration::from_secs(2);
 /// libtorch records the first two runs of a graph to make the third fast: the first takes ten times as long.
 const FIRST_RUNS: usize = 3;
+/// Decoding stops that takes so many times as long as the header of a picture says, on a busy machine, too.
+const DECODING_SLACK: u32 = 8;
+/// But none before it had this long.
+const DECODING_LEAST: Duration = Duration::from_millis(100);
 /// Objects of an example frame, for modules that work on objects.
 const EXAMPLE_OBJECTS: usize = 3;
 
@@ -33,7 +39,7 @@ pub trait Executor {
     /// Runs one batch of a worker's module. One result a job, in order; an error is a sentence for the
     /// client whose request failed.
     /// A worker that is not loaded is loaded first.
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>>;
+    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran>;
 
     /// Makes ready what the worker needs to run: its model in memory. Does nothing if it is.
     ///
@@ -171,9 +177,10 @@ fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
 }
 
 impl Executor for OperatorExecutor {
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
+    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
         if let Err(error) = self.load(worker) {
-            return jobs.iter().map(|_| Err(error.to_string())).collect();
+            let failed = |_| Err(Failure::Module(error.to_string()));
+            return jobs.iter().map(failed).collect();
         }
         let mut inputs = std::mem::take(&mut self.inputs);
         let worker = self.worker(worker);
@@ -187,7 +194,7 @@ impl Executor for OperatorExecutor {
         self.inputs = inputs;
         results
             .into_iter()
-            .map(|r| r.map_err(|e| e.to_string()))
+            .map(|r| r.map_err(|e| Failure::Module(e.to_string())))
             .collect()
     }
 
@@ -267,7 +274,7 @@ impl EmulatedExecutor {
 }
 
 impl Executor for EmulatedExecutor {
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
+    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
         let start = Instant::now();
         let worker = self
             .workers
@@ -280,7 +287,7 @@ impl Executor for EmulatedExecutor {
                 operator
                     .run(0, &inputs)
                     .into_iter()
-                    .map(|r| r.map_err(|e| e.to_string()))
+                    .map(|r| r.map_err(|e| Failure::Module(e.to_string())))
                     .collect()
             }
             None => jobs
@@ -324,11 +331,11 @@ impl DecodeExecutor {
 }
 
 impl Executor for DecodeExecutor {
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
+    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
         let pipeline = &self.pipelines[&worker];
         jobs.iter()
             .map(|job| {
-                let image = contained(|| decode::decode(job.frame(), &pipeline.limits))?;
+                let image = contained(|| decode_job(job, &pipeline.limits))?;
                 Ok(vec![Value::Image(image)])
             })
             .collect()
@@ -343,15 +350,46 @@ impl Executor for DecodeExecutor {
 
 /// Decoders are other people's code and take any client's bytes: one that panics must cost that frame
 /// only, not the thread that decodes everybody's. They keep no state that a panic could leave half done.
-fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err("the frame cannot be decoded: the decoder failed on it".to_owned()))
+fn contained<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+        let text = "the frame cannot be decoded: the decoder failed on it";
+        Err(Failure::Module(text.to_owned()))
+    })
+}
+
+/// Decodes a request's frame, for as long as somebody waits for it and it does not take much longer than its header says.
+/// The picture's bytes are taken before a byte is decoded.
+fn decode_job(job: &Job, limits: &Limits) -> Result<Arc<Image>, Failure> {
+    let picture = Picture::of(job.frame(), limits)?;
+    let lease = job.holder().take(picture.bytes).map_err(Failure::Memory)?;
+    let give_up = Instant::now() + picture.decoding * DECODING_SLACK + DECODING_LEAST;
+    let mut stops = || job.has_ended() || Instant::now() > give_up;
+    match decode::decode(job.frame(), &picture, &mut stops) {
+        Ok(rgb) => Ok(Arc::new(Image {
+            width: picture.width,
+            height: picture.height,
+            rgb: match picture.kind {
+                PictureKind::Rgb8 => rgb,
+                _ => held(lease, rgb),
+            },
+        })),
+        Err(NotDecoded::Unreadable(text)) => Err(Failure::Module(text)),
+        Err(NotDecoded::Stopped) => Err(Failure::Module(
+            "decoding the frame was stopped: its client left, or it took far longer than its header says".to_owned(),
+        )),
+    }
+}
+
+/// A decoded picture, and the bytes that it still holds.
+fn held(mut lease: Lease, rgb: Bytes) -> Bytes {
+    lease.shrink_to(rgb.len() as u64);
+    lease.around(rgb)
 }
 
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use spillgate_backend::operator::ModuleKind;
+    use spillgate_backend::operator::{ModuleKind, Outputs};
     use spillgate_pipeline::catalog::{ModuleType, ValueType};
     use spillgate_pipeline::compile::compile;
 
@@ -443,8 +481,9 @@ mod tests {
 
     #[test]
     fn a_decoder_that_panics_costs_its_frame_only() {
-        let error = contained::<()>(|| panic!("index out of bounds")).unwrap_err();
-        assert!(error.contains("cannot be decoded"), "{error}");
+        let failure = contained::<()>(|| panic!("index out of bounds")).unwrap_err();
+        let text = "the frame cannot be decoded: the decoder failed on it".to_owned();
+        assert_eq!(failure, Failure::Module(text));
         assert_eq!(contained(|| Ok(1)), Ok(1));
     }
 }

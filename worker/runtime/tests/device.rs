@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
-use spillgate_backend::job::{Frame, FrameFormat, Job};
-use spillgate_backend::operator::{OperatorError, Outputs};
+use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
+use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::DropPolicyName;
@@ -45,7 +45,7 @@ struct Recorder {
 }
 
 impl Executor for Recorder {
-    fn execute(&mut self, _: WorkerId, jobs: &[&Job]) -> Vec<Result<Outputs, String>> {
+    fn execute(&mut self, _: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
         std::thread::sleep(RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
         jobs.iter().map(|_| Ok(vec![])).collect()
@@ -81,6 +81,8 @@ impl Upstream for Reports {
         assert!(took >= RUN, "{took:?}");
         self.seen.lock().send(Seen::Reran).unwrap();
     }
+
+    fn forgotten(&self, _: WorkerId, _: RequestId) {}
 
     fn dropped(&self, _: WorkerId, _: Request, drop: DropRecord) {
         panic!("nothing is to be dropped: {drop:?}");
@@ -176,8 +178,10 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             sent_at: now,
             deadline: now + Duration::from_secs(60),
             application: Application::default(),
+            client: Default::default(),
+            decoding_us: 0,
         },
-        payload: Arc::new(Job::new(frame.clone(), 2)),
+        payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };
     device.send(&mut ids.map(arrival).collect());
 }

@@ -40,6 +40,16 @@ pub(crate) struct ServeArgs {
     /// Most connections at a time.
     #[arg(long, default_value_t = 1024)]
     connections: usize,
+    /// Most connections from one address (of IPv6: from one /64) [default: half of --connections]
+    #[arg(long)]
+    connections_per_address: Option<usize>,
+    /// A connection that is not used for this long is closed.
+    #[arg(long, default_value = "10m", value_parser = parse_duration)]
+    idle_timeout: Duration,
+    /// Memory for what clients send, what comes of it and answers not yet read, like 256MiB; models and the program
+    /// itself come on top.
+    #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = parse_memory)]
+    memory: u64,
     /// Most concurrent calls on one connection.
     #[arg(long, default_value_t = 1024)]
     calls_per_connection: u32,
@@ -102,7 +112,13 @@ async fn serve(
         listen: args.listen,
         admin: (!args.no_admin).then_some(args.admin),
         connections: args.connections,
+        connections_per_address: args
+            .connections_per_address
+            .unwrap_or(args.connections / 2)
+            .max(1),
         calls_per_connection: args.calls_per_connection,
+        memory: args.memory,
+        idle: args.idle_timeout,
         decoders: args.decoders.unwrap_or(cores.saturating_sub(1)).max(1),
         drain: args.drain,
         telemetry: TelemetryConfig {
@@ -149,6 +165,35 @@ async fn serve(
     eprintln!("stopped");
     let graceful = ended.aborted == 0 && ended.busy_devices.is_empty();
     Ok(ExitCode::from(u8::from(!graceful)))
+}
+
+/// Least memory that a server runs with: a few frames and connections.
+const MEMORY_MIN: u64 = 16 << 20;
+
+/// Bytes, like `256MiB` or `1GiB`.
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" | "MB" | "M" => 20,
+        "GiB" | "GB" | "G" => 30,
+        _ => {
+            return Err(format!(
+                "the unit \"{unit}\" is unknown; give MiB or GiB, like 256MiB"
+            ));
+        }
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "give a number and a unit, like 256MiB")?;
+    match number.checked_mul(1 << shift) {
+        Some(bytes) if (MEMORY_MIN..=1 << 50).contains(&bytes) => Ok(bytes),
+        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
+    }
 }
 
 fn announce(server: &Server, args: &ServeArgs) {

@@ -1,3 +1,4 @@
+use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
@@ -8,16 +9,41 @@ fn at(ns: u64) -> Timestamp {
     Timestamp::from_ns(ns)
 }
 
+fn planned(execution: Vec<Duration>) -> Arc<Planned> {
+    Arc::new(Planned {
+        batch: vec![1; execution.len()],
+        execution: execution.into_iter().map(|d| vec![d]).collect(),
+        workers: None,
+    })
+}
+
 fn fork() -> Ledger {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1], &[1]], &[]);
     pipeline.limits.in_flight = 2;
-    Ledger::new(&pipeline, &[vec![], vec![0], vec![1], vec![2]])
+    pipeline.policy.drop = DropPolicyName::Deadline;
+    let planned = planned(vec![Duration::ZERO; 4]);
+    Ledger::new(&pipeline, &planned, &[vec![], vec![0], vec![1], vec![2]])
+}
+
+/// Asks at `sent_at`, for all the time of the SLO or less.
+fn ask(
+    ledger: &mut Ledger,
+    sent_at: Timestamp,
+    id: u64,
+    timeout: Option<Duration>,
+) -> Result<Request, Refusal> {
+    let offer = Offer {
+        sent_at,
+        timeout,
+        decoding: Duration::ZERO,
+    };
+    ledger.admit(sent_at, RequestId(id), &offer)
 }
 
 #[test]
 fn a_request_ends_once_all_sinks_are_done() {
     let mut ledger = fork();
-    let request = ledger.admit(at(0), RequestId(1), at(0), None).unwrap();
+    let request = ask(&mut ledger, at(0), 1, None).unwrap();
     assert_eq!(request.deadline, at(100));
     assert_eq!(ledger.sink_done(at(50), RequestId(1)), None);
     assert_eq!(
@@ -29,13 +55,13 @@ fn a_request_ends_once_all_sinks_are_done() {
         None,
         "it has ended"
     );
-    assert!(!ledger.end(RequestId(1)));
+    assert!(ledger.end(RequestId(1)).is_none());
 }
 
 #[test]
 fn late_is_an_outcome_of_its_own() {
     let mut ledger = fork();
-    ledger.admit(at(0), RequestId(1), at(0), None).unwrap();
+    ask(&mut ledger, at(0), 1, None).unwrap();
     ledger.sink_done(at(101), RequestId(1));
     assert_eq!(ledger.sink_done(at(101), RequestId(1)), Some(Outcome::Late));
 }
@@ -43,9 +69,9 @@ fn late_is_an_outcome_of_its_own() {
 #[test]
 fn a_drop_ends_it_for_all_branches() {
     let mut ledger = fork();
-    ledger.admit(at(0), RequestId(1), at(0), None).unwrap();
-    assert!(ledger.end(RequestId(1)));
-    assert!(!ledger.end(RequestId(1)));
+    ask(&mut ledger, at(0), 1, None).unwrap();
+    assert!(ledger.end(RequestId(1)).is_some());
+    assert!(ledger.end(RequestId(1)).is_none());
     assert_eq!(ledger.sink_done(at(5), RequestId(1)), None);
     assert_eq!(ledger.in_flight(), 0);
 }
@@ -53,37 +79,160 @@ fn a_drop_ends_it_for_all_branches() {
 #[test]
 fn the_timeout_of_a_client_is_capped_at_the_slo() {
     let mut ledger = fork();
-    let ask = |ledger: &mut Ledger, id, ns| {
-        ledger
-            .admit(
-                at(10),
-                RequestId(id),
-                at(10),
-                Some(Duration::from_nanos(ns)),
-            )
-            .unwrap()
-            .deadline
+    let mut deadline = |id, ns| {
+        let timeout = Some(Duration::from_nanos(ns));
+        ask(&mut ledger, at(10), id, timeout).unwrap().deadline
     };
-    assert_eq!(ask(&mut ledger, 1, 30), at(40));
-    assert_eq!(ask(&mut ledger, 2, 3000), at(110));
+    assert_eq!(deadline(1, 30), at(40));
+    assert_eq!(deadline(2, 3000), at(110));
 }
 
 #[test]
 fn what_is_over_a_bound_is_refused_at_once() {
     let mut ledger = fork();
-    let zero = ledger.admit(at(0), RequestId(0), at(0), Some(Duration::ZERO));
+    let zero = ask(&mut ledger, at(0), 0, Some(Duration::ZERO));
     assert_eq!(zero, Err(Refusal::Expired));
     for id in 1..=2 {
-        ledger.admit(at(0), RequestId(id), at(0), None).unwrap();
+        ask(&mut ledger, at(0), id, None).unwrap();
     }
-    let third = ledger.admit(at(0), RequestId(3), at(0), None);
+    let third = ask(&mut ledger, at(0), 3, None);
     assert_eq!(third, Err(Refusal::Full { limit: 2 }));
     ledger.end(RequestId(1));
-    ledger.admit(at(0), RequestId(3), at(0), None).unwrap();
+    ask(&mut ledger, at(0), 3, None).unwrap();
     ledger.drain();
-    assert_eq!(
-        ledger.admit(at(0), RequestId(4), at(0), None),
-        Err(Refusal::Draining)
-    );
+    assert_eq!(ask(&mut ledger, at(0), 4, None), Err(Refusal::Draining));
     assert_eq!(ledger.open_requests(), [RequestId(2), RequestId(3)]);
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn ms(n: u64) -> Timestamp {
+    at(n * 1_000_000)
+}
+
+/// Two modules of 20 ms in a chain, then one of 30 ms that only some requests run, behind a gate.
+fn chain() -> Ledger {
+    let mut pipeline = noop_pipeline(20 * 10 * MS, &[&[0], &[1], &[2]], &[None, None, Some(2)]);
+    pipeline.policy.drop = DropPolicyName::Spillgate;
+    let times = vec![Duration::ZERO, 20 * MS, 20 * MS, 30 * MS];
+    let planned = planned(times.clone());
+    let mut ledger = Ledger::new(&pipeline, &planned, &[vec![], vec![0], vec![1], vec![2]]);
+    for module in 1..=3u16 {
+        let state = ModuleState {
+            execution: 40 * MS,
+            capacity: 50.0,
+            workers: 1,
+            pace: 1.0,
+            ..crate::planner::tests::state(module, 1, 0)
+        };
+        ledger.learn(ms(0), &state);
+    }
+    ledger
+}
+
+/// Requests that pass the gate at that moment.
+fn places(ledger: &mut Ledger, now: Timestamp, first_id: u64) -> u64 {
+    (0..)
+        .take_while(|n| ask(ledger, now, first_id + n, None).is_ok())
+        .count() as u64
+}
+
+#[test]
+fn what_cannot_be_in_time_even_alone_takes_no_place_and_is_not_offered() {
+    let mut ledger = chain();
+    let places_alone = places(&mut chain(), ms(1000), 0);
+    let before = ledger.offered_rate(ms(1000));
+    for id in 0..300 {
+        let refused = ask(&mut ledger, ms(1000), id, Some(39 * MS));
+        assert_eq!(refused, Err(Refusal::Hopeless));
+    }
+    assert_eq!(ledger.offered_rate(ms(1000)), before);
+    assert_eq!(places(&mut ledger, ms(1000), 1000), places_alone);
+    // The conditional module may be skipped, so 40 ms may be enough; what a picture needs first counts, too.
+    let mut ledger = chain();
+    assert!(ask(&mut ledger, ms(1000), 1, Some(40 * MS)).is_ok());
+    let offer = Offer {
+        sent_at: ms(1000),
+        timeout: Some(60 * MS),
+        decoding: 21 * MS,
+    };
+    let refused = ledger.admit(ms(1000), RequestId(2), &offer);
+    assert_eq!(refused, Err(Refusal::Hopeless));
+}
+
+#[test]
+fn workers_that_are_quicker_than_planned_make_more_possible() {
+    let mut ledger = chain();
+    let state = ModuleState {
+        pace: 0.5,
+        ..crate::planner::tests::state(1, 2, 0)
+    };
+    ledger.learn(ms(0), &state);
+    let asked = |ledger: &mut Ledger, id, timeout| ask(ledger, ms(10), id, Some(timeout)).is_ok();
+    assert!(asked(&mut ledger, 1, 30 * MS));
+    assert!(!asked(&mut ledger, 2, 29 * MS));
+    // A slow moment must not shut out what is possible at other times.
+    let state = ModuleState {
+        pace: 3.0,
+        ..crate::planner::tests::state(1, 3, 0)
+    };
+    ledger.learn(ms(0), &state);
+    assert!(asked(&mut ledger, 3, 40 * MS));
+}
+
+#[test]
+fn who_ends_by_its_own_doing_before_a_device_ran_it_gives_its_place_back() {
+    let mut ledger = chain();
+    let all = places(&mut ledger, ms(1000), 0);
+    assert!(all >= 3);
+    let offered = ledger.offered_rate(ms(1000));
+    let mut end = |id| ledger.end(RequestId(id)).unwrap();
+    let (unread, waited, both) = (end(0), end(1), end(2));
+    ledger.gives_back(ms(1000), &unread, 0);
+    assert_eq!(
+        places(&mut ledger, ms(1000), 100),
+        1,
+        "at once: nobody has it"
+    );
+    ledger.gives_back(ms(1000), &waited, 1);
+    ledger.gives_back(ms(1000), &both, 2);
+    assert_eq!(
+        places(&mut ledger, ms(1000), 200),
+        0,
+        "once the workers said so"
+    );
+    assert!(ledger.forgotten(RequestId(1)));
+    assert!(ledger.forgotten(RequestId(2)));
+    assert_eq!(places(&mut ledger, ms(1000), 300), 1);
+    assert!(ledger.forgotten(RequestId(2)));
+    assert!(
+        !ledger.forgotten(RequestId(2)),
+        "a second time counts nothing"
+    );
+    assert_eq!(places(&mut ledger, ms(1000), 400), 1);
+    // Four refusals were offered, three took a place that was given back: those count once.
+    let refused = ledger.offered_rate(ms(1000)) - offered;
+    assert!((refused - 4.0).abs() < 1e-9, "{refused}");
+}
+
+#[test]
+fn what_a_device_ran_keeps_its_place() {
+    let mut ledger = chain();
+    let all = places(&mut ledger, ms(1000), 0);
+    assert!(
+        ledger.ran(RequestId(0), ModuleId::SOURCE),
+        "decoding is not a device's work"
+    );
+    assert!(ledger.ran(RequestId(1), ModuleId(1)));
+    let (decoded, ran) = (
+        ledger.end(RequestId(0)).unwrap(),
+        ledger.end(RequestId(1)).unwrap(),
+    );
+    ledger.gives_back(ms(1000), &ran, 0);
+    assert_eq!(places(&mut ledger, ms(1000), all), 0);
+    ledger.gives_back(ms(1000), &decoded, 1);
+    // It was cancelled while it ran: its worker never says that it had not begun.
+    assert!(!ledger.ran(RequestId(0), ModuleId(1)));
+    assert!(!ledger.forgotten(RequestId(0)));
+    assert_eq!(places(&mut ledger, ms(1000), 2 * all), 0);
 }

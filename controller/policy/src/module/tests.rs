@@ -12,6 +12,8 @@ fn request(id: u64) -> Request {
         sent_at: Timestamp::ZERO,
         deadline: Timestamp::ZERO + SLO,
         application: spillgate_pipeline::schedule::Application::default(),
+        client: Default::default(),
+        decoding_us: 0,
     }
 }
 

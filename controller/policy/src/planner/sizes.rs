@@ -286,6 +286,8 @@ mod tests {
             sent_at: Timestamp::ZERO,
             deadline: Timestamp::ZERO + SLO.mul_f64(asked),
             application: spillgate_pipeline::schedule::Application::default(),
+            client: Default::default(),
+            decoding_us: 0,
         }
     }
 

@@ -184,6 +184,8 @@ fn its_state_is_what_it_saw() {
         sent_at: ms(0),
         deadline: ms(400),
         application: spillgate_pipeline::schedule::Application::default(),
+        client: Default::default(),
+        decoding_us: 0,
     };
     for i in 0..100 {
         p.reached(ms(i * 10), &request, i % 4 != 0);

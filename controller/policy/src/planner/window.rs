@@ -58,6 +58,13 @@ impl Window {
         }
     }
 
+    /// One value less, of those that came last: it should not have been counted.
+    pub fn take_back(&mut self) {
+        if let Some(slot) = self.slots.iter_mut().rev().find(|slot| slot.count > 0) {
+            slot.count -= 1;
+        }
+    }
+
     fn forget(&mut self, newest: u64) {
         while let Some(first) = self.slots.front()
             && first.number + SLOTS <= newest

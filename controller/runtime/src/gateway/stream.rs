@@ -1,11 +1,11 @@
-//! One stream of frames. A task reads frames and submits them; results come back through a bounded
-//! channel in which each accepted frame has its place reserved, so that the one who ends a request never
-//! waits for a slow reader. A client that does not read its results is no longer read from.
+//! One stream of frames. A task reads frames and submits them; each has a place for its answer, which it keeps until
+//! the answer is read, so that the one who ends a request never waits for a slow reader. A client that does not read
+//! its results is no longer read from.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
@@ -13,12 +13,13 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::DropReason;
 use spillgate_proto::pb;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::{Gateway, client_name};
+use super::{Asked, Gateway, client_name};
 use crate::convert;
+use crate::edge::{Call, Unread};
 use crate::host::{OnEnd, PipelineHost};
 use crate::record::RequestRecord;
 
@@ -26,19 +27,32 @@ use crate::record::RequestRecord;
 const ANSWERS_WAITING: usize = 64;
 
 /// An answer on its way to the client: `sequence` counts the stream's frames.
-enum Answer {
-    Ended(u64, Arc<RequestRecord>),
-    Refused(u64, Box<pb::Result>),
+struct Answer {
+    sequence: u64,
+    said: Said,
+    place: Place,
+}
+
+enum Said {
+    Ended(Arc<RequestRecord>),
+    Refused(Box<pb::Result>),
     Broken(Status),
+}
+
+/// The place of an answer, from before its frame is read until the answer is.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    /// Once there is an answer.
+    _unread: Option<Unread>,
 }
 
 /// The answers of one stream.
 pub struct Results {
     opened: Option<pb::StreamOpened>,
-    answers: mpsc::Receiver<Answer>,
-    /// For `in_order`: the next frame to answer, and answers that came before their turn.
-    turn: Option<(u64, BTreeMap<u64, pb::Result>)>,
-    ready: VecDeque<pb::Result>,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    /// For `in_order`: the next frame to answer, and answers that came before their turn. They keep their places.
+    turn: Option<(u64, BTreeMap<u64, Answer>)>,
+    ready: VecDeque<Answer>,
     open: Arc<OpenFrames>,
 }
 
@@ -67,7 +81,8 @@ pub(super) async fn serve(
     gateway: Gateway,
     request: Request<Streaming<pb::StreamRequest>>,
 ) -> Result<Results, Status> {
-    let mut frames = request.into_inner();
+    let (_, mut extensions, mut frames) = request.into_parts();
+    let call = extensions.remove().unwrap_or_else(Call::of_nobody);
     let first = frames.message().await?.and_then(|m| m.message);
     let Some(pb::stream_request::Message::Open(open)) = first else {
         return Err(Status::invalid_argument(
@@ -76,7 +91,9 @@ pub(super) async fn serve(
     };
     let host = gateway.host(&open.pipeline)?.clone();
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
-    let (tx, answers) = mpsc::channel(in_flight_max + ANSWERS_WAITING);
+    drop(call.take_message());
+    // As many as there are places.
+    let (tx, answers) = mpsc::unbounded_channel();
     let opened = pb::StreamOpened {
         pipeline: host.pipeline().name.clone(),
         slo_ms: host.pipeline().slo.as_secs_f64() * 1e3,
@@ -93,6 +110,8 @@ pub(super) async fn serve(
         latest_only: open.latest_only,
         in_flight_max,
         open: open_frames.clone(),
+        places: Arc::new(Semaphore::new(in_flight_max + ANSWERS_WAITING)),
+        call,
         tx,
     };
     // Ends with the client's last frame, with the connection, or when `Results` is dropped.
@@ -113,16 +132,48 @@ struct Reader {
     latest_only: bool,
     in_flight_max: usize,
     open: Arc<OpenFrames>,
-    tx: mpsc::Sender<Answer>,
+    places: Arc<Semaphore>,
+    call: Arc<Call>,
+    tx: mpsc::UnboundedSender<Answer>,
+}
+
+/// Answers one frame, once.
+struct Answering {
+    sequence: u64,
+    call: Arc<Call>,
+    permit: OwnedSemaphorePermit,
+    tx: mpsc::UnboundedSender<Answer>,
+}
+
+impl Answering {
+    fn say(self, said: Said) {
+        let place = Place {
+            _permit: self.permit,
+            _unread: Some(self.call.unread()),
+        };
+        // A client that has gone needs no answer.
+        let _ = self.tx.send(Answer {
+            sequence: self.sequence,
+            said,
+            place,
+        });
+    }
 }
 
 impl Reader {
     async fn run(self, mut frames: Streaming<pb::StreamRequest>) {
         let mut sequence = 0;
         loop {
-            // A place for this frame's answer; `Err` when the client has gone.
-            let Ok(place) = self.tx.clone().reserve_owned().await else {
-                return;
+            let permit = tokio::select! {
+                permit = self.places.clone().acquire_owned() => permit,
+                () = self.tx.closed() => return,
+            };
+            let Ok(permit) = permit else { return };
+            let answering = Answering {
+                sequence,
+                call: self.call.clone(),
+                permit,
+                tx: self.tx.clone(),
             };
             let message = tokio::select! {
                 message = frames.next() => message,
@@ -130,29 +181,20 @@ impl Reader {
             };
             let frame = match message {
                 None => return,
-                Some(Err(status)) => {
-                    place.send(Answer::Broken(status));
-                    return;
-                }
+                Some(Err(status)) => return answering.say(Said::Broken(status)),
                 Some(Ok(pb::StreamRequest { message })) => message,
             };
             let Some(pb::stream_request::Message::Frame(frame)) = frame else {
                 let text = "after `open` each message of a stream must carry a frame";
-                place.send(Answer::Broken(Status::invalid_argument(text)));
-                return;
+                return answering.say(Said::Broken(Status::invalid_argument(text)));
             };
-            self.take(sequence, frame, place);
+            self.take(frame, answering);
             sequence += 1;
         }
     }
 
-    fn take(&self, sequence: u64, frame: pb::Frame, place: mpsc::OwnedPermit<Answer>) {
-        let number = frame.number;
-        if self.latest_only {
-            for id in self.open.ids() {
-                self.host.supersede(id);
-            }
-        }
+    fn take(&self, frame: pb::Frame, answering: Answering) {
+        let (number, sequence) = (frame.number, answering.sequence);
         if self.open.frames.lock().len() >= self.in_flight_max {
             let detail = format!(
                 "refused: {} frames of this stream are in flight already (limits.in_flight_per_stream)",
@@ -161,31 +203,40 @@ impl Reader {
             let reason = DropReason::QueueFull.label();
             self.host.note_refused(reason);
             let refused = convert::refused(number, Code::ResourceExhausted, reason, detail);
-            place.send(Answer::Refused(sequence, Box::new(refused)));
-            return;
+            return answering.say(Said::Refused(Box::new(refused)));
         }
-        // The place is shared, since the request may end before `submit` says that it was accepted.
-        let place = Arc::new(Mutex::new(Some(place)));
+        // It is shared, since the request may end before `submit` says that it was accepted.
+        let answering = Arc::new(Mutex::new(Some(answering)));
         let on_end: OnEnd = Box::new({
-            let (place, open) = (place.clone(), self.open.clone());
+            let (answering, open) = (answering.clone(), self.open.clone());
             move |record| {
                 open.frames.lock().swap_remove(&sequence);
-                if let Some(place) = place.lock().take() {
-                    place.send(Answer::Ended(sequence, record));
+                if let Some(answering) = answering.lock().take() {
+                    answering.say(Said::Ended(record));
                 }
             }
         });
         let refuse = |result: Box<pb::Result>| {
             self.open.frames.lock().swap_remove(&sequence);
-            if let Some(place) = place.lock().take() {
-                place.send(Answer::Refused(sequence, result));
+            if let Some(answering) = answering.lock().take() {
+                answering.say(Said::Refused(result));
             }
         };
+        // Frames that this one takes the place of, if it is accepted.
+        let older = if self.latest_only {
+            self.open.ids()
+        } else {
+            Vec::new()
+        };
         self.open.frames.lock().insert(sequence, None);
-        let client = self.client.clone();
+        let asked = Asked {
+            timeout: None,
+            traceparent: None,
+            client: self.client.clone(),
+        };
         match self
             .gateway
-            .submission(&self.host, frame, None, None, client, on_end)
+            .submission(&self.host, &self.call, frame, asked, on_end)
         {
             Err(result) => refuse(result),
             Ok(submission) => match self.host.submit(submission) {
@@ -193,6 +244,9 @@ impl Reader {
                 Ok(id) => {
                     if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
                         *open = Some(id);
+                    }
+                    for id in older {
+                        self.host.supersede(id);
                     }
                 }
             },
@@ -207,13 +261,13 @@ impl Reader {
 }
 
 impl Results {
-    fn queue(&mut self, sequence: u64, result: pb::Result) {
+    fn queue(&mut self, answer: Answer) {
         match &mut self.turn {
-            None => self.ready.push_back(result),
+            None => self.ready.push_back(answer),
             Some((next, early)) => {
-                early.insert(sequence, result);
-                while let Some(result) = early.remove(next) {
-                    self.ready.push_back(result);
+                early.insert(answer.sequence, answer);
+                while let Some(answer) = early.remove(next) {
+                    self.ready.push_back(answer);
                     *next += 1;
                 }
             }
@@ -234,21 +288,27 @@ impl Stream for Results {
             )))));
         }
         loop {
-            if let Some(result) = self.ready.pop_front() {
+            if let Some(Answer { said, place, .. }) = self.ready.pop_front() {
+                drop(place);
+                let result = match said {
+                    Said::Ended(record) => convert::result(&record),
+                    Said::Refused(result) => *result,
+                    Said::Broken(status) => return Poll::Ready(Some(Err(status))),
+                };
                 return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Result(
                     result,
                 )))));
             }
-            match self.answers.poll_recv(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(Answer::Broken(status))) => return Poll::Ready(Some(Err(status))),
-                Poll::Ready(Some(Answer::Ended(sequence, record))) => {
-                    self.queue(sequence, convert::result(&record));
-                }
-                Poll::Ready(Some(Answer::Refused(sequence, result))) => {
-                    self.queue(sequence, *result);
-                }
+            match ready!(self.answers.poll_recv(cx)) {
+                None => return Poll::Ready(None),
+                // It is about the stream: nothing comes after it, and it waits for no turn.
+                Some(
+                    broken @ Answer {
+                        said: Said::Broken(_),
+                        ..
+                    },
+                ) => self.ready.push_back(broken),
+                Some(answer) => self.queue(answer),
             }
         }
     }

@@ -41,6 +41,7 @@ impl PipelineHost {
             self.link(worker).cancel(request);
         }
         for (open, outcome, ended_at, error) in ended {
+            open.job.end();
             let record = Arc::new(RequestRecord {
                 pipeline: self.pipeline.clone(),
                 request: open.request,

@@ -157,9 +157,9 @@ impl PipelineHost {
         error: Option<String>,
         effects: &mut Effects,
     ) {
-        if !control.ledger.end(id) {
+        let Some(ended) = control.ledger.end(id) else {
             return;
-        }
+        };
         if let Some(open) = control.open.swap_remove(&id) {
             effects.ended.push((open, outcome, now, error));
         }
@@ -167,6 +167,7 @@ impl PipelineHost {
         for module in &mut control.modules {
             module.on_event(now, Event::Forget(id), &mut commands);
         }
+        let before = effects.cancels.len();
         effects
             .cancels
             .extend(commands.drain(..).filter_map(|c| match c {
@@ -174,5 +175,9 @@ impl PipelineHost {
                 _ => None,
             }));
         control.commands = commands;
+        if outcome.is_clients_doing() {
+            let told = effects.cancels.len() - before;
+            control.ledger.gives_back(now, &ended, told);
+        }
     }
 }

@@ -6,6 +6,7 @@ use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::time::Timestamp;
 
+use super::queue::Waiting;
 use super::{Broker, Rejected};
 use crate::policy::Order;
 
@@ -26,7 +27,7 @@ impl<T> Broker<T> {
         let starts_at = starts_at.max(now);
         while let Some(first) = self.queue.first() {
             let deadline = self.guidance.module_deadline(&first.request);
-            let alone = self.execution(1);
+            let alone = self.execution_alone(&first.request);
             if starts_at + alone <= deadline {
                 break;
             }
@@ -53,10 +54,10 @@ impl<T> Broker<T> {
         }
         let size = waiting.min(self.batch());
         if self.serves_lowest_first(starts_at) {
-            for _ in 0..size {
-                if let Some(next) = self.queue.pop_first() {
-                    self.bind(now, next);
-                }
+            while self.forming.len() < size
+                && let Some(next) = self.queue.pop_first()
+            {
+                self.bind_or_refuse(now, next, out);
             }
             return;
         }
@@ -71,9 +72,18 @@ impl<T> Broker<T> {
                 break;
             }
             if let Some(next) = self.queue.pop_last() {
-                self.bind(now, next);
+                self.bind_or_refuse(now, next, out);
             }
         }
+    }
+
+    /// Binds a request unless its client has used up its time.
+    fn bind_or_refuse(&mut self, now: Timestamp, next: Waiting<T>, out: &mut Vec<Rejected<T>>) {
+        if self.may_run(now, &next.request) {
+            return self.bind(now, next);
+        }
+        let reason = DropReason::Decoding;
+        out.push(self.reject(now, next.request, next.payload, reason, None));
     }
 
     fn serves_lowest_first(&mut self, starts_at: Timestamp) -> bool {

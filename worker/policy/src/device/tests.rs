@@ -45,6 +45,8 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Co
                 sent_at: at(0),
                 deadline: at(deadline),
                 application: spillgate_pipeline::schedule::Application::default(),
+                client: Default::default(),
+                decoding_us: 0,
             },
             payload: (),
         })
@@ -76,7 +78,7 @@ fn executed(out: &[Command<()>]) -> Vec<(u32, Vec<u64>)> {
                 b.worker.0,
                 b.members.iter().map(|m| m.request.id.0).collect(),
             )),
-            Command::Rerun(_) | Command::Drop { .. } => None,
+            Command::Rerun(_) | Command::Forgotten { .. } | Command::Drop { .. } => None,
         })
         .collect()
 }
@@ -261,6 +263,8 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
                 sent_at: at(0),
                 deadline: ms(100_000),
                 application: Application(3),
+                client: Default::default(),
+                decoding_us: 0,
             },
             payload: id,
         })
@@ -311,4 +315,22 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     // The member of the second batch failed, and the first has had its turn.
     assert_eq!(device.next_wakeup(), None);
     assert!(out.is_empty());
+}
+
+#[test]
+fn who_is_cancelled_before_it_began_is_reported() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
+    let mut cancel = |id| {
+        let mut out = Vec::new();
+        device.on_event(at(1), Event::Cancel(RequestId(id)), &mut out);
+        let forgotten = out.iter().filter_map(|c| match c {
+            Command::Forgotten { worker, request } => Some((worker.0, request.0)),
+            _ => None,
+        });
+        forgotten.collect::<Vec<_>>()
+    };
+    assert_eq!(cancel(1), [], "it runs");
+    assert_eq!(cancel(2), [(1, 2)]);
+    assert_eq!(cancel(2), [], "it is gone");
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use spillgate_backend::job::{Frame, FrameFormat};
+use spillgate_backend::picture::Picture;
 use spillgate_pipeline::pipeline::Limits;
 use spillgate_proto::pb;
 use spillgate_worker::decode::decode;
@@ -16,6 +17,7 @@ const LIMITS: Limits = Limits {
     in_flight_per_stream: 1,
     pixels: 1 << 16,
     frame_bytes: 1 << 20,
+    decoding: None,
     objects: 1,
 };
 
@@ -38,9 +40,12 @@ fuzz_target!(|data: &[u8]| {
 
 fn check(format: FrameFormat, data: Bytes, width: u32, height: u32) {
     let frame = Frame { format, data, width, height };
-    if let Ok(image) = decode(&frame, &LIMITS) {
-        let pixels = u64::from(image.width) * u64::from(image.height);
-        assert!(pixels > 0 && pixels <= LIMITS.pixels);
-        assert_eq!(image.rgb.len() as u64, pixels * 3);
+    let Ok(picture) = Picture::of(&frame, &LIMITS) else {
+        return;
+    };
+    let pixels = u64::from(picture.width) * u64::from(picture.height);
+    assert!(pixels > 0 && pixels <= LIMITS.pixels);
+    if let Ok(rgb) = decode(&frame, &picture, &mut || false) {
+        assert_eq!(rgb.len() as u64, pixels * 3);
     }
 }

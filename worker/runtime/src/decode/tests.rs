@@ -1,4 +1,7 @@
+use ::png as png_file;
 use image::{ExtendedColorType, ImageEncoder};
+use spillgate_backend::job::FrameFormat;
+use spillgate_pipeline::pipeline::Limits;
 
 use super::*;
 
@@ -8,6 +11,7 @@ fn limits() -> Limits {
         in_flight_per_stream: 1,
         pixels: 10_000,
         frame_bytes: 1 << 20,
+        decoding: None,
         objects: 1,
     }
 }
@@ -53,18 +57,24 @@ fn png(width: u32, height: u32) -> Vec<u8> {
     out
 }
 
+fn read(frame: &Frame) -> Result<Bytes, NotDecoded> {
+    let picture = Picture::of(frame, &limits())?;
+    decode(frame, &picture, &mut || false)
+}
+
 fn error(frame: &Frame) -> String {
-    decode(frame, &limits()).unwrap_err()
+    match read(frame) {
+        Err(NotDecoded::Unreadable(text)) => text,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn reads_jpeg_png_and_raw() {
-    let from_png = decode(&frame(FrameFormat::Auto, png(40, 30)), &limits()).unwrap();
-    assert_eq!(&from_png.rgb[..], &gradient(40, 30)[..]);
-    let from_jpeg = decode(&frame(FrameFormat::Auto, jpeg(40, 30)), &limits()).unwrap();
-    assert_eq!((from_jpeg.width, from_jpeg.height), (40, 30));
+    let from_png = read(&frame(FrameFormat::Auto, png(40, 30))).unwrap();
+    assert_eq!(&from_png[..], &gradient(40, 30)[..]);
+    let from_jpeg = read(&frame(FrameFormat::Auto, jpeg(40, 30))).unwrap();
     let off = from_jpeg
-        .rgb
         .iter()
         .zip(gradient(40, 30))
         .map(|(a, b)| a.abs_diff(b))
@@ -78,9 +88,9 @@ fn reads_jpeg_png_and_raw() {
         height: 30,
         ..frame(FrameFormat::Rgb8, gradient(40, 30))
     };
-    let decoded = decode(&raw, &limits()).unwrap();
+    let decoded = read(&raw).unwrap();
     assert_eq!(
-        decoded.rgb.as_ptr(),
+        decoded.as_ptr(),
         raw.data.as_ptr(),
         "raw frames are not copied"
     );
@@ -131,4 +141,117 @@ fn a_huge_or_empty_picture_is_refused_by_its_header() {
 #[test]
 fn bytes_are_no_picture() {
     assert!(error(&frame(FrameFormat::Bytes, vec![1])).contains("takes pictures"));
+}
+
+/// A PNG of one bit a pixel, interlaced or not, whose pixels are the low bits of their columns.
+fn bits_png(width: u32, height: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut encoder = png_file::Encoder::new(&mut out, width, height);
+    encoder.set_color(png_file::ColorType::Grayscale);
+    encoder.set_depth(png_file::BitDepth::One);
+    let rows = vec![0x55; (width.div_ceil(8) * height) as usize];
+    encoder
+        .write_header()
+        .unwrap()
+        .write_image_data(&rows)
+        .unwrap();
+    out
+}
+
+#[test]
+fn every_kind_of_png_is_read_as_rgb() {
+    let from_bits = read(&frame(FrameFormat::Auto, bits_png(16, 4))).unwrap();
+    let expected: Vec<u8> = (0..64)
+        .flat_map(|i| [if i % 2 == 0 { 0 } else { 255 }; 3])
+        .collect();
+    assert_eq!(&from_bits[..], &expected[..]);
+    let mut alpha = Vec::new();
+    let rgba: Vec<u8> = gradient(8, 4)
+        .chunks(3)
+        .flat_map(|p| [p[0], p[1], p[2], 7])
+        .collect();
+    image::codecs::png::PngEncoder::new(&mut alpha)
+        .write_image(&rgba, 8, 4, ExtendedColorType::Rgba8)
+        .unwrap();
+    assert_eq!(
+        &read(&frame(FrameFormat::Auto, alpha)).unwrap()[..],
+        &gradient(8, 4)[..]
+    );
+    let interlaced = read(&frame(FrameFormat::Auto, INTERLACED.to_vec())).unwrap();
+    assert_eq!(&interlaced[..], &gradient(9, 5)[..]);
+}
+
+/// `gradient(9, 5)`, interlaced; made by hand, since the png crate writes none.
+const INTERLACED: &[u8] = include_bytes!("interlaced.png");
+
+/// A progressive JPEG with that many scans that bring nothing: a scan each that says "no change" for all blocks.
+fn empty_scans(width: u32, height: u32, scans: usize) -> Vec<u8> {
+    let mut whole = Vec::new();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut whole, 50);
+    encoder.set_progressive(true);
+    let rows = vec![128; (width * height) as usize];
+    encoder
+        .encode(
+            &rows,
+            width as u16,
+            height as u16,
+            jpeg_encoder::ColorType::Luma,
+        )
+        .unwrap();
+    let end = whole.len() - 2;
+    // The last scan once more, as often as asked for.
+    let scan = whole.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap();
+    let last = whole[scan..end].to_vec();
+    let mut out = whole[..end].to_vec();
+    for _ in 0..scans {
+        out.extend_from_slice(&last);
+    }
+    out.extend_from_slice(&[0xff, 0xd9]);
+    out
+}
+
+#[test]
+fn the_cost_of_a_picture_is_read_from_its_header() {
+    let limits = Limits {
+        pixels: 1 << 26,
+        ..limits()
+    };
+    let of = |data| Picture::of(&frame(FrameFormat::Auto, data), &limits).unwrap();
+    let (plain, many) = (of(empty_scans(640, 480, 0)), of(empty_scans(640, 480, 50)));
+    assert_eq!((plain.width, plain.height), (640, 480));
+    assert!(many.decoding > plain.decoding * 5, "{plain:?} {many:?}");
+    // 8 x 8 blocks of two bytes a coefficient are held beside the picture.
+    assert_eq!(plain.bytes, 640 * 480 * (3 + 2));
+    let (small, large) = (of(bits_png(100, 100)), of(bits_png(4000, 4000)));
+    assert!(large.decoding > small.decoding * 100, "{small:?} {large:?}");
+    let text = Picture::of(&frame(FrameFormat::Auto, empty_scans(64, 64, 100)), &limits);
+    assert!(text.unwrap_err().contains("more than 100 scans"));
+}
+
+#[test]
+fn a_decoder_stops_in_the_middle() {
+    let limits = Limits {
+        pixels: 1 << 26,
+        ..limits()
+    };
+    for data in [
+        empty_scans(640, 480, 50),
+        jpeg(640, 480),
+        bits_png(640, 480),
+    ] {
+        let frame = frame(FrameFormat::Auto, data);
+        let picture = Picture::of(&frame, &limits).unwrap();
+        let mut looks = 0;
+        let whole = decode(&frame, &picture, &mut || {
+            looks += 1;
+            false
+        });
+        assert!(whole.is_ok() && looks >= 4, "{whole:?} after {looks} looks");
+        let mut left = looks / 2;
+        let stopped = decode(&frame, &picture, &mut || {
+            left -= 1;
+            left <= 0
+        });
+        assert_eq!(stopped, Err(NotDecoded::Stopped));
+    }
 }

@@ -1,0 +1,360 @@
+//! The door of a gateway: which connections it keeps when there are more than it has places for.
+//!
+//! A connection without a call in progress for a while, or that never had one, gives way to a newcomer, the longest idle one
+//! first, and among those of the address that has the most of them. Only where every place is in use is the newcomer turned away. So connections
+//! that are merely held open keep nobody out.
+//!
+//! A connection that is idle for long, whose client does not read its answers, or whose stream brings nothing, is closed
+//! without a newcomer, too.
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::time::Timestamp;
+
+/// A connection that is used again within this time was not idle: clients that ask one thing after the other keep theirs.
+const IDLE_MIN: Duration = Duration::from_secs(1);
+/// A connection with calls that have neither asked nor been answered anything for this long gives way, too.
+const SILENT_MIN: Duration = Duration::from_secs(10);
+
+/// Bounds of the door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoorLimits {
+    /// Most connections.
+    pub connections: usize,
+    /// Most connections from one address.
+    pub per_address: usize,
+    /// A connection without a call is closed after this long.
+    pub idle: Duration,
+    /// A connection whose stream brings no message, with nothing under way for it, is closed after this long.
+    pub silent: Duration,
+    /// A connection is closed whose client leaves an answer unread for this long.
+    pub unread: Duration,
+}
+
+/// A connection's number, unique at its gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// What is seen of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Its calls in progress.
+    pub calls: usize,
+    /// It had one at some time.
+    pub was_used: bool,
+    /// When it last asked something or took an answer.
+    pub active_at: Timestamp,
+    /// Since when the oldest of its unread answers waits, if there is one.
+    pub unread_since: Option<Timestamp>,
+}
+
+/// What is to be done with a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Welcome {
+    /// It has a place.
+    Come(ConnectionId),
+    /// It has the place of this one, which is to be closed.
+    Instead(ConnectionId, ConnectionId),
+    /// There is none.
+    Full,
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It has had no call for long.
+    Idle,
+    /// Its streams bring nothing.
+    Silent,
+    /// Its client does not read.
+    Unread,
+}
+
+/// The connections of a gateway.
+pub struct Door<A> {
+    limits: DoorLimits,
+    next: u64,
+    addresses: IndexMap<ConnectionId, A, FxBuildHasher>,
+    counts: IndexMap<A, usize, FxBuildHasher>,
+}
+
+impl<A: Copy + Eq + Hash> Door<A> {
+    /// A door without connections.
+    pub fn new(limits: DoorLimits) -> Self {
+        Door {
+            limits,
+            next: 0,
+            addresses: IndexMap::default(),
+            counts: IndexMap::default(),
+        }
+    }
+
+    /// Connections that have a place.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// A newcomer knocks. `uses` says how the others use theirs.
+    pub fn knock(
+        &mut self,
+        now: Timestamp,
+        address: A,
+        uses: impl Fn(ConnectionId) -> Use,
+    ) -> Welcome {
+        let of_address = self.counts.get(&address).copied().unwrap_or(0);
+        let gives_way = if of_address >= self.limits.per_address {
+            self.idlest(now, address, &uses)
+        } else if self.len() >= self.limits.connections {
+            self.idlest_of_most(now, address, &uses)
+        } else {
+            return Welcome::Come(self.enter(address));
+        };
+        match gives_way {
+            Some(other) => {
+                self.left(other);
+                Welcome::Instead(self.enter(address), other)
+            }
+            None => Welcome::Full,
+        }
+    }
+
+    /// A connection is gone. One that had to give way has left already.
+    pub fn left(&mut self, id: ConnectionId) {
+        let Some(address) = self.addresses.swap_remove(&id) else {
+            return;
+        };
+        if let Some(count) = self.counts.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.swap_remove(&address);
+            }
+        }
+    }
+
+    /// Connections that are to be closed now, newcomers or not.
+    pub fn sweep(
+        &self,
+        now: Timestamp,
+        uses: impl Fn(ConnectionId) -> Use,
+    ) -> Vec<(ConnectionId, Closing)> {
+        let closing = |id: &ConnectionId| {
+            let Use {
+                calls,
+                active_at,
+                unread_since,
+                ..
+            } = uses(*id);
+            let quiet = now.since(active_at);
+            let why = if unread_since.is_some_and(|since| now.since(since) > self.limits.unread) {
+                Closing::Unread
+            } else if calls == 0 && quiet > self.limits.idle {
+                Closing::Idle
+            } else if calls > 0 && quiet > self.limits.silent {
+                Closing::Silent
+            } else {
+                return None;
+            };
+            Some((*id, why))
+        };
+        self.addresses.keys().filter_map(closing).collect()
+    }
+
+    fn enter(&mut self, address: A) -> ConnectionId {
+        let id = ConnectionId(self.next);
+        self.next += 1;
+        self.addresses.insert(id, address);
+        *self.counts.entry(address).or_default() += 1;
+        id
+    }
+
+    /// The connection of that address that may give way first.
+    fn idlest(
+        &self,
+        now: Timestamp,
+        address: A,
+        uses: &impl Fn(ConnectionId) -> Use,
+    ) -> Option<ConnectionId> {
+        let of_address = self.addresses.iter().filter(|(_, a)| **a == address);
+        let may = of_address.filter_map(|(&id, _)| {
+            let Use {
+                calls,
+                was_used,
+                active_at,
+                ..
+            } = uses(id);
+            let least = match calls {
+                0 if !was_used => Duration::ZERO,
+                0 => IDLE_MIN,
+                _ => SILENT_MIN,
+            };
+            let is_idle = now.since(active_at) >= least;
+            is_idle.then_some((calls > 0, was_used, active_at, id))
+        });
+        may.min().map(|(_, _, _, id)| id)
+    }
+
+    /// The same, of the address with the most connections that has one. An address with fewer than the newcomer's would
+    /// then have gives way to nobody.
+    fn idlest_of_most(
+        &self,
+        now: Timestamp,
+        address: A,
+        uses: &impl Fn(ConnectionId) -> Use,
+    ) -> Option<ConnectionId> {
+        let own = self.counts.get(&address).copied().unwrap_or(0);
+        let mut most: Vec<(usize, A)> = self
+            .counts
+            .iter()
+            .map(|(a, count)| (*count, *a))
+            .filter(|(count, a)| *a == address || *count > own)
+            .collect();
+        most.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        most.into_iter()
+            .find_map(|(_, a)| self.idlest(now, a, uses))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: DoorLimits = DoorLimits {
+        connections: 4,
+        per_address: 3,
+        idle: Duration::from_secs(600),
+        silent: Duration::from_secs(300),
+        unread: Duration::from_secs(30),
+    };
+
+    fn second(n: u64) -> Timestamp {
+        Timestamp::from_ns(n * 1_000_000_000)
+    }
+
+    fn since(seconds: u64, calls: usize) -> Use {
+        Use {
+            calls,
+            was_used: true,
+            active_at: second(seconds),
+            unread_since: None,
+        }
+    }
+
+    fn come(door: &mut Door<u8>, address: u8) -> ConnectionId {
+        match door.knock(second(0), address, |_| since(0, 1)) {
+            Welcome::Come(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn who_is_idle_gives_way_and_of_the_address_with_the_most() {
+        let mut door = Door::new(LIMITS);
+        let [a1, a2, a3] = [(); 3].map(|()| come(&mut door, 1));
+        let b = come(&mut door, 2);
+        // All have calls and are in use.
+        assert_eq!(door.knock(second(5), 3, |_| since(0, 1)), Welcome::Full);
+        // The one of the address that has fewer was idle for longer, and stays.
+        let uses = |id| {
+            since(
+                if id == b {
+                    0
+                } else if id == a2 {
+                    3
+                } else {
+                    4
+                },
+                0,
+            )
+        };
+        let Welcome::Instead(c, gone) = door.knock(second(10), 3, uses) else {
+            panic!("there is one that is idle");
+        };
+        assert_eq!((gone, door.len()), (a2, 4));
+        door.left(a2);
+        assert_eq!(door.len(), 4, "it left once");
+        // A silent one goes only when nobody of its address is without a call.
+        let uses = |id| if id == a1 { since(0, 1) } else { since(17, 0) };
+        let welcome = door.knock(second(20), 3, uses);
+        assert!(
+            matches!(welcome, Welcome::Instead(_, gone) if gone == a3),
+            "{welcome:?}"
+        );
+        let _ = c;
+    }
+
+    #[test]
+    fn an_address_has_its_own_bound() {
+        let mut door = Door::new(LIMITS);
+        let first = [(); 3].map(|()| come(&mut door, 1))[0];
+        assert_eq!(door.knock(second(0), 1, |_| since(0, 0)), Welcome::Full);
+        let uses = |id| since(if id == first { 0 } else { 2 }, 0);
+        let welcome = door.knock(second(2), 1, uses);
+        assert!(
+            matches!(welcome, Welcome::Instead(_, gone) if gone == first),
+            "{welcome:?}"
+        );
+        come(&mut door, 2);
+    }
+
+    #[test]
+    fn a_connection_that_was_never_used_gives_way_at_once() {
+        let mut door = Door::new(LIMITS);
+        let ids = [1, 1, 1, 2].map(|address| come(&mut door, address));
+        let uses = |id: ConnectionId| Use {
+            was_used: id != ids[1],
+            ..since(0, 0)
+        };
+        let welcome = door.knock(second(0), 1, uses);
+        assert!(
+            matches!(welcome, Welcome::Instead(_, gone) if gone == ids[1]),
+            "{welcome:?}"
+        );
+    }
+
+    #[test]
+    fn newcomers_of_an_address_do_not_push_out_those_of_smaller_ones() {
+        let mut door = Door::new(LIMITS);
+        for address in [1, 1, 2, 3] {
+            come(&mut door, address);
+        }
+        // Its own two are in use; the idle ones belong to addresses with one each.
+        let uses = |id: ConnectionId| since(0, usize::from(id.0 < 2));
+        assert_eq!(door.knock(second(5), 1, uses), Welcome::Full);
+        assert!(matches!(
+            door.knock(second(5), 2, uses),
+            Welcome::Instead(..)
+        ));
+    }
+
+    #[test]
+    fn what_is_idle_silent_or_unread_for_long_is_closed() {
+        let mut door = Door::new(LIMITS);
+        let ids = [1, 1, 2, 3].map(|address| come(&mut door, address));
+        let uses = |id: ConnectionId| match ids.iter().position(|i| *i == id) {
+            Some(0) => since(0, 0),
+            Some(1) => since(0, 2),
+            Some(2) => Use {
+                unread_since: Some(second(500)),
+                ..since(525, 1)
+            },
+            _ => since(525, 1),
+        };
+        assert_eq!(door.sweep(second(300), uses), []);
+        assert_eq!(door.sweep(second(530), uses), [(ids[1], Closing::Silent)]);
+        let later = door.sweep(second(601), uses);
+        let expected = [
+            (ids[0], Closing::Idle),
+            (ids[1], Closing::Silent),
+            (ids[2], Closing::Unread),
+        ];
+        assert_eq!(later, expected);
+    }
+}

@@ -1,0 +1,234 @@
+//! The edge: connections and calls before they are requests. Every byte that a client makes the process hold is on the
+//! account of bytes; every wait has a limit; connections that are merely held open give way to newcomers.
+//!
+//! What is decided about connections is [`spillgate_controller_policy::door`]'s; here it is carried out.
+
+mod answers;
+mod call;
+mod connection;
+mod messages;
+mod meter;
+mod sweeper;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use spillgate_backend::account::{Account, Holder, Lease};
+use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
+use spillgate_pipeline::id::ClientId;
+use spillgate_pipeline::time::Timestamp;
+
+pub(crate) use answers::Answers;
+pub use call::{Call, Unread};
+pub(crate) use connection::{Connection, Leaves};
+pub(crate) use messages::Messages;
+pub(crate) use meter::Metered;
+pub(crate) use sweeper::sweep;
+
+use crate::host::Now;
+
+/// Bytes that a client may send on a connection before it must wait for the server to read, at most: holds a few frames, so
+/// that large ones are not cut into round trips.
+const WINDOW_MAX: u32 = 1 << 20;
+/// The same at least: HTTP/2 knows no smaller one.
+const WINDOW_MIN: u32 = 64 << 10;
+/// Part of the budget that windows over the least may take, and how many connections may have as large a one as the next.
+const WINDOWS_PART: u64 = 4;
+const WINDOWS_SHARE: u64 = 32;
+
+/// Bounds of the edge.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeLimits {
+    /// Of connections.
+    pub door: DoorLimits,
+    /// Most concurrent calls on one connection.
+    pub calls_per_connection: u32,
+    /// Most bytes of one message.
+    pub message_bytes: usize,
+    /// A message that has begun, a call's first one, a greeting is to be whole after this long.
+    pub message: Duration,
+}
+
+/// What is known of the edge, for metrics and readiness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeView {
+    /// Connections that have a place.
+    pub connections: usize,
+    /// Most connections.
+    pub connections_max: usize,
+    /// Connections that were turned away since the start: every place was in use.
+    pub turned_away: u64,
+    /// Connections that were closed for a newcomer, or because they were idle, silent or left answers unread.
+    pub closed: u64,
+    /// Bytes that are held.
+    pub held: u64,
+    /// Bytes that may be held.
+    pub budget: u64,
+    /// The last newcomer was turned away: there was no place for it.
+    pub is_full: bool,
+}
+
+struct Open {
+    door: Door<IpAddr>,
+    connections: IndexMap<ConnectionId, Arc<Connection>, FxBuildHasher>,
+}
+
+/// The edge of one gateway.
+pub struct Edge {
+    limits: EdgeLimits,
+    account: Arc<Account>,
+    /// Holds what connections may send unasked.
+    windows: Arc<Holder>,
+    now: Now,
+    /// The time as of the last sweep: exact enough for limits of seconds.
+    about_now: AtomicU64,
+    open: Mutex<Open>,
+    next_client: AtomicU32,
+    turned_away: AtomicU64,
+    closed: AtomicU64,
+    full_since: AtomicU64,
+}
+
+impl Edge {
+    /// An edge without connections.
+    pub fn new(limits: EdgeLimits, account: Arc<Account>, now: Now) -> Arc<Self> {
+        let about_now = AtomicU64::new(now().as_ns());
+        Arc::new(Edge {
+            limits,
+            windows: account.holder(),
+            account,
+            now,
+            about_now,
+            open: Mutex::new(Open {
+                door: Door::new(limits.door),
+                connections: IndexMap::default(),
+            }),
+            // 0 is nobody.
+            next_client: AtomicU32::new(1),
+            turned_away: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            full_since: AtomicU64::new(0),
+        })
+    }
+
+    /// Its bounds.
+    pub fn limits(&self) -> &EdgeLimits {
+        &self.limits
+    }
+
+    /// The account that it writes on.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// What is known of it.
+    pub fn view(&self) -> EdgeView {
+        EdgeView {
+            connections: self.open.lock().door.len(),
+            connections_max: self.limits.door.connections,
+            turned_away: self.turned_away.load(Ordering::Relaxed),
+            closed: self.closed.load(Ordering::Relaxed),
+            held: self.account.held(),
+            budget: self.account.budget(),
+            is_full: self.full_since.load(Ordering::Relaxed) > 0,
+        }
+    }
+
+    /// The exact time.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
+    /// The time, to a fraction of a second.
+    pub(crate) fn about_now(&self) -> Timestamp {
+        Timestamp::from_ns(self.about_now.load(Ordering::Relaxed))
+    }
+
+    fn next_client(&self) -> ClientId {
+        ClientId(self.next_client.fetch_add(1, Ordering::Relaxed).max(1))
+    }
+
+    /// A connection that was accepted; `None` when there is no place or no memory for it.
+    pub(crate) fn welcome(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
+        let now = self.now();
+        let address = address_of(peer);
+        let mut open = self.open.lock();
+        let Open { door, connections } = &mut *open;
+        let uses = |id: ConnectionId| connections.get(&id).map_or_else(nothing, |c| c.usage());
+        let (id, gone) = match door.knock(now, address, uses) {
+            Welcome::Come(id) => (id, None),
+            Welcome::Instead(id, other) => (id, connections.swap_remove(&other)),
+            Welcome::Full => {
+                drop(open);
+                self.turn_away(now, "every connection is in use (--connections)");
+                return None;
+            }
+        };
+        if let Some(gone) = gone {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(address = %gone.peer(), "an idle connection gave way to a new one");
+            gone.close();
+        }
+        let Some((window, lease)) = self.window() else {
+            door.left(id);
+            drop(open);
+            self.turn_away(now, "no memory is left for a connection (--memory)");
+            return None;
+        };
+        self.full_since.store(0, Ordering::Relaxed);
+        let connection = Connection::new(self.clone(), id, peer, window, lease);
+        connections.insert(id, connection.clone());
+        Some(connection)
+    }
+
+    fn turn_away(&self, now: Timestamp, why: &str) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+        self.full_since.store(now.as_ns().max(1), Ordering::Relaxed);
+        tracing::warn!(why, "a connection was turned away");
+    }
+
+    /// How much a connection may send unasked: less, the more of them there are.
+    fn window(&self) -> Option<(u32, Lease)> {
+        let part = self.account.budget() / WINDOWS_PART;
+        let share = part.saturating_sub(self.windows.held()) / WINDOWS_SHARE;
+        let mut window = WINDOW_MAX;
+        while window > WINDOW_MIN && u64::from(window) > share {
+            window /= 2;
+        }
+        let lease = self.windows.take_last(u64::from(window)).ok()?;
+        Some((window, lease))
+    }
+
+    fn left(&self, id: ConnectionId) {
+        let mut open = self.open.lock();
+        open.door.left(id);
+        open.connections.swap_remove(&id);
+        self.full_since.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What is seen of a connection that has just gone.
+fn nothing() -> Use {
+    Use {
+        calls: 0,
+        was_used: false,
+        active_at: Timestamp::ZERO,
+        unread_since: None,
+    }
+}
+
+/// What counts as one address: a whole subnet of IPv6, of which each host has as many addresses as it likes.
+fn address_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(v6) => {
+            let bits = v6.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        }
+        v4 => v4,
+    }
+}

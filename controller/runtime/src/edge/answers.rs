@@ -1,0 +1,112 @@
+//! The body of an answer: holds a lease for each piece until HTTP/2 has sent it, and notes whether it is read.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use spillgate_backend::account::Lease;
+use tonic::Status;
+
+use super::call::{Call, Unread};
+
+/// An answer's body.
+pub(crate) struct Answers<B> {
+    body: B,
+    call: Arc<Call>,
+    /// What was made of it ahead.
+    first: Option<Frame<Bytes>>,
+    is_over: bool,
+}
+
+impl<B> Answers<B>
+where
+    B: Body<Data = Bytes, Error = Status> + Unpin,
+{
+    /// The answers of a call.
+    pub(crate) fn new(body: B, call: Arc<Call>) -> Self {
+        Answers {
+            body,
+            call,
+            first: None,
+            is_over: false,
+        }
+    }
+
+    /// Makes the one answer of a unary call at once, so that what it is made of is let go.
+    pub(crate) async fn make(&mut self) {
+        let first = std::future::poll_fn(|cx| self.next(cx)).await;
+        self.first = first.and_then(Result::ok);
+    }
+
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+            return Poll::Ready(None);
+        };
+        let data = match frame?.into_data() {
+            Ok(data) => data,
+            Err(other) => return Poll::Ready(Some(Ok(other))),
+        };
+        match self.call.holder().take_last(data.len() as u64) {
+            Ok(lease) => {
+                let unread = self.call.unread();
+                let held = Bytes::from_owner(Waiting {
+                    data,
+                    _lease: lease,
+                    _unread: unread,
+                });
+                Poll::Ready(Some(Ok(Frame::data(held))))
+            }
+            Err(full) => {
+                self.is_over = true;
+                let status = Status::resource_exhausted(format!("the answer is not kept: {full}"));
+                let mut trailers = http::HeaderMap::new();
+                let _ = status.add_header(&mut trailers);
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
+        }
+    }
+}
+
+impl<B> Body for Answers<B>
+where
+    B: Body<Data = Bytes, Error = Status> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => self.next(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && (self.is_over || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+/// A piece of an answer that is to be sent.
+struct Waiting {
+    data: Bytes,
+    _lease: Lease,
+    _unread: Unread,
+}
+
+impl AsRef<[u8]> for Waiting {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}

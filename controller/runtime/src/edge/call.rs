@@ -1,0 +1,154 @@
+//! A call: when its headers came, what its last message holds, whether its answers are read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use spillgate_backend::account::{Account, Holder, Lease};
+use spillgate_pipeline::id::ClientId;
+use spillgate_pipeline::time::Timestamp;
+
+use super::Connection;
+
+/// Whether a call's answers are read.
+#[derive(Default)]
+pub(super) struct Progress {
+    unread: AtomicU32,
+    /// When one was read last, or the first of them came.
+    since: AtomicU64,
+}
+
+impl Progress {
+    /// Since when the oldest unread answer waits.
+    pub(super) fn unread_since(&self) -> Option<Timestamp> {
+        let unread = self.unread.load(Ordering::Relaxed) > 0;
+        unread.then(|| Timestamp::from_ns(self.since.load(Ordering::Relaxed)))
+    }
+}
+
+/// One call of a client, from its headers to its last answer. Found in the extensions of its request.
+pub struct Call {
+    connection: Option<Arc<Connection>>,
+    key: usize,
+    holder: Arc<Holder>,
+    progress: Arc<Progress>,
+    message: Mutex<Option<Lease>>,
+    /// When the headers came.
+    began_at: Timestamp,
+    _lease: Option<Lease>,
+}
+
+impl Call {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        key: usize,
+        progress: Arc<Progress>,
+        lease: Lease,
+    ) -> Arc<Self> {
+        Arc::new(Call {
+            holder: connection.holder().clone(),
+            began_at: connection.edge().now(),
+            connection: Some(connection),
+            key,
+            progress,
+            message: Mutex::default(),
+            _lease: Some(lease),
+        })
+    }
+
+    /// A call of nobody, without bounds: where there is no connection.
+    pub fn of_nobody() -> Arc<Self> {
+        Call::of(Account::unbounded().holder())
+    }
+
+    /// A call without a connection whose bytes `holder` holds.
+    pub fn of(holder: Arc<Holder>) -> Arc<Self> {
+        Arc::new(Call {
+            holder,
+            connection: None,
+            key: 0,
+            progress: Arc::default(),
+            message: Mutex::default(),
+            began_at: Timestamp::ZERO,
+            _lease: None,
+        })
+    }
+
+    /// Who holds its bytes.
+    pub fn holder(&self) -> &Arc<Holder> {
+        &self.holder
+    }
+
+    /// Whose it is.
+    pub fn client(&self) -> ClientId {
+        self.connection
+            .as_ref()
+            .map(|c| c.client())
+            .unwrap_or_default()
+    }
+
+    /// When its headers came.
+    pub fn began_at(&self) -> Timestamp {
+        self.began_at
+    }
+
+    /// A message of it is whole, and holds these bytes until it is taken.
+    pub(super) fn put_message(&self, lease: Lease) {
+        if let Some(connection) = &self.connection {
+            connection.is_active();
+        }
+        *self.message.lock() = Some(lease);
+    }
+
+    /// What the message holds that was read last.
+    pub fn take_message(&self) -> Option<Lease> {
+        self.message.lock().take()
+    }
+
+    /// A frame of data was taken.
+    pub(super) fn frame_taken(&self) {
+        if let Some(connection) = &self.connection {
+            connection.frame_taken();
+        }
+    }
+
+    /// An answer waits to be read, for as long as this lives.
+    pub fn unread(&self) -> Unread {
+        let progress = self.progress.clone();
+        if progress.unread.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(connection) = &self.connection
+        {
+            let now = connection.edge().about_now();
+            progress.since.store(now.as_ns(), Ordering::Relaxed);
+        }
+        Unread {
+            progress,
+            connection: self.connection.clone(),
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.end(self.key);
+        }
+    }
+}
+
+/// An answer that waits to be read.
+pub struct Unread {
+    progress: Arc<Progress>,
+    connection: Option<Arc<Connection>>,
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.progress.unread.fetch_sub(1, Ordering::Relaxed);
+        if let Some(connection) = &self.connection {
+            let now = connection.edge().about_now();
+            self.progress.since.store(now.as_ns(), Ordering::Relaxed);
+            connection.is_active();
+        }
+    }
+}

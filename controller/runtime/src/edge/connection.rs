@@ -1,0 +1,184 @@
+//! A connection: who it is, its calls, what it makes the process hold.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use slab::Slab;
+use spillgate_backend::account::{Full, Holder, Lease};
+use spillgate_controller_policy::door::{ConnectionId, Use};
+use spillgate_pipeline::id::ClientId;
+use spillgate_pipeline::time::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::Edge;
+use super::call::{Call, Progress};
+
+/// What a call holds beside its messages: its headers, its task.
+const CALL_BYTES: u64 = 8 << 10;
+/// What HTTP/2 holds for each of its frames that nobody has taken yet, beside what is in it.
+const FRAME_BYTES: u64 = 256;
+/// Frames for which memory is taken at a time.
+const FRAMES_STEP: u64 = 1024;
+
+/// One connection.
+pub(crate) struct Connection {
+    edge: Arc<Edge>,
+    id: ConnectionId,
+    peer: IpAddr,
+    client: ClientId,
+    holder: Arc<Holder>,
+    window: u32,
+    _window_lease: Lease,
+    active_at: AtomicU64,
+    was_used: AtomicBool,
+    calls: Mutex<Slab<Arc<Progress>>>,
+    frames: Frames,
+    closing: CancellationToken,
+}
+
+/// HTTP/2's frames of data that came and that calls took.
+#[derive(Default)]
+struct Frames {
+    came: AtomicU64,
+    taken: AtomicU64,
+    leases: Mutex<Vec<Lease>>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        edge: Arc<Edge>,
+        id: ConnectionId,
+        peer: IpAddr,
+        window: u32,
+        window_lease: Lease,
+    ) -> Arc<Self> {
+        let now = edge.about_now();
+        Arc::new(Connection {
+            id,
+            peer,
+            // Without a token, who connects is the client.
+            client: edge.next_client(),
+            holder: edge.account().holder(),
+            window,
+            _window_lease: window_lease,
+            active_at: AtomicU64::new(now.as_ns()),
+            was_used: AtomicBool::new(false),
+            calls: Mutex::default(),
+            frames: Frames::default(),
+            closing: CancellationToken::new(),
+            edge,
+        })
+    }
+
+    /// Its gateway's edge.
+    pub(crate) fn edge(&self) -> &Arc<Edge> {
+        &self.edge
+    }
+
+    /// Where it comes from.
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Whose it is.
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Who holds its bytes.
+    pub(crate) fn holder(&self) -> &Arc<Holder> {
+        &self.holder
+    }
+
+    /// Bytes that it may send unasked.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// It is to end now.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+    }
+
+    /// Until it is to end.
+    pub(crate) async fn closing(&self) {
+        self.closing.cancelled().await;
+    }
+
+    /// How it is used.
+    pub(super) fn usage(&self) -> Use {
+        let calls = self.calls.lock();
+        let unread = calls.iter().filter_map(|(_, call)| call.unread_since());
+        Use {
+            calls: calls.len(),
+            was_used: self.was_used.load(Ordering::Relaxed),
+            active_at: Timestamp::from_ns(self.active_at.load(Ordering::Relaxed)),
+            unread_since: unread.min(),
+        }
+    }
+
+    /// It asked something, or took an answer.
+    pub(super) fn is_active(&self) {
+        let now = self.edge.about_now();
+        self.active_at.store(now.as_ns(), Ordering::Relaxed);
+    }
+
+    /// A call begins, with its headers.
+    ///
+    /// # Errors
+    /// When the client may hold no more.
+    pub(crate) fn begin(self: &Arc<Self>) -> Result<Arc<Call>, Full> {
+        let lease = self.holder.take(CALL_BYTES)?;
+        self.is_active();
+        self.was_used.store(true, Ordering::Relaxed);
+        let progress = Arc::new(Progress::default());
+        let key = self.calls.lock().insert(progress.clone());
+        Ok(Call::new(self.clone(), key, progress, lease))
+    }
+
+    pub(super) fn end(&self, key: usize) {
+        let mut calls = self.calls.lock();
+        calls.remove(key);
+        if calls.is_empty() {
+            // What calls left untaken is gone with them.
+            let came = self.frames.came.load(Ordering::Relaxed);
+            self.frames.taken.store(came, Ordering::Relaxed);
+            self.frames.leases.lock().clear();
+        }
+    }
+
+    /// A frame of data was taken.
+    pub(super) fn frame_taken(&self) {
+        self.frames.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Frames of data came. Many small ones take much more memory than what is in them.
+    ///
+    /// # Errors
+    /// When the client may hold no more.
+    pub(super) fn frames_came(&self, n: u64) -> Result<(), Full> {
+        let came = self.frames.came.fetch_add(n, Ordering::Relaxed) + n;
+        let waiting = came.saturating_sub(self.frames.taken.load(Ordering::Relaxed));
+        if waiting < FRAMES_STEP {
+            return Ok(());
+        }
+        let mut leases = self.frames.leases.lock();
+        let steps = (waiting / FRAMES_STEP) as usize;
+        leases.truncate(steps);
+        while leases.len() < steps {
+            leases.push(self.holder.take(FRAMES_STEP * FRAME_BYTES)?);
+        }
+        Ok(())
+    }
+}
+
+/// Leaves the edge's list when the connection has ended.
+pub(crate) struct Leaves(pub(crate) Arc<Connection>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.edge.left(self.0.id);
+    }
+}

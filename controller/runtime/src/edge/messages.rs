@@ -1,0 +1,253 @@
+//! The body of a call, message by message: passes one on only once it is whole, so that nothing is reserved for a
+//! length that is only claimed, and holds a lease for what has come of it. A message that takes too long to come ends
+//! the call.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use spillgate_backend::account::Lease;
+use tokio::time::Sleep;
+use tonic::Status;
+
+use super::Call;
+
+/// Length of the header of a gRPC message: a flag and four bytes of length.
+const HEADER: usize = 5;
+/// Pieces smaller than this are put together: each would hold the buffer that it was cut from.
+const PIECE_MIN: usize = 4 << 10;
+
+/// Messages of one call.
+pub(crate) struct Messages<B> {
+    body: B,
+    call: Arc<Call>,
+    bytes_max: usize,
+    limit: Duration,
+    /// The call has one message: it is to be over after that.
+    is_unary: bool,
+    /// A message has begun, or the call's first one is still to come.
+    is_due: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+    pieces: Pieces,
+    /// What the pieces hold.
+    lease: Option<Lease>,
+    /// Bytes of the message that is being read, once its header is whole.
+    length: Option<usize>,
+    /// Bytes of whole messages that are still to be passed on.
+    whole: usize,
+}
+
+impl<B> Messages<B> {
+    /// Messages of `bytes_max` at most, each of which may take `limit` from its first byte to its last.
+    pub(crate) fn new(
+        body: B,
+        call: Arc<Call>,
+        is_unary: bool,
+        bytes_max: usize,
+        limit: Duration,
+    ) -> Self {
+        Messages {
+            body,
+            call,
+            is_unary,
+            bytes_max,
+            limit,
+            is_due: true,
+            timer: None,
+            pieces: Pieces::default(),
+            lease: None,
+            length: None,
+            whole: 0,
+        }
+    }
+
+    /// Takes in what came; says whether a message is whole.
+    fn take_in(&mut self, data: Bytes) -> Result<(), Status> {
+        let bytes = data.len() as u64;
+        let grown = match &mut self.lease {
+            Some(lease) => lease.grow(bytes),
+            None => self
+                .call
+                .holder()
+                .take(bytes)
+                .map(|lease| self.lease = Some(lease)),
+        };
+        grown.map_err(|full| {
+            Status::resource_exhausted(format!("the message is not taken in: {full}"))
+        })?;
+        self.pieces.push(data);
+        self.look();
+        Ok(())
+    }
+
+    /// Looks whether the message is whole. One that is too long is passed on at once: its reader says so.
+    fn look(&mut self) {
+        if self.whole > 0 {
+            return;
+        }
+        if self.length.is_none() {
+            self.length = self.pieces.length();
+        }
+        let Some(length) = self.length else {
+            self.is_due |= self.pieces.bytes > 0;
+            return;
+        };
+        let is_whole = self.pieces.bytes >= HEADER + length;
+        if is_whole || length > self.bytes_max {
+            self.whole = self.pieces.bytes.min(HEADER + length);
+            self.length = None;
+            if !self.is_unary {
+                self.is_due = false;
+                self.timer = None;
+            }
+            self.hand_over();
+        } else {
+            self.is_due = true;
+        }
+    }
+
+    /// The bytes of the whole message are whoever's who takes it; what came after it stays here.
+    fn hand_over(&mut self) {
+        let rest = (self.pieces.bytes - self.whole) as u64;
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        if rest > 0 {
+            lease.shrink_to(lease.bytes() - rest);
+            self.lease = self.call.holder().take_last(rest).ok();
+        }
+        self.call.put_message(lease);
+    }
+
+    /// Whether the message that is due takes too long.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.is_due {
+            return false;
+        }
+        let limit = self.limit;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        timer.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl<B> Body for Messages<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        // Only now: the message before was read, and what it holds was taken.
+        this.look();
+        loop {
+            if this.whole > 0 {
+                let piece = this.pieces.pop(this.whole);
+                this.whole -= piece.len();
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            let polled = Pin::new(&mut this.body).poll_frame(cx);
+            if polled.is_pending() && this.is_late(cx) {
+                let text = format!("a message of the call was not whole after {:?}", this.limit);
+                return Poll::Ready(Some(Err(Status::deadline_exceeded(text))));
+            }
+            let Some(frame) = ready!(polled) else {
+                // Cut short: its reader says so.
+                this.whole = this.pieces.bytes;
+                if this.whole == 0 {
+                    return Poll::Ready(None);
+                }
+                continue;
+            };
+            let frame = frame.map_err(|e| Status::from_error(e.into()))?;
+            match frame.into_data() {
+                Ok(data) => {
+                    this.call.frame_taken();
+                    if !data.is_empty()
+                        && let Err(status) = this.take_in(data)
+                    {
+                        return Poll::Ready(Some(Err(status)));
+                    }
+                }
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.bytes == 0 && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // Not the body's: it only claims one.
+        SizeHint::default()
+    }
+}
+
+/// What has come, in order.
+#[derive(Default)]
+struct Pieces {
+    whole: VecDeque<Bytes>,
+    /// Small pieces, put together; after all the others.
+    small: BytesMut,
+    bytes: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, data: Bytes) {
+        self.bytes += data.len();
+        if data.len() < PIECE_MIN && self.bytes > data.len() {
+            self.small.extend_from_slice(&data);
+            return;
+        }
+        if !self.small.is_empty() {
+            self.whole.push_back(self.small.split().freeze());
+        }
+        self.whole.push_back(data);
+    }
+
+    /// The length of the message that begins here, once its header is whole.
+    fn length(&self) -> Option<usize> {
+        let mut header = [0; HEADER];
+        let mut n = 0;
+        let all = self.whole.iter().map(|b| &b[..]).chain([&self.small[..]]);
+        for part in all {
+            let take = part.len().min(HEADER - n);
+            header[n..n + take].copy_from_slice(&part[..take]);
+            n += take;
+        }
+        let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
+        (n == HEADER).then_some(length as usize)
+    }
+
+    /// The next piece, of `most` bytes at most.
+    fn pop(&mut self, most: usize) -> Bytes {
+        if self.whole.is_empty() {
+            self.whole.push_back(self.small.split().freeze());
+        }
+        let first = &mut self.whole[0];
+        let piece = if first.len() <= most {
+            self.whole.pop_front().unwrap_or_default()
+        } else {
+            let piece = first.slice(..most);
+            first.advance(most);
+            piece
+        };
+        self.bytes -= piece.len();
+        piece
+    }
+}
+
+#[cfg(test)]
+mod tests;

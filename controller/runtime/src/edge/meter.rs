@@ -1,0 +1,148 @@
+//! Counts HTTP/2's frames of data as they come in: small ones take far more memory than what is in them, and only here is
+//! it seen how many there are.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Connection;
+
+/// Length of HTTP/2's greeting, and of the header of each of its frames.
+const PREFACE: usize = 24;
+const HEADER: usize = 9;
+/// The type of a frame of data.
+const DATA: u8 = 0;
+
+/// A connection's bytes.
+pub(crate) struct Metered<S> {
+    inner: S,
+    connection: Arc<Connection>,
+    frames: FrameCounter,
+}
+
+impl<S> Metered<S> {
+    pub(crate) fn new(inner: S, connection: Arc<Connection>) -> Self {
+        Metered {
+            inner,
+            connection,
+            frames: FrameCounter::default(),
+        }
+    }
+}
+
+/// Follows the frames of HTTP/2 in a stream of bytes.
+struct FrameCounter {
+    /// Bytes to pass over before the next header.
+    skip: usize,
+    header: [u8; HEADER],
+    have: usize,
+}
+
+impl Default for FrameCounter {
+    fn default() -> Self {
+        FrameCounter {
+            skip: PREFACE,
+            header: [0; HEADER],
+            have: 0,
+        }
+    }
+}
+
+impl FrameCounter {
+    /// Frames of data whose headers are in what came.
+    fn count(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut n = 0;
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = (HEADER - self.have).min(bytes.len());
+            self.header[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
+            self.have += taken;
+            bytes = &bytes[taken..];
+            if self.have == HEADER {
+                let [a, b, c, kind, ..] = self.header;
+                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.have = 0;
+                n += u64::from(kind == DATA);
+            }
+        }
+        n
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        let n = this.frames.count(&buf.filled()[before..]);
+        if n > 0
+            && let Err(full) = this.connection.frames_came(n)
+        {
+            let text = format!("too many small frames wait: {full}");
+            return Poll::Ready(Err(io::Error::other(text)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_data_are_counted_however_the_bytes_are_cut() {
+        let frame = |kind: u8, length: usize| {
+            let mut bytes = vec![0, (length >> 8) as u8, length as u8, kind, 0, 0, 0, 0, 1];
+            bytes.extend(std::iter::repeat_n(kind, length));
+            bytes
+        };
+        let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        for (kind, length) in [(4, 12), (DATA, 1), (1, 300), (DATA, 0), (DATA, 700), (6, 8)] {
+            all.extend(frame(kind, length));
+        }
+        for size in [1, 2, 8, 9, 10, 100, 2000] {
+            let mut counter = FrameCounter::default();
+            let n: u64 = all.chunks(size).map(|bytes| counter.count(bytes)).sum();
+            assert_eq!(n, 3, "in pieces of {size}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Closes connections whose time is over.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use spillgate_controller_policy::door::Closing;
+use tokio_util::sync::CancellationToken;
+
+use super::{Edge, nothing};
+
+/// How often the time is looked at: limits are seconds.
+const TICK: Duration = Duration::from_millis(100);
+/// Ticks between two looks at the connections.
+const TICKS: u32 = 10;
+
+/// Sweeps until told to stop.
+pub(crate) async fn sweep(edge: Arc<Edge>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(TICK);
+    let mut left = 0;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        let now = edge.now();
+        edge.about_now.store(now.as_ns(), Ordering::Relaxed);
+        if left == 0 {
+            left = TICKS;
+            edge.close_overdue();
+        }
+        left -= 1;
+    }
+}
+
+impl Edge {
+    fn close_overdue(&self) {
+        let now = self.about_now();
+        let open = self.open.lock();
+        let connections = &open.connections;
+        let uses = |id| connections.get(&id).map_or_else(nothing, |c| c.usage());
+        for (id, why) in open.door.sweep(now, uses) {
+            let Some(connection) = connections.get(&id) else {
+                continue;
+            };
+            let why = match why {
+                Closing::Idle => "it had no call for long",
+                Closing::Silent => "its streams brought nothing for long",
+                Closing::Unread => "its client does not read its answers",
+            };
+            self.closed.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(address = %connection.peer(), why, "a connection is closed");
+            connection.close();
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The account of bytes: what a process holds for its clients, who holds it, and how much more each may take.
+//!
+//! Whoever is to hold something takes a [`Lease`] for it first and keeps the lease with it; dropped, it gives the bytes back,
+//! wherever it then is. A holder belongs to another one (a connection to its client), and all to the process.
+//!
+//! Nobody may hold more than is still free (a dynamic threshold: Choudhury and Hahne, "Dynamic Queue Length Thresholds for
+//! Shared-Memory Packet Switches", 1998, with alpha 1): a single client has half of the budget, two a third each, and there
+//! is always something left for the next one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+/// The bytes of a process.
+#[derive(Debug)]
+pub struct Account {
+    budget: u64,
+    held: AtomicU64,
+}
+
+/// Someone who holds bytes.
+#[derive(Debug)]
+pub struct Holder {
+    account: Arc<Account>,
+    /// Whose bytes these are, too.
+    owner: Option<Arc<Holder>>,
+    held: AtomicU64,
+}
+
+/// There are no bytes left for this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{asked} bytes are asked for, of {budget} (--memory) {held} are held, {own} of them by this client: nobody may hold \
+     more than is free"
+)]
+pub struct Full {
+    /// Bytes asked for.
+    pub asked: u64,
+    /// Bytes that the one who asked holds.
+    pub own: u64,
+    /// Bytes that all hold.
+    pub held: u64,
+    /// Bytes of the process.
+    pub budget: u64,
+}
+
+/// Bytes that are held for as long as this lives.
+#[derive(Debug)]
+pub struct Lease {
+    holder: Arc<Holder>,
+    bytes: u64,
+}
+
+impl Account {
+    /// An account of that many bytes.
+    pub fn new(budget: u64) -> Arc<Self> {
+        Arc::new(Account {
+            budget,
+            held: AtomicU64::new(0),
+        })
+    }
+
+    /// An account without a bound, for what serves nobody: profiles, tests.
+    pub fn unbounded() -> Arc<Self> {
+        Account::new(u64::MAX)
+    }
+
+    /// All bytes.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Someone new who holds nothing yet.
+    pub fn holder(self: &Arc<Self>) -> Arc<Holder> {
+        Arc::new(Holder {
+            account: self.clone(),
+            owner: None,
+            held: AtomicU64::new(0),
+        })
+    }
+}
+
+impl Holder {
+    /// Someone new whose bytes are this one's, too.
+    pub fn member(self: &Arc<Self>) -> Arc<Holder> {
+        Arc::new(Holder {
+            account: self.account.clone(),
+            owner: Some(self.clone()),
+            held: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes that it holds.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// The account that its bytes are on.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Takes bytes.
+    ///
+    /// # Errors
+    /// When it, or its owner, would hold more than is free then.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
+        self.add(bytes, true)?;
+        Ok(self.lease(bytes))
+    }
+
+    /// Takes bytes of which others will soon be given back, as an answer's are for what it was made of: up to the whole
+    /// budget.
+    ///
+    /// # Errors
+    /// When the process would hold more than its budget.
+    pub fn take_last(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
+        self.add(bytes, false)?;
+        Ok(self.lease(bytes))
+    }
+
+    fn lease(self: &Arc<Self>, bytes: u64) -> Lease {
+        Lease {
+            holder: self.clone(),
+            bytes,
+        }
+    }
+
+    fn owners(&self) -> impl Iterator<Item = &Holder> {
+        std::iter::successors(Some(self), |holder| holder.owner.as_deref())
+    }
+
+    fn add(&self, bytes: u64, shares: bool) -> Result<(), Full> {
+        let account = &self.account;
+        // Added first and taken back if it does not fit: two at a time can be refused where one would fit, never more
+        // granted than there is.
+        let all = account.held.fetch_add(bytes, Ordering::Relaxed);
+        let all = all.saturating_add(bytes);
+        let free = account.budget.checked_sub(all);
+        let mut own = 0;
+        let mut fits = free.is_some();
+        for holder in self.owners() {
+            let its = holder.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            own = own.max(its - bytes);
+            fits &= !shares || free.is_some_and(|free| its <= free);
+        }
+        if fits {
+            return Ok(());
+        }
+        self.subtract(bytes);
+        Err(Full {
+            asked: bytes,
+            own,
+            held: all.saturating_sub(bytes),
+            budget: account.budget,
+        })
+    }
+
+    fn subtract(&self, bytes: u64) {
+        self.account.held.fetch_sub(bytes, Ordering::Relaxed);
+        for holder in self.owners() {
+            holder.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Lease {
+    /// Bytes that it holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more.
+    ///
+    /// # Errors
+    /// As [`Holder::take`]; then it holds what it held.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), Full> {
+        self.holder.add(bytes, true)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives back what is over `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let over = self.bytes.saturating_sub(bytes);
+        self.holder.subtract(over);
+        self.bytes -= over;
+    }
+
+    /// The same bytes, held for as long as anyone holds a part of them.
+    pub fn around(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        Bytes::from_owner(Leased {
+            bytes,
+            _lease: self,
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.holder.subtract(self.bytes);
+    }
+}
+
+struct Leased<B> {
+    bytes: B,
+    _lease: Lease,
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Leased<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_holds_more_than_is_free() {
+        let account = Account::new(100);
+        let (a, b) = (account.holder(), account.holder());
+        let first = a.take(50).unwrap();
+        let refused = a.take(1).unwrap_err();
+        assert_eq!((refused.own, refused.held, refused.budget), (50, 50, 100));
+        let second = b.take(25).unwrap();
+        assert!(b.take(1).is_err());
+        drop(first);
+        assert_eq!((account.held(), a.held(), b.held()), (25, 0, 25));
+        assert!(b.take(25).is_ok());
+        drop(second);
+        assert_eq!(account.held(), 0);
+    }
+
+    #[test]
+    fn what_a_connection_holds_its_client_holds_too() {
+        let account = Account::new(100);
+        let client = account.holder();
+        let connections = [client.member(), client.member()];
+        let held: Vec<Lease> = connections.iter().map(|c| c.take(25).unwrap()).collect();
+        assert_eq!((client.held(), account.held()), (50, 50));
+        let third = client.member();
+        assert!(
+            third.take(1).is_err(),
+            "another connection is no other client"
+        );
+        assert!(third.take_last(50).is_ok());
+        assert!(third.take_last(51).is_err());
+        drop(held);
+        assert_eq!((client.held(), third.held(), account.held()), (0, 0, 0));
+    }
+
+    #[test]
+    fn bytes_are_held_as_long_as_a_part_of_them_is() {
+        let account = Account::new(100);
+        let holder = account.holder();
+        let whole = holder.take(4).unwrap().around(vec![1u8, 2, 3, 4]);
+        let part = whole.slice(1..2);
+        drop(whole);
+        assert_eq!((account.held(), &part[..]), (4, &[2u8][..]));
+        drop(part);
+        assert_eq!(account.held(), 0);
+    }
+
+    #[test]
+    fn a_lease_grows_and_shrinks() {
+        let account = Account::new(100);
+        let mut lease = account.holder().take(10).unwrap();
+        lease.grow(30).unwrap();
+        assert!(lease.grow(20).is_err());
+        assert_eq!((lease.bytes(), account.held()), (40, 40));
+        lease.shrink_to(5);
+        lease.shrink_to(50);
+        assert_eq!((lease.bytes(), account.held()), (5, 5));
+        assert!(Account::unbounded().holder().take(u64::MAX / 4).is_ok());
+    }
+}

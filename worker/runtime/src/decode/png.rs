@@ -1,0 +1,82 @@
+//! PNG, by the png crate, row by row.
+
+use std::io::Cursor;
+
+use ::png::{ColorType, DecodeOptions, Decoder, InterlaceInfo, Limits, Reader, Transformations};
+use spillgate_backend::picture::Picture;
+
+use super::NotDecoded;
+
+/// What a decoder may hold beside the rows: palettes and the like.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Decodes to RGB; what is transparent is shown as it is stored.
+pub(super) fn decode(
+    data: &[u8],
+    picture: &Picture,
+    interlaced: bool,
+    stops: &mut dyn FnMut() -> bool,
+) -> Result<Vec<u8>, NotDecoded> {
+    let wrong = |e: ::png::DecodingError| format!("the frame is not a readable PNG: {e}");
+    // Texts and colour profiles are compressed for themselves, and nobody here reads them.
+    let mut options = DecodeOptions::default();
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = Decoder::new_with_options(Cursor::new(data), options);
+    let held = usize::try_from(picture.bytes).unwrap_or(usize::MAX);
+    decoder.set_limits(Limits {
+        bytes: held.saturating_add(CHUNK_BYTES),
+    });
+    decoder.set_transformations(Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info().map_err(wrong)?;
+    let (colour, _) = reader.output_color_type();
+    let mut rgb = Vec::with_capacity(picture.rgb_bytes() as usize);
+    if interlaced {
+        let size = reader
+            .output_buffer_size()
+            .ok_or("the frame is too large a PNG".to_owned())?;
+        let mut rows = vec![0; size];
+        read_passes(&mut reader, &mut rows, stops)?;
+        append(&mut rgb, colour, &rows);
+        return Ok(rgb);
+    }
+    while let Some(row) = reader.next_row().map_err(wrong)? {
+        append(&mut rgb, colour, row.data());
+        if stops() {
+            return Err(NotDecoded::Stopped);
+        }
+    }
+    Ok(rgb)
+}
+
+/// All passes of an interlaced picture.
+fn read_passes(
+    reader: &mut Reader<Cursor<&[u8]>>,
+    rows: &mut [u8],
+    stops: &mut dyn FnMut() -> bool,
+) -> Result<(), NotDecoded> {
+    let wrong = |e: ::png::DecodingError| format!("the frame is not a readable PNG: {e}");
+    let (colour, depth) = reader.output_color_type();
+    let bits = colour.samples() as u8 * depth as u8;
+    let stride = reader.output_line_size(reader.info().width).unwrap_or(0);
+    while let Some(row) = reader.next_interlaced_row().map_err(wrong)? {
+        if let InterlaceInfo::Adam7(interlace) = row.interlace() {
+            ::png::expand_interlaced_row(rows, stride, row.data(), interlace, bits);
+        }
+        if stops() {
+            return Err(NotDecoded::Stopped);
+        }
+    }
+    Ok(())
+}
+
+fn append(rgb: &mut Vec<u8>, colour: ColorType, row: &[u8]) {
+    match colour {
+        ColorType::Rgb => rgb.extend_from_slice(row),
+        ColorType::Rgba => rgb.extend(row.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]])),
+        ColorType::Grayscale => rgb.extend(row.iter().flat_map(|&p| [p, p, p])),
+        ColorType::GrayscaleAlpha => rgb.extend(row.chunks_exact(2).flat_map(|p| [p[0]; 3])),
+        // Palettes are expanded by the transformations asked for.
+        ColorType::Indexed => {}
+    }
+}
