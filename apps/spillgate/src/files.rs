@@ -1,16 +1,21 @@
 //! Reads pipeline files and the profile files beside them.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use spillgate_backend::file::{self, FileError};
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::compile::compile;
+use spillgate_pipeline::compile::compile_with;
 use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::parse_profiles;
+
+/// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
+const FILE_BYTES_MAX: usize = 5 << 20;
 
 /// A pipeline file, read and checked.
 #[derive(Clone, Debug)]
@@ -67,7 +72,7 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: FileError,
     },
     /// The file has errors, one a line.
     #[error("{0}")]
@@ -113,18 +118,18 @@ pub fn load_profiles(file: &Path) -> Result<ProfileSet, LoadError> {
 pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError> {
     let text = read(file)?;
     let profile_file = profile_path(file);
-    let profiles = match std::fs::read_to_string(&profile_file) {
+    let profiles = match read(&profile_file) {
         Ok(text) => parse_profiles(&text, &name_of(&profile_file)).map_err(LoadError::Spec)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ProfileSet::default(),
-        Err(source) => {
-            return Err(LoadError::Read {
-                path: profile_file,
-                source,
-            });
-        }
+        Err(LoadError::Read {
+            source: FileError::Io(error),
+            ..
+        }) if error.kind() == ErrorKind::NotFound => ProfileSet::default(),
+        Err(error) => return Err(error),
     };
-    let compiled =
-        compile(&text, &name_of(file), catalog, Some(&profiles)).map_err(LoadError::Spec)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let name = name_of(file);
+    let compiled = compile_with(&text, &name, catalog, Some(&profiles), &environment)
+        .map_err(LoadError::Spec)?;
     let mut warnings: Vec<String> = compiled.warnings.iter().map(ToString::to_string).collect();
     warnings.extend(strangers(&compiled.pipeline, &profiles, &profile_file));
     Ok(LoadedPipeline {
@@ -173,7 +178,7 @@ pub fn load_all(files: &[PathBuf], catalog: &Catalog) -> Result<Vec<LoadedPipeli
 }
 
 fn read(path: &Path) -> Result<String, LoadError> {
-    std::fs::read_to_string(path).map_err(|source| LoadError::Read {
+    file::read_text(path, FILE_BYTES_MAX).map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })

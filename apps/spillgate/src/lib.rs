@@ -7,4 +7,5 @@ pub mod files;
 pub mod measure;
 pub mod placement;
 pub mod planning;
+pub mod reload;
 pub mod server;

@@ -5,6 +5,7 @@
 //! A backend and all that it loaded live on one device thread: nothing here needs a lock.
 
 pub mod emulated;
+pub mod file;
 pub mod job;
 pub mod operator;
 #[cfg(feature = "tch")]
