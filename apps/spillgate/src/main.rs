@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand};
+use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_telemetry::logging;
 
 use commands::{evaluate, graph, plan, profile, schema, serve, simulate, trace, validate};
@@ -51,6 +52,9 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Show a trace as a waterfall.
     Trace(trace::TraceArgs),
+    /// Load and run a module's models once, confined; the other commands start it.
+    #[command(name = SUBCOMMAND, hide = true)]
+    CheckModel,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +62,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if matches!(cli.command, Command::CheckModel) {
+        // Before there is a second thread.
+        return model_check::answer();
+    }
     if let Err(error) = logging::init_logging(cli.log_json) {
         logging::complain(&format!("error: cannot start logging: {error}"));
         return ExitCode::from(1);
@@ -74,6 +82,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::CheckModel => unreachable!("it has no log"),
     };
     let code = result.unwrap_or_else(|error| commands::report(&error));
     logging::flush(LOG_LIMIT);

@@ -20,6 +20,7 @@ use spillgate_pipeline::time::format_duration;
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say};
 
+use super::models::ModelArgs;
 use super::ranges::{duration, number};
 pub(crate) use progress::Progress;
 use signals::Signals;
@@ -81,6 +82,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_TRACE_SAMPLE", default_value_t = 1.0,
         value_parser = number(0.0, 1.0, "it is a part of the frames"))]
     trace_sample: f64,
+    #[command(flatten)]
+    models: ModelArgs,
 }
 
 /// Serves until told to stop.
@@ -126,15 +129,15 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     };
     // First of all, so that probes are answered while models are loaded and measured.
     let admin = open_admin(config.admin).await?;
-    let pipelines = args.pipelines.clone();
+    let (pipelines, models) = (args.pipelines.clone(), args.models.config());
     // Loading takes long and waits for no one: not on a thread that serves the admin port.
-    let starting = tokio::task::spawn_blocking(move || start::start(&pipelines, config, admin));
+    let starting = move || start::start(&pipelines, models, config, admin);
+    let starting = tokio::task::spawn_blocking(starting);
     let server = tokio::select! {
         server = starting => server.context("the start failed")??,
         signal = signals.stop() => {
             say(&format!("{signal} while starting: ended, nothing was served"));
-            flush(LOG_LIMIT);
-            return Ok(ExitCode::SUCCESS);
+            end(0);
         }
     };
     announce(&server, &args);
@@ -157,7 +160,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
         again = signals.stop() => {
             let n = unanswered();
             say(&format!("{again} while draining: ending at once; {n} requests are unanswered"));
-            return Ok(ExitCode::from(1));
+            end(1);
         }
     };
     if ended.aborted > 0 {
@@ -172,6 +175,13 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     say("stopped");
     let graceful = ended.aborted == 0 && ended.busy_devices.is_empty();
     Ok(ExitCode::from(u8::from(!graceful)))
+}
+
+/// Ends the process while its threads run. What a normal end would tear down first, libtorch's state above all, they may
+/// be using.
+fn end(code: i32) -> ! {
+    flush(LOG_LIMIT);
+    signal_hook::low_level::exit(code)
 }
 
 fn announce(server: &Server, args: &ServeArgs) {

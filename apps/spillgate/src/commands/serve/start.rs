@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use spillgate::admin::AdminPort;
 use spillgate::embedded::Deployment;
-use spillgate::files;
+use spillgate::files::{self, LoadedPipeline};
 use spillgate::measure::{self, Effort};
+use spillgate::model_check::{CheckConfig, Checks};
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
 use spillgate_telemetry::logging::say;
@@ -20,6 +21,7 @@ use super::Progress;
 /// Bad files, ports in use, devices and models that are missing.
 pub(super) fn start(
     pipelines: &[PathBuf],
+    models: CheckConfig,
     config: ServerConfig,
     admin: Option<AdminPort>,
 ) -> anyhow::Result<Server> {
@@ -31,11 +33,9 @@ pub(super) fn start(
     };
     let mut deployments = Vec::new();
     tell("reading the pipeline files");
-    for loaded in files::load_all(pipelines, &library.catalog())? {
-        for warning in &loaded.warnings {
-            say(warning);
-        }
-        loaded.check_models()?;
+    let all = files::load_all(pipelines, &library.catalog())?;
+    check(&all, models, &tell)?;
+    for loaded in all {
         let base_dir = loaded.base_dir();
         let mut deployment = Deployment {
             pipeline: loaded.pipeline,
@@ -47,6 +47,29 @@ pub(super) fn start(
     }
     let start = Server::start_beside(admin, config, deployments, library);
     Ok(tokio::runtime::Handle::current().block_on(start)?)
+}
+
+/// Refuses what cannot be served, and lets this process load only models that were checked.
+fn check(all: &[LoadedPipeline], models: CheckConfig, tell: &dyn Fn(&str)) -> anyhow::Result<()> {
+    let mut checks = Checks::new(models)?;
+    for loaded in all {
+        loaded.warnings.iter().for_each(|warning| say(warning));
+        loaded.check_models()?;
+        loaded.check_profiles()?;
+        let name = &loaded.pipeline.name;
+        let tell =
+            |module: &str| tell(&format!("pipeline {name}: checking the models of {module}"));
+        for warning in checks.pipeline(loaded, &tell)? {
+            say(&warning);
+        }
+    }
+    if let Some(confined) = checks.confined() {
+        say(&format!(
+            "model files were checked in a process of their own: {confined}"
+        ));
+    }
+    checks.guard_loading();
+    Ok(())
 }
 
 fn measure_missing(
