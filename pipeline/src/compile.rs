@@ -26,8 +26,9 @@ use crate::pipeline::{
 use crate::policy::PolicyConfig;
 use crate::problem::Problem;
 use crate::profile::ProfileSet;
-use crate::schedule::ScheduleName;
+use crate::schedule::{SCHEDULED_BATCH_MAX, ScheduleName};
 use crate::spec::{self, ModuleSpec, QUEUE_DEFAULT, Spec};
+use crate::variables::Variables;
 
 use reference::{Target, Wires, Wiring};
 
@@ -51,8 +52,22 @@ pub fn compile(
     catalog: &Catalog,
     profiles: Option<&ProfileSet>,
 ) -> Result<Compiled, Diagnostics> {
+    compile_with(text, file, catalog, profiles, &|_| None)
+}
+
+/// The same, where the file's values may name these variables ([`crate::variables`]).
+///
+/// # Errors
+/// All problems of the file, sorted by line.
+pub fn compile_with(
+    text: &str,
+    file: &str,
+    catalog: &Catalog,
+    profiles: Option<&ProfileSet>,
+    variables: Variables<'_>,
+) -> Result<Compiled, Diagnostics> {
     let mut sink = Sink::new(file);
-    let pipeline = compile_into(&mut sink, text, catalog, profiles);
+    let pipeline = compile_into(&mut sink, text, catalog, profiles, variables);
     let warnings = sink.finish()?;
     let pipeline = pipeline.expect("a file without errors gives a pipeline");
     Ok(Compiled { pipeline, warnings })
@@ -64,8 +79,9 @@ fn compile_into(
     text: &str,
     catalog: &Catalog,
     profiles: Option<&ProfileSet>,
+    variables: Variables<'_>,
 ) -> Option<Pipeline> {
-    let root = match document::read(text) {
+    let root = match document::read(text, Some(variables)) {
         Ok(Some(root)) if root.describe() != "nothing" => root,
         Ok(_) => {
             sink.error(
@@ -76,14 +92,11 @@ fn compile_into(
             );
             return None;
         }
-        Err((line, problem)) => {
-            sink.error(
-                &Place {
-                    line,
-                    ..Place::root()
-                },
-                problem,
-            );
+        Err(stops) => {
+            for (line, problem) in stops {
+                let path = String::new();
+                sink.error(&Place { line, path }, problem);
+            }
             return None;
         }
     };
@@ -103,6 +116,7 @@ fn compile_into(
         check_model(sink, module, *ty);
     }
     let wiring = reference::resolve(sink, &spec, &types);
+    check_schedules(sink, &spec, &types, &wiring);
     let order = order::topological(sink, &spec, &wiring);
     if sink.has_errors() {
         return None;
@@ -213,9 +227,7 @@ fn assemble(
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
             batch: module.batch,
-            schedule: module
-                .schedule
-                .or_else(|| default_schedule(spec, ty, wires)),
+            schedule: schedule(spec, module, ty, wires),
             window: module.window,
             workers: module.workers,
             devices: module.devices.clone(),
@@ -247,6 +259,41 @@ fn assemble(
             ..spec.policy.clone()
         },
         limits: spec.limits,
+    }
+}
+
+/// The scheduler of a module: the one that is written, or the default of its type.
+fn schedule(
+    spec: &Spec<'_>,
+    module: &ModuleSpec<'_>,
+    ty: &ModuleType,
+    wires: &Wires,
+) -> Option<ScheduleName> {
+    let default = || default_schedule(spec, ty, wires);
+    module.schedule.or_else(default)
+}
+
+/// A scheduler forms batches up to a size of its own.
+fn check_schedules(
+    sink: &mut Sink,
+    spec: &Spec<'_>,
+    types: &[Option<&ModuleType>],
+    wiring: &Wiring,
+) {
+    for ((module, ty), wires) in spec.modules.iter().zip(types).zip(&wiring.modules) {
+        let named = ty.and_then(|ty| schedule(spec, module, ty, wires));
+        let (max, limit) = (module.batch.max, SCHEDULED_BATCH_MAX);
+        if let Some(name) = named
+            && max > limit
+        {
+            let schedule = name.name();
+            let problem = Problem::ScheduledBatch {
+                max,
+                limit,
+                schedule,
+            };
+            sink.error(&module.batch_place, problem);
+        }
     }
 }
 

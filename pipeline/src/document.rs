@@ -2,7 +2,8 @@
 //! plain scalar means (number, truth value, text) is decided by `serde_yaml`.
 //!
 //! Anchors and aliases work, but an alias counts in full against the bounds below, so that a small
-//! file cannot grow into a huge tree. Tags other than `!!str` do not exist here.
+//! file cannot grow into a huge tree. Tags other than `!!str` do not exist here. Variables
+//! ([`crate::variables`]) are replaced once the structure is known: no value of theirs can change it, or a line.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_yaml::Value;
 
 use crate::problem::Problem;
+use crate::variables::{Variables, expand};
 
 /// Largest file read. Real pipelines have a few kilobytes, real profiles a few hundred.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 << 20;
@@ -25,6 +27,8 @@ pub(crate) struct Node {
     /// Line of its first character, from 1.
     pub(crate) line: usize,
     pub(crate) content: Content,
+    /// Its text was written with variables: it is whatever the field needs, number or text.
+    pub(crate) has_variables: bool,
     /// Values in it, itself included.
     size: usize,
     /// Levels in it, itself included.
@@ -51,6 +55,7 @@ impl Node {
         Node {
             line,
             content,
+            has_variables: false,
             size: size + 1,
             depth: depth + 1,
         }
@@ -110,6 +115,10 @@ struct Builder {
     /// Finished values by anchor. An alias inside its own anchor finds nothing here.
     anchors: BTreeMap<usize, Node>,
     n_nodes: usize,
+    /// Bytes that variables brought.
+    n_expanded: usize,
+    /// What is wrong with variables: all of it is told.
+    stops: Vec<Stop>,
 }
 
 impl Builder {
@@ -176,6 +185,49 @@ impl Builder {
         Ok(())
     }
 
+    /// Whether the next value is a key of a map.
+    fn at_key(&self) -> bool {
+        let open = self.open.last();
+        open.is_some_and(|open| open.mapping && open.items.len().is_multiple_of(2))
+    }
+
+    /// A scalar, with its variables replaced.
+    fn scalar(
+        &mut self,
+        line: usize,
+        text: String,
+        is_text: bool,
+        variables: Option<Variables<'_>>,
+    ) -> Result<Node, Stop> {
+        let given = variables.filter(|_| !self.at_key());
+        let expanded = match given.map(|variables| expand(&text, variables)) {
+            None | Some(Ok(None)) => None,
+            Some(Ok(expanded)) => expanded,
+            Some(Err(problem)) => {
+                self.stops.push((line, problem));
+                None
+            }
+        };
+        let Some(text) = expanded else {
+            let value = if is_text {
+                Value::String(text.clone())
+            } else {
+                meaning(&text)
+            };
+            return Ok(Node::new(line, Content::Scalar(text, value)));
+        };
+        self.n_expanded += text.len();
+        if self.n_expanded > DOCUMENT_BYTES_MAX {
+            let (limit, unit) = (DOCUMENT_BYTES_MAX, "bytes, variables counted in full");
+            return Err((line, Problem::TooLarge { limit, unit }));
+        }
+        // Quotes do not make it a text: inside of `{ }` a variable cannot stand without them.
+        let value = meaning(&text);
+        let mut node = Node::new(line, Content::Scalar(text, value));
+        node.has_variables = true;
+        Ok(node)
+    }
+
     fn count(&mut self, line: usize, n: usize) -> Result<(), Stop> {
         self.n_nodes += n;
         if self.n_nodes > DOCUMENT_NODES_MAX {
@@ -191,11 +243,26 @@ impl Builder {
     }
 }
 
-/// Reads one document. `None`: the text holds none.
+/// Reads one document. `None`: the text holds none. Without `variables`, values are taken as they stand.
 ///
 /// # Errors
-/// The line and what is wrong there.
-pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
+/// Lines and what is wrong there.
+pub(crate) fn read(
+    text: &str,
+    variables: Option<Variables<'_>>,
+) -> Result<Option<Node>, Vec<Stop>> {
+    let mut builder = Builder::default();
+    if let Err(stop) = build(&mut builder, text, variables) {
+        builder.stops.push(stop);
+    }
+    if builder.stops.is_empty() {
+        Ok(builder.root)
+    } else {
+        Err(builder.stops)
+    }
+}
+
+fn build(builder: &mut Builder, text: &str, variables: Option<Variables<'_>>) -> Result<(), Stop> {
     if text.len() > DOCUMENT_BYTES_MAX {
         return Err((
             1,
@@ -205,7 +272,6 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
             },
         ));
     }
-    let mut builder = Builder::default();
     let mut n_documents = 0usize;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
@@ -250,20 +316,16 @@ pub(crate) fn read(text: &str) -> Result<Option<Node>, Stop> {
                 if !tagged_text {
                     untagged(tag)?;
                 }
-                let text = text.into_owned();
-                let value = if tagged_text || style != ScalarStyle::Plain {
-                    Value::String(text.clone())
-                } else {
-                    meaning(&text)
-                };
                 builder.count(line, 1)?;
-                builder.place(Node::new(line, Content::Scalar(text, value)), anchor)?;
+                let is_text = tagged_text || style != ScalarStyle::Plain;
+                let node = builder.scalar(line, text.into_owned(), is_text, variables)?;
+                builder.place(node, anchor)?;
             }
             Event::Alias(anchor) => builder.alias(line, anchor)?,
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
         }
     }
-    Ok(builder.root)
+    Ok(())
 }
 
 /// What the parser says, or the tab that confused it.
@@ -310,7 +372,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn scalar(text: &str) -> Option<Value> {
-        match read(text).ok()??.content {
+        match read(text, None).ok()??.content {
             Content::Scalar(_, value) => Some(value),
             _ => None,
         }

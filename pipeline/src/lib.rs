@@ -24,6 +24,7 @@ pub mod schema;
 pub mod spec;
 pub mod testing;
 pub mod time;
+pub mod variables;
 
 pub use catalog::Catalog;
 pub use compile::{Compiled, compile};

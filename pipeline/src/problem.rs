@@ -31,6 +31,18 @@ pub enum Problem {
     /// A second YAML document begins.
     #[error("a second document begins here; write one a file")]
     SecondDocument,
+    /// A variable that is not set and has no default.
+    #[error("the environment has no {name}; set it, or write a default: ${{{name}:-VALUE}}")]
+    UnsetVariable { name: String },
+    /// Something like a variable that is none.
+    #[error(
+        "{} is no variable; write ${{NAME}} or ${{NAME:-default}} (a default holds no variable), and $$ for a $ by itself",
+        Quoted(.text)
+    )]
+    BadVariable { text: String },
+    /// A value that variables made too long.
+    #[error("its variables make it longer than {limit} bytes")]
+    LongVariable { limit: usize },
     /// An alias that names no finished anchor.
     #[error("this alias names no value above it")]
     Alias,
@@ -208,6 +220,13 @@ pub enum Problem {
     /// A stream may have more requests in flight than the pipeline.
     #[error("{value} is above the {limit} of limits.in_flight; use at most {limit}")]
     StreamAboveTotal { value: u64, limit: u64 },
+    /// A batch larger than its scheduler forms.
+    #[error("{max} is more than the {limit} that schedule: {schedule} forms; use 1 to {limit}")]
+    ScheduledBatch {
+        max: u32,
+        limit: u32,
+        schedule: &'static str,
+    },
     /// An objective that not even an idle system meets.
     #[error(
         "{} is below the {} that {} needs on {} with its fastest variants (profile {profile})",

@@ -40,17 +40,17 @@ pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics>
         origin: Some(file.to_owned()),
         ..ProfileSet::default()
     };
-    match document::read(text) {
+    // Profiles are measured, not written by hand: no variables.
+    match document::read(text, None) {
         // A file of comments is a set without profiles: what is written for a pipeline without modules.
         Ok(Some(root)) if root.describe() != "nothing" => read_set(&mut sink, &root, &mut set),
         Ok(_) => {}
-        Err((line, problem)) => sink.error(
-            &Place {
-                line,
-                ..Place::root()
-            },
-            problem,
-        ),
+        Err(stops) => {
+            for (line, problem) in stops {
+                let path = String::new();
+                sink.error(&Place { line, path }, problem);
+            }
+        }
     }
     sink.finish()?;
     Ok(set)

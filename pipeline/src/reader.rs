@@ -136,6 +136,7 @@ pub(crate) fn text<'n>(
 ) -> Option<&'n str> {
     match &node.content {
         Content::Scalar(text, Value::String(_)) if !text.is_empty() => Some(text),
+        Content::Scalar(text, _) if node.has_variables && !text.is_empty() => Some(text),
         Content::Scalar(_, Value::String(_)) => {
             wrong(sink, place, expected, "an empty text".to_owned())
         }

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Most applications that are told apart; the rest share the last.
 pub const APPLICATIONS_MAX: usize = 64;
+/// Largest batch that a scheduler forms: it looks at each size it may choose, and at laws of as many members.
+pub const SCHEDULED_BATCH_MAX: u32 = 256;
 
 /// Whose request it is: requests of one application have one law of execution times. Dense inside one module, in
 /// order of first appearance.

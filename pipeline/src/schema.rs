@@ -2,6 +2,8 @@
 //! and range, and for each op its inputs and options. It says what a file may look like; whether its
 //! references and its graph are right only [`crate::compile()`] knows.
 
+mod variables;
+
 use serde_json::{Map, Value, json};
 
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
@@ -24,7 +26,7 @@ const DEVICE_PATTERN: &str = "^(auto|(cpu|cuda|emulated)(:(0|[1-9][0-9]{0,4}))?)
 
 /// The schema of pipeline files whose ops are those of the catalogue.
 pub fn json_schema(catalog: &Catalog) -> Value {
-    json!({
+    variables::allow(json!({
         "$schema": DIALECT,
         "title": "Spillgate pipeline",
         "description": "A DAG of modules served under one end-to-end latency objective.",
@@ -97,7 +99,7 @@ pub fn json_schema(catalog: &Catalog) -> Value {
             },
             "module": module(catalog),
         },
-    })
+    }))
 }
 
 fn policy() -> Value {

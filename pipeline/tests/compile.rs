@@ -13,6 +13,8 @@ mod pictures;
 mod properties;
 #[path = "compile/schema.rs"]
 mod schema;
+#[path = "compile/variables.rs"]
+mod variables;
 
 use spillgate_pipeline::catalog::{
     Catalog, ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType,

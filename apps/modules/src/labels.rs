@@ -4,13 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use spillgate_backend::file;
 use spillgate_backend::operator::OperatorError;
+
+/// Largest file of class names, in bytes: the largest vocabularies have some ten thousand names.
+const LABELS_BYTES_MAX: usize = 4 << 20;
 
 /// Reads the class names of `model`, from `file` or from the file beside the model.
 pub(crate) fn read(model: &Path, file: Option<PathBuf>) -> Result<Arc<[Arc<str>]>, OperatorError> {
     let given = file.is_some();
     let path = file.unwrap_or_else(|| model.with_extension("labels"));
-    let text = std::fs::read_to_string(&path).map_err(|error| {
+    let text = file::read_text(&path, LABELS_BYTES_MAX).map_err(|error| {
         let hint = if given {
             String::new()
         } else {

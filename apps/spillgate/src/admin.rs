@@ -1,18 +1,60 @@
 //! The admin port: `/metrics` for Prometheus, `/livez` (the process answers) and `/readyz` (it can serve).
 //! Plain HTTP; bind it where only operators reach it.
+//!
+//! It opens before models are loaded: live at once, not ready until there is something to serve, with what is being
+//! done in `/readyz`. It has bounds of its own, and a probe gets its answer whatever other connections do: when all
+//! places are taken, the one that has been silent the longest gives way ([`places`]).
+
+mod places;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
 
-/// What the admin port shows.
+use places::{Place, Places};
+
+/// Most admin connections at a time: a few scrapers and probes.
+pub const CONNECTIONS_MAX: usize = 32;
+/// Most headers of a request: probes send about five, scrapers ten.
+const HEADERS_MAX: usize = 32;
+/// Largest request line and headers, in bytes; hyper takes no less than this.
+const HEADER_BYTES_MAX: usize = 8 << 10;
+/// Pause after a connection could not be accepted, doubled each time: while descriptors are short, the one that waits
+/// would be tried again at once.
+const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// See [`ACCEPT_PAUSE_MIN`].
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How long a connection may take.
+#[derive(Clone, Copy, Debug)]
+pub struct AdminLimits {
+    /// From its first moment, or from its last answer, to the end of its next request's headers.
+    pub headers: Duration,
+    /// From a request to its answer's last byte.
+    pub answer: Duration,
+}
+
+impl Default for AdminLimits {
+    fn default() -> Self {
+        AdminLimits {
+            // Probes send at once; a scraper that comes less often connects anew.
+            headers: Duration::from_secs(10),
+            // Metrics are some hundred kilobytes at most.
+            answer: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What the admin port shows of a server that runs.
 pub struct Admin {
     /// Metrics as text.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
@@ -20,59 +62,127 @@ pub struct Admin {
     pub not_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-/// Most admin connections at a time: a few scrapers and probes.
-const CONNECTIONS_MAX: usize = 32;
+/// What is shown now.
+enum Shown {
+    /// The server starts: what it does.
+    Starting(String),
+    Running(Arc<Admin>),
+}
 
-/// Serves the admin port until stopped.
-pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: CancellationToken) {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => return,
-        };
-        let Ok((stream, _)) = accepted else { continue };
-        let (admin, stop) = (admin.clone(), stop.clone());
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let response = answer(&admin, &request);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
-            tokio::select! {
-                _ = connection => {}
-                () = stop.cancelled() => {}
-            }
-            drop(place);
-        });
+/// An open admin port. It lives until the process ends, so that probes see a drain.
+pub struct AdminPort {
+    /// Where it is.
+    pub address: SocketAddr,
+    shown: Arc<Mutex<Shown>>,
+}
+
+impl AdminPort {
+    /// Opens the port; port 0 takes a free one. It answers from now on.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn open(address: SocketAddr, limits: AdminLimits) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let shown = Arc::new(Mutex::new(Shown::Starting("starting".to_owned())));
+        tokio::spawn(accept(listener, shown.clone(), limits));
+        Ok(AdminPort { address, shown })
+    }
+
+    /// Shows what the start is about, until there is a server to show.
+    pub fn starting(&self, what: &str) {
+        *self.shown.lock() = Shown::Starting(format!("starting: {what}"));
+    }
+
+    /// Shows this server from now on.
+    pub fn running(&self, admin: Admin) {
+        *self.shown.lock() = Shown::Running(Arc::new(admin));
     }
 }
 
-fn answer(admin: &Admin, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let (status, kind, body) = match request.uri().path() {
-        "/metrics" => (
-            StatusCode::OK,
-            spillgate_telemetry::metrics::CONTENT_TYPE,
-            (admin.metrics)(),
-        ),
-        "/livez" => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
-        "/readyz" => match (admin.not_ready)() {
-            None => (StatusCode::OK, "text/plain", "ready\n".to_owned()),
-            Some(why) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "text/plain",
-                format!("{why}\n"),
-            ),
+async fn accept(listener: TcpListener, shown: Arc<Mutex<Shown>>, limits: AdminLimits) {
+    let places = Arc::new(Mutex::new(Places::new(CONNECTIONS_MAX)));
+    let mut pause = ACCEPT_PAUSE_MIN;
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "an admin connection could not be accepted");
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(ACCEPT_PAUSE_MAX);
+                continue;
+            }
+        };
+        pause = ACCEPT_PAUSE_MIN;
+        let place = places.lock().take(Instant::now());
+        let connection = connection(stream, place, places.clone(), shown.clone(), limits);
+        tokio::spawn(connection);
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    place: Place,
+    places: Arc<Mutex<Places>>,
+    shown: Arc<Mutex<Shown>>,
+    limits: AdminLimits,
+) {
+    let id = place.id;
+    let service = service_fn(|request| {
+        places.lock().heard(id, Instant::now());
+        let response = answer(&shown, &request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let http = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    // hyper limits the wait for headers; a client that never reads its answer is silent, too.
+    let silent = async {
+        loop {
+            let Some(heard) = places.lock().last_heard(id) else {
+                return;
+            };
+            let end = heard + limits.headers + limits.answer;
+            if end <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(end.into()).await;
+        }
+    };
+    tokio::select! {
+        _ = http => {}
+        () = silent => {}
+        () = place.gives_way.cancelled() => {}
+    }
+    places.lock().leave(id);
+}
+
+fn answer(shown: &Mutex<Shown>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    const TEXT: &str = "text/plain";
+    const METRICS: &str = spillgate_telemetry::metrics::CONTENT_TYPE;
+    let not_ready = |why: String| (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n"));
+    // Not held while metrics are made: a probe answers beside a scrape.
+    let running = match &*shown.lock() {
+        Shown::Starting(what) => Err(what.clone()),
+        Shown::Running(admin) => Ok(admin.clone()),
+    };
+    let (status, kind, body) = match (request.uri().path(), running) {
+        ("/livez", _) => (StatusCode::OK, TEXT, "alive\n".to_owned()),
+        ("/metrics", Ok(admin)) => (StatusCode::OK, METRICS, (admin.metrics)()),
+        // A scrape of nothing: the process is up and has counted nothing yet.
+        ("/metrics", Err(_)) => (StatusCode::OK, METRICS, "# EOF\n".to_owned()),
+        ("/readyz", Ok(admin)) => match (admin.not_ready)() {
+            None => (StatusCode::OK, TEXT, "ready\n".to_owned()),
+            Some(why) => not_ready(why),
         },
-        _ => (
-            StatusCode::NOT_FOUND,
-            "text/plain",
-            "here are /metrics, /livez and /readyz\n".to_owned(),
-        ),
+        ("/readyz", Err(starting)) => not_ready(starting),
+        _ => {
+            let text = "here are /metrics, /livez and /readyz\n".to_owned();
+            (StatusCode::NOT_FOUND, TEXT, text)
+        }
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;

@@ -2,20 +2,26 @@
 
 pub(crate) mod evaluate;
 pub(crate) mod graph;
+pub(crate) mod models;
 pub(crate) mod plan;
 pub(crate) mod profile;
+pub(crate) mod ranges;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod trace;
 pub(crate) mod validate;
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use spillgate::files::{self, LoadError, LoadedPipeline};
 use spillgate::planning::NoProfile;
+use spillgate_backend::file;
 use spillgate_client::ExitSummary;
 pub(crate) use spillgate_client::print;
+use spillgate_telemetry::logging::complain;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
@@ -37,13 +43,22 @@ pub(crate) fn unprofiled(loaded: &LoadedPipeline, missing: &NoProfile) -> anyhow
     )
 }
 
+/// Largest trace or table that is read, in bytes: days of arrivals, one a line.
+const TABLE_BYTES_MAX: usize = 256 << 20;
+
+/// Reads a trace or a table.
+pub(crate) fn read_table(path: &Path) -> anyhow::Result<String> {
+    let text = file::read_text(path, TABLE_BYTES_MAX);
+    text.with_context(|| format!("{} cannot be read", path.display()))
+}
+
 /// Prints an error and chooses the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(bad) = error.downcast_ref::<LoadError>() {
-        eprintln!("{bad}");
+        complain(&bad.to_string());
         return ExitCode::from(BAD_SPEC);
     }
-    eprintln!("error: {error:#}");
+    complain(&format!("error: {error:#}"));
     ExitCode::from(1)
 }
 

@@ -81,7 +81,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts devices and hosts. Returns once every model is loaded.
+    /// Starts devices and hosts. Returns once every model is loaded; `loading` hears the name of each device before.
     ///
     /// # Errors
     /// When a device, model or profile is missing.
@@ -91,6 +91,7 @@ impl Embedded {
         clock: Clock,
         observer: Arc<dyn Observer>,
         n_decoders: usize,
+        loading: &dyn Fn(&str),
     ) -> Result<Self, StartError> {
         let placement = place(deployments, n_decoders.max(1))?;
         let ids = Arc::new(RequestIds::default());
@@ -119,6 +120,7 @@ impl Embedded {
         let mut devices = Vec::new();
         let mut names = Vec::new();
         for (i, (name, places)) in placement.devices.into_iter().enumerate() {
+            loading(&name);
             let id = DeviceId(i as u16);
             names.push((id, name.clone()));
             let broker = |place: &Place| (place.spec.worker, broker_config(place));

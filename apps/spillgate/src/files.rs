@@ -1,16 +1,26 @@
 //! Reads pipeline files and the profile files beside them.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use spillgate_backend::file::{self, FileError};
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::compile::compile;
+use spillgate_pipeline::compile::compile_with;
 use spillgate_pipeline::diagnostic::Diagnostics;
-use spillgate_pipeline::profile::ProfileSet;
+use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
+
+use crate::model_check::Variables;
+use crate::placement::{PlacingError, resolve_device};
+use crate::planning;
+
+/// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
+const FILE_BYTES_MAX: usize = 5 << 20;
 
 /// A pipeline file, read and checked.
 #[derive(Clone, Debug)]
@@ -23,6 +33,9 @@ pub struct LoadedPipeline {
     pub profiles: ProfileSet,
     /// Warnings, one a line.
     pub warnings: Vec<String>,
+    /// What the file says, and the variables that it names.
+    pub(crate) text: String,
+    pub(crate) variables: Variables,
 }
 
 impl LoadedPipeline {
@@ -58,6 +71,42 @@ impl LoadedPipeline {
     }
 }
 
+impl LoadedPipeline {
+    /// Whether the profiles allow to serve the pipeline: emulated devices need one, and a scheduler one that it can go by.
+    /// What is missing of real devices is measured when they are served.
+    ///
+    /// # Errors
+    /// A line for each module whose profile does not do.
+    pub fn check_profiles(&self) -> Result<(), LoadError> {
+        let mut lines: Vec<String> = Vec::new();
+        for module in &self.pipeline.modules[1..] {
+            let problem = module.devices.iter().find_map(|device| {
+                let problem = match planning::execution_times(
+                    module,
+                    &resolve_device(device),
+                    &self.profiles,
+                ) {
+                    Ok(times) => {
+                        let scheduler = planning::scheduler(module, &times, module.batch.max);
+                        scheduler.err().map(PlacingError::from)
+                    }
+                    Err(missing) if device_kind(device) == "emulated" => Some(missing.into()),
+                    Err(_) => None,
+                }?;
+                Some(problem.to_string())
+            });
+            if let Some(problem) = problem {
+                let file = self.file.display();
+                lines.push(format!("error: {file}:{}: {problem}", module.line));
+            }
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        Err(LoadError::Models(lines.join("\n")))
+    }
+}
+
 /// Why a pipeline file could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -67,12 +116,12 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: FileError,
     },
     /// The file has errors, one a line.
     #[error("{0}")]
     Spec(Diagnostics),
-    /// Model files are not there, one a line.
+    /// Models or profiles with which the pipeline cannot be served, one a line.
     #[error("{0}")]
     Models(String),
     /// Two files define pipelines of the same name.
@@ -113,18 +162,25 @@ pub fn load_profiles(file: &Path) -> Result<ProfileSet, LoadError> {
 pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError> {
     let text = read(file)?;
     let profile_file = profile_path(file);
-    let profiles = match std::fs::read_to_string(&profile_file) {
+    let profiles = match read(&profile_file) {
         Ok(text) => parse_profiles(&text, &name_of(&profile_file)).map_err(LoadError::Spec)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ProfileSet::default(),
-        Err(source) => {
-            return Err(LoadError::Read {
-                path: profile_file,
-                source,
-            });
-        }
+        Err(LoadError::Read {
+            source: FileError::Io(error),
+            ..
+        }) if error.kind() == ErrorKind::NotFound => ProfileSet::default(),
+        Err(error) => return Err(error),
     };
-    let compiled =
-        compile(&text, &name_of(file), catalog, Some(&profiles)).map_err(LoadError::Spec)?;
+    let variables = RefCell::new(Variables::new());
+    let environment = |name: &str| {
+        let value = std::env::var(name).ok()?;
+        variables
+            .borrow_mut()
+            .insert(name.to_owned(), value.clone());
+        Some(value)
+    };
+    let name = name_of(file);
+    let compiled = compile_with(&text, &name, catalog, Some(&profiles), &environment)
+        .map_err(LoadError::Spec)?;
     let mut warnings: Vec<String> = compiled.warnings.iter().map(ToString::to_string).collect();
     warnings.extend(strangers(&compiled.pipeline, &profiles, &profile_file));
     Ok(LoadedPipeline {
@@ -132,6 +188,8 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
         file: file.to_owned(),
         profiles,
         warnings,
+        text,
+        variables: variables.into_inner(),
     })
 }
 
@@ -173,7 +231,7 @@ pub fn load_all(files: &[PathBuf], catalog: &Catalog) -> Result<Vec<LoadedPipeli
 }
 
 fn read(path: &Path) -> Result<String, LoadError> {
-    std::fs::read_to_string(path).map_err(|source| LoadError::Read {
+    file::read_text(path, FILE_BYTES_MAX).map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })

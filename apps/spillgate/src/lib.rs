@@ -5,6 +5,8 @@ pub mod admin;
 pub mod embedded;
 pub mod files;
 pub mod measure;
+pub mod model_check;
 pub mod placement;
 pub mod planning;
+pub mod reload;
 pub mod server;

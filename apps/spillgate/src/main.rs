@@ -3,18 +3,26 @@
 
 mod commands;
 
+use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::builder::FalseyValueParser;
 use clap::{Parser, Subcommand};
+use spillgate::model_check::{self, SUBCOMMAND};
+use spillgate_telemetry::logging;
 
 use commands::{evaluate, graph, plan, profile, schema, serve, simulate, trace, validate};
+
+/// How long the last lines of the log may take to be written.
+const LOG_LIMIT: Duration = Duration::from_millis(300);
 
 /// Serves a DAG of DNN modules, defined in YAML, under one end-to-end latency objective.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]
 struct Cli {
     /// Log as JSON lines.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, env = "SPILLGATE_LOG_JSON", value_parser = FalseyValueParser::new())]
     log_json: bool,
     #[command(subcommand)]
     command: Command,
@@ -44,12 +52,22 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Show a trace as a waterfall.
     Trace(trace::TraceArgs),
+    /// Load and run a module's models once, confined; the other commands start it.
+    #[command(name = SUBCOMMAND, hide = true)]
+    CheckModel,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    if let Err(error) = spillgate_telemetry::init_logging(cli.log_json) {
-        eprintln!("error: cannot start logging: {error}");
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    if matches!(cli.command, Command::CheckModel) {
+        // Before there is a second thread.
+        return model_check::answer();
+    }
+    if let Err(error) = logging::init_logging(cli.log_json) {
+        logging::complain(&format!("error: cannot start logging: {error}"));
         return ExitCode::from(1);
     }
     let result = match cli.command {
@@ -64,6 +82,22 @@ fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::CheckModel => unreachable!("it has no log"),
     };
-    result.unwrap_or_else(|error| commands::report(&error))
+    let code = result.unwrap_or_else(|error| commands::report(&error));
+    logging::flush(LOG_LIMIT);
+    code
+}
+
+/// Help, or what is wrong with the arguments, which is a JSON line too where JSON lines are wanted.
+fn usage(error: &clap::Error) -> ExitCode {
+    let json = std::env::args_os().any(|argument| argument == "--log-json");
+    if json && error.use_stderr() {
+        let line = logging::json_error(error.to_string().trim_end());
+        // A reader that is gone changes nothing.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(error.exit_code() as u8)
 }

@@ -10,7 +10,11 @@ use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
-use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig, Scoring};
+use spillgate_pipeline::schedule::SCHEDULED_BATCH_MAX;
+use spillgate_worker_policy::schedule::{SIZE_MAX, SIZES_MAX, SchedulerConfig, Scoring};
+
+// A pipeline that compiles gets its scheduler.
+const _: () = assert!(SCHEDULED_BATCH_MAX <= SIZE_MAX);
 
 /// Requests that a scheduler forms batches from at most; the rest wait in the broker's queue.
 pub const SCHEDULED_MAX: usize = 1024;

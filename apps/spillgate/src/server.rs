@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
-use crate::admin::{self, Admin};
+use crate::admin::{Admin, AdminLimits, AdminPort};
 use crate::embedded::{Deployment, Embedded, StartError};
 
 /// How often readiness looks at the device threads.
@@ -123,8 +123,21 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
         .map_err(|cause| ServeError::Listen { address, cause })
 }
 
+/// Opens the admin port, if one is wanted.
+///
+/// # Errors
+/// When the address cannot be had.
+pub async fn open_admin(address: Option<SocketAddr>) -> Result<Option<AdminPort>, ServeError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let opened = AdminPort::open(address, AdminLimits::default()).await;
+    let port = opened.map_err(|cause| ServeError::Listen { address, cause })?;
+    Ok(Some(port))
+}
+
 impl Server {
-    /// Starts a server. Returns once it can serve.
+    /// Starts a server and its admin port. Returns once it can serve.
     ///
     /// # Errors
     /// When a port, device, model or profile is missing.
@@ -133,12 +146,23 @@ impl Server {
         deployments: Vec<Deployment>,
         library: Arc<Library>,
     ) -> Result<Self, ServeError> {
-        // Ports first: a port in use should not cost the loading of models.
+        let admin = open_admin(config.admin).await?;
+        Server::start_beside(admin, config, deployments, library).await
+    }
+
+    /// The same beside an admin port that is open already ([`open_admin`]) and shows how the start goes;
+    /// [`ServerConfig::admin`] is not read.
+    ///
+    /// # Errors
+    /// When a port, device, model or profile is missing.
+    pub async fn start_beside(
+        admin: Option<AdminPort>,
+        config: ServerConfig,
+        deployments: Vec<Deployment>,
+        library: Arc<Library>,
+    ) -> Result<Self, ServeError> {
+        // The port first: one in use should not cost the loading of models.
         let listener = bind(config.listen).await?;
-        let admin_listener = match config.admin {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
         let limits = edge_limits(&config, &deployments);
         let clock = Clock::start();
         let telemetry = Arc::new(Telemetry::new(config.telemetry, clock.epoch_wall())?);
@@ -151,6 +175,11 @@ impl Server {
             clock,
             telemetry.clone(),
             config.decoders,
+            &|device| {
+                if let Some(admin) = &admin {
+                    admin.starting(&format!("loading what runs on {device}"));
+                }
+            },
         )?;
         for (id, name) in embedded.device_names() {
             telemetry.register_device(*id, name);
@@ -183,10 +212,9 @@ impl Server {
             devices: embedded.device_handles(),
             timers: embedded.timer_watches(),
         };
-        let mut admin_address = None;
-        if let Some(listener) = admin_listener {
-            admin_address = listener.local_addr().ok();
-            let admin = Admin {
+        let admin_address = admin.as_ref().map(|admin| admin.address);
+        if let Some(admin) = admin {
+            admin.running(Admin {
                 metrics: Box::new({
                     let telemetry = telemetry.clone();
                     move || telemetry.render()
@@ -195,13 +223,7 @@ impl Server {
                     let (threads, stop) = (threads.clone(), stop.clone());
                     move || threads.not_ready(&stop)
                 }),
-            };
-            // Lives until the process ends, so that probes see a drain.
-            tokio::spawn(admin::serve(
-                listener,
-                Arc::new(admin),
-                CancellationToken::new(),
-            ));
+            });
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
         tokio::spawn(watch(

@@ -94,8 +94,15 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
         profiles,
     };
     let batches = Arc::new(Batches::default());
-    let embedded =
-        Embedded::start(&[deployment], &library, Clock::start(), batches.clone(), 1).unwrap();
+    let embedded = Embedded::start(
+        &[deployment],
+        &library,
+        Clock::start(),
+        batches.clone(),
+        1,
+        &|_| {},
+    )
+    .unwrap();
     let start = Instant::now();
     // Twice what it can serve.
     while start.elapsed() < Duration::from_secs(2) {

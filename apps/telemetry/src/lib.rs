@@ -15,7 +15,7 @@ mod batches;
 mod entry;
 mod exporter;
 pub mod ids;
-mod logging;
+pub mod logging;
 pub mod metrics;
 pub mod sampler;
 mod spans;

@@ -1,28 +1,145 @@
 //! Logs to standard error: lines for people, or one JSON object a line for machines.
+//!
+//! ```text
+//! tracing event ─▶ RUST_LOG ─▶ Repeats (a burst a call site, then counts) ─┐
+//! say, complain, a panic ──────────────────────────────────────────────────┴▶ Queue ─▶ thread "log" ─▶ stderr
+//! ```
+//!
+//! Whoever logs never waits for the reader of standard error and never fails with it: the queue is bounded, what does
+//! not fit or cannot be written is lost and counted, and the count is told once there is room again.
+
+mod lines;
+mod queue;
+mod repeats;
 
 use std::error::Error;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use tracing_subscriber::EnvFilter;
+use parking_lot::Mutex;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use lines::{Format, message_of};
+use queue::Queue;
+use repeats::Repeats;
 
 /// What is logged when the environment does not say otherwise.
 const DEFAULT_FILTER: &str = "info";
+/// How often the log's thread looks whether a count of repeated lines is due.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a panic waits for its message to be written: the process may be about to end.
+const PANIC_LIMIT: Duration = Duration::from_millis(200);
+/// What lines of the program itself, which are no events, are said to come from.
+const TARGET: &str = "spillgate";
 
-/// Sends `tracing` events to standard error. `RUST_LOG` chooses what; without it, `info` and above.
+/// The log of this process, once it was set up.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+struct Log {
+    queue: Arc<Queue>,
+    format: Format,
+}
+
+/// Sends `tracing` events, [`say`], [`complain`] and panics to standard error. `RUST_LOG` chooses which events;
+/// without it, `info` and above.
 ///
 /// # Errors
-/// When logging was set up before.
+/// When logging was set up before, or the system gives no thread.
 pub fn init_logging(json: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr as fn() -> _);
-    if json {
-        builder.json().flatten_event(true).try_init()
+    let format = if json { Format::Json } else { Format::Text };
+    let queue = Arc::new(Queue::default());
+    let repeats = Arc::new(Mutex::new(Repeats::default()));
+    let to_queue = {
+        let queue = queue.clone();
+        move || queue.writer()
+    };
+    let layer = tracing_subscriber::fmt::layer().with_writer(to_queue);
+    let layer = if json {
+        layer.json().flatten_event(true).boxed()
     } else {
-        builder
-            .with_ansi(std::io::stderr().is_terminal())
-            .try_init()
+        layer.with_ansi(std::io::stderr().is_terminal()).boxed()
+    };
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(Counted(repeats.clone()))
+        .with(layer)
+        .try_init()?;
+    let also = move || {
+        let due = repeats.lock().due(Instant::now());
+        due.iter()
+            .map(|repeated| format.repeated(repeated))
+            .collect()
+    };
+    let lost = move |n| {
+        let text = format!("{n} lines of this log were lost: standard error did not take them");
+        format.event(Level::WARN, TARGET, &text)
+    };
+    queue::start(queue.clone(), LOOK_INTERVAL, also, lost)?;
+    let _ = LOG.set(Log { queue, format });
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("unnamed").to_owned();
+        complain(&format!("thread '{name}' {panic}"));
+        flush(PANIC_LIMIT);
+    }));
+    Ok(())
+}
+
+/// Tells people something that is no event: as it is, or as the message of a JSON object.
+pub fn say(text: &str) {
+    write(Level::INFO, text);
+}
+
+/// The same for what went wrong.
+pub fn complain(text: &str) {
+    write(Level::ERROR, text);
+}
+
+fn write(level: Level, text: &str) {
+    match LOG.get() {
+        Some(log) => log.queue.push(log.format.said(level, TARGET, text)),
+        // Before logging is set up; a reader that is gone is no reason to end.
+        None => {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+}
+
+/// Whether lines are JSON objects: no progress bars then.
+pub fn is_json() -> bool {
+    LOG.get().is_some_and(|log| log.format == Format::Json)
+}
+
+/// A usage error as the log would have it, for one that is found before logging is set up.
+pub fn json_error(text: &str) -> String {
+    let line = Format::Json.said(Level::ERROR, TARGET, text);
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+/// Waits until all lines are written, for at most `limit`. Call it before the process ends.
+pub fn flush(limit: Duration) {
+    if let Some(log) = LOG.get() {
+        log.queue.flush(limit);
+    }
+}
+
+/// Lets a call site's events pass until they are too many: [`Repeats`] decides.
+struct Counted(Arc<Mutex<Repeats>>);
+
+impl<S: Subscriber> Layer<S> for Counted {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        // Who asks for more than `info` wants to see all of it.
+        if *metadata.level() > Level::INFO {
+            return true;
+        }
+        let text = || message_of(event);
+        self.0.lock().hear(Instant::now(), metadata, text)
     }
 }

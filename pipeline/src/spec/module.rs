@@ -42,6 +42,8 @@ pub(crate) struct ModuleSpec<'n> {
     /// Each of the fields that speak of a model, where there is one.
     pub(crate) model_fields: Vec<Located<&'static str>>,
     pub(crate) batch: Batch,
+    /// Where its size is written, or the module.
+    pub(crate) batch_place: Place,
     pub(crate) schedule: Option<ScheduleName>,
     pub(crate) window: Window,
     pub(crate) workers: Workers,
@@ -119,9 +121,11 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         .get("when")
         .and_then(|f| read_reference(sink, f.node, &f.place));
     let (variants, model_fields) = read_model(sink, &fields);
+    let mut batch_place = place.clone();
     let batch = fields.get("batch").and_then(|f| {
         let batch = reader::record(sink, f.node, &f.place, "a map, like { max: 8 }", &["max"]);
         let max = batch.get("max")?;
+        batch_place = max.place.clone();
         Some(Batch {
             max: reader::count(sink, max.node, &max.place, 1, BATCH_MAX)?,
         })
@@ -161,6 +165,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         variants,
         model_fields,
         batch: batch.unwrap_or(Batch { max: BATCH_DEFAULT }),
+        batch_place,
         schedule,
         window,
         workers: workers.unwrap_or(Workers { min: 1, max: 1 }),

@@ -17,6 +17,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
         ("text that is no yaml", text_that_is_no_yaml),
         ("text without a pipeline", text_without_a_pipeline),
         ("text that grows", text_that_grows),
+        ("variables", crate::variables::errors),
         ("keys", keys),
         ("fields of the file", fields_of_the_file),
         ("objective", objective),
@@ -76,7 +77,7 @@ type Group = (&'static str, fn(&mut Golden));
 
 /// Gathers wrong texts and what is said of them.
 #[derive(Default)]
-struct Golden {
+pub(crate) struct Golden {
     out: String,
     /// Names of the problems that came up.
     seen: BTreeSet<String>,
@@ -168,7 +169,7 @@ modules:
     }
 
     /// The same with a model and its input, so that one more field is wrong: line 9.
-    fn field(&mut self, field: &str) {
+    pub(crate) fn field(&mut self, field: &str) {
         const GOOD: &str = "    model: road.pt\n    inputs: { image: $source.frame }\n";
         let text = format!(
             "
@@ -376,6 +377,7 @@ fn batches_workers_and_queues(golden: &mut Golden) {
     golden.field("schedule: { name: edf, samples: 0 }");
     golden.field("schedule: { name: edf, age: 0s }");
     golden.field("queue: 99999999999");
+    golden.field("batch: { max: 257 }\n    schedule: edf");
 }
 
 fn devices(golden: &mut Golden) {

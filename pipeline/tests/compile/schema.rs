@@ -67,6 +67,30 @@ fn a_wrong_shape_does_not_fit() {
 }
 
 #[test]
+fn values_may_be_variables_and_keys_may_not() {
+    let changes = [
+        ("slo: 400ms", "slo: \"${SLO:-400ms}\""),
+        ("name: traffic", "name: a-${NAME}"),
+        ("drop: deadline", "drop: \"${DROP}\""),
+        ("max: 8", "max: \"${MAX:-8}\""),
+        ("workers: { min: 1, max: 4 }", "workers: ${WORKERS}"),
+        ("input: 192", "input: \"${SIDE}\""),
+        ("models/plate.pt", "${MODELS}/plate.pt"),
+        ("when: $detect.vehicles", "device: ${DEVICE}"),
+        ("boxes: $detect.vehicles", "boxes: \"${BOXES}\""),
+    ];
+    for (good, variable) in changes {
+        assert!(TRAFFIC.contains(good), "{good}");
+        let text = TRAFFIC.replacen(good, variable, 1);
+        assert_eq!(problems_of(&text), [""; 0], "{variable}");
+    }
+    for (good, wrong) in [("slo:", "\"${SLO}\":"), ("  plates:", "  \"${A}\":")] {
+        let text = TRAFFIC.replacen(good, wrong, 1);
+        assert_ne!(problems_of(&text), [""; 0], "{wrong}");
+    }
+}
+
+#[test]
 fn every_field_has_a_description() {
     let schema = json_schema(&catalog());
     let mut missing = Vec::new();
@@ -211,6 +235,7 @@ fn matches_pattern(pattern: &Value, text: &str) -> bool {
             let kind = text.split(':').next().unwrap_or(text);
             ["auto", "cpu", "cuda", "emulated"].contains(&kind)
         }
+        p if p.starts_with("\\$\\{") => text.contains("${") && text.contains('}'),
         other => panic!("the test knows no pattern {other}"),
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod emulated;
+pub mod file;
 pub mod job;
 pub mod operator;
 pub mod picture;

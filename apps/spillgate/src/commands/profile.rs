@@ -11,6 +11,15 @@ use spillgate::files::{self, profile_path};
 use spillgate::measure::{self, Effort};
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::render_profiles;
+use spillgate_pipeline::spec::OBJECTS_MAX;
+
+use super::ranges::number;
+use super::serve::Progress;
+
+/// Most batches of a size: an hour of batches of 36 ms.
+const ROUNDS_MAX: usize = 100_000;
+/// Why.
+const ROUNDS_WHY: &str = "each is a batch that runs, at each size";
 
 /// What to measure, and how thoroughly.
 #[derive(Args)]
@@ -18,13 +27,14 @@ pub(crate) struct ProfileArgs {
     /// Pipeline file.
     pipeline: PathBuf,
     /// Batches that count, for each batch size.
-    #[arg(long, default_value_t = Effort::FULL.rounds)]
+    #[arg(long, default_value_t = Effort::FULL.rounds, value_parser = number(1, ROUNDS_MAX, ROUNDS_WHY))]
     rounds: usize,
     /// Batches before those.
-    #[arg(long, default_value_t = Effort::FULL.warm_up)]
+    #[arg(long, default_value_t = Effort::FULL.warm_up, value_parser = number(0, ROUNDS_MAX, ROUNDS_WHY))]
     warm_up: usize,
     /// Objects a frame brings to modules that work on objects.
-    #[arg(long, default_value_t = Effort::FULL.objects)]
+    #[arg(long, default_value_t = Effort::FULL.objects,
+        value_parser = number(0, OBJECTS_MAX as usize, "an example of more objects than a frame may bring measures nothing"))]
     objects: usize,
     /// Where to write it; beside the pipeline unless said.
     #[arg(long)]
@@ -33,7 +43,6 @@ pub(crate) struct ProfileArgs {
 
 /// Measures everything on this machine's devices; what the file says of other kinds of device stays.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(args.rounds > 0, "--rounds must be at least 1");
     let library = Arc::new(spillgate_modules::library());
     let loaded = files::load(&args.pipeline, &library.catalog())?;
     let base_dir = loaded.base_dir();
@@ -47,11 +56,12 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         rounds: args.rounds,
         objects: args.objects,
     };
-    let bar = super::serve::progress_bar();
-    let measured = measure::complete(&mut deployment, &library, true, effort, |m, done, total| {
-        super::serve::show_progress(&bar, m, done, total);
-    })?;
-    bar.finish_and_clear();
+    let mut progress = Progress::new();
+    let show = |what: &_, done, total| {
+        progress.measuring(what, done, total);
+    };
+    let measured = measure::complete(&mut deployment, &library, true, effort, show)?;
+    progress.finish();
     if measured.devices.is_empty() {
         super::print(
             "nothing to measure: no module runs a model on a real device; nothing written\n",

@@ -1,5 +1,9 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
+mod progress;
+mod signals;
+mod start;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,15 +12,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use spillgate::embedded::Deployment;
-use spillgate::files;
-use spillgate::measure::{self, Effort, Missing};
-use spillgate::server::{Server, ServerConfig};
+use clap::builder::FalseyValueParser;
+use spillgate::reload::Reload;
+use spillgate::server::{Server, ServerConfig, open_admin};
 use spillgate_controller::convert::is_emulated;
-use spillgate_pipeline::time::{format_duration, parse_duration};
+use spillgate_pipeline::time::format_duration;
 use spillgate_telemetry::TelemetryConfig;
-use tokio::signal::unix::{SignalKind, signal};
+use spillgate_telemetry::logging::{flush, say};
+
+use super::models::ModelArgs;
+use super::ranges::{duration, memory, number};
+pub(crate) use progress::Progress;
+use signals::Signals;
+
+/// Most connections: each holds a descriptor, and a process has some ten thousand of them.
+const CONNECTIONS_MAX: usize = 65_536;
+/// Most calls on one connection; HTTP/2 clients open a hundred or so.
+const CALLS_MAX: u32 = 65_536;
+/// Most threads that decode, or that serve connections: far more than machines have cores.
+const THREADS_MAX: usize = 512;
+/// Longest drain: who waits longer for a process to end kills it.
+const DRAIN_MAX: Duration = Duration::from_secs(3600);
+/// How long the last lines of the log may take.
+const LOG_LIMIT: Duration = Duration::from_millis(300);
 
 /// What to serve, where, within which bounds.
 #[derive(Args)]
@@ -32,82 +50,76 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701")]
     admin: SocketAddr,
     /// No admin port.
-    #[arg(long, conflicts_with = "admin")]
+    #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]
     no_admin: bool,
     /// Once ready, write the gRPC address to this file.
-    #[arg(long)]
+    #[arg(long, env = "SPILLGATE_PORT_FILE")]
     port_file: Option<PathBuf>,
     /// Most connections at a time.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, env = "SPILLGATE_CONNECTIONS", default_value_t = 1024,
+        value_parser = number(1, CONNECTIONS_MAX, "with none nobody is served, and each holds a descriptor of the process"))]
     connections: usize,
     /// Most connections from one address (of IPv6: from one /64) [default: half of --connections]
-    #[arg(long)]
+    #[arg(long, env = "SPILLGATE_CONNECTIONS_PER_ADDRESS",
+        value_parser = number(1, CONNECTIONS_MAX, "with none nobody is served"))]
     connections_per_address: Option<usize>,
     /// A connection that is not used for this long is closed.
-    #[arg(long, default_value = "10m", value_parser = parse_duration)]
+    #[arg(long, env = "SPILLGATE_IDLE_TIMEOUT", default_value = "10m",
+        value_parser = duration(IDLE_MAX, "a connection that is not used holds a place"))]
     idle_timeout: Duration,
     /// Memory for what clients send, what comes of it and answers not yet read, like 256MiB; models and the program
     /// itself come on top.
-    #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = parse_memory)]
+    #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = memory)]
     memory: u64,
     /// Most concurrent calls on one connection.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, env = "SPILLGATE_CALLS_PER_CONNECTION", default_value_t = 1024,
+        value_parser = number(1, CALLS_MAX, "with none no client is served, and each holds memory"))]
     calls_per_connection: u32,
-    /// Threads that decode frames [default: cores less one, at least one]
-    #[arg(long)]
+    /// Threads that decode frames [default: cores less one, at least two]
+    #[arg(long, env = "SPILLGATE_DECODERS",
+        value_parser = number(1, THREADS_MAX, "each is a thread, and more than the machine has cores bring nothing"))]
     decoders: Option<usize>,
     /// Threads that serve connections [default: the number of cores]
-    #[arg(long)]
+    #[arg(long, env = "SPILLGATE_THREADS",
+        value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
     /// How long requests in flight may take to end after SIGTERM.
-    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
+        value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
     drain: Duration,
-    /// Send traces there: OTLP over gRPC, like http://127.0.0.1:4317.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    /// Send traces there: OTLP over gRPC, like http://127.0.0.1:4317 [env: SPILLGATE_OTLP, OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, env = "SPILLGATE_OTLP", hide_env = true)]
     otlp: Option<String>,
     /// Part of the frames that is traced, 0 to 1, when the client does not decide.
-    #[arg(long, env = "SPILLGATE_TRACE_SAMPLE", default_value_t = 1.0)]
+    #[arg(long, env = "SPILLGATE_TRACE_SAMPLE", default_value_t = 1.0,
+        value_parser = number(0.0, 1.0, "it is a part of the frames"))]
     trace_sample: f64,
+    #[command(flatten)]
+    models: ModelArgs,
 }
 
 /// Serves until told to stop.
-pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let library = Arc::new(spillgate_modules::library());
-    let mut deployments = Vec::new();
-    for loaded in files::load_all(&args.pipelines, &library.catalog())? {
-        for warning in &loaded.warnings {
-            eprintln!("{warning}");
-        }
-        loaded.check_models()?;
-        let base_dir = loaded.base_dir();
-        let mut deployment = Deployment {
-            pipeline: loaded.pipeline,
-            base_dir,
-            profiles: loaded.profiles,
-        };
-        measure_missing(&mut deployment, &library)?;
-        deployments.push(deployment);
+pub(crate) fn run(mut args: ServeArgs) -> anyhow::Result<ExitCode> {
+    if args.otlp.is_none() {
+        // The name that OpenTelemetry gives it.
+        let given = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+        args.otlp = given.filter(|endpoint| !endpoint.is_empty());
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(args.threads.unwrap_or(cores).max(1))
+        .worker_threads(args.threads.unwrap_or(cores))
         .thread_name("async")
         .enable_all()
         .build()?;
-    let code = runtime.block_on(serve(args, deployments, library, cores))?;
+    let code = runtime.block_on(serve(args, cores));
     runtime.shutdown_timeout(Duration::from_millis(200));
-    Ok(code)
+    code
 }
 
-async fn serve(
-    args: ServeArgs,
-    deployments: Vec<Deployment>,
-    library: Arc<spillgate_backend::operator::Library>,
-    cores: usize,
-) -> anyhow::Result<ExitCode> {
-    // Before the ports are open, so that no signal is missed.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
+    // Before anything else, so that no signal is missed.
+    let mut signals = Signals::new()?;
+    let reload = Arc::new(Reload::default());
     let config = ServerConfig {
         listen: args.listen,
         admin: (!args.no_admin).then_some(args.admin),
@@ -119,7 +131,9 @@ async fn serve(
         calls_per_connection: args.calls_per_connection,
         memory: args.memory,
         idle: args.idle_timeout,
-        decoders: args.decoders.unwrap_or(cores.saturating_sub(1)).max(1),
+        decoders: args
+            .decoders
+            .unwrap_or(cores.saturating_sub(1).max(DECODERS_MIN)),
         drain: args.drain,
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.clone(),
@@ -133,7 +147,19 @@ async fn serve(
             ..TelemetryConfig::default()
         },
     };
-    let server = Server::start(config, deployments, library).await?;
+    // First of all, so that probes are answered while models are loaded and measured.
+    let admin = open_admin(config.admin).await?;
+    let (pipelines, models) = (args.pipelines.clone(), args.models.config());
+    // Loading takes long and waits for no one: not on a thread that serves the admin port.
+    let starting = move || start::start(&pipelines, models, config, admin);
+    let starting = tokio::task::spawn_blocking(starting);
+    let server = tokio::select! {
+        server = starting => server.context("the start failed")??,
+        signal = signals.stop() => {
+            say(&format!("{signal} while starting: ended, nothing was served"));
+            end(0);
+        }
+    };
     announce(&server, &args);
     if let Some(file) = &args.port_file {
         // Renamed into place, so that whoever waits for the file never reads half of it.
@@ -142,122 +168,72 @@ async fn serve(
             .and_then(|()| std::fs::rename(&partial, file))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    tokio::select! {
-        _ = terminate.recv() => eprintln!("SIGTERM: draining"),
-        _ = interrupt.recv() => eprintln!("interrupted: draining"),
-    }
+    let signal = signals.stop_or_reload(&reload).await;
+    let hosts = server.hosts().to_vec();
+    let unanswered = || hosts.iter().map(|h| h.in_flight()).sum::<usize>();
+    say(&format!(
+        "{signal}: draining; {} requests in flight",
+        unanswered()
+    ));
     let ended = tokio::select! {
         ended = server.stop() => ended,
-        _ = interrupt.recv() => {
-            eprintln!("interrupted again: ending at once");
-            return Ok(ExitCode::from(1));
+        again = signals.stop() => {
+            let n = unanswered();
+            say(&format!("{again} while draining: ending at once; {n} requests are unanswered"));
+            end(1);
         }
     };
     if ended.aborted > 0 {
-        eprintln!(
+        say(&format!(
             "{} requests did not end in time and were dropped",
             ended.aborted
-        );
+        ));
     }
     for device in &ended.busy_devices {
-        eprintln!("device {device} was still busy");
+        say(&format!("device {device} was still busy"));
     }
-    eprintln!("stopped");
+    say("stopped");
     let graceful = ended.aborted == 0 && ended.busy_devices.is_empty();
     Ok(ExitCode::from(u8::from(!graceful)))
 }
 
-/// Least memory that a server runs with: a few frames and connections.
-const MEMORY_MIN: u64 = 16 << 20;
-
-/// Bytes, like `256MiB` or `1GiB`.
-fn parse_memory(text: &str) -> Result<u64, String> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let shift = match unit.trim() {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" | "MB" | "M" => 20,
-        "GiB" | "GB" | "G" => 30,
-        _ => {
-            return Err(format!(
-                "the unit \"{unit}\" is unknown; give MiB or GiB, like 256MiB"
-            ));
-        }
-    };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "give a number and a unit, like 256MiB")?;
-    match number.checked_mul(1 << shift) {
-        Some(bytes) if (MEMORY_MIN..=1 << 50).contains(&bytes) => Ok(bytes),
-        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
-    }
+/// Ends the process while its threads run. What a normal end would tear down first, libtorch's state above all, they may
+/// be using.
+fn end(code: i32) -> ! {
+    flush(LOG_LIMIT);
+    signal_hook::low_level::exit(code)
 }
 
+/// Decoders unless said otherwise: beside a picture that takes long another can be decoded.
+const DECODERS_MIN: usize = 2;
+/// Longest idle time of a connection.
+const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 fn announce(server: &Server, args: &ServeArgs) {
     for host in server.hosts() {
         let p = host.pipeline();
         let names: Vec<&str> = p.modules[1..].iter().map(|m| m.name.as_str()).collect();
-        let emulated = p.modules.iter().any(is_emulated);
-        eprintln!(
-            "pipeline {}: {}; slo {}{}",
-            p.name,
-            names.join(", "),
-            format_duration(p.slo),
-            if emulated {
-                "; EMULATED devices: no model runs on them"
-            } else {
-                ""
-            }
-        );
+        let emulated = if p.modules.iter().any(is_emulated) {
+            "; EMULATED devices: no model runs on them"
+        } else {
+            ""
+        };
+        let (names, slo) = (names.join(", "), format_duration(p.slo));
+        say(&format!(
+            "pipeline {}: {names}; slo {slo}{emulated}",
+            p.name
+        ));
     }
-    eprintln!("devices: {}", server.devices().join(", "));
+    say(&format!("devices: {}", server.devices().join(", ")));
     if let Some(otlp) = &args.otlp {
-        eprintln!("traces to {otlp}, {}% of frames", args.trace_sample * 100.0);
+        say(&format!(
+            "traces to {otlp}, {}% of frames",
+            args.trace_sample * 100.0
+        ));
     }
     if let Some(admin) = server.admin_address {
-        eprintln!("admin on http://{admin} (/metrics, /livez, /readyz)");
+        say(&format!(
+            "admin on http://{admin} (/metrics, /livez, /readyz)"
+        ));
     }
-    eprintln!("listening on http://{}", server.address);
-}
-
-fn measure_missing(
-    deployment: &mut Deployment,
-    library: &Arc<spillgate_backend::operator::Library>,
-) -> anyhow::Result<()> {
-    if measure::missing(deployment, false).is_empty() {
-        return Ok(());
-    }
-    eprintln!(
-        "pipeline {}: some profiles are missing and are measured now; `spillgate profile` keeps them",
-        deployment.pipeline.name
-    );
-    let bar = progress_bar();
-    measure::complete(
-        deployment,
-        library,
-        false,
-        Effort::QUICK,
-        |m, done, total| {
-            show_progress(&bar, m, done, total);
-        },
-    )?;
-    bar.finish_and_clear();
-    Ok(())
-}
-
-/// The progress bar of measurements.
-pub(crate) fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
-        .expect("the template is well-formed");
-    ProgressBar::new(0).with_style(style)
-}
-
-/// Shows what is measured now.
-pub(crate) fn show_progress(bar: &ProgressBar, what: &Missing, done: usize, total: usize) {
-    bar.set_length(total as u64);
-    bar.set_position(done as u64);
-    bar.set_message(format!("measuring {} on {}", what.module.name, what.device));
+    say(&format!("listening on http://{}", server.address));
 }

@@ -5,9 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indexmap::IndexMap;
-use spillgate::files;
+use spillgate::files::{self, LoadError, LoadedPipeline};
+use spillgate::model_check::Checks;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::time::format_duration;
+
+use super::models::ModelArgs;
 
 /// Which files, how strictly.
 #[derive(Args)]
@@ -18,11 +21,14 @@ pub(crate) struct ValidateArgs {
     /// Treat warnings as errors.
     #[arg(long)]
     deny_warnings: bool,
+    #[command(flatten)]
+    models: ModelArgs,
 }
 
 /// Checks all files, also after one that is bad.
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let catalog = spillgate_modules::library().catalog();
+    let mut checks = Checks::new(args.models.config())?;
     let mut bad = false;
     for file in &args.pipelines {
         if files::is_profile(file) {
@@ -41,10 +47,18 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
                     eprintln!("{warning}");
                 }
                 bad |= args.deny_warnings && !loaded.warnings.is_empty();
-                if let Err(missing) = loaded.check_models() {
-                    eprintln!("{missing}");
-                    bad = true;
-                    continue;
+                match servable(&loaded, &mut checks) {
+                    Ok(warnings) => {
+                        for warning in &warnings {
+                            eprintln!("{warning}");
+                        }
+                        bad |= args.deny_warnings && !warnings.is_empty();
+                    }
+                    Err(error) => {
+                        eprintln!("{error}");
+                        bad = true;
+                        continue;
+                    }
                 }
                 let p = &loaded.pipeline;
                 super::print(&format!(
@@ -62,6 +76,13 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(if bad { super::BAD_SPEC } else { 0 }))
+}
+
+/// The checks that `serve` makes before it starts, in its order; gives warnings.
+fn servable(loaded: &LoadedPipeline, checks: &mut Checks) -> Result<Vec<String>, LoadError> {
+    loaded.check_models()?;
+    loaded.check_profiles()?;
+    checks.pipeline(loaded, &|_| {})
 }
 
 fn profiles_line(file: &Path, profiles: &ProfileSet) -> String {

@@ -365,8 +365,7 @@ fn real(folder: &Path) -> anyhow::Result<Vec<Window>> {
         .iter()
         .map(|w| {
             let file = folder.join(w.file);
-            let text = std::fs::read_to_string(&file)
-                .with_context(|| format!("{} cannot be read", file.display()))?;
+            let text = crate::commands::read_table(&file)?;
             let located = |e: trace::TraceError| anyhow::anyhow!("{}: {e}", file.display());
             let rates = trace::parse_trace(&text)
                 .and_then(|trace| trace.rates(w.window))

@@ -328,8 +328,7 @@ fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
 type Paper = HashMap<(String, String), [String; 4]>;
 
 fn read_paper(file: &Path) -> anyhow::Result<Paper> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("{} cannot be read", file.display()))?;
+    let text = crate::commands::read_table(file)?;
     let mut paper = Paper::new();
     for (i, line) in text.lines().enumerate().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();

@@ -91,7 +91,7 @@ fn bounded(requests: f64) -> anyhow::Result<()> {
 }
 
 pub(super) fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    crate::commands::read_table(file)
 }
 
 fn located(file: &Path, error: &trace::TraceError) -> anyhow::Error {

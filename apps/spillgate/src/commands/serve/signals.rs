@@ -1,0 +1,63 @@
+//! The signals that a server heeds.
+
+use std::sync::Arc;
+
+use spillgate::reload::{Reload, Reloaded};
+use spillgate_telemetry::logging::say;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// SIGTERM and SIGINT stop, SIGHUP reloads. None of them ends the process by itself from now on.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one that stops; its name.
+    pub(super) async fn stop(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// The same, and reloads at each SIGHUP before.
+    pub(super) async fn stop_or_reload(&mut self, reload: &Arc<Reload>) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hang_up.recv() => {}
+            }
+            let reload = reload.clone();
+            // It reads files.
+            let reloaded = tokio::task::spawn_blocking(move || reload.run()).await;
+            tell(&reloaded.unwrap_or_default());
+        }
+    }
+}
+
+fn tell(reloaded: &[Reloaded]) {
+    if reloaded.is_empty() {
+        say(
+            "SIGHUP: nothing here can be reloaded, nothing was done; pipelines and models need a restart",
+        );
+    }
+    for (name, result) in reloaded {
+        match result {
+            Ok(found) => say(&format!("SIGHUP: {name} reloaded: {found}")),
+            Err(why) => say(&format!(
+                "SIGHUP: {name} not reloaded, what was there stays: {why}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Model files are code. Before a server takes one it is looked at ([`look`]), and loaded and run once in a process of its
+//! own that has little memory and time, writes no file and reaches no network. What passes is remembered by the hash of
+//! its content for the life of the process, and only files with such a content are loaded from then on: also those of
+//! workers that start later, and whatever lies at their path by then.
+//!
+//! ```text
+//! module ─▶ inside of --model-dir? ─▶ look ─▶ known content? ── no ─▶ process "check-model" ─▶ verdict
+//!                                                  └ yes ─▶ done                (sandbox)        │
+//! TorchBackend::load reads the bytes ─▶ approved by hash? ─▶ loads these very bytes ◀────────────┘
+//! ```
+//!
+//! Not here: what a model computes. A check stops what a file does when it is loaded and run, and what its code says that
+//! it may do with files; it does not prove that a model is harmless on every input.
+
+mod child;
+mod look;
+mod message;
+mod sandbox;
+mod verdict;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use sha2::{Digest, Sha256};
+use spillgate_backend::{file, torch};
+use spillgate_controller::convert::is_emulated;
+use spillgate_pipeline::pipeline::Module;
+
+use crate::files::{LoadError, LoadedPipeline};
+use message::{Answer, Hash, Question};
+
+pub use child::run as answer;
+
+/// Name of the hidden subcommand that checks a module.
+pub const SUBCOMMAND: &str = "check-model";
+/// Memory that a check may use beside four times the size of the module's files, in bytes, unless it is said otherwise.
+pub const MEMORY_DEFAULT: u64 = 2 << 30;
+/// Processor time that a check may take unless it is said otherwise.
+pub const TIME_DEFAULT: Duration = Duration::from_secs(60);
+/// A check on a busy machine may take this many times its processor time.
+const WALL_TIMES: u32 = 3;
+/// How often a process that checks is looked at.
+const POLL: Duration = Duration::from_millis(5);
+/// Most bytes that are kept of what the process says, on each way; the rest is read and forgotten.
+const SAID_BYTES_MAX: usize = 64 << 10;
+/// How many times the files' size a check may use beside the memory it is given: the bytes, libtorch's copy, tensors.
+const MEMORY_TIMES: u64 = 4;
+
+/// What a check may use, and where models may lie.
+#[derive(Clone, Debug)]
+pub struct CheckConfig {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processor time.
+    pub time: Duration,
+    /// Models outside of this folder are refused.
+    pub model_dir: Option<PathBuf>,
+}
+
+impl Default for CheckConfig {
+    fn default() -> Self {
+        CheckConfig {
+            memory: MEMORY_DEFAULT,
+            time: TIME_DEFAULT,
+            model_dir: None,
+        }
+    }
+}
+
+/// Contents that may be loaded.
+type Approved = Arc<RwLock<HashSet<Hash>>>;
+
+/// What makes two checks one: type, options, and the contents of the files.
+type Key = (String, String, Vec<Hash>);
+
+/// Checks models, each content once.
+pub struct Checks {
+    config: CheckConfig,
+    approved: Approved,
+    done: HashMap<Key, Option<String>>,
+    confined: Option<String>,
+}
+
+impl Checks {
+    /// Without any verdict yet.
+    ///
+    /// # Errors
+    /// When the folder of models is none.
+    pub fn new(mut config: CheckConfig) -> Result<Self, LoadError> {
+        if let Some(dir) = &mut config.model_dir {
+            let (found, shown) = (dir.canonicalize(), dir.display().to_string());
+            let found = found.ok().filter(|d| d.is_dir());
+            let none = || LoadError::Models(format!("error: --model-dir {shown}: no such folder"));
+            *dir = found.ok_or_else(none)?;
+        }
+        Ok(Checks {
+            config,
+            approved: Approved::default(),
+            done: HashMap::new(),
+            confined: None,
+        })
+    }
+
+    /// From now on this process loads only what passed, wherever it lies.
+    pub fn guard_loading(&self) {
+        let (approved, dir) = (self.approved.clone(), self.config.model_dir.clone());
+        torch::approve_with(move |path, bytes| {
+            inside(dir.as_deref(), path)?;
+            let hash: Hash = Sha256::digest(bytes).into();
+            if approved.read().contains(&hash) {
+                return Ok(());
+            }
+            Err(
+                "its content is not what was checked when the server started; restart the server"
+                    .to_owned(),
+            )
+        });
+    }
+
+    /// What confined the last check, and what this system does not offer for it.
+    pub fn confined(&self) -> Option<&str> {
+        self.confined.as_deref()
+    }
+
+    /// Checks all models that a pipeline runs; `tell` hears each module before. Gives warnings.
+    ///
+    /// # Errors
+    /// A line for each module whose models must not be loaded.
+    pub fn pipeline(
+        &mut self,
+        loaded: &LoadedPipeline,
+        tell: &dyn Fn(&str),
+    ) -> Result<Vec<String>, LoadError> {
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        let modules = loaded.pipeline.modules[1..].iter();
+        for module in modules.filter(|m| !is_emulated(m) && !m.variants.is_empty()) {
+            tell(&module.name);
+            let (file, line, name) = (loaded.file.display(), module.line, &module.name);
+            match self.module(loaded, module) {
+                Ok(None) => {}
+                Ok(Some(warning)) => {
+                    warnings.push(format!("warning: {file}:{line}: modules.{name}: {warning}"));
+                }
+                Err(error) => errors.push(format!("error: {file}:{line}: modules.{name}: {error}")),
+            }
+        }
+        if errors.is_empty() {
+            return Ok(warnings);
+        }
+        Err(LoadError::Models(errors.join("\n")))
+    }
+
+    /// Checks one module's models; gives what the model says of its own example.
+    fn module(
+        &mut self,
+        loaded: &LoadedPipeline,
+        module: &Module,
+    ) -> Result<Option<String>, String> {
+        let mut hashes = Vec::new();
+        let mut size = 0;
+        for variant in &module.variants {
+            let path = loaded.base_dir().join(&variant.model);
+            let told = |error: String| format!("model file {}: {error}", path.display());
+            inside(self.config.model_dir.as_deref(), &path).map_err(told)?;
+            let mut model = file::open(&path).map_err(|e| told(e.to_string()))?;
+            look::look(&mut model).map_err(told)?;
+            let (hash, length) = hash(&mut model).map_err(|e| told(e.to_string()))?;
+            hashes.push(hash);
+            size += length;
+        }
+        let options = format!("{:?} {:?}", module.options, module.variants);
+        let key = (module.op.clone(), options, hashes);
+        if let Some(done) = self.done.get(&key) {
+            return Ok(done.clone());
+        }
+        let question = Question {
+            file: loaded.file.display().to_string(),
+            text: loaded.text.clone(),
+            variables: loaded.variables.clone(),
+            base_dir: loaded.base_dir(),
+            module: module.name.clone(),
+            memory: self.config.memory.saturating_add(MEMORY_TIMES * size),
+            seconds: self.config.time.as_secs().max(1),
+        };
+        let warning = self.ask(&question)?;
+        self.done.insert(key, warning.clone());
+        Ok(warning)
+    }
+
+    fn ask(&mut self, question: &Question) -> Result<Option<String>, String> {
+        let wall = self.config.time * WALL_TIMES;
+        let ended =
+            ask(question, wall).map_err(|e| format!("its models cannot be checked: {e}"))?;
+        let mut hashes = Vec::new();
+        for answer in &ended.answers {
+            match answer {
+                Answer::Held { by, lacking } => {
+                    let by = by.join(", ");
+                    self.confined = Some(match lacking.as_slice() {
+                        [] => by,
+                        lacking => format!("{by}; not here: {}", lacking.join(", ")),
+                    });
+                }
+                Answer::Loads { path, hash } => {
+                    // Further parts of a model lie beside the first.
+                    inside(self.config.model_dir.as_deref(), path)
+                        .map_err(|error| format!("model file {}: {error}", path.display()))?;
+                    hashes.push(*hash);
+                }
+                Answer::Ran { error } if !error.as_deref().is_some_and(verdict::out_of_memory) => {
+                    self.approved.write().extend(hashes);
+                    return Ok(error
+                        .as_ref()
+                        .map(|e| format!("the model fails on its own example: {e}")));
+                }
+                Answer::Ran { .. } | Answer::Refused { .. } => break,
+            }
+        }
+        Err(verdict::why(&ended, question))
+    }
+}
+
+/// Whether a file lies in the folder of models, by its true path.
+fn inside(dir: Option<&Path>, path: &Path) -> Result<(), String> {
+    let Some(dir) = dir else { return Ok(()) };
+    let true_path = path.canonicalize().map_err(|e| e.to_string())?;
+    if true_path.starts_with(dir) {
+        return Ok(());
+    }
+    let (lies, dir) = (true_path.display(), dir.display());
+    Err(format!("it lies at {lies}, outside of --model-dir {dir}"))
+}
+
+/// A file's hash and length.
+fn hash(model: &mut File) -> std::io::Result<(Hash, u64)> {
+    use std::io::Seek;
+    model.rewind()?;
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; 1 << 20];
+    let mut length = 0;
+    loop {
+        let n = model.read(&mut chunk)?;
+        if n == 0 {
+            return Ok((hasher.finalize().into(), length));
+        }
+        hasher.update(&chunk[..n]);
+        length += n as u64;
+    }
+}
+
+/// How a process that checked ended.
+struct Ended {
+    answers: Vec<Answer>,
+    /// The end of its standard error.
+    said: String,
+    /// `None`: it was killed because its time was over.
+    status: Option<ExitStatus>,
+}
+
+fn ask(question: &Question, wall: Duration) -> std::io::Result<Ended> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(SUBCOMMAND).env_clear();
+    // Where the system finds libtorch, if not beside the program.
+    if let Some(value) = std::env::var_os("LD_LIBRARY_PATH") {
+        command.env("LD_LIBRARY_PATH", value);
+    }
+    command
+        .env("OMP_NUM_THREADS", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let answers = keep(child.stdout.take());
+    let said = keep(child.stderr.take());
+    let asked = serde_json::to_vec(question)?;
+    // One that ended before it read everything says why in another way.
+    let _ = child.stdin.take().map(|mut to| to.write_all(&asked));
+    let status = wait(&mut child, wall)?;
+    let text = |kept: Kept| {
+        kept.join()
+            .map(|b| String::from_utf8_lossy(&b).into_owned())
+    };
+    let lines = text(answers).unwrap_or_default();
+    let answers = lines
+        .lines()
+        .map_while(|line| serde_json::from_str(line).ok());
+    Ok(Ended {
+        answers: answers.collect(),
+        said: text(said).unwrap_or_default(),
+        status,
+    })
+}
+
+/// Waits for the end, or makes it when the time is over.
+fn wait(child: &mut Child, wall: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let give_up = Instant::now() + wall;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= give_up {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// A thread that reads what a process says, and its result.
+type Kept = std::thread::JoinHandle<Vec<u8>>;
+
+/// Reads all of it and keeps so much.
+fn keep(from: Option<impl Read + Send + 'static>) -> Kept {
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        let Some(mut from) = from else { return kept };
+        let mut chunk = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut chunk) {
+            let room = SAID_BYTES_MAX.saturating_sub(kept.len());
+            kept.extend_from_slice(&chunk[..n.min(room)]);
+        }
+        kept
+    })
+}
+
+/// The variables that a pipeline file names, with what they are.
+pub(crate) type Variables = BTreeMap<String, String>;

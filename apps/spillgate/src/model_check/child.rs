@@ -1,0 +1,120 @@
+//! The other side: a process of its own that loads one module's models and runs them on the module's example. It may end
+//! in any way; what it said before counts.
+
+use std::fs::File;
+use std::io::{Cursor, Read, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use spillgate_backend::operator::{Inputs, OperatorError};
+use spillgate_backend::torch::{self, TorchBackend};
+use spillgate_pipeline::compile::compile_with;
+use spillgate_pipeline::id::WorkerId;
+use spillgate_worker::executor::{WorkerSpec, build_operator};
+
+use super::look::{look, search_code};
+use super::message::{Answer, Question};
+use super::sandbox;
+
+/// Largest question: a pipeline file and its variables.
+const QUESTION_BYTES_MAX: u64 = 16 << 20;
+/// Stack of the thread that loads: less than a server's threads have (2 MiB), so that code nested too deeply for them
+/// ends this process first.
+const STACK_BYTES: usize = 1536 << 10;
+/// libtorch compiles a graph during its first runs.
+const RUNS: usize = 3;
+
+/// Answers the question on standard input. Call it first of all: the process must have one thread.
+pub fn run() -> ExitCode {
+    // The answers' own way out: TorchScript can print to standard output.
+    let answers = std::io::stdout().as_fd().try_clone_to_owned();
+    let silence = File::options().write(true).open("/dev/null");
+    let (Ok(answers), Ok(silence)) = (answers, silence) else {
+        return ExitCode::from(1);
+    };
+    if nix::unistd::dup2_stdout(silence).is_err() {
+        return ExitCode::from(1);
+    }
+    let say = Arc::new(Say(Mutex::new(answers.into())));
+    let mut text = String::new();
+    let read = std::io::stdin()
+        .take(QUESTION_BYTES_MAX)
+        .read_to_string(&mut text);
+    let question = match read.map(|_| serde_json::from_str::<Question>(&text)) {
+        Ok(Ok(question)) => question,
+        _ => return ExitCode::from(2),
+    };
+    let held = sandbox::enter(question.memory, question.seconds);
+    say.answer(&Answer::Held {
+        by: held.by,
+        lacking: held.lacking,
+    });
+    let theirs = say.clone();
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    let checked = thread.spawn(move || check(&question, &theirs));
+    let answer = match checked.map(|thread| thread.join()) {
+        Ok(Ok(Ok(error))) => Answer::Ran { error },
+        Ok(Ok(Err(error))) => Answer::Refused { error },
+        // It said why on standard error.
+        Ok(Err(_)) => return ExitCode::from(101),
+        Err(error) => Answer::Refused {
+            error: format!("no thread: {error}"),
+        },
+    };
+    say.answer(&answer);
+    ExitCode::SUCCESS
+}
+
+/// Where answers go.
+struct Say(Mutex<File>);
+
+impl Say {
+    fn answer(&self, answer: &Answer) {
+        let line = serde_json::to_string(answer).expect("answers are plain data");
+        // Without a parent nobody cares.
+        let _ = writeln!(self.0.lock(), "{line}");
+    }
+}
+
+/// Loads and runs the module. What it says of its own example is no refusal: real requests may differ.
+fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> {
+    let library = spillgate_modules::library();
+    let known = |name: &str| question.variables.get(name).cloned();
+    let (text, file) = (&question.text, &question.file);
+    let compiled = compile_with(text, file, &library.catalog(), None, &known);
+    let pipeline = Arc::new(compiled.map_err(|e| e.to_string())?.pipeline);
+    let named = pipeline.modules.iter().find(|m| m.name == question.module);
+    let module = named.ok_or("no such module")?.clone();
+    let say = say.clone();
+    torch::approve_with(move |path, bytes| {
+        let (path, hash) = (path.to_owned(), Sha256::digest(bytes).into());
+        say.answer(&Answer::Loads { path, hash });
+        // Further parts of a model are seen here for the first time.
+        look(&mut Cursor::new(bytes))?;
+        search_code(bytes)
+    });
+    // Models of other devices run here, too, only slower.
+    let mut backend = TorchBackend::new("cpu:0").map_err(|e| e.to_string())?;
+    let spec = WorkerSpec {
+        worker: WorkerId(0),
+        pipeline,
+        base_dir: question.base_dir.clone(),
+        module: module.id,
+        execution: Vec::new(),
+        from_start: true,
+    };
+    let mut operator = build_operator(&spec, &library, &mut backend).map_err(|e| e.to_string())?;
+    let variant = module.variants.len().saturating_sub(1);
+    for _ in 0..RUNS {
+        let inputs: Inputs = operator.example(1);
+        let results = operator.run(variant, &[inputs]);
+        let failed = results.into_iter().find_map(Result::err);
+        if let Some(error) = failed.as_ref().map(OperatorError::to_string) {
+            return Ok(Some(error));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,43 @@
+//! What a check is asked and answers: JSON, one object a line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Which module is to be loaded and run, within which bounds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Question {
+    /// Name of the pipeline file, for messages.
+    pub(super) file: String,
+    /// Its text, with the variables that it names.
+    pub(super) text: String,
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) base_dir: PathBuf,
+    /// Name of the module.
+    pub(super) module: String,
+    /// Bytes of memory beyond what the process starts with.
+    pub(super) memory: u64,
+    /// Seconds of processor time.
+    pub(super) seconds: u64,
+}
+
+/// What the process says, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// What confines it, and what does not exist here.
+    Held {
+        by: Vec<String>,
+        lacking: Vec<String>,
+    },
+    /// It is about to load a file with this content.
+    Loads { path: PathBuf, hash: Hash },
+    /// The module was loaded and ran; or ran into an error of its own on its example.
+    Ran { error: Option<String> },
+    /// The module could not be loaded.
+    Refused { error: String },
+}
+
+/// SHA-256 of a file's content.
+pub(super) type Hash = [u8; 32];
