@@ -2,6 +2,7 @@
 
 pub(crate) mod evaluate;
 pub(crate) mod graph;
+pub(crate) mod modules;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod schema;
