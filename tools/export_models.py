@@ -79,7 +79,7 @@ def save_traced(torch, network, example, path, other):
 def classifier_yaml(path, side):
     return f"""  classify:
     op: torchscript
-    model: {path}
+    model: {path.name}
     inputs: {{ image: $source.frame }}
     options:
       size: [{side}, {side}]
@@ -154,7 +154,7 @@ def export_detector(args, path):
     write_labels(path, [f"class {i}" for i in range(1, args.classes)])
     return f"""  detect:
     op: detector
-    variants: [{{ model: {path}, input: {side} }}]
+    variants: [{{ model: {path.name}, input: {side} }}]
     inputs: {{ image: $source.frame }}
     options: {{ layout: yolo, confidence: 0.4 }}   # write the class names into {path.with_suffix('.labels').name}"""
 
@@ -188,7 +188,7 @@ def export_yolo(args, path):
     write_labels(path, [names[i] for i in range(len(names))])
     return f"""  detect:
     op: detector
-    variants: [{{ model: {path}, input: {side} }}]
+    variants: [{{ model: {path.name}, input: {side} }}]
     inputs: {{ image: $source.frame }}
     options: {{ layout: {layout}, confidence: 0.4, iou: 0.5 }}
     # vehicles: and people: in options say which classes go to $detect.vehicles and $detect.people"""
@@ -223,7 +223,8 @@ def main():
         yaml = export_detector(args, path)
     else:
         yaml = export_yolo(args, path)
-    print(f"# wrote {path}; for `modules:` of a pipeline file (paths are relative to that file):")
+    print(f"# wrote {path}; for `modules:` of a pipeline file in {path.parent}/ (in another folder, put the way to it "
+          "before the model's name: paths are relative to the pipeline file):")
     print(yaml)
 
 

@@ -209,15 +209,18 @@ pub enum DispatchPolicyName {
     RoundRobin,
     /// `least-outstanding`: the worker with the fewest requests sent and not yet answered.
     LeastOutstanding,
+    /// `least-outstanding-free`: the same, where a tie goes to the worker that is free first.
+    LeastOutstandingFree,
     /// `earliest-start`: the worker whose next batch with room starts first.
     EarliestStart,
 }
 
 impl DispatchPolicyName {
     /// All, in the order of the documentation.
-    pub const ALL: [DispatchPolicyName; 3] = [
+    pub const ALL: [DispatchPolicyName; 4] = [
         DispatchPolicyName::EarliestStart,
         DispatchPolicyName::LeastOutstanding,
+        DispatchPolicyName::LeastOutstandingFree,
         DispatchPolicyName::RoundRobin,
     ];
 
@@ -226,6 +229,7 @@ impl DispatchPolicyName {
         match self {
             DispatchPolicyName::RoundRobin => "round-robin",
             DispatchPolicyName::LeastOutstanding => "least-outstanding",
+            DispatchPolicyName::LeastOutstandingFree => "least-outstanding-free",
             DispatchPolicyName::EarliestStart => "earliest-start",
         }
     }
@@ -306,7 +310,8 @@ mod tests {
         let names = DispatchPolicyName::ALL
             .map(DispatchPolicyName::name)
             .join(" ");
-        expect_test::expect!["earliest-start least-outstanding round-robin"].assert_eq(&names);
+        expect_test::expect!["earliest-start least-outstanding least-outstanding-free round-robin"]
+            .assert_eq(&names);
     }
 
     #[test]

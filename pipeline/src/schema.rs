@@ -40,7 +40,8 @@ pub fn json_schema(catalog: &Catalog) -> Value {
                 "pattern": NAME_PATTERN,
             },
             "slo": {
-                "description": "The end-to-end latency objective, 1ms to an hour, like 400ms.",
+                "description": "The end-to-end latency objective: every request is to be answered within it. \
+                                1ms to an hour, like 400ms.",
                 "type": "string",
                 "pattern": DURATION_PATTERN,
             },
@@ -55,8 +56,8 @@ pub fn json_schema(catalog: &Catalog) -> Value {
                 "default": { "frame": "image" },
             },
             "modules": {
-                "description": "The modules by name. Edges follow from the references in inputs \
-                                and when.",
+                "description": "The modules, each under a name of your choice. The graph follows from what \
+                                they refer to in inputs and when.",
                 "type": "object",
                 "minProperties": 1,
                 "maxProperties": MODULES_MAX,
@@ -64,7 +65,8 @@ pub fn json_schema(catalog: &Catalog) -> Value {
                 "additionalProperties": { "$ref": "#/$defs/module" },
             },
             "outputs": {
-                "description": "What a result carries: a name and the output it comes from.",
+                "description": "What a result carries: names of your choice, each with the output it comes \
+                                from, like plates: $plates.text.",
                 "type": "object",
                 "minProperties": 1,
                 "maxProperties": OUTPUTS_MAX,
@@ -76,9 +78,15 @@ pub fn json_schema(catalog: &Catalog) -> Value {
         },
         "$defs": {
             "reference": {
-                "description": "An output: $module.output, or $source.NAME.",
+                "description": "Where a value comes from: $MODULE.OUTPUT of another module, or $source.NAME, what \
+                                a request carries.",
                 "type": "string",
                 "pattern": REFERENCE_PATTERN,
+            },
+            "duration": {
+                "description": "A time with its unit: 500us, 20ms, 1.5s, 2m.",
+                "type": "string",
+                "pattern": DURATION_PATTERN,
             },
             "model": {
                 "description": "The model file, relative to the pipeline file.",
@@ -93,7 +101,7 @@ pub fn json_schema(catalog: &Catalog) -> Value {
                 "maximum": 1,
             },
             "device": {
-                "description": "auto, or a kind of device with or without its number: cuda:0.",
+                "description": "A kind of device with or without its number, like cuda:0; or auto: a GPU where there is one, else the processor.",
                 "type": "string",
                 "pattern": DEVICE_PATTERN,
             },
@@ -104,7 +112,7 @@ pub fn json_schema(catalog: &Catalog) -> Value {
 
 fn policy() -> Value {
     json!({
-        "description": "Which policies decide.",
+        "description": "Who decides what is dropped and where requests go; what is left out has a default.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
@@ -150,19 +158,19 @@ fn limits() -> Value {
     };
     let d = LIMITS_DEFAULT;
     json!({
-        "description": "Bounds at the gateway. What is over a bound is answered at once.",
+        "description": "Bounds on what comes in. What is over a bound is answered at once, never queued.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "in_flight": bound("Most requests in flight.", IN_FLIGHT_MAX, d.in_flight as u64),
+            "in_flight": bound("Most requests in flight; one more is refused.", IN_FLIGHT_MAX, d.in_flight as u64),
             "in_flight_per_stream": bound(
-                "Most requests in flight of one client stream.",
+                "Most requests in flight of one client's stream; one more is refused.",
                 IN_FLIGHT_MAX,
                 d.in_flight_per_stream as u64,
             ),
-            "pixels": bound("Most pixels of a frame.", PIXELS_MAX, d.pixels),
+            "pixels": bound("Most pixels of a frame, as its header says; a larger one is refused.", PIXELS_MAX, d.pixels),
             "frame_bytes": bound(
-                "Most bytes of a frame as sent.",
+                "Most bytes of a frame as it is sent; a larger one is refused.",
                 FRAME_BYTES_MAX,
                 d.frame_bytes as u64,
             ),
@@ -171,7 +179,7 @@ fn limits() -> Value {
                 "$ref": "#/$defs/duration",
             },
             "objects": bound(
-                "Most objects that a frame may bring to a module that works on objects.",
+                "Most objects of a frame that a module works on; those of lowest score are left out.",
                 OBJECTS_MAX,
                 d.objects as u64,
             ),
@@ -183,7 +191,7 @@ fn module(catalog: &Catalog) -> Value {
     let ops: Vec<&str> = catalog.types().map(|ty| ty.name.as_str()).collect();
     let about_ops: Vec<String> = catalog
         .types()
-        .map(|ty| format!("{}: {}", ty.name, ty.doc))
+        .map(|ty| format!("- {}: {}", ty.name, ty.doc))
         .collect();
     json!({
         "type": "object",
@@ -191,7 +199,7 @@ fn module(catalog: &Catalog) -> Value {
         "required": ["op"],
         "properties": {
             "op": {
-                "description": format!("What the module does.\n{}", about_ops.join("\n")),
+                "description": format!("What the module does (`spillgate modules NAME` says more):\n{}", about_ops.join("\n")),
                 "enum": ops,
             },
             "model": { "$ref": "#/$defs/model" },
@@ -220,8 +228,8 @@ fn module(catalog: &Catalog) -> Value {
                 "additionalProperties": { "$ref": "#/$defs/reference" },
             },
             "when": {
-                "description": "The module runs only for requests for which this output is not \
-                                empty.",
+                "description": "The module runs only for requests for which this output is not empty: at \
+                                least one box, text or label.",
                 "$ref": "#/$defs/reference",
             },
             "batch": {
@@ -374,9 +382,9 @@ fn rules_of_op(ty: &ModuleType) -> Value {
 }
 
 fn input_of(port: &Port) -> Value {
-    let optional = if port.optional { " Optional." } else { "" };
+    let optional = if port.optional { ", optional" } else { "" };
     json!({
-        "description": format!("{} Takes {}.{optional}", port.doc, port.ty),
+        "description": format!("{} (Type: {}{optional}.)", sentence(&port.doc), port.ty),
         "$ref": "#/$defs/reference",
     })
 }
@@ -403,8 +411,18 @@ fn value_of_option(ty: &OptionType, doc: &str) -> Value {
             json!({ "type": "array", "items": { "type": "string", "minLength": 1 } })
         }
     };
-    value["description"] = doc.into();
+    value["description"] = sentence(doc).into();
     value
+}
+
+/// The catalogue's half sentences as whole ones.
+fn sentence(doc: &str) -> String {
+    let mut letters = doc.chars();
+    let first = letters
+        .next()
+        .map(|letter| letter.to_uppercase().to_string());
+    let end = if doc.ends_with('.') { "" } else { "." };
+    format!("{}{}{end}", first.unwrap_or_default(), letters.as_str())
 }
 
 fn integer(text: &str, low: i64, high: i64) -> Value {

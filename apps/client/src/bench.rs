@@ -33,7 +33,7 @@ use self::payloads::Payloads;
 use self::streams::Streams;
 use self::wire::Connections;
 use crate::ExitSummary;
-use crate::connect::{DEFAULT_SERVER, connect, describe, server_url};
+use crate::connect::{Server, ServerArgs, describe};
 use crate::source::scene;
 
 /// Of constant and closed-loop load, unless told otherwise.
@@ -85,9 +85,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub warmup: Duration,
 
-    /// Address of the server
-    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
-    pub server: String,
+    /// Which server, and how it is reached
+    #[command(flatten)]
+    pub server: ServerArgs,
 
     /// Name of the pipeline; not needed when the server serves just one
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -188,9 +188,9 @@ pub async fn run(args: BenchArgs) -> Result<ExitSummary> {
 /// # Errors
 /// As [`run`].
 pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitSummary> {
-    let server = server_url(&args.server)?;
-    let mut client = connect(&server).await?;
-    let pipeline = describe(&mut client, &args.pipeline).await?;
+    let server = Server::from_args(&args.server)?;
+    let mut client = server.connect().await?;
+    let pipeline = describe(&server, &mut client, &args.pipeline).await?;
     drop(client);
     let payloads = Payloads::of(&args, &pipeline)?;
     let load = Load::of(&args)?;
@@ -199,8 +199,9 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let silent = args.quiet || to_stdout;
     let heading = format!(
-        "{} at {server}, slo {}ms: {}, {}, {} {} over {} connection{}",
+        "{} at {}, slo {}ms: {}, {}, {} {} over {} connection{}",
         pipeline.name,
+        server.url,
         pipeline.slo_ms,
         load.words,
         payloads.words(),
@@ -320,7 +321,7 @@ impl Load {
 }
 
 struct Config {
-    server: String,
+    server: Server,
     pipeline: String,
     payloads: Payloads,
     connections: usize,

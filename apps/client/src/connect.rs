@@ -1,65 +1,252 @@
-//! Reaching a server: addresses, and errors that say what to do.
+//! Reaching a server: its address, how it is proven and who asks, and errors that say what to do.
 //!
-//! Nothing is retried here: a server that is not there is the user's to start.
+//! [`Server`] is where to and how; it dials for the generated client and for `bench`, which speaks HTTP/2 itself.
+//! Nothing is retried here: who lost a server decides whether to dial again.
 
-use std::error::Error as _;
+mod tls;
+mod token;
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use http::Uri;
+use hyper_util::rt::TokioIo;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_util::either::Either;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
+
+pub(crate) use self::token::Authorize;
 
 /// Where `spillgate serve` listens unless told otherwise.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7700";
 
-/// A server on the same network answers a TCP handshake well within this.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// A server on the same network answers the handshakes of TCP and TLS well within this.
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Results may carry pictures: as much as a large frame in RGB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
+/// Which server, and how it is reached: the same for `stream` and `bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServerArgs {
+    /// Address of the server; https:// speaks TLS
+    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
+    pub server: String,
+
+    /// Trust servers whose certificates these sign (PEM) [default: the certificates of this system]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+
+    /// Prove who this client is with this certificate and those between it and its root (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+
+    /// Private key of --cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+
+    /// The server's name in its certificate [default: the host of --server]
+    #[arg(long, value_name = "NAME")]
+    pub server_name: Option<String>,
+
+    /// Send the bearer token in this file with each call
+    #[arg(long, value_name = "FILE", env = "SPILLGATE_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// A server, ready to be dialled. Cloning is cheap.
+#[derive(Clone)]
+pub struct Server {
+    /// Like `https://gpu-box:7700`.
+    pub(crate) url: String,
+    /// Like `gpu-box:7700`.
+    authority: String,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// This client has a certificate of its own.
+    certified: bool,
+    authorize: Authorize,
+}
+
+/// A connection, encrypted or not.
+pub(crate) type Connection = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// The generated client, with this program's token in each call.
+pub(crate) type Client = SpillgateClient<InterceptedService<Channel, Authorize>>;
+
+impl Server {
+    /// Reads the address and the files.
+    ///
+    /// # Errors
+    /// When the address is none, or a file cannot be used; one line that names the flag or the file.
+    pub fn from_args(args: &ServerArgs) -> Result<Self> {
+        let url = server_url(&args.server)?;
+        let uri: Uri = url.parse()?;
+        let authority = uri
+            .authority()
+            .context("an address has a host")?
+            .to_string();
+        let host = uri.host().context("an address has a host")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_tls = uri.scheme_str() == Some("https");
+        let tls = if is_tls {
+            let name = args.server_name.as_deref().unwrap_or(host).to_owned();
+            let name = ServerName::try_from(name.clone())
+                .map_err(|_| anyhow!("--server-name: \"{name}\" is no name of a server"))?;
+            let config = tls::config(
+                args.ca.as_deref(),
+                args.cert.as_deref(),
+                args.key.as_deref(),
+            )?;
+            Some((TlsConnector::from(Arc::new(config)), name))
+        } else {
+            let flags = [
+                ("--ca", args.ca.is_some()),
+                ("--cert", args.cert.is_some()),
+                ("--server-name", args.server_name.is_some()),
+            ];
+            if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+                bail!("{flag} is for TLS, and {url} is not: write https://{authority}");
+            }
+            None
+        };
+        let authorize = Authorize::from_file(args.token_file.as_deref())?;
+        if authorize.has_token() && !is_tls && !token::is_loopback(host) {
+            eprintln!(
+                "warning: the token goes to {url} in the clear: who reads along can use it; https:// would hide it"
+            );
+        }
+        Ok(Server {
+            url,
+            authority,
+            tls,
+            certified: args.cert.is_some(),
+            authorize,
+        })
+    }
+
+    /// The token's header, if there is a token.
+    pub(crate) fn authorization(&self) -> Option<http::HeaderValue> {
+        self.authorize.header()
+    }
+
+    /// A connection that speaks HTTP/2, with TLS if the address says so.
+    ///
+    /// # Errors
+    /// When the server is not there, or not who it should be.
+    pub(crate) async fn dial(&self) -> Result<Connection> {
+        timeout(CONNECT_TIME_MAX, self.shake_hands())
+            .await
+            .map_err(|_| anyhow!("no answer within {CONNECT_TIME_MAX:?}"))?
+    }
+
+    async fn shake_hands(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(&self.authority).await?;
+        stream.set_nodelay(true)?;
+        let Some((connector, name)) = &self.tls else {
+            return Ok(Either::Left(stream));
+        };
+        let stream = connector.connect(name.clone(), stream).await;
+        let stream = stream.map_err(|error| tls::handshake_error(&error))?;
+        Ok(Either::Right(Box::new(stream)))
+    }
+
+    /// Connects the generated client.
+    ///
+    /// # Errors
+    /// One line that says why the server could not be reached.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        // The connector speaks TLS itself: for tonic the connection is a plain one, with the true address in its calls.
+        let origin: Uri = self.url.parse()?;
+        let channel = Endpoint::from_shared(format!("http://{}", self.authority))
+            .with_context(|| format!("\"{}\" is no server address", self.url))?
+            .origin(origin)
+            .initial_stream_window_size(8 << 20)
+            .initial_connection_window_size(16 << 20)
+            .connect_with_connector(Dialler(self.clone()))
+            .await
+            .map_err(|error| unreachable_server(&self.url, &error))?;
+        let client = SpillgateClient::with_interceptor(channel, self.authorize.clone());
+        Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX))
+    }
+}
+
+impl Server {
+    /// The error of a call that was refused as a whole: what the server said, in one line.
+    pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
+        let message = status.message().replace('\n', " ");
+        match status.code() {
+            Code::NotFound | Code::InvalidArgument | Code::ResourceExhausted => {
+                anyhow!("{message}")
+            }
+            Code::Unauthenticated => {
+                anyhow!("the server does not know this client: {message} (--token-file, --cert)")
+            }
+            // A server refuses a client's certificate, or that there is none, by leaving, after the handshake.
+            Code::Unknown | Code::Unavailable | Code::Cancelled if self.tls.is_some() => {
+                let cause = root_cause(status);
+                let advice = if self.certified {
+                    ""
+                } else {
+                    "; where clients must have certificates: --cert FILE --key FILE"
+                };
+                anyhow!("the server broke off: {cause}{advice}")
+            }
+            code => anyhow!("the server answered {code:?}: {message}"),
+        }
+    }
+}
+
+/// [`Server::dial`] as tonic wants it.
+struct Dialler(Server);
+
+impl tower_service::Service<Uri> for Dialler {
+    type Response = TokioIo<Connection>;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let server = self.0.clone();
+        Box::pin(async move { Ok(TokioIo::new(server.dial().await?)) })
+    }
+}
+
 /// `127.0.0.1:7700` and `http://127.0.0.1:7700/` mean the same.
 ///
 /// # Errors
-/// When the text is no address, or asks for TLS.
-pub fn server_url(text: &str) -> Result<String> {
+/// When the text is no address.
+fn server_url(text: &str) -> Result<String> {
     let text = text.trim().trim_end_matches('/');
-    if text.starts_with("https://") {
-        bail!(
-            "{text}: TLS is not supported by this client; put a proxy in between, or use http://"
-        );
-    }
-    let url = if text.starts_with("http://") {
+    let url = if text.contains("://") {
         text.to_owned()
     } else {
         format!("http://{text}")
     };
-    let uri: http::Uri = url
+    let uri: Uri = url
         .parse()
         .map_err(|error| anyhow!("\"{text}\" is no server address: {error}"))?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        bail!("\"{text}\" is no server address: it begins with http:// or https://");
+    }
     if uri.port().is_none() {
         bail!("\"{text}\" names no port; write {url}:7700");
     }
     Ok(url)
-}
-
-/// Connects to the server at `url`.
-///
-/// # Errors
-/// One line that says why the server could not be reached.
-pub async fn connect(url: &str) -> Result<SpillgateClient<Channel>> {
-    let channel = Endpoint::from_shared(url.to_owned())
-        .with_context(|| format!("\"{url}\" is no server address"))?
-        .connect_timeout(CONNECT_TIME_MAX)
-        .tcp_nodelay(true)
-        .initial_stream_window_size(8 << 20)
-        .initial_connection_window_size(16 << 20)
-        .connect()
-        .await
-        .map_err(|error| unreachable_server(url, &error))?;
-    Ok(SpillgateClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX))
 }
 
 fn unreachable_server(url: &str, error: &tonic::transport::Error) -> anyhow::Error {
@@ -71,7 +258,7 @@ fn unreachable_server(url: &str, error: &tonic::transport::Error) -> anyhow::Err
     }
 }
 
-fn root_cause(error: &tonic::transport::Error) -> String {
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     let mut text = error.to_string();
     while let Some(error) = cause {
@@ -85,8 +272,9 @@ fn root_cause(error: &tonic::transport::Error) -> String {
 ///
 /// # Errors
 /// When the server does not know it, or serves several and none was named.
-pub async fn describe(
-    client: &mut SpillgateClient<Channel>,
+pub(crate) async fn describe(
+    server: &Server,
+    client: &mut Client,
     pipeline: &str,
 ) -> Result<pb::PipelineDescription> {
     let request = pb::DescribeRequest {
@@ -95,7 +283,7 @@ pub async fn describe(
     let response = client
         .describe(request)
         .await
-        .map_err(|status| refused_call(&status))?
+        .map_err(|status| server.refused(&status))?
         .into_inner();
     let mut pipelines = response.pipelines;
     match pipelines.len() {
@@ -111,40 +299,26 @@ pub async fn describe(
     }
 }
 
-/// The error of a call that was refused as a whole: what the server said, in one line.
-pub fn refused_call(status: &Status) -> anyhow::Error {
-    let message = status.message().replace('\n', " ");
-    match status.code() {
-        Code::NotFound | Code::InvalidArgument | Code::ResourceExhausted => anyhow!("{message}"),
-        code => anyhow!("the server answered {code:?}: {message}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn addresses() {
-        assert_eq!(
-            server_url("127.0.0.1:7700").unwrap(),
-            "http://127.0.0.1:7700"
-        );
-        assert_eq!(
-            server_url("http://gpu-box:80/").unwrap(),
-            "http://gpu-box:80"
-        );
-        assert!(
-            server_url("localhost")
-                .unwrap_err()
-                .to_string()
-                .contains("names no port")
-        );
-        assert!(
-            server_url("https://a:1")
-                .unwrap_err()
-                .to_string()
-                .contains("TLS")
-        );
+        for (text, url) in [
+            ("127.0.0.1:7700", "http://127.0.0.1:7700"),
+            ("http://gpu-box:80/", "http://gpu-box:80"),
+            ("https://[::1]:7700", "https://[::1]:7700"),
+        ] {
+            assert_eq!(server_url(text).unwrap(), url);
+        }
+        for (text, says) in [
+            ("localhost", "names no port"),
+            ("https://a", "names no port; write https://a:7700"),
+            ("ftp://a:1", "begins with http:// or https://"),
+        ] {
+            let error = server_url(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! A pipeline's outputs, put together again: which texts and labels belong to which boxes.
 //!
-//! The wire carries outputs by name and does not say that `plates` has one text for each of `vehicles`. Lists of
-//! equal length belong together; where that leaves a choice, texts go to vehicles and labels to people, as in the
-//! shipped pipelines. Nothing is drawn or judged here.
+//! Texts and labels say which box of which output they belong to. Where they do not (servers before that, boxes that are
+//! not among the outputs), lists of equal length belong together; where that leaves a choice, texts go to vehicles and
+//! labels to people, as in the shipped pipelines. Nothing is drawn or judged here.
 
 use std::collections::HashMap;
 
@@ -38,6 +38,29 @@ pub struct Shown {
     pub groups: Vec<Group>,
     /// What belongs to no box, `name: text`.
     pub notes: Vec<String>,
+}
+
+/// What an output says about boxes, perhaps.
+struct Captions<'a> {
+    name: &'a str,
+    /// The output that has the boxes; empty when the server does not say.
+    objects: &'a str,
+    /// Each with the index of its box, where the server says it.
+    texts: Vec<(Option<u32>, String)>,
+}
+
+impl<'a> Captions<'a> {
+    fn new(
+        name: &'a str,
+        objects: &'a str,
+        texts: impl Iterator<Item = (Option<u32>, String)>,
+    ) -> Self {
+        Captions {
+            name,
+            objects,
+            texts: texts.collect(),
+        }
+    }
 }
 
 impl Group {
@@ -82,12 +105,14 @@ impl Shown {
         for name in &names {
             match &outputs[*name].value {
                 Some(Value::Texts(list)) => {
-                    let texts = list.texts.iter().map(|t| t.text.clone()).collect();
-                    shown.attach(name, texts, Group::is_of_vehicles, |group| &mut group.texts);
+                    let texts = list.texts.iter().map(|t| (t.object, t.text.clone()));
+                    let texts = Captions::new(name, &list.objects, texts);
+                    shown.attach(texts, Group::is_of_vehicles, |group| &mut group.texts);
                 }
                 Some(Value::Labels(list)) => {
-                    let labels = list.labels.iter().map(|l| l.label.clone()).collect();
-                    shown.attach(name, labels, Group::is_of_people, |group| &mut group.labels);
+                    let labels = list.labels.iter().map(|l| (l.object, l.label.clone()));
+                    let labels = Captions::new(name, &list.objects, labels);
+                    shown.attach(labels, Group::is_of_people, |group| &mut group.labels);
                 }
                 _ => {}
             }
@@ -97,11 +122,35 @@ impl Shown {
 
     fn attach(
         &mut self,
-        name: &str,
-        captions: Vec<String>,
+        captions: Captions<'_>,
         preferred: impl Fn(&Group) -> bool,
         field: impl Fn(&mut Group) -> &mut Vec<String>,
     ) {
+        let Captions {
+            name,
+            objects,
+            texts,
+        } = captions;
+        let told = self.groups.iter().position(|g| g.name == objects);
+        let told = told.filter(|idx| {
+            let n = self.groups[*idx].found.len();
+            let known = |object: &Option<u32>| object.is_some_and(|object| (object as usize) < n);
+            texts.iter().all(|(object, _)| known(object))
+        });
+        if let Some(group) = told.map(|idx| &mut self.groups[idx]) {
+            let mut each = vec![String::new(); group.found.len()];
+            for (object, caption) in texts.into_iter().filter(|(_, caption)| !caption.is_empty()) {
+                let idx = object.unwrap_or_default() as usize;
+                // Of several labels the first is the best.
+                if each[idx].is_empty() {
+                    each[idx].clone_from(&caption);
+                }
+                group.found[idx].captions.push(caption);
+            }
+            *field(group) = each;
+            return;
+        }
+        let captions: Vec<String> = texts.into_iter().map(|(_, caption)| caption).collect();
         let fits = |group: &Group| group.found.len() == captions.len();
         let choice = self
             .groups
@@ -184,10 +233,14 @@ mod tests {
             .map(|t| pb::Text {
                 text: (*t).into(),
                 score: 1.0,
+                object: None,
             })
             .collect();
         pb::Value {
-            value: Some(Value::Texts(pb::TextList { texts })),
+            value: Some(Value::Texts(pb::TextList {
+                texts,
+                objects: String::new(),
+            })),
         }
     }
 
@@ -197,10 +250,14 @@ mod tests {
             .map(|l| pb::Label {
                 label: (*l).into(),
                 score: 1.0,
+                object: None,
             })
             .collect();
         pb::Value {
-            value: Some(Value::Labels(pb::LabelList { labels })),
+            value: Some(Value::Labels(pb::LabelList {
+                labels,
+                objects: String::new(),
+            })),
         }
     }
 
@@ -216,6 +273,39 @@ mod tests {
         assert_eq!(findings.plates, ["AB12", ""]);
         assert_eq!(findings.faces, ["ada", "bob"]);
         assert_eq!((findings.vehicles.len(), findings.people.len()), (2, 2));
+    }
+
+    #[test]
+    fn what_says_which_box_it_belongs_to_is_shown_there() {
+        // Three boxes each, so that lengths say nothing; two labels for one box, none for another.
+        let label = |label: &str, object| pb::Label {
+            label: label.into(),
+            score: 1.0,
+            object: Some(object),
+        };
+        let list = pb::LabelList {
+            labels: vec![label("van", 2), label("lorry", 2), label("bus", 0)],
+            objects: "right".into(),
+        };
+        let kinds = pb::Value {
+            value: Some(Value::Labels(list)),
+        };
+        let mut outputs = HashMap::from([
+            ("left".to_owned(), boxes("person", 3)),
+            ("right".to_owned(), boxes("vehicle", 3)),
+            ("kinds".to_owned(), kinds),
+        ]);
+        let captions = |shown: &Shown, name: &str| -> Vec<String> {
+            let group = shown.groups.iter().find(|g| g.name == name).unwrap();
+            group.found.iter().map(|f| f.captions.join("/")).collect()
+        };
+        let shown = Shown::from_outputs(&outputs);
+        assert_eq!(captions(&shown, "right"), ["bus", "", "van/lorry"]);
+        assert_eq!(captions(&shown, "left"), ["", "", ""]);
+        // An index that no box has: no panic, and the lengths decide.
+        outputs.insert("right".to_owned(), boxes("vehicle", 1));
+        let shown = Shown::from_outputs(&outputs);
+        assert_eq!(captions(&shown, "left"), ["van", "lorry", "bus"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | [`source`] | pictures from a video file, a camera, a folder, a synthetic scene |
+//! | [`source`] | pictures from a video file, a camera, a folder, a pipe, a synthetic scene |
 //! | [`encode`] | pictures to JPEG |
 //! | [`stream`] | frames at a given rate over `Stream`, live view, closing summary |
 //! | [`annotate`], [`video`] | results drawn into pictures; pictures to an MP4 file |
@@ -22,6 +22,7 @@ pub mod encode;
 pub mod findings;
 pub mod record;
 mod report;
+mod resize;
 pub mod source;
 pub mod stream;
 pub mod tally;

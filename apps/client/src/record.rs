@@ -102,17 +102,34 @@ fn value_to_json(value: &pb::Value) -> Json {
         Some(Value::Texts(list)) => list
             .texts
             .iter()
-            .map(|t| json!({ "text": t.text, "score": short(t.score) }))
+            .map(|t| {
+                let text = json!({ "text": t.text, "score": short(t.score) });
+                of_object(text, t.object, &list.objects)
+            })
             .collect(),
         Some(Value::Labels(list)) => list
             .labels
             .iter()
-            .map(|l| json!({ "label": l.label, "score": short(l.score) }))
+            .map(|l| {
+                let label = json!({ "label": l.label, "score": short(l.score) });
+                of_object(label, l.object, &list.objects)
+            })
             .collect(),
         Some(Value::Tensor(tensor)) => json!({ "shape": tensor.shape, "data": tensor.data }),
         Some(Value::Data(data)) => json!({ "bytes": data.len() }),
         Some(Value::Picture(picture)) => json!({ "picture": [picture.width, picture.height] }),
     }
+}
+
+/// Adds which box of which output it belongs to, where that is known.
+fn of_object(mut item: Json, object: Option<u32>, objects: &str) -> Json {
+    if let Some(object) = object {
+        item["object"] = object.into();
+        if !objects.is_empty() {
+            item["of"] = objects.into();
+        }
+    }
+    item
 }
 
 /// Four decimals: a hundredth of a pixel and of a percent is more than anybody asks for.
@@ -133,7 +150,9 @@ mod tests {
                 texts: vec![pb::Text {
                     text: "AB12".into(),
                     score: 0.9,
+                    object: Some(1),
                 }],
+                objects: "vehicles".into(),
             })),
         };
         let end = FrameEnd {
@@ -157,7 +176,7 @@ mod tests {
             json!({
                 "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25,
                 "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
-                "outputs": { "plates": [{ "text": "AB12", "score": 0.9 }] }, "timings": [],
+                "outputs": { "plates": [{ "text": "AB12", "score": 0.9, "object": 1, "of": "vehicles" }] }, "timings": [],
             })
         );
     }

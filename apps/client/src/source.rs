@@ -7,6 +7,7 @@ mod ffmpeg;
 mod folder;
 mod mp4_file;
 pub(crate) mod scene;
+mod stdin;
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use image::RgbImage;
 use spillgate_scenes::{GroundTruth, SceneConfig};
+
+pub use self::stdin::RawVideo;
 
 /// One picture of a source.
 pub struct SourceFrame {
@@ -71,6 +74,8 @@ pub enum SourceSpec {
     Mp4(PathBuf),
     /// Whatever `ffmpeg` reads: another file, an RTSP or HTTP address, a camera.
     Ffmpeg(String),
+    /// Standard input: pictures (MJPEG), or pixels.
+    Stdin(Option<RawVideo>),
 }
 
 impl SourceSpec {
@@ -82,6 +87,9 @@ impl SourceSpec {
         if let Some(options) = text.strip_prefix("scene:") {
             return Ok(SourceSpec::Scene(scene::parse(options)?));
         }
+        if text == "-" {
+            return Ok(SourceSpec::Stdin(None));
+        }
         if text == "scene" {
             return Ok(SourceSpec::Scene(SceneConfig::default()));
         }
@@ -91,7 +99,7 @@ impl SourceSpec {
         let path = Path::new(text);
         let metadata = std::fs::metadata(path).with_context(|| {
             format!(
-                "{text} (a source is a file, a folder, an rtsp:// address, /dev/videoN or scene:)"
+                "{text} (a source is a file, a folder, an rtsp:// address, /dev/videoN, scene: or - for standard input)"
             )
         })?;
         let extension = path
@@ -124,6 +132,9 @@ impl SourceSpec {
                 }
             },
             SourceSpec::Ffmpeg(input) => Box::new(ffmpeg::FfmpegSource::start(input)?),
+            SourceSpec::Stdin(raw) => {
+                Box::new(stdin::PipeSource::new(Box::new(std::io::stdin()), *raw))
+            }
         })
     }
 }

@@ -3,8 +3,11 @@
 //! Each client has a producer thread, which reads and encodes, and a session task, which sends and takes the
 //! answers; all report to one board. Frames leave on schedule whether or not answers came.
 
+mod backoff;
 mod board;
 mod clock;
+mod link;
+mod pace;
 mod producer;
 mod saver;
 mod screen;
@@ -12,32 +15,37 @@ mod session;
 mod summary;
 mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use spillgate_pipeline::time::parse_positive_duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use self::board::Board;
+use self::board::{Board, Lost, Results};
 use self::clock::FrameClock;
-use self::producer::{Producer, ProducerConfig};
+use self::pace::Pace;
+use self::producer::{Notice, Producer, ProducerConfig};
 use self::saver::SaverConfig;
-use self::screen::{Screen, status_line};
+use self::screen::{Display, Screen, status_line};
 use self::session::{Session, SessionConfig, SessionEnd};
 use self::summary::{Heading, render};
 use self::trace::SpanExport;
 use crate::ExitSummary;
-use crate::connect::{DEFAULT_SERVER, server_url};
+use crate::connect::{Server, ServerArgs};
 use crate::encode::Encoding;
-use crate::source::SourceSpec;
+use crate::resize::MAX_SIDE;
+use crate::source::{RawVideo, SourceSpec};
 
 /// For sources that do not say at what rate they were made.
 const DEFAULT_FRAMES_PER_SECOND: f64 = 25.0;
 /// From the last client being ready to the first frame.
 const START_IN: Duration = Duration::from_millis(20);
+/// How often it is judged who keeps up.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Arguments of `spillgate stream`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,13 +53,23 @@ const START_IN: Duration = Duration::from_millis(20);
 pub struct StreamArgs {
     /// An .mp4 file, a folder of .jpg and .png files, one such file, a synthetic street
     /// (scene:seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2), or anything that an installed ffmpeg reads: other video
-    /// files, rtsp:// addresses, /dev/video0
+    /// files, rtsp:// addresses, /dev/video0; - is standard input: JPEG pictures one after another (MJPEG), or pixels
+    /// with --raw-video
     #[arg(default_value = "scene:")]
     pub source: String,
 
-    /// Address of the server
-    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
-    pub server: String,
+    /// Standard input carries pixels of this size and rate: rgb24, rows from the top, nothing between the frames
+    #[arg(long, value_name = "WIDTHxHEIGHT@FPS")]
+    pub raw_video: Option<RawVideo>,
+
+    /// A live source that ends, or a server that goes away, is waited for and reached again; without it that is an
+    /// error
+    #[arg(long)]
+    pub reconnect: bool,
+
+    /// Which server, and how it is reached
+    #[command(flatten)]
+    pub server: ServerArgs,
 
     /// Name of the pipeline; not needed when the server serves just one
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -107,6 +125,11 @@ pub struct StreamArgs {
     #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg_quality: u8,
 
+    /// Pictures with a longer side are made smaller before they are sent; boxes in results, --save-frames and
+    /// --save-video are in pixels of the source
+    #[arg(long, value_name = "PIXELS", default_value_t = MAX_SIDE, value_parser = clap::value_parser!(u32).range(16..=65_535))]
+    pub max_side: u32,
+
     /// Send pixels instead of JPEG
     #[arg(long, conflicts_with = "jpeg_quality")]
     pub raw: bool,
@@ -123,7 +146,7 @@ pub struct StreamArgs {
     #[arg(long, value_name = "URL", requires = "trace_sample")]
     pub otlp: Option<String>,
 
-    /// Write every result as a line of JSON
+    /// Write every result as a line of JSON; - is standard output, and the display then goes to standard error
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
 
@@ -182,20 +205,21 @@ pub async fn run(args: StreamArgs) -> Result<ExitSummary> {
 /// # Errors
 /// As [`run`].
 pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<ExitSummary> {
-    let server = server_url(&args.server)?;
-    let source = SourceSpec::parse(&args.source)?;
-    let board = Board::new(
-        args.results.as_deref(),
-        Screen::new(args.quiet),
-        args.verbose,
-    )?;
-    let board = std::sync::Arc::new(board);
+    let server = Server::from_args(&args.server)?;
+    let source = source_spec(&args)?;
+    let (results, display) = match args.results.as_deref() {
+        Some(path) if path == Path::new("-") => (Results::Stdout, Display::Stderr),
+        Some(path) => (Results::File(path), Display::Stdout),
+        None => (Results::None, Display::Stdout),
+    };
+    let screen = Screen::new(display, args.quiet);
+    let board = Arc::new(Board::new(results, screen, args.verbose, stop.clone())?);
 
     let spans = args.otlp.as_deref().map(SpanExport::start).transpose()?;
     let mut opening = JoinSet::new();
     for client in 0..usize::from(args.clients) {
         let session = session_config(&args, &server, client, spans.clone());
-        let producer = producer_config(&args, &source, client);
+        let producer = producer_config(&args, &source, client, &board);
         opening.spawn(async move {
             let producer = tokio::task::spawn_blocking(|| Producer::start(producer)).await??;
             let session = Session::open(session, producer).await?;
@@ -219,11 +243,11 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         .or(first.frames_per_second)
         .unwrap_or(DEFAULT_FRAMES_PER_SECOND);
     let mut heading = Heading {
-        pipeline: first.opened.pipeline.clone(),
-        server,
+        pipeline: first.opened().pipeline.clone(),
+        server: server.url.clone(),
         source: args.source.clone(),
         clients: sessions.len(),
-        slo_ms: first.opened.slo_ms,
+        slo_ms: first.opened().slo_ms,
         frames_per_second: rate,
         elapsed: Duration::ZERO,
         slipped: Duration::ZERO,
@@ -248,13 +272,13 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         let (board, sending) = (board.clone(), sending.clone());
         running.spawn(async move { session.run(&board, start, clock, saving, sending).await });
     }
-    let ends = watch(&mut running, &board, start, args.duration, &sending).await?;
+    let pace = Pace::new(rate, clients);
+    let ends = watch(&mut running, &board, start, args.duration, &sending, pace).await?;
     heading.elapsed = start.elapsed();
     if let Some(spans) = spans {
         tokio::task::spawn_blocking(move || spans.finish()).await?;
     }
     board.flush()?;
-    board.screen.clear_status();
 
     let mut error = None;
     for end in ends {
@@ -269,7 +293,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         }
     }
     let counts = board.counts();
-    crate::print(&render(&heading, &counts))?;
+    board.screen.summary(&render(&heading, &counts));
     match error {
         Some(error) => Err(error),
         None => Ok(ExitSummary {
@@ -286,10 +310,13 @@ async fn watch(
     start: Instant,
     duration: Option<Duration>,
     sending: &CancellationToken,
+    mut pace: Pace,
 ) -> Result<Vec<SessionEnd>> {
     let every = board.screen.refresh_every();
     let mut refresh = interval_at(start + every, every);
     refresh.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut seconds = interval_at(start + SECOND, SECOND);
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let over = tokio::time::sleep_until(start + duration.unwrap_or_default());
     tokio::pin!(over);
     let mut ends = Vec::new();
@@ -300,6 +327,11 @@ async fn watch(
                 None => return Ok(ends),
             },
             _ = refresh.tick() => board.screen.status(&status_line(board, start.elapsed())),
+            _ = seconds.tick(), if !sending.is_cancelled() => {
+                for line in pace.judge(board.sample(start.elapsed())) {
+                    board.screen.line(&line);
+                }
+            }
             () = &mut over, if duration.is_some() && !sending.is_cancelled() => sending.cancel(),
         }
     }
@@ -307,7 +339,7 @@ async fn watch(
 
 fn session_config(
     args: &StreamArgs,
-    server: &str,
+    server: &Server,
     client: usize,
     spans: Option<SpanExport>,
 ) -> SessionConfig {
@@ -318,7 +350,7 @@ fn session_config(
     };
     SessionConfig {
         client,
-        server: server.to_owned(),
+        server: server.clone(),
         pipeline: args.pipeline.clone(),
         name,
         in_order: args.in_order,
@@ -327,21 +359,52 @@ fn session_config(
         application: args.application.clone(),
         trace_sample: args.trace_sample,
         spans,
+        reconnect: args.reconnect,
     }
 }
 
-fn producer_config(args: &StreamArgs, source: &SourceSpec, client: usize) -> ProducerConfig {
+fn source_spec(args: &StreamArgs) -> Result<SourceSpec> {
+    let source = SourceSpec::parse(&args.source)?;
+    let stdin = matches!(source, SourceSpec::Stdin(_));
+    if stdin && (args.clients > 1 || args.repeat) {
+        bail!("standard input can be read once, by one client: leave --clients and --loop out");
+    }
+    match args.raw_video {
+        Some(_) if !stdin => {
+            bail!("--raw-video is for standard input: spillgate stream - --raw-video ...")
+        }
+        Some(raw) => Ok(SourceSpec::Stdin(Some(raw))),
+        None => Ok(source),
+    }
+}
+
+fn producer_config(
+    args: &StreamArgs,
+    source: &SourceSpec,
+    client: usize,
+    board: &Arc<Board>,
+) -> ProducerConfig {
     let encoding = if args.raw {
         Encoding::Rgb
     } else {
         Encoding::Jpeg(args.jpeg_quality)
     };
+    let (source, board) = (source.clone(), board.clone());
+    let tell = move |notice| match notice {
+        Notice::Lost(text) => board.screen.line(&format!("client {client}: {text}")),
+        Notice::Back(text) => {
+            board.reconnected(Lost::Source);
+            board.screen.line(&format!("client {client}: {text}"));
+        }
+    };
     ProducerConfig {
-        source: source.clone(),
-        client,
+        open: Box::new(move || source.open(client)),
         encoding,
+        max_side: args.max_side,
         keep_pictures: args.save_frames.is_some() || args.save_video.is_some(),
         repeat: args.repeat,
+        reconnect: args.reconnect || args.repeat,
+        tell: Box::new(tell),
         preload: args.preload.map(usize::from),
         limit: args.frames,
     }

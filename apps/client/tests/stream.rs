@@ -2,6 +2,8 @@
 
 #[path = "fake/server.rs"]
 mod fake;
+#[path = "secure/tls.rs"]
+mod tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -177,6 +179,41 @@ async fn when_the_server_goes_the_rest_has_failed_with_the_cause() {
         assert_eq!(line["reason"], "connection_lost");
         assert!(line["detail"].as_str().unwrap().contains("shutting down"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_is_reached_again() {
+    let server = FakeServer::start(|n| {
+        if n == 20 {
+            Answer::Break
+        } else {
+            Answer::Completed
+        }
+    })
+    .await;
+    let arguments = ["--frames", "150", "--reconnect"];
+    let (outcome, lines) = stream_to(&server, "back", &arguments).await;
+    let summary = outcome.unwrap();
+    assert_each_once(&lines, 1, 150);
+    let failed: Vec<u64> = lines
+        .iter()
+        .filter(|l| l["outcome"] == "failed")
+        .map(|l| l["frame"].as_u64().unwrap())
+        .collect();
+    // What was due while nobody was there, and only that.
+    assert_eq!(failed.first(), Some(&20));
+    assert!((10..120).contains(&failed.len()), "{}", failed.len());
+    assert_eq!(summary.served, 150 - failed.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_pictures_are_sent_smaller_and_their_boxes_are_where_they_were() {
+    let server = FakeServer::start(|_| Answer::Completed).await;
+    let (_, plain) = stream_to(&server, "plain", &["--frames", "1"]).await;
+    let arguments = ["--frames", "1", "--max-side", "16"];
+    let (_, small) = stream_to(&server, "small", &arguments).await;
+    let corner = |lines: &[Json]| lines[0]["outputs"]["vehicles"][0]["box"][2].as_f64();
+    assert_eq!((corner(&plain), corner(&small)), (Some(60.0), Some(240.0)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

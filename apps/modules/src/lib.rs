@@ -1,15 +1,6 @@
 //! The module library: what a pipeline's `op:` can name without writing code.
 //!
-//! | `op:` | inputs | outputs | does |
-//! |---|---|---|---|
-//! | `detector` | image | boxes, vehicles, people | finds objects |
-//! | `text_reader` | image, boxes | text | reads a line of text in each box |
-//! | `face_recognizer` | image, boxes | id | says who the person in each box is |
-//! | `classifier` | image, boxes (optional) | labels | names the class of a picture or of each box |
-//! | `early_exit_classifier` | image, boxes (optional) | labels, exits | names classes; leaves the network where it is sure |
-//! | `text_generator` | payload or texts | text | writes a text letter by letter |
-//! | `torchscript` | image | tensor, labels, boxes | runs your TorchScript model, described in YAML |
-//! | `noop` | payload, also (optional) | payload | passes bytes on, to measure the framework itself |
+//! docs/modules.md lists them, with inputs, outputs and options; [`mod@reference`] makes it.
 //!
 //! Every module runs a whole batch as one forward: all frames, or all objects of all frames; the two whose work
 //! differs from input to input (`early_exit_classifier`, `text_generator`) as a row of forwards, each of only those
@@ -34,6 +25,7 @@ pub mod letterbox;
 mod models;
 mod noop;
 mod options;
+pub mod reference;
 pub mod resample;
 mod rows;
 mod scores;

@@ -1,5 +1,6 @@
 //! `torchscript`: any TorchScript model that takes one picture, described in YAML. Nothing to compile:
-//! options say how a picture becomes the input and what the output means.
+//! options say how a picture becomes the input and what the output means. Where boxes are wired, the pictures are what
+//! is in them: all objects of all frames of a batch are one forward, and each object has one result.
 
 use std::sync::Arc;
 
@@ -7,16 +8,19 @@ use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
 };
 use spillgate_backend::value::{Detection, Image, Label, Tensor, Value};
-use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{InputBuffer, all_fail, example_image, list, on_pictures};
+use crate::batch::{
+    Crops, InputBuffer, all_fail, example_boxes, example_image, list, on_pictures,
+    pictures_or_boxes,
+};
 use crate::boxes::{BoxLayout, suppress};
 use crate::labels;
 use crate::letterbox::Fit;
 use crate::models::Models;
 use crate::options::Options;
 use crate::resample::PixelFormat;
-use crate::scores::{Activation, is_class_scores, top};
+use crate::scores::{Activation, best, is_class_scores, top};
 
 /// The type `torchscript`.
 pub(crate) struct TorchScript;
@@ -29,11 +33,31 @@ fn words(words: &[&str]) -> OptionType {
 
 impl ModuleKind for TorchScript {
     fn module_type(&self) -> ModuleType {
-        ModuleType::new("torchscript", "runs your TorchScript model on a picture", ModelNeed::Required)
+        ModuleType::new("torchscript", "runs your TorchScript model on a picture or on each box", ModelNeed::Required)
             .input("image", ValueType::Image, "the picture")
-            .output("tensor", ValueType::Tensor, "the output as it is, with `decode: tensor`; else empty")
-            .output("labels", ValueType::Labels, "with `decode: classes`; else empty")
-            .output("boxes", ValueType::Boxes, "with `decode: boxes`; else empty")
+            .optional_input(
+                "boxes",
+                ValueType::Boxes,
+                "run on these parts instead of the whole picture, each cut out and stretched to `size`: one result a box",
+            )
+            .output(
+                "tensor",
+                ValueType::Tensor,
+                "the output as it is, with `decode: tensor`, else empty; with boxes a row a box, zeros for a box that \
+                 has no area or that the frame's bound left out",
+            )
+            .output(
+                "labels",
+                ValueType::Labels,
+                "with `decode: classes`, else empty; with boxes one a box, `unknown` for a box that has no area or \
+                 that the frame's bound left out",
+            )
+            .output("boxes", ValueType::Boxes, "with `decode: boxes`, else empty")
+            .option(
+                "region",
+                OptionType::Numbers(4),
+                "part of each box to look at: [left, top, right, bottom] in fractions of it (default [0, 0, 1, 1])",
+            )
             .option(
                 "size",
                 OptionType::Numbers(2),
@@ -81,6 +105,7 @@ impl ModuleKind for TorchScript {
                 OptionType::Integer(1, 1000),
                 "for boxes: most in a frame, best first (default 100)",
             )
+            .time(ExecutionTime::VariesWith("boxes".to_owned()))
     }
 
     fn build(&self, mut context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
@@ -105,6 +130,9 @@ impl ModuleKind for TorchScript {
             },
             _ => Decode::Tensor,
         };
+        let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
+        let region = region(&options, with_boxes, letterbox, decode)?;
+        let limit = context.limits.objects;
         let models = Models::load(&mut context)?;
         let mut variants = Vec::new();
         for i in 0..models.len() {
@@ -113,9 +141,16 @@ impl ModuleKind for TorchScript {
                 Decode::Tensor => Arc::from([]),
                 _ => labels::read(models.path(i), labels_file.clone())?,
             };
+            let size = size.unwrap_or((square, square));
+            let crops = with_boxes.then(|| {
+                let mut crops = Crops::new(region, size, limit);
+                crops.format = format.clone();
+                crops
+            });
             variants.push(Variant {
-                size: size.unwrap_or((square, square)),
+                size,
                 classes,
+                crops,
             });
         }
         let buffer = InputBuffer::new();
@@ -126,7 +161,40 @@ impl ModuleKind for TorchScript {
             format,
             decode,
             buffer,
+            unknown: Label {
+                label: Arc::from("unknown"),
+                score: 0.0,
+            },
         }))
+    }
+}
+
+/// The part of each box to look at. Refuses what has no meaning for one result a box.
+fn region(
+    options: &Options<'_>,
+    with_boxes: bool,
+    letterbox: bool,
+    decode: Decode,
+) -> Result<[f32; 4], OperatorError> {
+    const ALL: [f32; 4] = [0.0, 0.0, 1.0, 1.0];
+    let region = options.part("region", ALL)?;
+    let wrong = match decode {
+        _ if !with_boxes => (region != ALL)
+            .then_some("options.region: it is of boxes; wire them: inputs: { boxes: ... }"),
+        _ if letterbox => {
+            Some("options.fit: what is cut out of boxes is stretched; leave `letterbox` out")
+        }
+        Decode::Boxes { .. } => Some(
+            "options.decode: boxes are found in whole pictures; for `inputs.boxes` choose classes or tensor",
+        ),
+        Decode::Classes { k: 2.., .. } => {
+            Some("options.top: each box of `inputs.boxes` has one label; choose 1")
+        }
+        _ => None,
+    };
+    match wrong {
+        Some(wrong) => Err(options.error(wrong)),
+        None => Ok(region),
     }
 }
 
@@ -149,6 +217,8 @@ struct Variant {
     /// Width and height.
     size: (usize, usize),
     classes: Arc<[Arc<str>]>,
+    /// Where boxes are wired.
+    crops: Option<Crops>,
 }
 
 #[derive(Clone, Copy)]
@@ -173,6 +243,8 @@ struct TorchScriptOperator {
     format: PixelFormat,
     decode: Decode,
     buffer: InputBuffer,
+    /// Of a box that was not looked at.
+    unknown: Label,
 }
 
 impl TorchScriptOperator {
@@ -184,6 +256,7 @@ impl TorchScriptOperator {
         let Variant {
             size: (width, height),
             classes,
+            ..
         } = &self.variants[variant];
         let (width, height, n_classes) = (*width, *height, classes.len());
         self.buffer.reset(images.len(), width, height, &self.format);
@@ -222,20 +295,82 @@ impl TorchScriptOperator {
         }
     }
 
+    /// One result for each box of each request.
+    fn run_boxes(
+        &mut self,
+        variant: usize,
+        batch: &[Inputs],
+    ) -> Vec<Result<Outputs, OperatorError>> {
+        let TorchScriptOperator {
+            models,
+            variants,
+            decode,
+            unknown,
+            ..
+        } = self;
+        let Variant { classes, crops, .. } = &mut variants[variant];
+        let Some(crops) = crops else {
+            let error = OperatorError::Other("no boxes are wired".to_owned());
+            return all_fail(batch.len(), &error);
+        };
+        if let Decode::Classes { activation, .. } = *decode {
+            let name = |input: &Tensor| {
+                let mut output = models.forward(variant, input)?;
+                let n = input.shape[0] as usize;
+                if !is_class_scores(&output, n, classes.len()) {
+                    let expected = format!("[{n}, {}] (one score a class)", classes.len());
+                    return Err(models.wrong_shape(variant, expected, &output.shape));
+                }
+                let label = |row: &mut [f32]| {
+                    activation.apply(row);
+                    let (class, score) = best(row);
+                    Label {
+                        label: Arc::clone(&classes[class]),
+                        score,
+                    }
+                };
+                Ok(output
+                    .data
+                    .chunks_exact_mut(classes.len())
+                    .map(label)
+                    .collect())
+            };
+            let labels = pictures_or_boxes(crops, batch, true, unknown, name);
+            return labels
+                .into_iter()
+                .map(|labels| Ok(outputs_with(1, Value::Labels(list(labels?)))))
+                .collect();
+        }
+        // The shape of one row is known once the model has run.
+        let mut shape = vec![0];
+        let row = |input: &Tensor| {
+            let output = models.forward(variant, input)?;
+            let n = input.shape[0];
+            if output.shape.first() != Some(&n) {
+                let expected = format!("[{n}, ...] (one row a box)");
+                return Err(models.wrong_shape(variant, expected, &output.shape));
+            }
+            shape = output.shape[1..].to_vec();
+            Ok((0..n as usize)
+                .map(|i| Some(output.row(i).to_vec()))
+                .collect())
+        };
+        let results = pictures_or_boxes(crops, batch, true, &None, row);
+        results
+            .into_iter()
+            .map(|rows| Ok(outputs_with(0, stacked(&rows?, &shape))))
+            .collect()
+    }
+
     fn outputs(&self, variant: usize, fit: &Fit, shape: &[i64], row: &[f32]) -> Outputs {
         let classes = &self.variants[variant].classes;
-        let mut outputs = vec![
-            Value::empty(ValueType::Tensor),
-            Value::empty(ValueType::Labels),
-            Value::empty(ValueType::Boxes),
-        ];
         match self.decode {
             Decode::Tensor => {
                 let tensor = Tensor {
                     shape: shape[1..].to_vec(),
                     data: row.to_vec(),
                 };
-                outputs[0] = Value::Tensor(Arc::new(tensor));
+                outputs_with(0, Value::Tensor(Arc::new(tensor)))
             }
             Decode::Classes { activation, k } => {
                 let mut row = row.to_vec();
@@ -244,7 +379,7 @@ impl TorchScriptOperator {
                     label: Arc::clone(&classes[class]),
                     score,
                 });
-                outputs[1] = Value::Labels(list(labels.collect()));
+                outputs_with(1, Value::Labels(list(labels.collect())))
             }
             Decode::Boxes {
                 layout,
@@ -265,10 +400,9 @@ impl TorchScriptOperator {
                         score: candidate.score,
                     })
                 });
-                outputs[2] = Value::Boxes(list(boxes.collect()));
+                outputs_with(2, Value::Boxes(list(boxes.collect())))
             }
         }
-        outputs
     }
 }
 
@@ -276,6 +410,9 @@ impl Operator for TorchScriptOperator {
     fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
         if let Err(error) = self.models.check(variant) {
             return all_fail(batch.len(), &error);
+        }
+        if self.variants[variant].crops.is_some() {
+            return self.run_boxes(variant, batch);
         }
         on_pictures(batch, |images| {
             let (fits, output) = self.forward(variant, images)?;
@@ -286,7 +423,39 @@ impl Operator for TorchScriptOperator {
         })
     }
 
-    fn example(&self, _objects: usize) -> Inputs {
-        vec![Some(example_image())]
+    fn example(&self, objects: usize) -> Inputs {
+        let with_boxes = self.variants.iter().any(|v| v.crops.is_some());
+        vec![
+            Some(example_image()),
+            with_boxes.then(|| example_boxes(objects)),
+        ]
     }
+}
+
+/// The three outputs, of which one is filled.
+fn outputs_with(idx: usize, value: Value) -> Outputs {
+    let mut outputs = vec![
+        Value::empty(ValueType::Tensor),
+        Value::empty(ValueType::Labels),
+        Value::empty(ValueType::Boxes),
+    ];
+    outputs[idx] = value;
+    outputs
+}
+
+/// Rows of one shape as one tensor, zeros where there is none.
+fn stacked(rows: &[Option<Vec<f32>>], shape: &[i64]) -> Value {
+    let n_row = shape.iter().product::<i64>() as usize;
+    let mut data = Vec::with_capacity(rows.len() * n_row);
+    for row in rows {
+        match row {
+            Some(row) => data.extend_from_slice(row),
+            None => data.resize(data.len() + n_row, 0.0),
+        }
+    }
+    let shape = std::iter::once(rows.len() as i64).chain(shape.iter().copied());
+    Value::Tensor(Arc::new(Tensor {
+        shape: shape.collect(),
+        data,
+    }))
 }

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_telemetry::logging;
 
-use commands::{evaluate, graph, plan, profile, schema, serve, simulate, trace, validate};
+use commands::{evaluate, graph, modules, plan, profile, schema, serve, simulate, trace, validate};
 
 /// How long the last lines of the log may take to be written.
 const LOG_LIMIT: Duration = Duration::from_millis(300);
@@ -42,6 +42,8 @@ enum Command {
     Graph(graph::GraphArgs),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
+    /// Print the module types that pipelines can name, or all about one of them.
+    Modules(modules::ModulesArgs),
     /// Measure how long each module takes at each batch size, and write the profile file.
     Profile(profile::ProfileArgs),
     /// Plan batch sizes and workers for a rate or a number of GPUs.
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Graph(args) => graph::run(&args),
         Command::Schema => schema::run(),
+        Command::Modules(args) => modules::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -113,7 +113,11 @@ pub enum TraceError {
     #[error("\"{0}\" is no trace id; it has up to 32 hexadecimal digits")]
     Id(String),
     /// Jaeger was not reached.
-    #[error("cannot ask Jaeger at {url}: {reason}")]
+    #[error(
+        "cannot ask Jaeger at {url}: {reason}; `cargo xtask jaeger` starts one in a clone, `docker compose -f \
+         deploy/compose.yaml up` another (then --jaeger http://127.0.0.1:16686); `spillgate serve --otlp URL` sends \
+         traces to it"
+    )]
     Unreachable {
         /// What was asked.
         url: String,

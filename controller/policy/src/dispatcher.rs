@@ -15,8 +15,32 @@ struct Shadow {
     outstanding: usize,
     /// Requests in the batches that run or are bound behind them.
     executing: usize,
+    /// When the first of those batches is expected to end.
+    runs_until: Timestamp,
     /// When the last of those batches is expected to end.
     free_at: Timestamp,
+}
+
+impl Shadow {
+    fn new(worker: WorkerId) -> Self {
+        Shadow {
+            worker,
+            up: true,
+            outstanding: 0,
+            executing: 0,
+            runs_until: Timestamp::ZERO,
+            free_at: Timestamp::ZERO,
+        }
+    }
+
+    /// When what runs is expected to end; before all times for one that is idle.
+    fn free_first(&self) -> Timestamp {
+        if self.executing == 0 {
+            Timestamp::ZERO
+        } else {
+            self.runs_until
+        }
+    }
 }
 
 /// The shape of a module's batches, for the forecast of a worker.
@@ -41,16 +65,7 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher over these workers, all up.
     pub fn new(policy: DispatchPolicyName, shape: BatchShape, workers: &[WorkerId]) -> Self {
-        let workers = workers
-            .iter()
-            .map(|&worker| Shadow {
-                worker,
-                up: true,
-                outstanding: 0,
-                executing: 0,
-                free_at: Timestamp::ZERO,
-            })
-            .collect();
+        let workers = workers.iter().copied().map(Shadow::new).collect();
         Dispatcher {
             policy,
             shape,
@@ -73,11 +88,19 @@ impl Dispatcher {
             DispatchPolicyName::LeastOutstanding => {
                 candidates.min_by_key(|&i| self.workers[i].outstanding)
             }
+            DispatchPolicyName::LeastOutstandingFree => candidates.min_by_key(|&i| {
+                let shadow = &self.workers[i];
+                (shadow.outstanding, shadow.free_first())
+            }),
             DispatchPolicyName::EarliestStart => {
                 candidates.min_by_key(|&i| self.next_start(now, &self.workers[i]))
             }
         }?;
-        self.turn = (chosen + 1) % n;
+        self.turn = match self.policy {
+            // Its turn goes by requests, whoever gets them.
+            DispatchPolicyName::LeastOutstandingFree => (turn + 1) % n,
+            _ => (chosen + 1) % n,
+        };
         let shadow = &mut self.workers[chosen];
         shadow.outstanding += 1;
         self.sent.insert(request, chosen);
@@ -108,6 +131,9 @@ impl Dispatcher {
         // What a worker reported before it died may come after the news of its death.
         let mut up = self.workers.iter_mut().filter(|s| s.up);
         if let Some(shadow) = up.find(|s| s.worker == worker) {
+            if shadow.executing == 0 {
+                shadow.runs_until = expected_end;
+            }
             shadow.executing += size;
             shadow.free_at = expected_end;
         }
@@ -117,6 +143,8 @@ impl Dispatcher {
     pub fn ended(&mut self, worker: WorkerId, size: usize) {
         if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
             shadow.executing = shadow.executing.saturating_sub(size);
+            // At most one batch is bound behind the one that ran.
+            shadow.runs_until = shadow.free_at;
         }
     }
 
@@ -164,13 +192,7 @@ impl Dispatcher {
     pub fn worker_up(&mut self, worker: WorkerId) {
         match self.workers.iter_mut().find(|s| s.worker == worker) {
             Some(shadow) => shadow.up = true,
-            None => self.workers.push(Shadow {
-                worker,
-                up: true,
-                outstanding: 0,
-                executing: 0,
-                free_at: Timestamp::ZERO,
-            }),
+            None => self.workers.push(Shadow::new(worker)),
         }
     }
 
@@ -255,6 +277,26 @@ mod tests {
         assert_eq!(d.take_back(RequestId(1)), None, "it comes back once");
         assert_eq!(send_all(&mut d, 3..4), [1]);
         assert_eq!(d.outstanding(WorkerId(1)), 1);
+    }
+
+    #[test]
+    fn a_tie_goes_to_who_is_free_first_and_turns_go_by_requests() {
+        let mut d = dispatcher(DispatchPolicyName::LeastOutstandingFree);
+        // All idle: in turn. Then worker 1 is free first, though another batch is bound behind what it runs.
+        assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
+        for (worker, end) in [(0, 8), (1, 5), (1, 50), (2, 9)] {
+            d.started(WorkerId(worker), 1, at(end));
+        }
+        assert_eq!(send_all(&mut d, 3..6), [1, 0, 2]);
+        // What ran at worker 1 has ended: it runs until 50 now.
+        d.ended(WorkerId(1), 1);
+        assert_eq!(send_all(&mut d, 6..9), [0, 2, 1]);
+        // Workers 0 and 2 have one less, and nothing runs there: the turn, after nine requests, is at worker 0.
+        for (worker, request) in [(0, 0), (2, 2)] {
+            d.ended(WorkerId(worker), 1);
+            d.take_back(RequestId(request));
+        }
+        assert_eq!(send_all(&mut d, 9..10), [0]);
     }
 
     #[test]

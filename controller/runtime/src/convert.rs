@@ -6,7 +6,7 @@ use std::time::Duration;
 use prost::Message;
 use spillgate_backend::value::Value;
 use spillgate_controller_policy::ledger::Refusal;
-use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::pipeline::{Module, PortRef};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
 use spillgate_proto::pb;
@@ -178,12 +178,57 @@ fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
         .iter()
         .filter_map(|output| {
             let value = record.job.output(output.from)?;
-            Some((output.name.clone(), wire_value(value)))
+            let objects = Objects::of(record, output.from);
+            Some((output.name.clone(), wire_value(value, objects)))
         })
         .collect()
 }
 
-fn wire_value(value: &Value) -> pb::Value {
+/// The boxes that a module worked on: its texts, labels and tensors are about them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Objects<'a> {
+    /// How many; 0 when the module worked on whole frames.
+    n: usize,
+    /// The output of the pipeline that has them; empty when there is none.
+    output: &'a str,
+}
+
+impl<'a> Objects<'a> {
+    /// Those of the module that this output is of.
+    fn of(record: &'a RequestRecord, from: PortRef) -> Self {
+        let pipeline = &record.pipeline;
+        let wired = pipeline.modules[from.module.idx()].inputs.iter().flatten();
+        let mut boxes = wired.filter_map(|port| match record.job.output(*port)? {
+            Value::Boxes(boxes) => Some((*port, boxes.len())),
+            _ => None,
+        });
+        // Between two inputs of boxes nobody could tell.
+        let (Some((port, n)), None) = (boxes.next(), boxes.next()) else {
+            return Objects::default();
+        };
+        let output = pipeline.outputs.iter().find(|output| output.from == port);
+        Objects {
+            n,
+            output: output.map_or("", |output| &output.name),
+        }
+    }
+
+    /// The box of the item at this index of `n_items`: each box has as many.
+    fn index(self, idx: usize, n_items: usize) -> Option<u32> {
+        let each = n_items.checked_div(self.n).filter(|each| *each > 0)?;
+        (each * self.n == n_items && idx < n_items).then(|| (idx / each) as u32)
+    }
+
+    /// Its name for a list of so many items.
+    fn name(self, n_items: usize) -> String {
+        match self.index(0, n_items) {
+            Some(_) => self.output.to_owned(),
+            None => String::new(),
+        }
+    }
+}
+
+fn wire_value(value: &Value, objects: Objects<'_>) -> pb::Value {
     use pb::value::Value as Wire;
     let wire = match value {
         Value::Image(image) => Wire::Picture(pb::Picture {
@@ -207,29 +252,68 @@ fn wire_value(value: &Value) -> pb::Value {
             Wire::Boxes(pb::BoxList { boxes })
         }
         Value::Texts(texts) => {
-            let texts = texts
-                .iter()
-                .map(|t| pb::Text {
-                    text: t.text.clone(),
-                    score: t.score,
-                })
-                .collect();
-            Wire::Texts(pb::TextList { texts })
+            let n = texts.len();
+            let texts = texts.iter().enumerate().map(|(i, t)| pb::Text {
+                text: t.text.clone(),
+                score: t.score,
+                object: objects.index(i, n),
+            });
+            Wire::Texts(pb::TextList {
+                texts: texts.collect(),
+                objects: objects.name(n),
+            })
         }
         Value::Labels(labels) => {
-            let labels = labels
-                .iter()
-                .map(|l| pb::Label {
-                    label: l.label.to_string(),
-                    score: l.score,
-                })
-                .collect();
-            Wire::Labels(pb::LabelList { labels })
+            let n = labels.len();
+            let labels = labels.iter().enumerate().map(|(i, l)| pb::Label {
+                label: l.label.to_string(),
+                score: l.score,
+                object: objects.index(i, n),
+            });
+            Wire::Labels(pb::LabelList {
+                labels: labels.collect(),
+                objects: objects.name(n),
+            })
         }
         Value::Tensor(tensor) => Wire::Tensor(pb::Tensor {
             shape: tensor.shape.clone(),
             data: tensor.data.clone(),
+            objects: match tensor.shape.first() {
+                Some(rows) if *rows == objects.n as i64 => objects.name(objects.n),
+                _ => String::new(),
+            },
         }),
     };
     pb::Value { value: Some(wire) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_shared_out_evenly_over_the_boxes_or_not_at_all() {
+        let of = |n| Objects {
+            n,
+            output: "vehicles",
+        };
+        let indices = |n_boxes, n_items| -> Vec<Option<u32>> {
+            (0..n_items)
+                .map(|i| of(n_boxes).index(i, n_items))
+                .collect()
+        };
+        assert_eq!(indices(2, 2), [Some(0), Some(1)]);
+        assert_eq!(indices(2, 4), [Some(0), Some(0), Some(1), Some(1)]);
+        assert_eq!(indices(2, 3), [None; 3], "nobody knows whose");
+        assert_eq!(indices(3, 1), [None]);
+        assert_eq!(indices(0, 1), [None], "of the whole frame");
+        assert_eq!(
+            (of(2).name(4), of(2).name(3)),
+            ("vehicles".to_owned(), String::new())
+        );
+        assert_eq!(
+            (of(2).name(0), of(0).name(0)),
+            (String::new(), String::new())
+        );
+    }
 }

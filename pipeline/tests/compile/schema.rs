@@ -66,6 +66,59 @@ fn a_wrong_shape_does_not_fit() {
     }
 }
 
+/// An editor that finds no definition checks nothing there.
+#[test]
+fn every_reference_leads_somewhere() {
+    fn references<'s>(value: &'s Value, found: &mut Vec<&'s str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|field| references(field, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+    let schema = json_schema(&catalog());
+    let mut found = Vec::new();
+    references(&schema, &mut found);
+    assert!(found.len() > 10);
+    for reference in found {
+        resolve(&schema, reference);
+    }
+    for (good, wrong) in [("20s", "twenty"), ("500ms", "5 parsecs")] {
+        let with = |window: &str| {
+            let policy = format!("policy: {{ window: {window}, ");
+            problems_of(&TRAFFIC.replacen("policy: {", &policy, 1))
+        };
+        assert_eq!(with(good), [""; 0]);
+        assert_ne!(with(wrong), [""; 0]);
+    }
+}
+
+/// Editors show them as they are.
+#[test]
+fn descriptions_are_sentences() {
+    fn descriptions<'s>(value: &'s Value, found: &mut Vec<&'s str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("description").and_then(Value::as_str));
+                fields.values().for_each(|field| descriptions(field, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| descriptions(item, found)),
+            _ => {}
+        }
+    }
+    let schema = json_schema(&catalog());
+    let mut found = Vec::new();
+    descriptions(&schema, &mut found);
+    for text in found {
+        let begins = text.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
+        let list = text.contains("\n- ");
+        assert!(begins && (list || text.ends_with(['.', ')'])), "{text}");
+    }
+}
+
 #[test]
 fn values_may_be_variables_and_keys_may_not() {
     let changes = [

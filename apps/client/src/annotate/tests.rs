@@ -13,9 +13,13 @@ fn result(area: pb::Box) -> pb::Result {
     let texts = vec![pb::Text {
         text: "AB12".into(),
         score: 0.9,
+        object: Some(0),
     }];
     let texts = pb::Value {
-        value: Some(Value::Texts(pb::TextList { texts })),
+        value: Some(Value::Texts(pb::TextList {
+            texts,
+            objects: "vehicles".into(),
+        })),
     };
     pb::Result {
         number: 3,

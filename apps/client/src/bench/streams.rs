@@ -12,7 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::connect::{connect, refused_call};
+use crate::connect::Server;
 
 /// Frames handed to a connection and not yet written.
 const OUTGOING_MAX: usize = 1024;
@@ -45,7 +45,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) async fn open(url: &str, n: usize, pipeline: &str) -> Result<Self> {
+    pub(crate) async fn open(server: &Server, n: usize, pipeline: &str) -> Result<Self> {
         let (sender, events) = mpsc::channel(ANSWERS_MAX);
         let mut streams = Streams {
             outgoing: Vec::new(),
@@ -54,7 +54,7 @@ impl Streams {
             _readers: JoinSet::new(),
         };
         for idx in 0..n {
-            let mut client = connect(url).await?;
+            let mut client = server.connect().await?;
             let (outgoing, requests) = mpsc::channel(OUTGOING_MAX);
             let open = pb::StreamOpen {
                 pipeline: pipeline.to_owned(),
@@ -69,12 +69,12 @@ impl Streams {
                 .context("the stream closed before it was opened")?;
             let response = client.stream(ReceiverStream::new(requests)).await;
             let mut answers = response
-                .map_err(|status| refused_call(&status))?
+                .map_err(|status| server.refused(&status))?
                 .into_inner();
             let opened = answers
                 .message()
                 .await
-                .map_err(|status| refused_call(&status))?;
+                .map_err(|status| server.refused(&status))?;
             if !matches!(opened.and_then(|o| o.message), Some(Response::Opened(_))) {
                 bail!(
                     "the server did not answer `open`; is it a Spillgate server of this version?"

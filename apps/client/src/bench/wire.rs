@@ -1,8 +1,8 @@
 //! Unary calls straight on HTTP/2: the request is encoded once, and a call costs no more than its frames.
 //! (A call through the generated client costs three to four times the CPU.)
 //!
-//! A connection that breaks is made again, every [`RECONNECT_PAUSE`]; meanwhile its calls fail at once. TLS,
-//! compression and metadata are not supported.
+//! A connection that breaks is made again, every [`RECONNECT_PAUSE`]; meanwhile its calls fail at once.
+//! Compression is not supported.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use http::HeaderMap;
 use prost::Message;
 use spillgate_proto::pb;
 use spillgate_proto::pb::Outcome;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
 
+use crate::connect::{CONNECT_TIME_MAX, Connection, Server};
+
 const METHOD: &str = "/spillgate.v1.Spillgate/Infer";
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
@@ -48,28 +48,32 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Connects `n` times to `url`, for calls with these requests.
+    /// Connects `n` times to `server`, for calls with these requests.
     pub(crate) async fn open(
-        url: &str,
+        server: &Server,
         n: usize,
         requests: impl Iterator<Item = pb::InferRequest>,
     ) -> Result<Self> {
-        let authority = url.trim_start_matches("http://").to_owned();
         let mut keepers = JoinSet::new();
         let mut senders = Vec::with_capacity(n);
         for _ in 0..n {
             let (sender, receiver) = watch::channel(None);
-            keepers.spawn(keep(authority.clone(), sender));
+            keepers.spawn(keep(server.clone(), sender));
             senders.push(receiver);
         }
+        let url = &server.url;
         for sender in &mut senders {
             timeout(CONNECT_TIME_MAX, sender.wait_for(Option::is_some))
                 .await
                 .map_err(|_| anyhow!("cannot reach {url} within {CONNECT_TIME_MAX:?}"))??;
         }
-        let head = http::Request::post(format!("{url}{METHOD}"))
+        let mut head = http::Request::post(format!("{url}{METHOD}"))
             .header("content-type", "application/grpc")
-            .header("te", "trailers")
+            .header("te", "trailers");
+        if let Some(token) = server.authorization() {
+            head = head.header(http::header::AUTHORIZATION, token);
+        }
+        let head = head
             .body(())
             .context("the server's address makes no request")?;
         Ok(Connections {
@@ -167,9 +171,9 @@ fn framed(request: &pb::InferRequest) -> Bytes {
     body.freeze()
 }
 
-async fn keep(authority: String, sender: watch::Sender<Option<Sender>>) {
+async fn keep(server: Server, sender: watch::Sender<Option<Sender>>) {
     loop {
-        if let Ok((send_request, connection)) = connect(&authority).await {
+        if let Ok((send_request, connection)) = connect(&server).await {
             sender.send_replace(Some(send_request));
             // How it ended is seen by the calls that were on it.
             let _ = connection.await;
@@ -179,9 +183,8 @@ async fn keep(authority: String, sender: watch::Sender<Option<Sender>>) {
     }
 }
 
-async fn connect(authority: &str) -> Result<(Sender, h2::client::Connection<TcpStream, Bytes>)> {
-    let stream = timeout(CONNECT_TIME_MAX, TcpStream::connect(authority)).await??;
-    stream.set_nodelay(true)?;
+async fn connect(server: &Server) -> Result<(Sender, h2::client::Connection<Connection, Bytes>)> {
+    let stream = server.dial().await?;
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(WINDOW_BYTES);
     builder.initial_connection_window_size(CONNECTION_WINDOW_BYTES);

@@ -12,6 +12,17 @@ use super::{Content, Source, SourceFrame};
 
 /// Of what ffmpeg says on its error output, the last bytes: enough for its reason.
 const COMPLAINT_BYTES_MAX: usize = 2048;
+/// Addresses that are watched as it happens: what was not taken is gone. Files over http:// wait for their reader.
+const LIVE: [&str; 8] = [
+    "rtsp://",
+    "rtsps://",
+    "rtmp://",
+    "rtmps://",
+    "rtp://",
+    "srt://",
+    "udp://",
+    "/dev/video",
+];
 /// A side longer than this is a broken stream, not a picture.
 const SIDE_MAX: u32 = 16_384;
 
@@ -77,7 +88,7 @@ impl FfmpegSource {
         });
         Ok(FfmpegSource {
             input: input.to_owned(),
-            live: rtsp || camera,
+            live: LIVE.iter().any(|scheme| input.starts_with(scheme)),
             child,
             pictures: BufReader::with_capacity(1 << 20, stdout),
             complaint: Some(complaint),

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, LineWriter, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,9 @@ use anyhow::{Context, Result};
 use spillgate_proto::pb::Outcome;
 use spillgate_scenes::GroundTruth;
 use spillgate_scenes::score::{IOU, Score};
+use tokio_util::sync::CancellationToken;
 
+use super::pace::Sample;
 use super::screen::Screen;
 use crate::findings::Shown;
 use crate::record::FrameEnd;
@@ -33,8 +35,19 @@ pub(crate) struct Counts {
     pub(crate) bytes: u64,
     /// Answers to frames that wait for none.
     pub(crate) strays: u64,
+    /// How often a source, and a server, was lost and found again.
+    pub(crate) reconnected: (u64, u64),
+    /// By how much the sources have delayed their schedules, all together.
+    slipped: Duration,
     /// Ends of the last second: when, latency of the served, whether in time.
     window: VecDeque<(Duration, Option<Duration>, bool)>,
+}
+
+/// What was lost and is back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lost {
+    Source,
+    Server,
 }
 
 /// The last second.
@@ -76,27 +89,48 @@ impl Counts {
     }
 }
 
+/// Where results go that are wanted as lines of JSON.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Results<'a> {
+    None,
+    File(&'a Path),
+    /// Line by line; when nobody reads them any more, the run is over.
+    Stdout,
+}
+
 /// Shared by the clients of a run.
 pub(crate) struct Board {
     counts: Mutex<Counts>,
-    results: Option<Mutex<BufWriter<File>>>,
+    results: Option<Mutex<Box<dyn Write + Send>>>,
     pub(crate) screen: Screen,
     verbose: bool,
+    /// Cancelled when nobody reads the results.
+    unread: CancellationToken,
 }
 
 impl Board {
-    pub(crate) fn new(results: Option<&Path>, screen: Screen, verbose: bool) -> Result<Self> {
-        let create = |path: &Path| {
-            let file =
-                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            anyhow::Ok(Mutex::new(BufWriter::new(file)))
+    /// `unread` is cancelled when the reader of the results has gone.
+    pub(crate) fn new(
+        results: Results<'_>,
+        screen: Screen,
+        verbose: bool,
+        unread: CancellationToken,
+    ) -> Result<Self> {
+        let results: Option<Box<dyn Write + Send>> = match results {
+            Results::None => None,
+            Results::Stdout => Some(Box::new(LineWriter::new(std::io::stdout()))),
+            Results::File(path) => {
+                let file = File::create(path);
+                let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+                Some(Box::new(BufWriter::new(file)))
+            }
         };
-        let results = results.map(create).transpose()?;
         Ok(Board {
             counts: Mutex::default(),
-            results,
+            results: results.map(Mutex::new),
             screen,
             verbose,
+            unread,
         })
     }
 
@@ -115,6 +149,32 @@ impl Board {
     /// An answer came to a frame that waits for none.
     pub(crate) fn stray(&self) {
         self.counts().strays += 1;
+    }
+
+    /// A source delayed its schedule.
+    pub(crate) fn slipped(&self, by: Duration) {
+        self.counts().slipped += by;
+    }
+
+    /// What was lost is there again.
+    pub(crate) fn reconnected(&self, what: Lost) {
+        let mut counts = self.counts();
+        match what {
+            Lost::Source => counts.reconnected.0 += 1,
+            Lost::Server => counts.reconnected.1 += 1,
+        }
+    }
+
+    /// Counts at a time since the start of the run, for [`super::pace`].
+    pub(crate) fn sample(&self, at: Duration) -> Sample {
+        let counts = self.counts();
+        let outcomes = &counts.tally.outcomes;
+        Sample {
+            at,
+            slipped: counts.slipped,
+            judged: outcomes.total() - outcomes.failed,
+            in_time: outcomes.completed,
+        }
     }
 
     /// A frame ended: once for each.
@@ -140,7 +200,8 @@ impl Board {
         }
         if let Some(results) = &self.results {
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            writeln!(results, "{}", end.to_json_line()).context("cannot write the results")?;
+            let written = writeln!(results, "{}", end.to_json_line());
+            self.or_unread(written)?;
         }
         if self.verbose {
             self.screen.line(&super::screen::result_line(end));
@@ -152,8 +213,20 @@ impl Board {
     pub(crate) fn flush(&self) -> Result<()> {
         if let Some(results) = &self.results {
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            results.flush().context("cannot write the results")?;
+            let flushed = results.flush();
+            self.or_unread(flushed)?;
         }
         Ok(())
+    }
+
+    /// A reader that has seen enough, such as `head`, ends the run.
+    fn or_unread(&self, written: std::io::Result<()>) -> Result<()> {
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.unread.cancel();
+                Ok(())
+            }
+            written => written.context("cannot write the results"),
+        }
     }
 }

@@ -39,6 +39,11 @@ impl FrameClock {
         due
     }
 
+    /// The source was away: its next frame is due when it is ready, and nobody was slow.
+    pub(crate) fn restart(&mut self, ready_at: Instant) {
+        self.next = self.next.max(ready_at);
+    }
+
     /// By how much the source has delayed the schedule so far.
     pub(crate) fn slipped(&self) -> Duration {
         self.slipped
@@ -72,6 +77,17 @@ mod tests {
         assert_eq!(clock.due(ready), ready);
         assert_eq!(clock.due(ready), ready + INTERVAL);
         assert_eq!(clock.slipped(), Duration::from_millis(60));
+    }
+
+    #[test]
+    fn a_source_that_was_away_was_not_slow() {
+        let start = Instant::now();
+        let mut clock = FrameClock::new(start, INTERVAL);
+        clock.due(start);
+        let back = start + Duration::from_secs(5);
+        clock.restart(back);
+        assert_eq!(clock.due(back), back);
+        assert_eq!(clock.slipped(), Duration::ZERO);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! At most [`READY_FRAMES_MAX`] frames wait; then the source waits, or, when it is live, its frame is skipped.
 //! The thread ends with its source, or when nobody wants frames any more. It is not waited for: a camera that
-//! hangs would hold up the end of the program.
+//! hangs would hold up the end of the program. A live source has no end: when it stops it is opened again, or that is
+//! an error.
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use image::RgbImage;
 use spillgate_proto::pb::FrameFormat;
@@ -15,8 +17,10 @@ use spillgate_scenes::GroundTruth;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::backoff::Backoff;
 use crate::encode::{Encoded, Encoding, encode};
-use crate::source::{Content, Source, SourceFrame, SourceSpec};
+use crate::resize::{Scale, shrink, smaller};
+use crate::source::{Content, Source, SourceFrame};
 
 /// Enough to ride over one slow frame, few enough to hold large pictures.
 const READY_FRAMES_MAX: usize = 4;
@@ -30,18 +34,36 @@ pub(crate) struct Prepared {
     /// Kept only when results are drawn into it.
     pub(crate) picture: Option<Arc<RgbImage>>,
     pub(crate) truth: Option<Arc<GroundTruth>>,
+    /// Of the source's picture beside what is sent.
+    pub(crate) scale: Scale,
+    /// The first one after the source was away.
+    pub(crate) after_gap: bool,
+}
+
+/// Opens the source; again, when it was lost.
+pub(crate) type Open = Box<dyn Fn() -> Result<Box<dyn Source>> + Send>;
+
+/// What becomes of a source, for the user.
+pub(crate) enum Notice {
+    /// It stopped, for this reason.
+    Lost(String),
+    /// It is there again.
+    Back(String),
 }
 
 /// How frames are made.
-#[derive(Clone, Debug)]
 pub(crate) struct ProducerConfig {
-    pub(crate) source: SourceSpec,
-    pub(crate) client: usize,
+    pub(crate) open: Open,
     pub(crate) encoding: Encoding,
+    /// What is sent has no longer side, in pixels.
+    pub(crate) max_side: u32,
     /// Results are drawn into the pictures later.
     pub(crate) keep_pictures: bool,
     /// Begin again at the end.
     pub(crate) repeat: bool,
+    /// A live source that stopped is opened again.
+    pub(crate) reconnect: bool,
+    pub(crate) tell: Box<dyn Fn(Notice) + Send>,
     /// Make so many frames beforehand and send them over and over.
     pub(crate) preload: Option<usize>,
     pub(crate) limit: Option<u64>,
@@ -59,7 +81,7 @@ impl Producer {
     /// Opens the source and starts its thread. Blocks while the source is opened, and while frames are
     /// made beforehand.
     pub(crate) fn start(config: ProducerConfig) -> Result<Self> {
-        let mut source = config.source.open(config.client)?;
+        let mut source = (config.open)()?;
         let endless = config.repeat || config.preload.is_some();
         let available = source.frame_count().filter(|_| !endless);
         let frame_count = match (available, config.limit) {
@@ -80,28 +102,35 @@ impl Producer {
         };
         let produce = move || {
             let mut left = config.limit.unwrap_or(u64::MAX);
-            let mut emit = |frame: Prepared| -> bool {
+            let mut emit = |frame: Prepared| -> Emitted {
                 if left == 0 {
-                    return false;
+                    return Emitted::Last;
                 }
-                let wanted = if live {
+                if live {
                     match sender.try_send(Ok(frame)) {
-                        Ok(()) => true,
-                        Err(TrySendError::Full(_)) => return true,
-                        Err(TrySendError::Closed(_)) => false,
+                        Ok(()) => {}
+                        Err(TrySendError::Full(_)) => return Emitted::Skipped,
+                        Err(TrySendError::Closed(_)) => return Emitted::Last,
                     }
-                } else {
-                    sender.blocking_send(Ok(frame)).is_ok()
-                };
+                } else if sender.blocking_send(Ok(frame)).is_err() {
+                    return Emitted::Last;
+                }
                 left -= 1;
-                wanted
+                if left == 0 {
+                    Emitted::Last
+                } else {
+                    Emitted::Sent
+                }
             };
             let outcome = match loaded {
                 Some(frames) => {
-                    while frames.iter().all(|frame| emit(frame.clone())) {}
+                    while frames
+                        .iter()
+                        .all(|frame| emit(frame.clone()) != Emitted::Last)
+                    {}
                     Ok(())
                 }
-                None => run(source, &config, &mut emit),
+                None => run(source, &config, &mut emit, &|| !sender.is_closed()),
             };
             if let Err(error) = outcome {
                 // Nobody listens when the stream has ended before its source.
@@ -134,59 +163,146 @@ fn preload(source: &mut dyn Source, n: usize, config: &ProducerConfig) -> Result
     Ok(frames)
 }
 
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Emitted {
+    /// It will leave.
+    Sent,
+    /// An older one still waits, and this one is stale.
+    Skipped,
+    /// No more are wanted.
+    Last,
+}
+
 fn run(
     mut source: Box<dyn Source>,
     config: &ProducerConfig,
-    emit: &mut impl FnMut(Prepared) -> bool,
+    emit: &mut impl FnMut(Prepared) -> Emitted,
+    wanted: &dyn Fn() -> bool,
 ) -> Result<()> {
+    let live = source.is_live();
+    let mut frames: u64 = 0;
+    // When a live source was lost, and how long to wait before it is tried again.
+    let mut lost: Option<(Instant, Backoff)> = None;
+    let mut after_gap = false;
     loop {
-        let mut empty = true;
-        while let Some(frame) = source.next_frame()? {
-            empty = false;
-            if !emit(prepare(frame, config)?) {
-                return Ok(());
+        let before = frames;
+        let broken = loop {
+            match source.next_frame() {
+                Ok(Some(frame)) => {
+                    frames += 1;
+                    if let Some((since, _)) = lost.take() {
+                        let away = since.elapsed().as_secs_f64();
+                        (config.tell)(Notice::Back(format!("the source is back after {away:.1}s")));
+                        after_gap = true;
+                    }
+                    let mut frame = prepare(frame, config)?;
+                    frame.after_gap = after_gap;
+                    match emit(frame) {
+                        Emitted::Sent => after_gap = false,
+                        Emitted::Skipped => {}
+                        Emitted::Last => return Ok(()),
+                    }
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error),
             }
+        };
+        if live {
+            let cause =
+                broken.unwrap_or_else(|| anyhow!("the live source ended after {frames} frames"));
+            // What never gave a frame is a mistake in its address as a rule.
+            if frames == 0 {
+                return Err(cause);
+            }
+            if !config.reconnect {
+                return Err(anyhow!("{cause:#} (--reconnect waits for it to come back)"));
+            }
+            if lost.is_none() {
+                (config.tell)(Notice::Lost(format!("{cause:#}; trying to reach it again")));
+            }
+            let (_, backoff) = lost.get_or_insert_with(|| (Instant::now(), Backoff::default()));
+            source = match reopen(config, backoff, wanted) {
+                Some(source) => source,
+                None => return Ok(()),
+            };
+            continue;
         }
-        if !config.repeat || empty {
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        if !config.repeat || frames == before {
             return Ok(());
         }
-        source = config.source.open(config.client)?;
+        source = (config.open)()?;
+    }
+}
+
+/// Opens the source again, after a pause; `None` when nobody wants its frames any more.
+fn reopen(
+    config: &ProducerConfig,
+    backoff: &mut Backoff,
+    wanted: &dyn Fn() -> bool,
+) -> Option<Box<dyn Source>> {
+    loop {
+        thread::sleep(backoff.pause());
+        if !wanted() {
+            return None;
+        }
+        // Why it does not open was said when it was lost: it is not there yet.
+        if let Ok(source) = (config.open)() {
+            return Some(source);
+        }
     }
 }
 
 fn prepare(frame: SourceFrame, config: &ProducerConfig) -> Result<Prepared> {
     let truth = frame.truth.map(Arc::new);
-    match frame.content {
+    let (encoded, picture, scale) = match frame.content {
         Content::Picture(picture) => {
-            let encoded = encode(&picture, config.encoding)?;
-            let picture = config.keep_pictures.then(|| Arc::new(picture));
-            Ok(Prepared {
-                encoded,
-                picture,
-                truth,
-            })
+            let (encoded, scale) = encode_within(&picture, config)?;
+            (encoded, Some(picture), scale)
         }
         Content::File { data, path } => {
             let raw = config.encoding == Encoding::Rgb;
-            let picture = if raw || config.keep_pictures {
+            let too_large =
+                size_of(&data).is_some_and(|size| smaller(size, config.max_side).is_some());
+            let picture = if raw || too_large || config.keep_pictures {
                 let picture = image::load_from_memory(&data)
                     .with_context(|| format!("{} is no readable JPEG or PNG", path.display()))?;
                 Some(picture.to_rgb8())
             } else {
                 None
             };
-            let encoded = match &picture {
-                Some(picture) if raw => encode(picture, Encoding::Rgb)?,
-                _ => as_it_is(data),
-            };
-            let picture = picture.filter(|_| config.keep_pictures).map(Arc::new);
-            Ok(Prepared {
-                encoded,
-                picture,
-                truth,
-            })
+            match picture {
+                Some(picture) if raw || too_large => {
+                    let (encoded, scale) = encode_within(&picture, config)?;
+                    (encoded, Some(picture), scale)
+                }
+                picture => (as_it_is(data), picture, Scale::ONE),
+            }
         }
-    }
+    };
+    Ok(Prepared {
+        encoded,
+        picture: picture.filter(|_| config.keep_pictures).map(Arc::new),
+        truth,
+        scale,
+        after_gap: false,
+    })
+}
+
+fn encode_within(picture: &RgbImage, config: &ProducerConfig) -> Result<(Encoded, Scale)> {
+    Ok(match shrink(picture, config.max_side) {
+        Some((small, scale)) => (encode(&small, config.encoding)?, scale),
+        None => (encode(picture, config.encoding)?, Scale::ONE),
+    })
+}
+
+/// Width and height that a file's header says; `None` for what is no picture, which the server will say.
+fn size_of(data: &[u8]) -> Option<(u32, u32)> {
+    let reader = image::ImageReader::new(std::io::Cursor::new(data));
+    reader.with_guessed_format().ok()?.into_dimensions().ok()
 }
 
 fn as_it_is(data: Bytes) -> Encoded {
@@ -197,3 +313,6 @@ fn as_it_is(data: Bytes) -> Encoded {
         height: 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

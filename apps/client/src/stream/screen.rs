@@ -16,20 +16,51 @@ const REFRESH_TERMINAL: Duration = Duration::from_millis(200);
 const REFRESH_PLAIN: Duration = Duration::from_secs(1);
 /// To the start of the line, and nothing on it.
 const CLEAR: &str = "\r\x1b[2K";
-/// The line must not wrap: it could not be cleared then.
-const COLUMNS: usize = 118;
+/// The line must not wrap, or it could not be cleared: terminals have 80 columns, and some wrap after the last.
+const COLUMNS: usize = 79;
 
-/// Standard output. Lines of several clients do not mix.
+/// Where the display goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Display {
+    Stdout,
+    /// Standard output carries results.
+    Stderr,
+}
+
+impl Display {
+    fn is_terminal(self) -> bool {
+        match self {
+            Display::Stdout => std::io::stdout().is_terminal(),
+            Display::Stderr => std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// A closed pipe must not end the program: the results file is still being written.
+    fn print(self, text: &str) {
+        let _ = match self {
+            Display::Stdout => write(std::io::stdout().lock(), text),
+            Display::Stderr => write(std::io::stderr().lock(), text),
+        };
+    }
+}
+
+fn write(mut out: impl Write, text: &str) -> std::io::Result<()> {
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+/// What people see of a run. Lines of several clients do not mix.
 pub(crate) struct Screen {
+    display: Display,
     terminal: bool,
     quiet: bool,
     status: Mutex<String>,
 }
 
 impl Screen {
-    pub(crate) fn new(quiet: bool) -> Self {
+    pub(crate) fn new(display: Display, quiet: bool) -> Self {
         Screen {
-            terminal: std::io::stdout().is_terminal(),
+            display,
+            terminal: display.is_terminal(),
             quiet,
             status: Mutex::default(),
         }
@@ -50,9 +81,9 @@ impl Screen {
         }
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if self.terminal && !status.is_empty() {
-            print(&format!("{CLEAR}{text}\n{status}"));
+            self.display.print(&format!("{CLEAR}{text}\n{status}"));
         } else {
-            print(&format!("{text}\n"));
+            self.display.print(&format!("{text}\n"));
         }
     }
 
@@ -64,26 +95,21 @@ impl Screen {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if self.terminal {
             *status = text.chars().take(COLUMNS).collect();
-            print(&format!("{CLEAR}{status}"));
+            self.display.print(&format!("{CLEAR}{status}"));
         } else {
-            print(&format!("{text}\n"));
+            self.display.print(&format!("{text}\n"));
         }
     }
 
-    /// Removes the status line: the summary follows.
-    pub(crate) fn clear_status(&self) {
+    /// The closing summary, in the place of the status.
+    pub(crate) fn summary(&self, text: &str) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if self.terminal && !status.is_empty() && !self.quiet {
-            print(CLEAR);
+            self.display.print(CLEAR);
         }
         status.clear();
+        self.display.print(text);
     }
-}
-
-/// A closed pipe must not end the program: the results file is still being written.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// The status after `now` of running.
@@ -97,19 +123,32 @@ fn format_status(now: Duration, counts: &Counts, recent: Recent) -> String {
     let outcomes = &counts.tally.outcomes;
     let in_flight = counts.sent.saturating_sub(outcomes.total());
     let ms = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.0}ms"));
-    format!(
-        "{:6.1}s  good {:.1}/s  p50 {} p99 {}  sent {}  late {} dropped {} refused {} failed {}  in flight {}",
+    let mut line = format!(
+        "{:.1}s  good {:.1}/s  p50 {} p99 {}  sent {}",
         now.as_secs_f64(),
         recent.goodput_per_s,
         ms(recent.p50_ms),
         ms(recent.p99_ms),
         counts.sent,
-        outcomes.late,
-        outcomes.dropped,
-        outcomes.refused,
-        outcomes.failed,
-        in_flight,
-    )
+    );
+    // What there is none of is not mentioned: the line is short.
+    for (word, n) in [
+        ("in flight", in_flight),
+        ("late", outcomes.late),
+        ("dropped", outcomes.dropped),
+        ("refused", outcomes.refused),
+        ("failed", outcomes.failed),
+    ] {
+        if n > 0 {
+            let part = format!("  {word} {n}");
+            if line.len() + part.len() > COLUMNS {
+                line.push('+');
+                break;
+            }
+            line += &part;
+        }
+    }
+    line
 }
 
 /// One frame's end in words.
@@ -156,9 +195,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_fits_a_terminal() {
-        let counts = Counts::of_sent(1250);
-        let recent = Recent {
+    fn the_status_fits_a_terminal_of_80_columns() {
+        let mut counts = Counts::of_sent(1250);
+        let mut recent = Recent {
             goodput_per_s: 24.96,
             p50_ms: Some(38.2),
             p99_ms: None,
@@ -166,8 +205,21 @@ mod tests {
         let line = format_status(Duration::from_millis(50_040), &counts, recent);
         assert_eq!(
             line,
-            "  50.0s  good 25.0/s  p50 38ms p99 -  sent 1250  late 0 dropped 0 refused 0 failed 0  in flight 1250"
+            "50.0s  good 25.0/s  p50 38ms p99 -  sent 1250  in flight 1250"
         );
-        assert!(line.len() <= COLUMNS);
+        counts.tally.outcomes.completed = 1050;
+        counts.tally.outcomes.dropped = 180;
+        let line = format_status(Duration::from_millis(50_040), &counts, recent);
+        assert_eq!(
+            line,
+            "50.0s  good 25.0/s  p50 38ms p99 -  sent 1250  in flight 20  dropped 180"
+        );
+        counts = Counts::of_sent(9_999_999);
+        counts.tally.outcomes.late = 99_999;
+        counts.tally.outcomes.dropped = 99_999;
+        counts.tally.outcomes.refused = 99_999;
+        recent.p99_ms = Some(99_999.0);
+        let line = format_status(Duration::from_secs(360_000), &counts, recent);
+        assert!(line.len() <= 80 && line.ends_with('+'), "{line}");
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! A single task owns the ledger of frames that wait for their answer. Sending never waits for the network: a
 //! frame for which the connection has no room is refused here, as `client: backlog`. When the server goes away,
-//! what waits and what was planned fails with the cause, and the client ends; it does not connect again.
+//! what waits fails with the cause. Then the client ends, and what was planned fails as well; or, when it is to
+//! reconnect, what is due fails until the server is there again.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use image::RgbImage;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Request;
@@ -16,34 +18,33 @@ use spillgate_proto::pb::stream_response::Message as Response;
 use spillgate_proto::pb::{Outcome, StreamRequest, StreamResponse};
 use spillgate_scenes::GroundTruth;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
-use super::board::Board;
+use super::board::{Board, Lost};
 use super::clock::FrameClock;
+use super::link::Link;
 use super::producer::{Prepared, Producer};
 use super::saver::{Saver, SaverConfig};
 use super::trace::{FrameTrace, SpanExport, Tracer};
-use crate::connect::{connect, refused_call};
+use crate::connect::Server;
 use crate::record::FrameEnd;
+use crate::resize::Scale;
 
-/// Frames handed to the connection and not yet written: more means that the network is slower than the video.
-const OUTGOING_MAX: usize = 32;
-/// A server answers `open` at once.
-const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// When the server is gone, at most so many planned frames are written down as failed: `--frames` may ask
 /// for any number.
 const UNSENT_MAX: u64 = 100_000;
 /// Once all is sent, answers are waited for this much longer than the pipeline's SLO.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
+/// The reason of a frame that failed with its connection.
+const LOST: &str = "connection_lost";
 
 /// What a client is told.
 #[derive(Clone)]
 pub(crate) struct SessionConfig {
     pub(crate) client: usize,
-    pub(crate) server: String,
+    pub(crate) server: Server,
     pub(crate) pipeline: String,
     pub(crate) name: String,
     pub(crate) in_order: bool,
@@ -52,6 +53,8 @@ pub(crate) struct SessionConfig {
     pub(crate) application: String,
     pub(crate) trace_sample: Option<f64>,
     pub(crate) spans: Option<SpanExport>,
+    /// A server that was lost is waited for.
+    pub(crate) reconnect: bool,
 }
 
 /// A frame that waits for its answer.
@@ -61,18 +64,17 @@ struct Waiting {
     picture: Option<Arc<RgbImage>>,
     truth: Option<Arc<GroundTruth>>,
     trace: FrameTrace,
+    scale: Scale,
 }
 
 /// An open stream, before its first frame.
 pub(crate) struct Session {
     config: SessionConfig,
-    pub(crate) opened: pb::StreamOpened,
+    link: Link,
     pub(crate) frames_per_second: Option<f64>,
     frames: mpsc::Receiver<Result<Prepared>>,
     first: Option<Prepared>,
     frame_count: Option<u64>,
-    outgoing: Option<mpsc::Sender<StreamRequest>>,
-    answers: Streaming<StreamResponse>,
 }
 
 /// How a client ended.
@@ -91,48 +93,22 @@ pub(crate) struct SessionEnd {
 impl Session {
     /// Connects, opens the stream, and waits for the first frame of the source.
     pub(crate) async fn open(config: SessionConfig, producer: Producer) -> Result<Self> {
-        let mut client = connect(&config.server).await?;
-        let (outgoing, requests) = mpsc::channel(OUTGOING_MAX);
-        let open = pb::StreamOpen {
-            pipeline: config.pipeline.clone(),
-            in_order: config.in_order,
-            latest_only: config.latest_only,
-            client: config.name.clone(),
-        };
-        outgoing
-            .send(StreamRequest {
-                message: Some(Request::Open(open)),
-            })
-            .await
-            .context("the stream closed before it was opened")?;
-        let opening = async {
-            let response = client.stream(ReceiverStream::new(requests)).await?;
-            let mut answers = response.into_inner();
-            let opened = answers.message().await?;
-            Ok::<_, Status>((answers, opened))
-        };
-        let (answers, opened) = timeout(OPEN_TIME_MAX, opening)
-            .await
-            .map_err(|_| anyhow!("the server did not open the stream within {OPEN_TIME_MAX:?}"))?
-            .map_err(|status| refused_call(&status))?;
-        let Some(StreamResponse {
-            message: Some(Response::Opened(opened)),
-        }) = opened
-        else {
-            bail!("the server did not answer `open`; is it a Spillgate server of this version?");
-        };
+        let link = Link::open(&config).await?;
         let mut frames = producer.frames;
         let first = frames.recv().await.context("the source has no frames")??;
         Ok(Session {
             config,
-            opened,
+            link,
             frames_per_second: producer.frames_per_second,
             frames,
             first: Some(first),
             frame_count: producer.frame_count,
-            outgoing: Some(outgoing),
-            answers,
         })
+    }
+
+    /// What the server said of the stream.
+    pub(crate) fn opened(&self) -> &pb::StreamOpened {
+        &self.link.opened
     }
 
     /// Streams until the source ends, `stop` is cancelled, or the server is gone.
@@ -158,9 +134,14 @@ impl Session {
             tracer,
             waiting: BTreeMap::new(),
             next_number: 0,
-            session: self,
+            outgoing: Some(self.link.outgoing.clone()),
+            sending: true,
+            slo_ms: self.link.opened.slo_ms,
+            config: self.config,
+            frames: self.frames,
+            frame_count: self.frame_count,
         };
-        let mut end = running.exchange(stop).await?;
+        let mut end = running.exchange(self.link, self.first, stop).await?;
         end.slipped = running.clock.slipped();
         if let Some(saver) = running.saver {
             end.saved = tokio::task::spawn_blocking(|| saver.finish()).await??;
@@ -177,41 +158,88 @@ struct Running<'a> {
     tracer: Tracer,
     waiting: BTreeMap<u64, Waiting>,
     next_number: u64,
-    session: Session,
+    config: SessionConfig,
+    frames: mpsc::Receiver<Result<Prepared>>,
+    frame_count: Option<u64>,
+    /// Where frames go, while there is a server.
+    outgoing: Option<mpsc::Sender<StreamRequest>>,
+    /// Whether frames are still to come.
+    sending: bool,
+    slo_ms: f64,
+}
+
+/// The stream, or the attempts to open it again.
+enum Way {
+    Open(Box<Link>),
+    Lost {
+        since: Instant,
+        cause: String,
+        attempt: Pin<Box<dyn Future<Output = Link> + Send>>,
+    },
+}
+
+/// What comes along the way.
+enum Arrival {
+    Answer(Result<Option<StreamResponse>, Status>),
+    Reopened(Link),
+}
+
+impl Way {
+    async fn next(&mut self) -> Arrival {
+        match self {
+            Way::Open(link) => Arrival::Answer(link.answers.message().await),
+            Way::Lost { attempt, .. } => Arrival::Reopened(attempt.await),
+        }
+    }
 }
 
 impl Running<'_> {
-    async fn exchange(&mut self, stop: CancellationToken) -> Result<SessionEnd> {
+    async fn exchange(
+        &mut self,
+        link: Link,
+        first: Option<Prepared>,
+        stop: CancellationToken,
+    ) -> Result<SessionEnd> {
         let mut end = SessionEnd::default();
+        let mut way = Way::Open(Box::new(link));
         // The next frame and when it is due.
-        let mut next = self.session.first.take().map(|frame| self.schedule(frame));
+        let mut next = first.map(|frame| self.schedule(frame));
         let mut give_up_at = None;
         loop {
             let due = next.as_ref().map(|(_, due)| *due);
-            let sending = self.session.outgoing.is_some();
+            if !self.sending
+                && let Way::Lost { cause, .. } = &way
+            {
+                end.lost = Some(cause.clone());
+                return Ok(end);
+            }
             // Unbiased: no arm may starve another at high rates.
             tokio::select! {
-                answer = self.session.answers.message() => match answer {
-                    Ok(Some(StreamResponse { message: Some(Response::Result(result)) })) => {
-                        self.answered(result)?;
-                    }
-                    Ok(Some(_)) => self.board.stray(),
-                    Ok(None) if sending => {
-                        let cause = "the server ended the stream";
-                        self.lose(cause, &mut end, due, stop.is_cancelled())?;
-                        return Ok(end);
-                    }
-                    Ok(None) => {
-                        self.fail_waiting("no_answer", "the server ended the stream without it")?;
-                        return Ok(end);
-                    }
-                    Err(status) => {
-                        let cause = lost_cause(&status);
+                arrival = way.next() => {
+                    let cause = match arrival {
+                        Arrival::Answer(Ok(Some(message))) => {
+                            self.answered(message)?;
+                            continue;
+                        }
+                        Arrival::Answer(Ok(None)) if !self.sending => {
+                            self.fail_waiting("no_answer", "the server ended the stream without it")?;
+                            return Ok(end);
+                        }
+                        Arrival::Answer(Ok(None)) => "the server ended the stream".to_owned(),
+                        Arrival::Answer(Err(status)) => lost_cause(&status),
+                        Arrival::Reopened(link) => {
+                            way = self.resume(way, link);
+                            continue;
+                        }
+                    };
+                    if self.config.reconnect && self.sending && !stop.is_cancelled() {
+                        way = self.wait_for_server(cause)?;
+                    } else {
                         self.lose(&cause, &mut end, due, stop.is_cancelled())?;
                         return Ok(end);
                     }
-                },
-                frame = self.session.frames.recv(), if sending && next.is_none() => match frame {
+                }
+                frame = self.frames.recv(), if self.sending && next.is_none() => match frame {
                     Some(Ok(frame)) => next = Some(self.schedule(frame)),
                     Some(Err(error)) => {
                         end.source_error = Some(error);
@@ -219,12 +247,12 @@ impl Running<'_> {
                     }
                     None => give_up_at = Some(self.stop_sending()),
                 },
-                () = sleep_until(due.unwrap_or(self.run_start)), if sending && due.is_some() => {
+                () = sleep_until(due.unwrap_or(self.run_start)), if self.sending && due.is_some() => {
                     if let Some((frame, due)) = next.take() {
                         self.send(frame, due)?;
                     }
                 }
-                () = stop.cancelled(), if sending => {
+                () = stop.cancelled(), if self.sending => {
                     next = None;
                     give_up_at = Some(self.stop_sending());
                 }
@@ -236,8 +264,40 @@ impl Running<'_> {
         }
     }
 
+    /// The server is gone and may come back: what waits has failed.
+    fn wait_for_server(&mut self, cause: String) -> Result<Way> {
+        self.outgoing = None;
+        self.fail_waiting(LOST, &cause)?;
+        let client = self.config.client;
+        let line = format!("client {client}: {cause}; trying to reach the server again");
+        self.board.screen.line(&line);
+        Ok(Way::Lost {
+            since: Instant::now(),
+            cause,
+            attempt: Box::pin(Link::reopen(self.config.clone())),
+        })
+    }
+
+    fn resume(&mut self, lost: Way, link: Link) -> Way {
+        if let Way::Lost { since, .. } = lost {
+            let (client, away) = (self.config.client, since.elapsed().as_secs_f64());
+            let line = format!("client {client}: the server is back after {away:.1}s");
+            self.board.screen.line(&line);
+        }
+        self.board.reconnected(Lost::Server);
+        self.outgoing = Some(link.outgoing.clone());
+        self.slo_ms = link.opened.slo_ms;
+        Way::Open(Box::new(link))
+    }
+
     fn schedule(&mut self, frame: Prepared) -> (Prepared, Instant) {
-        let due = self.clock.due(Instant::now());
+        let now = Instant::now();
+        if frame.after_gap {
+            self.clock.restart(now);
+        }
+        let slipped = self.clock.slipped();
+        let due = self.clock.due(now);
+        self.board.slipped(self.clock.slipped() - slipped);
         (frame, due)
     }
 
@@ -253,23 +313,25 @@ impl Running<'_> {
             data: frame.encoded.data,
             width: frame.encoded.width,
             height: frame.encoded.height,
-            timeout_ms: self
-                .session
-                .config
-                .timeout
-                .map_or(0.0, |t| t.as_secs_f64() * 1e3),
+            timeout_ms: self.config.timeout.map_or(0.0, |t| t.as_secs_f64() * 1e3),
             traceparent: trace.traceparent.clone(),
             tracestate: String::new(),
-            application: self.session.config.application.clone(),
+            application: self.config.application.clone(),
         };
         let request = StreamRequest {
             message: Some(Request::Frame(message)),
         };
-        let room = match &self.session.outgoing {
-            Some(outgoing) => outgoing.try_send(request).is_ok(),
-            None => false,
+        let taken = match &self.outgoing {
+            Some(outgoing) => outgoing.try_send(request).map_err(|_| {
+                let detail = "the connection does not take frames as fast as they are due";
+                client_result(number, Outcome::Refused, "backlog", detail)
+            }),
+            None => {
+                let detail = "the server was lost, and is not back";
+                Err(client_result(number, Outcome::Failed, LOST, detail))
+            }
         };
-        if room {
+        let Err(result) = taken else {
             self.board.sent(bytes);
             let sent = self.run_start.elapsed();
             let waiting = Waiting {
@@ -278,15 +340,14 @@ impl Running<'_> {
                 picture: frame.picture,
                 truth: frame.truth,
                 trace,
+                scale: frame.scale,
             };
             self.waiting.insert(number, waiting);
             return Ok(());
-        }
-        let detail = "the connection does not take frames as fast as they are due";
-        let result = client_result(number, Outcome::Refused, "backlog", detail);
+        };
         self.end(
             FrameEnd {
-                client: self.session.config.client,
+                client: self.config.client,
                 due,
                 sent: None,
                 ended: self.run_start.elapsed(),
@@ -297,14 +358,19 @@ impl Running<'_> {
         )
     }
 
-    fn answered(&mut self, result: pb::Result) -> Result<()> {
+    fn answered(&mut self, message: StreamResponse) -> Result<()> {
+        let Some(Response::Result(mut result)) = message.message else {
+            self.board.stray();
+            return Ok(());
+        };
         let Some(mut waiting) = self.waiting.remove(&result.number) else {
             self.board.stray();
             return Ok(());
         };
+        waiting.scale.map_back(&mut result);
         waiting.trace.ended(result.outcome());
         let end = FrameEnd {
-            client: self.session.config.client,
+            client: self.config.client,
             due: waiting.due,
             sent: Some(waiting.sent),
             ended: self.run_start.elapsed(),
@@ -329,8 +395,9 @@ impl Running<'_> {
 
     /// No more frames; when to stop waiting for answers.
     fn stop_sending(&mut self) -> Instant {
-        self.session.outgoing = None;
-        let slo = Duration::try_from_secs_f64(self.session.opened.slo_ms / 1e3);
+        self.sending = false;
+        self.outgoing = None;
+        let slo = Duration::try_from_secs_f64(self.slo_ms / 1e3);
         Instant::now() + slo.unwrap_or_default() + ANSWER_GRACE
     }
 
@@ -342,19 +409,23 @@ impl Running<'_> {
         due: Option<Instant>,
         stopping: bool,
     ) -> Result<()> {
-        end.lost = Some(cause.to_owned());
-        self.fail_waiting("connection_lost", cause)?;
-        let planned = self.session.frame_count.unwrap_or(self.next_number);
-        if self.session.outgoing.take().is_none() || stopping {
+        end.lost = Some(format!(
+            "{cause} (--reconnect waits for the server to come back)"
+        ));
+        self.fail_waiting(LOST, cause)?;
+        let planned = self.frame_count.unwrap_or(self.next_number);
+        if !self.sending || stopping {
             return Ok(());
         }
+        self.sending = false;
+        self.outgoing = None;
         let mut due = due;
         let until = planned.min(self.next_number + UNSENT_MAX);
         for number in self.next_number..until {
             let at = due.take().unwrap_or_else(|| self.clock.due(Instant::now()));
             let due = at.saturating_duration_since(self.run_start);
-            let result = client_result(number, Outcome::Failed, "connection_lost", cause);
-            let client = self.session.config.client;
+            let result = client_result(number, Outcome::Failed, LOST, cause);
+            let client = self.config.client;
             let ended = self.run_start.elapsed();
             self.end(
                 FrameEnd {
@@ -375,7 +446,7 @@ impl Running<'_> {
         for (number, mut waiting) in std::mem::take(&mut self.waiting) {
             waiting.trace.ended(Outcome::Failed);
             let end = FrameEnd {
-                client: self.session.config.client,
+                client: self.config.client,
                 due: waiting.due,
                 sent: Some(waiting.sent),
                 ended: self.run_start.elapsed(),

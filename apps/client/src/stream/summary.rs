@@ -110,6 +110,19 @@ fn write_notes(text: &mut String, heading: &Heading, counts: &Counts) -> std::fm
             heading.frames_per_second
         )?;
     }
+    for (what, n) in [
+        ("source", counts.reconnected.0),
+        ("server", counts.reconnected.1),
+    ] {
+        if n > 0 {
+            let times = if n == 1 {
+                "once".to_owned()
+            } else {
+                format!("{n} times")
+            };
+            writeln!(text, "\nnote: the {what} was lost and came back {times}")?;
+        }
+    }
     let (saved, skipped) = heading.saved;
     if saved + skipped > 0 {
         writeln!(text, "\nsaved {saved} frames")?;

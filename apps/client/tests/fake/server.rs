@@ -54,6 +54,11 @@ pub(crate) struct FakeServer {
 
 impl FakeServer {
     pub(crate) async fn start(behaviour: Behaviour) -> Self {
+        Self::start_for(behaviour, None).await
+    }
+
+    /// Refuses calls without this token.
+    pub(crate) async fn start_for(behaviour: Behaviour, token: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let fake = Fake {
@@ -66,6 +71,9 @@ impl FakeServer {
                 stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             });
             let server = tonic::transport::Server::builder()
+                .layer(tonic::service::InterceptorLayer::new(move |call| {
+                    check(call, token)
+                }))
                 .add_service(SpillgateServer::new(fake).max_decoding_message_size(64 << 20));
             server.serve_with_incoming(incoming).await.unwrap();
         });
@@ -73,6 +81,17 @@ impl FakeServer {
             url: format!("http://{address}"),
             task,
         }
+    }
+}
+
+fn check(call: Call<()>, token: Option<&str>) -> Result<Call<()>, Status> {
+    let Some(token) = token else {
+        return Ok(call);
+    };
+    let given = call.metadata().get("authorization");
+    match given.and_then(|value| value.to_str().ok()) {
+        Some(given) if given == format!("Bearer {token}") => Ok(call),
+        _ => Err(Status::unauthenticated("no valid token")),
     }
 }
 

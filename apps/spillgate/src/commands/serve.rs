@@ -33,6 +33,10 @@ const CALLS_MAX: u32 = 65_536;
 const THREADS_MAX: usize = 512;
 /// Longest drain: who waits longer for a process to end kills it.
 const DRAIN_MAX: Duration = Duration::from_secs(3600);
+/// Decoders unless said otherwise: beside a picture that takes long another can be decoded.
+const DECODERS_MIN: usize = 2;
+/// Longest idle time of a connection.
+const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long the last lines of the log may take.
 const LOG_LIMIT: Duration = Duration::from_millis(300);
 
@@ -204,10 +208,6 @@ fn end(code: i32) -> ! {
     signal_hook::low_level::exit(code)
 }
 
-/// Decoders unless said otherwise: beside a picture that takes long another can be decoded.
-const DECODERS_MIN: usize = 2;
-/// Longest idle time of a connection.
-const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 fn announce(server: &Server, args: &ServeArgs) {
     for host in server.hosts() {
         let p = host.pipeline();

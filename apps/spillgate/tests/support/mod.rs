@@ -165,6 +165,11 @@ impl TestServer {
                 }
             })
             .collect();
+        Self::over(deployments, library).await
+    }
+
+    /// Serves what is given.
+    pub(crate) async fn over(deployments: Vec<Deployment>, library: Library) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig {
             listen: any,

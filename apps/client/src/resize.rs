@@ -1,0 +1,113 @@
+//! Pictures that are larger than what is worth sending, made smaller; and boxes that were found in the small one,
+//! put where they are in the large one.
+
+use image::RgbImage;
+use image::imageops::thumbnail;
+use spillgate_proto::pb;
+use spillgate_proto::pb::value::Value;
+
+/// The longer side of what is sent, in pixels, unless told otherwise: no network that is served looks at more, and 4K
+/// takes four times the encoding, sending and decoding.
+pub(crate) const MAX_SIDE: u32 = 1920;
+
+/// Pixels of the source's picture for each pixel of the one that was sent: columns, rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale(f32, f32);
+
+impl Scale {
+    /// The picture is sent in its own size.
+    pub(crate) const ONE: Scale = Scale(1.0, 1.0);
+
+    /// Boxes in pixels of what was sent become boxes in pixels of the source's picture.
+    pub(crate) fn map_back(self, result: &mut pb::Result) {
+        if self == Scale::ONE {
+            return;
+        }
+        for output in result.outputs.values_mut() {
+            if let Some(Value::Boxes(list)) = &mut output.value {
+                for area in &mut list.boxes {
+                    area.x0 *= self.0;
+                    area.x1 *= self.0;
+                    area.y0 *= self.1;
+                    area.y1 *= self.1;
+                }
+            }
+        }
+    }
+}
+
+/// The size of a picture of `size` when no side may be longer than `max_side`; `None` when it is small enough.
+pub(crate) fn smaller(size: (u32, u32), max_side: u32) -> Option<(u32, u32)> {
+    let (width, height) = size;
+    let longer = width.max(height);
+    if longer <= max_side {
+        return None;
+    }
+    let share = f64::from(max_side) / f64::from(longer);
+    let side = |n: u32| ((f64::from(n) * share).round() as u32).clamp(1, max_side);
+    Some((side(width), side(height)))
+}
+
+/// A smaller copy where one is needed, each of its pixels the mean of those it stands for.
+pub(crate) fn shrink(picture: &RgbImage, max_side: u32) -> Option<(RgbImage, Scale)> {
+    let (width, height) = smaller(picture.dimensions(), max_side)?;
+    let scale = Scale(
+        picture.width() as f32 / width as f32,
+        picture.height() as f32 / height as f32,
+    );
+    Some((thumbnail(picture, width, height), scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn sides_are_bounded_and_shapes_kept() {
+        assert_eq!(smaller((1920, 1080), 1920), None);
+        assert_eq!(smaller((3840, 2160), 1920), Some((1920, 1080)));
+        assert_eq!(smaller((2160, 3840), 1920), Some((1080, 1920)));
+        assert_eq!(smaller((10_000, 1), 100), Some((100, 1)));
+    }
+
+    #[test]
+    fn a_box_in_the_small_picture_is_where_it_was_in_the_large_one() {
+        // A bright square in a dark picture of 4000 x 1000, from (2000, 400) to (2400, 800).
+        let bright = |x, y| (2000..2400).contains(&x) && (400..800).contains(&y);
+        let large = RgbImage::from_fn(4000, 1000, |x, y| {
+            image::Rgb([if bright(x, y) { 255 } else { 0 }; 3])
+        });
+        let (small, scale) = shrink(&large, 1000).unwrap();
+        assert_eq!(small.dimensions(), (1000, 250));
+        let lit: Vec<(u32, u32)> = small
+            .enumerate_pixels()
+            .filter(|(.., p)| p[0] > 127)
+            .map(|(x, y, _)| (x, y))
+            .collect();
+        let (first, last) = (lit[0], lit[lit.len() - 1]);
+        let area = pb::Box {
+            x0: first.0 as f32,
+            y0: first.1 as f32,
+            x1: (last.0 + 1) as f32,
+            y1: (last.1 + 1) as f32,
+            ..Default::default()
+        };
+        let boxes = Value::Boxes(pb::BoxList { boxes: vec![area] });
+        let value = pb::Value { value: Some(boxes) };
+        let mut result = pb::Result {
+            outputs: HashMap::from([("found".to_owned(), value)]),
+            ..Default::default()
+        };
+        scale.map_back(&mut result);
+        let Some(Value::Boxes(list)) = &result.outputs["found"].value else {
+            unreachable!()
+        };
+        let area = &list.boxes[0];
+        assert_eq!(
+            [area.x0, area.y0, area.x1, area.y1],
+            [2000.0, 400.0, 2400.0, 800.0]
+        );
+    }
+}

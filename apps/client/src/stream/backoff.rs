@@ -1,0 +1,42 @@
+//! How long to wait before the next attempt at something that was lost. Attempts have no bound in number, since a
+//! camera may be away for a night, but one in rate.
+
+use std::time::Duration;
+
+/// A server or camera that only restarts is there again within a few of these.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// One attempt in this time burdens nobody, and the wait for what has come back stays short.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Pauses that double.
+#[derive(Clone, Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { next: PAUSE_MIN }
+    }
+}
+
+impl Backoff {
+    /// The pause before the next attempt.
+    pub(super) fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(PAUSE_MAX);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<u128> = (0..8).map(|_| backoff.pause().as_millis()).collect();
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000, 5000]);
+    }
+}

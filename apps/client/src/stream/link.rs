@@ -1,0 +1,81 @@
+//! An open stream of a server: where frames go in and answers come out. Lost, it is opened again with pauses that
+//! grow; what waited on the old one is the session's to account for.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use spillgate_proto::pb;
+use spillgate_proto::pb::stream_request::Message as Request;
+use spillgate_proto::pb::stream_response::Message as Response;
+use spillgate_proto::pb::{StreamRequest, StreamResponse};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::backoff::Backoff;
+use super::session::SessionConfig;
+
+/// Frames handed to the connection and not yet written: more means that the network is slower than the video.
+const OUTGOING_MAX: usize = 32;
+/// A server answers `open` at once.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+
+pub(super) struct Link {
+    pub(super) opened: pb::StreamOpened,
+    pub(super) outgoing: mpsc::Sender<StreamRequest>,
+    pub(super) answers: Streaming<StreamResponse>,
+}
+
+impl Link {
+    /// Connects and opens a stream.
+    pub(super) async fn open(config: &SessionConfig) -> Result<Self> {
+        let mut client = config.server.connect().await?;
+        let (outgoing, requests) = mpsc::channel(OUTGOING_MAX);
+        let open = pb::StreamOpen {
+            pipeline: config.pipeline.clone(),
+            in_order: config.in_order,
+            latest_only: config.latest_only,
+            client: config.name.clone(),
+        };
+        outgoing
+            .send(StreamRequest {
+                message: Some(Request::Open(open)),
+            })
+            .await
+            .context("the stream closed before it was opened")?;
+        let opening = async {
+            let response = client.stream(ReceiverStream::new(requests)).await?;
+            let mut answers = response.into_inner();
+            let opened = answers.message().await?;
+            Ok::<_, Status>((answers, opened))
+        };
+        let (answers, opened) = timeout(OPEN_TIME_MAX, opening)
+            .await
+            .map_err(|_| anyhow!("the server did not open the stream within {OPEN_TIME_MAX:?}"))?
+            .map_err(|status| config.server.refused(&status))?;
+        let Some(StreamResponse {
+            message: Some(Response::Opened(opened)),
+        }) = opened
+        else {
+            bail!("the server did not answer `open`; is it a Spillgate server of this version?");
+        };
+        Ok(Link {
+            opened,
+            outgoing,
+            answers,
+        })
+    }
+
+    /// Tries until it succeeds; dropped, it ends.
+    pub(super) async fn reopen(config: SessionConfig) -> Self {
+        let mut backoff = Backoff::default();
+        loop {
+            sleep(backoff.pause()).await;
+            // Why an attempt failed was said when the server was lost: it is not there yet.
+            if let Ok(link) = Link::open(&config).await {
+                return link;
+            }
+        }
+    }
+}
