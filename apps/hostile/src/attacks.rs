@@ -1,0 +1,128 @@
+//! The attacks. Each has a server of its own.
+
+mod edge;
+mod memory;
+mod places;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::report::Outcome;
+pub(crate) use places::Bad;
+
+/// Where attacks take place.
+pub(crate) struct Scene {
+    /// The program that serves.
+    pub(crate) spillgate: PathBuf,
+    /// Folder of the shipped pipelines.
+    pub(crate) pipelines: PathBuf,
+    /// How long each attack lasts.
+    pub(crate) duration: Duration,
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Outcome>> + 'a>>;
+
+/// One attack.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) run: fn(&Scene) -> Running<'_>,
+}
+
+macro_rules! attack {
+    ($name:literal, $what:literal, $run:path) => {
+        Attack {
+            name: $name,
+            what: $what,
+            run: |scene| Box::pin($run(scene)),
+        }
+    };
+}
+
+/// All of them.
+pub(crate) const ATTACKS: &[Attack] = &[
+    attack!(
+        "hurry",
+        "300 requests a second with a deadline of 1 ms",
+        places::hurry
+    ),
+    attack!(
+        "unreadable",
+        "300 undecodable pictures a second",
+        places::unreadable
+    ),
+    attack!("empty", "300 empty frames a second", places::empty),
+    attack!(
+        "cancelled",
+        "300 calls a second, cancelled after 5 ms",
+        places::cancelled
+    ),
+    attack!(
+        "scans",
+        "a progressive 7680 x 4320 JPEG with 99 scans, each second",
+        places::scans
+    ),
+    attack!(
+        "bits",
+        "a one-bit PNG of 7680 x 4320, four a second",
+        places::bits
+    ),
+    attack!(
+        "costly",
+        "pictures just within limits.decoding, on four connections",
+        places::costly
+    ),
+    attack!(
+        "unfinished",
+        "128 messages of 16 MiB on one connection, each without its last byte",
+        memory::unfinished
+    ),
+    attack!(
+        "claimed",
+        "102 messages that claim 1 GB and bring nothing",
+        memory::claimed
+    ),
+    attack!(
+        "refused",
+        "an in-order stream of refused frames behind one that waits",
+        memory::refused
+    ),
+    attack!(
+        "unread-streams",
+        "60 streams with answers of 1 MB that are never read",
+        memory::unread_streams
+    ),
+    attack!(
+        "unread-calls",
+        "256 calls with answers of 5 MB that are never read",
+        memory::unread_calls
+    ),
+    attack!(
+        "pictures",
+        "35 JPEGs of a few KB and 33 megapixels at a slow module",
+        memory::pictures
+    ),
+    attack!(
+        "small-frames",
+        "HTTP/2 frames of one byte, on four connections",
+        memory::small_frames
+    ),
+    attack!(
+        "pings",
+        "1,100 connections that only answer pings",
+        edge::pings
+    ),
+    attack!(
+        "admin",
+        "32 silent connections to the admin port",
+        edge::admin
+    ),
+    attack!("names", "pipelines with names of 10 MB", edge::names),
+    attack!(
+        "resets",
+        "calls that are reset as soon as they begin, as many as go",
+        edge::resets
+    ),
+];

@@ -1,0 +1,254 @@
+//! Attacks on memory.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use spillgate_proto::pb;
+use spillgate_proto::pb::stream_request::Message as Ask;
+
+use super::Scene;
+use crate::pictures;
+use crate::pipelines;
+use crate::polite::Polite;
+use crate::report::Outcome;
+use crate::server::{Server, fresh_folder};
+use crate::wire::{self, Connection};
+
+/// The budget that a server has unless told otherwise.
+const BUDGET_MB: f64 = 256.0;
+/// A server that takes nothing for this long has enough.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// What is held is held for this long.
+const HOLD: Duration = Duration::from_secs(3);
+/// Answers are not read: HTTP/2 takes this much of one all the same.
+const UNREAD: u32 = 1024;
+
+/// Attacks a server's memory, and then asks it something: it must still live.
+async fn attacked<F>(
+    scene: &Scene,
+    file: &Path,
+    polite: Bytes,
+    attack: impl FnOnce(std::net::SocketAddr) -> F,
+) -> anyhow::Result<Outcome>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut server = Server::start(&scene.spillgate, file, &[]).await?;
+    let polite = Polite {
+        frame: polite,
+        rate: 5.0,
+    };
+    polite.ask(server.address, Duration::from_secs(1)).await?;
+    let address = server.address;
+    let (result, memory) = server.memory_during(BUDGET_MB, attack(address)).await;
+    result?;
+    let lives = server.lives();
+    let after = polite.ask(server.address, Duration::from_secs(1)).await?;
+    server.stop().await?;
+    Ok(Outcome {
+        memory: Some(memory),
+        holds: Some(lives && after.good == after.asked),
+        ..Outcome::default()
+    })
+}
+
+/// A server that hands back what it gets.
+async fn echo_attacked<F>(
+    scene: &Scene,
+    ms: u32,
+    limits: &str,
+    attack: impl FnOnce(std::net::SocketAddr) -> F,
+) -> anyhow::Result<Outcome>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let folder = fresh_folder()?;
+    let file = pipelines::echo(&folder, ms, "20s", limits)?;
+    let outcome = attacked(scene, &file, Bytes::from_static(b"x"), attack).await;
+    std::fs::remove_dir_all(folder)?;
+    outcome
+}
+
+fn infer(data: Bytes) -> Bytes {
+    wire::message(&pb::InferRequest {
+        pipeline: String::new(),
+        frame: Some(pb::Frame {
+            data,
+            ..Default::default()
+        }),
+    })
+}
+
+fn asking(message: Ask) -> Bytes {
+    wire::message(&pb::StreamRequest {
+        message: Some(message),
+    })
+}
+
+fn frame(number: u64, data: Bytes) -> Bytes {
+    asking(Ask::Frame(pb::Frame {
+        number,
+        data,
+        ..Default::default()
+    }))
+}
+
+pub(super) async fn unfinished(scene: &Scene) -> anyhow::Result<Outcome> {
+    echo_attacked(
+        scene,
+        1,
+        "{ frame_bytes: 16777216 }",
+        |address| async move {
+            let connection = wire::connect(address, UNREAD).await?;
+            let mut calls = Vec::new();
+            let whole = infer(vec![7; 16_000_000].into());
+            for _ in 0..128 {
+                let (answer, mut stream) = wire::call(&connection, address, "Infer").await?;
+                wire::send(&mut stream, whole.slice(..whole.len() - 1), PATIENCE / 5).await;
+                calls.push((answer, stream));
+            }
+            tokio::time::sleep(HOLD).await;
+            Ok(())
+        },
+    )
+    .await
+}
+
+pub(super) async fn claimed(scene: &Scene) -> anyhow::Result<Outcome> {
+    echo_attacked(
+        scene,
+        1,
+        "{ frame_bytes: 1000000000 }",
+        |address| async move {
+            let connection = wire::connect(address, UNREAD).await?;
+            let mut calls = Vec::new();
+            for _ in 0..102 {
+                let (answer, mut stream) = wire::call(&connection, address, "Infer").await?;
+                wire::send(&mut stream, wire::claim(999_999_999), PATIENCE).await;
+                calls.push((answer, stream));
+            }
+            tokio::time::sleep(HOLD).await;
+            Ok(())
+        },
+    )
+    .await
+}
+
+pub(super) async fn refused(scene: &Scene) -> anyhow::Result<Outcome> {
+    let limits = "{ in_flight_per_stream: 1 }";
+    echo_attacked(scene, 15_000, limits, |address| async move {
+        let connection = wire::connect(address, 1 << 30).await?;
+        let (_answer, mut stream) = wire::call(&connection, address, "Stream").await?;
+        let open = Ask::Open(pb::StreamOpen {
+            in_order: true,
+            ..Default::default()
+        });
+        wire::send(&mut stream, asking(open), PATIENCE).await;
+        let many: Vec<u8> = (0..100_000).flat_map(|n| frame(n, "x".into())).collect();
+        wire::send(&mut stream, many.into(), PATIENCE).await;
+        tokio::time::sleep(HOLD).await;
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn unread_streams(scene: &Scene) -> anyhow::Result<Outcome> {
+    echo_attacked(scene, 1, "{ in_flight: 4096 }", |address| async move {
+        let mut open: Vec<(Connection, _, _)> = Vec::new();
+        let data = Bytes::from(vec![7; 1 << 20]);
+        for _ in 0..60 {
+            let connection = wire::connect(address, UNREAD).await?;
+            let (answer, mut stream) = wire::call(&connection, address, "Stream").await?;
+            wire::send(
+                &mut stream,
+                asking(Ask::Open(pb::StreamOpen::default())),
+                PATIENCE,
+            )
+            .await;
+            for n in 0..64 {
+                let whole = frame(n, data.clone());
+                if wire::send(&mut stream, whole.clone(), PATIENCE / 10).await < whole.len() {
+                    break;
+                }
+            }
+            open.push((connection, answer, stream));
+        }
+        tokio::time::sleep(HOLD).await;
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn unread_calls(scene: &Scene) -> anyhow::Result<Outcome> {
+    echo_attacked(scene, 1, "{ in_flight: 4096 }", |address| async move {
+        let connection = wire::connect(address, UNREAD).await?;
+        let mut calls = Vec::new();
+        let whole = infer(vec![7; 5 << 20].into());
+        for _ in 0..256 {
+            let (answer, mut stream) = wire::call(&connection, address, "Infer").await?;
+            wire::send(&mut stream, whole.clone(), PATIENCE / 10).await;
+            let _ = stream.send_data(Bytes::new(), true);
+            calls.push((answer, stream));
+        }
+        tokio::time::sleep(HOLD).await;
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn pictures(scene: &Scene) -> anyhow::Result<Outcome> {
+    let folder = fresh_folder()?;
+    let file = pipelines::look(&folder, 1000, "60s")?;
+    let small: Bytes = pictures::honest(64, 64).into();
+    let outcome = attacked(scene, &file, small, |address| async move {
+        let mut calls = Vec::new();
+        let whole = infer(pictures::grey(7680, 4320).into());
+        // As many clients as there are pictures: no share of one client holds them back.
+        for _ in 0..35 {
+            let connection = wire::connect(address, UNREAD).await?;
+            let (answer, mut stream) = wire::call(&connection, address, "Infer").await?;
+            wire::send(&mut stream, whole.clone(), PATIENCE).await;
+            let _ = stream.send_data(Bytes::new(), true);
+            calls.push((connection, answer, stream));
+        }
+        tokio::time::sleep(HOLD * 2).await;
+        Ok(())
+    })
+    .await;
+    std::fs::remove_dir_all(folder)?;
+    outcome
+}
+
+pub(super) async fn small_frames(scene: &Scene) -> anyhow::Result<Outcome> {
+    let limits = "{ in_flight_per_stream: 1 }";
+    echo_attacked(scene, 15_000, limits, |address| async move {
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            // The stream is not read any more once answers wait; what it sends then stays in HTTP/2.
+            let connection = wire::connect(address, UNREAD).await?;
+            let (answer, mut stream) = wire::call(&connection, address, "Stream").await?;
+            let in_order = Ask::Open(pb::StreamOpen {
+                in_order: true,
+                ..Default::default()
+            });
+            wire::send(&mut stream, asking(in_order), PATIENCE).await;
+            for n in 0..200 {
+                wire::send(&mut stream, frame(n, "x".into()), PATIENCE).await;
+            }
+            for n in 0..1_000_000u32 {
+                let byte = Bytes::from_static(b"x");
+                if wire::send(&mut stream, byte, PATIENCE).await == 0 {
+                    break;
+                }
+                if n % 64 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            open.push((connection, answer, stream));
+        }
+        tokio::time::sleep(HOLD).await;
+        Ok(())
+    })
+    .await
+}

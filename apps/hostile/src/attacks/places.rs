@@ -1,0 +1,157 @@
+//! Attacks on the places of the entry gate and on the decoders.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use spillgate_proto::pb;
+use spillgate_proto::pb::spillgate_client::SpillgateClient;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval_at};
+
+use super::Scene;
+use crate::pictures;
+use crate::pipelines;
+use crate::polite::Polite;
+use crate::report::Outcome;
+use crate::server::{Server, fresh_folder};
+
+/// A request that hostile clients repeat.
+#[derive(Clone)]
+pub(crate) struct Bad {
+    pub(crate) frame: pb::Frame,
+    pub(crate) rate: f64,
+    /// They leave after that long.
+    pub(crate) leave: Option<Duration>,
+    /// On so many connections in turn.
+    pub(crate) connections: usize,
+}
+
+impl Bad {
+    pub(crate) fn new(data: impl Into<Bytes>, rate: f64) -> Self {
+        Bad {
+            frame: pb::Frame {
+                data: data.into(),
+                ..Default::default()
+            },
+            rate,
+            leave: None,
+            connections: 1,
+        }
+    }
+
+    /// Asks until the end of time.
+    pub(crate) async fn ask(self, address: SocketAddr) -> anyhow::Result<()> {
+        let mut clients = Vec::new();
+        for _ in 0..self.connections {
+            clients.push(SpillgateClient::connect(format!("http://{address}")).await?);
+        }
+        let mut ticks = interval_at(Instant::now(), Duration::from_secs_f64(1.0 / self.rate));
+        let mut calls = JoinSet::new();
+        for n in 0.. {
+            ticks.tick().await;
+            while calls.try_join_next().is_some() {}
+            let mut client = clients[n % clients.len()].clone();
+            let request = pb::InferRequest {
+                pipeline: String::new(),
+                frame: Some(self.frame.clone()),
+            };
+            let leave = self.leave.unwrap_or(Duration::from_secs(60));
+            calls.spawn(async move {
+                let _ = tokio::time::timeout(leave, client.infer(request)).await;
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What a polite client has alone, and beside bad ones.
+async fn beside(scene: &Scene, file: &Path, polite: Polite, bad: Bad) -> anyhow::Result<Outcome> {
+    let server = Server::start(&scene.spillgate, file, &[]).await?;
+    // The first requests are slower, and planners learn for a second or two.
+    polite.ask(server.address, Duration::from_secs(2)).await?;
+    let alone = polite.ask(server.address, scene.duration).await?;
+    let attack = tokio::spawn(bad.ask(server.address));
+    // So that what the attack does to the plans is seen, too.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let beside = polite.ask(server.address, scene.duration).await?;
+    attack.abort();
+    server.stop().await?;
+    Ok(Outcome {
+        polite: Some((alone.good, beside.good)),
+        holds: Some(beside.answered == beside.asked),
+        ..Outcome::default()
+    })
+}
+
+async fn beside_two_stages(scene: &Scene, bad: Bad) -> anyhow::Result<Outcome> {
+    let polite = Polite {
+        frame: Bytes::from_static(b"payload"),
+        rate: 40.0,
+    };
+    beside(scene, &scene.pipelines.join("two_stage.yaml"), polite, bad).await
+}
+
+/// A detector of 20 ms, and a client that sends it 30 pictures a second.
+async fn beside_a_detector(scene: &Scene, bad: Bad) -> anyhow::Result<Outcome> {
+    let folder = fresh_folder()?;
+    let polite = Polite {
+        frame: pictures::honest(320, 240).into(),
+        rate: 30.0,
+    };
+    let outcome = beside(scene, &pipelines::look(&folder, 20, "200ms")?, polite, bad).await;
+    std::fs::remove_dir_all(folder)?;
+    outcome
+}
+
+/// The shipped traffic pipeline, and a client that sends it four pictures a second.
+async fn beside_traffic(scene: &Scene, bad: Bad) -> anyhow::Result<Outcome> {
+    let polite = Polite {
+        frame: pictures::honest(640, 360).into(),
+        rate: 4.0,
+    };
+    beside(scene, &scene.pipelines.join("traffic.yaml"), polite, bad).await
+}
+
+pub(super) async fn hurry(scene: &Scene) -> anyhow::Result<Outcome> {
+    let mut bad = Bad::new("payload", 300.0);
+    bad.frame.timeout_ms = 1.0;
+    beside_two_stages(scene, bad).await
+}
+
+pub(super) async fn unreadable(scene: &Scene) -> anyhow::Result<Outcome> {
+    // The header is right, and what follows is not.
+    let mut picture = pictures::honest(320, 240);
+    picture.truncate(picture.len() / 2);
+    beside_a_detector(scene, Bad::new(picture, 300.0)).await
+}
+
+pub(super) async fn empty(scene: &Scene) -> anyhow::Result<Outcome> {
+    beside_a_detector(scene, Bad::new("", 300.0)).await
+}
+
+pub(super) async fn cancelled(scene: &Scene) -> anyhow::Result<Outcome> {
+    let bad = Bad {
+        leave: Some(Duration::from_millis(5)),
+        ..Bad::new("payload", 300.0)
+    };
+    beside_two_stages(scene, bad).await
+}
+
+pub(super) async fn scans(scene: &Scene) -> anyhow::Result<Outcome> {
+    beside_traffic(scene, Bad::new(pictures::empty_scans(7680, 4320, 89), 1.0)).await
+}
+
+pub(super) async fn bits(scene: &Scene) -> anyhow::Result<Outcome> {
+    beside_traffic(scene, Bad::new(pictures::bits(7680, 4320), 4.0)).await
+}
+
+pub(super) async fn costly(scene: &Scene) -> anyhow::Result<Outcome> {
+    // About 90 ms each, and the detector itself is cheap: only decoding is contended.
+    let bad = Bad {
+        connections: 4,
+        ..Bad::new(pictures::empty_scans(1920, 1080, 89), 40.0)
+    };
+    beside_a_detector(scene, bad).await
+}

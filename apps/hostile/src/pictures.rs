@@ -1,0 +1,69 @@
+//! Pictures, honest and not.
+
+use jpeg_encoder::{ColorType, Encoder};
+
+/// A picture as a camera sends it.
+pub(crate) fn honest(width: u16, height: u16) -> Vec<u8> {
+    let rows: Vec<u8> = (0..u32::from(width) * u32::from(height))
+        .flat_map(|i| {
+            [
+                (i % u32::from(width)) as u8,
+                (i / u32::from(width)) as u8,
+                90,
+            ]
+        })
+        .collect();
+    let mut out = Vec::new();
+    let encoder = Encoder::new(&mut out, 80);
+    encoder
+        .encode(&rows, width, height, ColorType::Rgb)
+        .expect("it encodes");
+    out
+}
+
+/// A grey picture of that size and little else.
+pub(crate) fn grey(width: u16, height: u16) -> Vec<u8> {
+    let rows = vec![128; usize::from(width) * usize::from(height)];
+    let mut out = Vec::new();
+    let encoder = Encoder::new(&mut out, 50);
+    encoder
+        .encode(&rows, width, height, ColorType::Luma)
+        .expect("it encodes");
+    out
+}
+
+/// A progressive JPEG with that many scans that bring nothing: its last scan again and again.
+pub(crate) fn empty_scans(width: u16, height: u16, scans: usize) -> Vec<u8> {
+    let rows = vec![128; usize::from(width) * usize::from(height)];
+    let mut whole = Vec::new();
+    let mut encoder = Encoder::new(&mut whole, 50);
+    encoder.set_progressive(true);
+    encoder
+        .encode(&rows, width, height, ColorType::Luma)
+        .expect("it encodes");
+    let scan = whole
+        .windows(2)
+        .rposition(|w| w == [0xff, 0xda])
+        .expect("a scan");
+    whole.truncate(whole.len() - 2);
+    let last = whole[scan..].to_vec();
+    for _ in 0..scans {
+        whole.extend_from_slice(&last);
+    }
+    whole.extend_from_slice(&[0xff, 0xd9]);
+    whole
+}
+
+/// A PNG of one bit a pixel.
+pub(crate) fn bits(width: u32, height: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.set_depth(png::BitDepth::One);
+    encoder.set_compression(png::Compression::High);
+    let rows = vec![0; (width.div_ceil(8) * height) as usize];
+    let mut writer = encoder.write_header().expect("it encodes");
+    writer.write_image_data(&rows).expect("it encodes");
+    drop(writer);
+    out
+}

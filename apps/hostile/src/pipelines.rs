@@ -1,0 +1,37 @@
+//! Pipelines to be attacked, on emulated devices.
+
+use std::path::{Path, PathBuf};
+
+/// Writes a pipeline and its profile into a folder.
+fn write(folder: &Path, name: &str, yaml: &str, profile: &str) -> anyhow::Result<PathBuf> {
+    let file = folder.join(format!("{name}.yaml"));
+    std::fs::write(&file, yaml)?;
+    std::fs::write(folder.join(format!("{name}.profile.yaml")), profile)?;
+    Ok(file)
+}
+
+/// A module that looks at pictures for so many milliseconds each.
+pub(crate) fn look(folder: &Path, ms: u32, slo: &str) -> anyhow::Result<PathBuf> {
+    std::fs::write(folder.join("look.pt"), "an emulated device runs no model")?;
+    let yaml = format!(
+        "name: look\nslo: {slo}\nmodules:\n  look: {{ op: detector, model: look.pt, input: 320, inputs: {{ image: $source.frame }}, \
+         device: emulated, batch: {{ max: 1 }} }}\noutputs: {{ boxes: $look.boxes }}\n"
+    );
+    let profile = format!(
+        "emulated:\n  look:\n    \"look.pt@320\":\n      - {{ batch: 1, mean: {ms}ms, p50: {ms}ms, p99: {ms}ms }}\n"
+    );
+    write(folder, "look", &yaml, &profile)
+}
+
+/// A module that hands on what it gets, after so many milliseconds.
+pub(crate) fn echo(folder: &Path, ms: u32, slo: &str, limits: &str) -> anyhow::Result<PathBuf> {
+    let yaml = format!(
+        "name: echo\nslo: {slo}\nsource: {{ payload: bytes }}\nmodules:\n  echo: {{ op: noop, inputs: {{ payload: \
+         $source.payload }}, device: emulated, batch: {{ max: 1 }}, queue: 1024 }}\noutputs: {{ payload: $echo.payload }}\n\
+         limits: {limits}\n"
+    );
+    let profile = format!(
+        "emulated:\n  echo:\n    \"-\":\n      - {{ batch: 1, mean: {ms}ms, p50: {ms}ms, p99: {ms}ms }}\n"
+    );
+    write(folder, "echo", &yaml, &profile)
+}

@@ -1,0 +1,91 @@
+//! HTTP/2 below gRPC: what no honest client would send.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// A connection; it ends when this is dropped.
+pub(crate) struct Connection {
+    pub(crate) requests: SendRequest<Bytes>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Connects. Answers take up to `window` bytes each before they are read.
+pub(crate) async fn connect(address: SocketAddr, window: u32) -> anyhow::Result<Connection> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (requests, connection) = h2::client::Builder::new()
+        .initial_window_size(window)
+        .initial_connection_window_size(1 << 30)
+        .max_concurrent_reset_streams(1 << 16)
+        .handshake(stream)
+        .await?;
+    let task = tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(Connection { requests, task })
+}
+
+/// Begins a call.
+pub(crate) async fn call(
+    connection: &Connection,
+    address: SocketAddr,
+    method: &str,
+) -> anyhow::Result<(ResponseFuture, SendStream<Bytes>)> {
+    let request = http::Request::post(format!("http://{address}/spillgate.v1.Spillgate/{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())?;
+    let mut requests = connection.requests.clone().ready().await?;
+    Ok(requests.send_request(request, false)?)
+}
+
+/// Sends as the server takes it; ends early when it takes nothing more for that long, or has enough. How much was sent.
+pub(crate) async fn send(
+    stream: &mut SendStream<Bytes>,
+    mut data: Bytes,
+    patience: Duration,
+) -> usize {
+    let mut sent = 0;
+    while !data.is_empty() {
+        stream.reserve_capacity(data.len());
+        let capacity = tokio::time::timeout(patience, poll_fn(|cx| stream.poll_capacity(cx))).await;
+        let Ok(Some(Ok(n))) = capacity else { break };
+        let piece = data.split_to(n.min(data.len()));
+        sent += piece.len();
+        if stream.send_data(piece, false).is_err() {
+            break;
+        }
+    }
+    sent
+}
+
+/// A whole gRPC message.
+pub(crate) fn message(message: &impl Message) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(0);
+    out.put_u32(message.encoded_len() as u32);
+    message.encode(&mut out).expect("there is room");
+    out.freeze()
+}
+
+/// The header of a message that claims a length.
+pub(crate) fn claim(length: u32) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(0);
+    out.put_u32(length);
+    out.freeze()
+}
