@@ -129,6 +129,12 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     };
     // First of all, so that probes are answered while models are loaded and measured.
     let admin = open_admin(config.admin).await?;
+    if let Some(admin) = &admin {
+        let address = admin.address;
+        say(&format!(
+            "admin on http://{address} (/metrics, /livez, /readyz)"
+        ));
+    }
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());
     // Loading takes long and waits for no one: not on a thread that serves the admin port.
     let starting = move || start::start(&pipelines, models, config, admin);
@@ -204,11 +210,6 @@ fn announce(server: &Server, args: &ServeArgs) {
         say(&format!(
             "traces to {otlp}, {}% of frames",
             args.trace_sample * 100.0
-        ));
-    }
-    if let Some(admin) = server.admin_address {
-        say(&format!(
-            "admin on http://{admin} (/metrics, /livez, /readyz)"
         ));
     }
     say(&format!("listening on http://{}", server.address));
