@@ -336,7 +336,11 @@ fn all_lines_are_json_when_asked_for_and_none_otherwise() {
     // What ends before the log is set up, or ends it.
     for (arguments, code) in [(["--connections", "0"], 2), (["--drain", "1s"], 78)] {
         let mut command = serve(&folder, &folder.file("bad.yaml", "name: ["));
-        let output = command.args(arguments).arg("--log-json").output().unwrap();
+        let output = command
+            .args(arguments)
+            .env("SPILLGATE_LOG_JSON", "1")
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(code));
         let text = String::from_utf8(output.stderr).unwrap();
         for line in text.lines() {
@@ -344,6 +348,23 @@ fn all_lines_are_json_when_asked_for_and_none_otherwise() {
         }
         assert!(!text.is_empty());
     }
+}
+
+#[test]
+fn what_the_environment_turns_off_is_off() {
+    let folder = Folder::new("off");
+    let pipeline = folder.file("p.yaml", NOOP);
+    let mut command = serve(&folder, &pipeline);
+    command
+        .env("SPILLGATE_NO_ADMIN", "false")
+        .env("SPILLGATE_DRAIN", "2s");
+    let mut process = Process::start(command.stderr(Stdio::piped()));
+    let lines = process.lines();
+    let admin = admin_of(&lines);
+    port(&folder);
+    assert!(get(&admin, "/readyz").unwrap().ends_with("ready\n"));
+    process.signal(Signal::SIGINT);
+    assert_eq!(process.ended().code(), Some(0));
 }
 
 #[test]

@@ -179,8 +179,10 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
         say(&format!("device {device} was still busy"));
     }
     say("stopped");
-    let graceful = ended.aborted == 0 && ended.busy_devices.is_empty();
-    Ok(ExitCode::from(u8::from(!graceful)))
+    if !ended.busy_devices.is_empty() {
+        end(1);
+    }
+    Ok(ExitCode::from(u8::from(ended.aborted > 0)))
 }
 
 /// Ends the process while its threads run. What a normal end would tear down first, libtorch's state above all, they may
