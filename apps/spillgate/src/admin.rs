@@ -3,7 +3,7 @@
 //!
 //! It opens before models are loaded: live at once, not ready until there is something to serve, with what is being
 //! done in `/readyz`. It has bounds of its own, and a probe gets its answer whatever other connections do: when all
-//! places are taken, the one that has been silent the longest gives way ([`places`]).
+//! places are taken, the one that has been silent the longest gives way (`places`).
 
 mod places;
 

@@ -7,13 +7,15 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
-use clap::{Parser, Subcommand};
+use clap::builder::{FalseyValueParser, TypedValueParser};
+use clap::{CommandFactory, Parser, Subcommand};
 use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_telemetry::logging;
 
 use commands::{evaluate, graph, modules, plan, profile, schema, serve, simulate, trace, validate};
 
+/// The flag by environment.
+const LOG_JSON: &str = "SPILLGATE_LOG_JSON";
 /// How long the last lines of the log may take to be written.
 const LOG_LIMIT: Duration = Duration::from_millis(300);
 
@@ -22,7 +24,7 @@ const LOG_LIMIT: Duration = Duration::from_millis(300);
 #[command(version, about, max_term_width = 100)]
 struct Cli {
     /// Log as JSON lines.
-    #[arg(long, global = true, env = "SPILLGATE_LOG_JSON", value_parser = FalseyValueParser::new())]
+    #[arg(long, global = true, env = LOG_JSON, value_parser = FalseyValueParser::new())]
     log_json: bool,
     #[command(subcommand)]
     command: Command,
@@ -94,7 +96,12 @@ fn main() -> ExitCode {
 
 /// Help, or what is wrong with the arguments, which is a JSON line too where JSON lines are wanted.
 fn usage(error: &clap::Error) -> ExitCode {
-    let json = std::env::args_os().any(|argument| argument == "--log-json");
+    let falsey = FalseyValueParser::new();
+    let by_environment = std::env::var_os(LOG_JSON).is_some_and(|value| {
+        let parsed = falsey.parse_ref(&Cli::command(), None, &value);
+        parsed.unwrap_or_default()
+    });
+    let json = by_environment || std::env::args_os().any(|argument| argument == "--log-json");
     if json && error.use_stderr() {
         let line = logging::json_error(error.to_string().trim_end());
         // A reader that is gone changes nothing.

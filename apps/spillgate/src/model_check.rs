@@ -1,4 +1,4 @@
-//! Model files are code. Before a server takes one it is looked at ([`look`]), and loaded and run once in a process of its
+//! Model files are code. Before a server takes one it is looked at (`look`), and loaded and run once in a process of its
 //! own that has little memory and time, writes no file and reaches no network. What passes is remembered by the hash of
 //! its content for the life of the process, and only files with such a content are loaded from then on: also those of
 //! workers that start later, and whatever lies at their path by then.

@@ -12,6 +12,7 @@ mod lines;
 mod queue;
 mod repeats;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, OnceLock};
@@ -85,7 +86,13 @@ pub fn init_logging(json: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("unnamed").to_owned();
-        complain(&format!("thread '{name}' {panic}"));
+        let mut text = format!("thread '{name}' {panic}");
+        // As `RUST_BACKTRACE` says.
+        let trace = Backtrace::capture();
+        if trace.status() == BacktraceStatus::Captured {
+            text.push_str(&format!("\n{trace}"));
+        }
+        complain(&text);
         flush(PANIC_LIMIT);
     }));
     Ok(())

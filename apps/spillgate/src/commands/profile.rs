@@ -9,10 +9,13 @@ use clap::Args;
 use spillgate::embedded::Deployment;
 use spillgate::files::{self, profile_path};
 use spillgate::measure::{self, Effort};
+use spillgate::model_check::Checks;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::render_profiles;
 use spillgate_pipeline::spec::OBJECTS_MAX;
+use spillgate_telemetry::logging::say;
 
+use super::models::ModelArgs;
 use super::ranges::number;
 use super::serve::Progress;
 
@@ -39,12 +42,20 @@ pub(crate) struct ProfileArgs {
     /// Where to write it; beside the pipeline unless said.
     #[arg(long)]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    models: ModelArgs,
 }
 
 /// Measures everything on this machine's devices; what the file says of other kinds of device stays.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
     let loaded = files::load(&args.pipeline, &library.catalog())?;
+    loaded.check_models()?;
+    let mut checks = Checks::new(args.models.config())?;
+    for warning in checks.pipeline(&loaded, &|_| {})? {
+        say(&warning);
+    }
+    checks.guard_loading();
     let base_dir = loaded.base_dir();
     let mut deployment = Deployment {
         pipeline: loaded.pipeline,

@@ -153,6 +153,12 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     };
     // First of all, so that probes are answered while models are loaded and measured.
     let admin = open_admin(config.admin).await?;
+    if let Some(admin) = &admin {
+        let address = admin.address;
+        say(&format!(
+            "admin on http://{address} (/metrics, /livez, /readyz)"
+        ));
+    }
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());
     // Loading takes long and waits for no one: not on a thread that serves the admin port.
     let starting = move || start::start(&pipelines, models, config, admin);
@@ -197,8 +203,10 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
         say(&format!("device {device} was still busy"));
     }
     say("stopped");
-    let graceful = ended.aborted == 0 && ended.busy_devices.is_empty();
-    Ok(ExitCode::from(u8::from(!graceful)))
+    if !ended.busy_devices.is_empty() {
+        end(1);
+    }
+    Ok(ExitCode::from(u8::from(ended.aborted > 0)))
 }
 
 /// Ends the process while its threads run. What a normal end would tear down first, libtorch's state above all, they may
@@ -228,11 +236,6 @@ fn announce(server: &Server, args: &ServeArgs) {
         say(&format!(
             "traces to {otlp}, {}% of frames",
             args.trace_sample * 100.0
-        ));
-    }
-    if let Some(admin) = server.admin_address {
-        say(&format!(
-            "admin on http://{admin} (/metrics, /livez, /readyz)"
         ));
     }
     say(&format!("listening on http://{}", server.address));

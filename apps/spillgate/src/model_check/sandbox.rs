@@ -54,9 +54,10 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Bytes of address space that this process has.
 fn address_space() -> Result<u64, String> {
-    let statm = std::fs::read_to_string("/proc/self/statm").map_err(text)?;
-    let pages: Option<u64> = statm.split(' ').next().and_then(|n| n.parse().ok());
-    Ok(pages.ok_or("no number in /proc/self/statm")? * 4096)
+    let status = std::fs::read_to_string("/proc/self/status").map_err(text)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.ok_or("no VmSize in /proc/self/status")? << 10)
 }
 
 fn limits(address_space: u64, seconds: u64) -> Result<(), String> {
