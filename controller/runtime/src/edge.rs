@@ -11,8 +11,8 @@ mod meter;
 mod sweeper;
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -75,6 +75,8 @@ pub struct EdgeView {
 
 struct Open {
     door: Door<IpAddr>,
+    /// Who holds what comes from each address that has connections.
+    addresses: IndexMap<IpAddr, Weak<Holder>, FxBuildHasher>,
     connections: IndexMap<ConnectionId, Arc<Connection>, FxBuildHasher>,
 }
 
@@ -106,6 +108,7 @@ impl Edge {
             about_now,
             open: Mutex::new(Open {
                 door: Door::new(limits.door),
+                addresses: IndexMap::default(),
                 connections: IndexMap::default(),
             }),
             // 0 is nobody.
@@ -158,7 +161,11 @@ impl Edge {
         let now = self.now();
         let address = address_of(peer);
         let mut open = self.open.lock();
-        let Open { door, connections } = &mut *open;
+        let Open {
+            door,
+            addresses,
+            connections,
+        } = &mut *open;
         let uses = |id: ConnectionId| connections.get(&id).map_or_else(nothing, |c| c.usage());
         let (id, gone) = match door.knock(now, address, uses) {
             Welcome::Come(id) => (id, None),
@@ -181,7 +188,8 @@ impl Edge {
             return None;
         };
         self.full_since.store(0, Ordering::Relaxed);
-        let connection = Connection::new(self.clone(), id, peer, window, lease);
+        let holder = holder_of(addresses, &self.account, address).member();
+        let connection = Connection::new(self.clone(), id, peer, holder, (window, lease));
         connections.insert(id, connection.clone());
         Some(connection)
     }
@@ -210,6 +218,22 @@ impl Edge {
         open.connections.swap_remove(&id);
         self.full_since.store(0, Ordering::Relaxed);
     }
+}
+
+/// Who holds what comes from an address: all of its connections together.
+fn holder_of(
+    addresses: &mut IndexMap<IpAddr, Weak<Holder>, FxBuildHasher>,
+    account: &Arc<Account>,
+    address: IpAddr,
+) -> Arc<Holder> {
+    if let Some(known) = addresses.get(&address).and_then(Weak::upgrade) {
+        return known;
+    }
+    // As many as have connections, or something that is still held for them.
+    addresses.retain(|_, holder| holder.strong_count() > 0);
+    let holder = account.holder();
+    addresses.insert(address, Arc::downgrade(&holder));
+    holder
 }
 
 /// What is seen of a connection that has just gone.

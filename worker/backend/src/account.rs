@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+/// The part of the budget that answers may not take: newcomers are to find a place.
+const KEPT_PART: u64 = 8;
+
 /// The bytes of a process.
 #[derive(Debug)]
 pub struct Account {
@@ -111,17 +114,27 @@ impl Holder {
     /// # Errors
     /// When it, or its owner, would hold more than is free then.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
-        self.add(bytes, true)?;
+        self.add(bytes, shared)?;
         Ok(self.lease(bytes))
     }
 
-    /// Takes bytes of which others will soon be given back, as an answer's are for what it was made of: up to the whole
-    /// budget.
+    /// Takes bytes of which others will soon be given back, as an answer's are for what it was made of: whatever share
+    /// it has already.
+    ///
+    /// # Errors
+    /// When the process would hold nearly its whole budget.
+    pub fn take_on(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
+        let kept = self.account.budget / KEPT_PART;
+        self.add(bytes, |free, _| free >= kept)?;
+        Ok(self.lease(bytes))
+    }
+
+    /// Takes bytes without which a newcomer could not even ask: up to the whole budget.
     ///
     /// # Errors
     /// When the process would hold more than its budget.
     pub fn take_last(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
-        self.add(bytes, false)?;
+        self.add(bytes, |_, _| true)?;
         Ok(self.lease(bytes))
     }
 
@@ -136,7 +149,8 @@ impl Holder {
         std::iter::successors(Some(self), |holder| holder.owner.as_deref())
     }
 
-    fn add(&self, bytes: u64, shares: bool) -> Result<(), Full> {
+    /// Adds bytes if `may` says so of what would be free then and of what each holder would have.
+    fn add(&self, bytes: u64, may: impl Fn(u64, u64) -> bool) -> Result<(), Full> {
         let account = &self.account;
         // Added first and taken back if it does not fit: two at a time can be refused where one would fit, never more
         // granted than there is.
@@ -148,7 +162,7 @@ impl Holder {
         for holder in self.owners() {
             let its = holder.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
             own = own.max(its - bytes);
-            fits &= !shares || free.is_some_and(|free| its <= free);
+            fits &= free.is_some_and(|free| may(free, its));
         }
         if fits {
             return Ok(());
@@ -181,7 +195,7 @@ impl Lease {
     /// # Errors
     /// As [`Holder::take`]; then it holds what it held.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Full> {
-        self.holder.add(bytes, true)?;
+        self.holder.add(bytes, shared)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -206,6 +220,11 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.holder.subtract(self.bytes);
     }
+}
+
+/// Nobody holds more than is free.
+fn shared(free: u64, its: u64) -> bool {
+    its <= free
 }
 
 struct Leased<B> {
@@ -250,6 +269,11 @@ mod tests {
         assert!(
             third.take(1).is_err(),
             "another connection is no other client"
+        );
+        assert!(third.take_on(38).is_ok());
+        assert!(
+            third.take_on(39).is_err(),
+            "an eighth is kept for newcomers"
         );
         assert!(third.take_last(50).is_ok());
         assert!(third.take_last(51).is_err());

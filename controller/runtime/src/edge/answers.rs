@@ -51,7 +51,7 @@ where
             Ok(data) => data,
             Err(other) => return Poll::Ready(Some(Ok(other))),
         };
-        match self.call.holder().take_last(data.len() as u64) {
+        match self.call.holder().take_on(data.len() as u64) {
             Ok(lease) => {
                 let unread = self.call.unread();
                 let held = Bytes::from_owner(Waiting {

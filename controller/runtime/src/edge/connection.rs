@@ -51,8 +51,8 @@ impl Connection {
         edge: Arc<Edge>,
         id: ConnectionId,
         peer: IpAddr,
-        window: u32,
-        window_lease: Lease,
+        holder: Arc<Holder>,
+        (window, window_lease): (u32, Lease),
     ) -> Arc<Self> {
         let now = edge.about_now();
         Arc::new(Connection {
@@ -60,7 +60,7 @@ impl Connection {
             peer,
             // Without a token, who connects is the client.
             client: edge.next_client(),
-            holder: edge.account().holder(),
+            holder,
             window,
             _window_lease: window_lease,
             active_at: AtomicU64::new(now.as_ns()),

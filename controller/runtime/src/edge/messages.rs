@@ -118,7 +118,7 @@ impl<B> Messages<B> {
         };
         if rest > 0 {
             lease.shrink_to(lease.bytes() - rest);
-            self.lease = self.call.holder().take_last(rest).ok();
+            self.lease = self.call.holder().take_on(rest).ok();
         }
         self.call.put_message(lease);
     }
