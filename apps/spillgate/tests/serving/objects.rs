@@ -113,7 +113,10 @@ async fn what_is_said_of_objects_names_them_and_own_models_say_the_same() {
         panic!("no labels")
     };
     let objects: Vec<Option<u32>> = faces.labels.iter().map(|l| l.object).collect();
-    assert_eq!((objects, &*faces.objects), (indices(people.boxes.len()), "people"));
+    assert_eq!(
+        (objects, &*faces.objects),
+        (indices(people.boxes.len()), "people")
+    );
     assert_eq!(own.objects, "people");
     for (face, own) in faces.labels.iter().zip(&own.labels) {
         assert_eq!((&face.label, face.object), (&own.label, own.object));
