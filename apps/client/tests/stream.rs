@@ -138,6 +138,20 @@ async fn every_frame_of_every_client_ends_once() {
     );
 }
 
+/// The server is told that no more comes, and ends the stream: nobody waits for answers that all are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_ends_with_its_last_answer() {
+    let server = FakeServer::start(|_| Answer::Completed).await;
+    let begun = Instant::now();
+    let (outcome, _) = stream_to(&server, "end", &["--frames", "5"]).await;
+    assert_eq!(outcome.unwrap().served, 5);
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_leave_on_schedule_though_nothing_is_answered() {
     let server = FakeServer::start(|_| Answer::Silence).await;

@@ -3,6 +3,8 @@
 
 #[path = "serving/objects.rs"]
 mod objects;
+#[path = "serving/pipes.rs"]
+mod pipes;
 mod support;
 
 use std::time::{Duration, Instant};

@@ -23,7 +23,8 @@ const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Link {
     pub(super) opened: pb::StreamOpened,
-    pub(super) outgoing: mpsc::Sender<StreamRequest>,
+    /// Taken by who sends: when it is dropped the server knows that no more comes.
+    pub(super) outgoing: Option<mpsc::Sender<StreamRequest>>,
     pub(super) answers: Streaming<StreamResponse>,
 }
 
@@ -62,7 +63,7 @@ impl Link {
         };
         Ok(Link {
             opened,
-            outgoing,
+            outgoing: Some(outgoing),
             answers,
         })
     }

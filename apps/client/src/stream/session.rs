@@ -113,7 +113,7 @@ impl Session {
 
     /// Streams until the source ends, `stop` is cancelled, or the server is gone.
     pub(crate) async fn run(
-        self,
+        mut self,
         board: &Board,
         run_start: Instant,
         clock: FrameClock,
@@ -134,7 +134,7 @@ impl Session {
             tracer,
             waiting: BTreeMap::new(),
             next_number: 0,
-            outgoing: Some(self.link.outgoing.clone()),
+            outgoing: self.link.outgoing.take(),
             sending: true,
             slo_ms: self.link.opened.slo_ms,
             config: self.config,
@@ -278,14 +278,14 @@ impl Running<'_> {
         })
     }
 
-    fn resume(&mut self, lost: Way, link: Link) -> Way {
+    fn resume(&mut self, lost: Way, mut link: Link) -> Way {
         if let Way::Lost { since, .. } = lost {
             let (client, away) = (self.config.client, since.elapsed().as_secs_f64());
             let line = format!("client {client}: the server is back after {away:.1}s");
             self.board.screen.line(&line);
         }
         self.board.reconnected(Lost::Server);
-        self.outgoing = Some(link.outgoing.clone());
+        self.outgoing = link.outgoing.take();
         self.slo_ms = link.opened.slo_ms;
         Way::Open(Box::new(link))
     }

@@ -102,10 +102,10 @@ mod tests {
             ),
             (
                 "reference",
-                2 * 3 * 2 * 10,
+                2 * 3 * 12,
                 &[
-                    "| nexus | 50.20 | 27.70 |",
-                    "| *upper bound* | 10.96 |",
+                    "| nexus | 49.80 | 27.90 |",
+                    "| *upper bound* | 10.30 |",
                     "points less than `pard`",
                 ],
             ),

@@ -189,6 +189,10 @@ impl TestServer {
         TestServer { server }
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
     pub(crate) async fn client(&self) -> SpillgateClient<Channel> {
         SpillgateClient::connect(format!("http://{}", self.server.address))
             .await
