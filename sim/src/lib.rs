@@ -16,4 +16,4 @@ pub mod world;
 
 pub use report::Report;
 pub use setup::{Bounds, Contender, Load, Run, Setup};
-pub use world::{Disturbance, Served, SimConfig, SimScaling, run};
+pub use world::{Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run};

@@ -3,6 +3,7 @@
 mod agenda;
 mod config;
 mod devices;
+mod hostile;
 mod scaling;
 mod work;
 
@@ -292,43 +293,6 @@ impl World {
             decoding: Duration::ZERO,
         };
         self.ledger.admit(self.now, id, &offer)
-    }
-
-    /// A request of hostile clients, and the time of their next one.
-    fn offer_hostile(&mut self, clients: usize) -> Result<(), Violation> {
-        let Hostile { kind, rate } = self.config.hostile[clients];
-        let next = self.now + Duration::from_secs_f64(1.0 / rate);
-        if next < Timestamp::ZERO + self.config.duration {
-            self.agenda.at(next, Occurrence::Hostile(clients));
-        }
-        let id = RequestId(self.open.len() as u64);
-        self.open.push(None);
-        self.note(17, id.0);
-        let timeout = match kind {
-            HostileKind::Hurry(timeout) => Some(timeout),
-            HostileKind::Unreadable | HostileKind::Leave(_) => None,
-        };
-        let Ok(request) = self.admit(id, timeout) else {
-            return Ok(());
-        };
-        self.checker.accepted(id)?;
-        self.open[id.0 as usize] = Some(Open { request, used: 0 });
-        match kind {
-            HostileKind::Hurry(_) => {}
-            HostileKind::Unreadable => {
-                let module = ModuleId::SOURCE;
-                return self.end_early(id, Outcome::Failed { module });
-            }
-            HostileKind::Leave(after) => {
-                self.agenda.at(self.now + after, Occurrence::Leave(id));
-            }
-        }
-        self.passed(ModuleId::SOURCE, &[(request, true)])
-    }
-
-    /// Whether the request is one of the workload.
-    fn counts(&self, id: RequestId) -> bool {
-        (id.0 as usize) < self.config.arrivals.len()
     }
 
     /// A module ran for requests, or was skipped: its successors hear of it a hop later.

@@ -10,7 +10,7 @@ use crate::commands::{Args, no_args};
 use crate::process::{self, Daemon};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{cargo, demo, dist, e2e, setup, tidy, tools};
+use crate::{cargo, demo, dist, e2e, hostile, setup, tidy, tools};
 
 /// The steps so far.
 #[derive(Default)]
@@ -98,7 +98,10 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
             },
         )
     })?;
-    run.step("dist", |_| dist::run(workspace, false))
+    run.step("dist", |_| dist::run(workspace, false))?;
+    run.step("hostile", |_| {
+        hostile::run(workspace, &hostile::Options::CI)
+    })
 }
 
 /// Runs tests and adds their results.

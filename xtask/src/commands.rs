@@ -7,7 +7,7 @@ use anyhow::Result;
 use lexopt::prelude::*;
 
 use crate::workspace::Workspace;
-use crate::{cargo, ci, demo, dist, e2e, live, overhead, peers, setup, tidy, tools};
+use crate::{cargo, ci, demo, dist, e2e, hostile, live, overhead, peers, setup, tidy, tools};
 
 /// The arguments after the command's name.
 pub(crate) type Args = Vec<OsString>;
@@ -93,6 +93,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--seconds N] [--rounds N] [--loads 1.0,1.3] [--schedules goodput,orloj,...] [--seed N] [--spillgate PATH] [--write]",
         "batch schedulers side by side on networks whose time depends on the input",
         live::dynamic::command,
+    ),
+    command(
+        "hostile",
+        "[--seconds N] [--soak N] [--only NAME] [--spillgate PATH]",
+        "attack a release build as hostile clients would, beside polite ones; --soak 600 for ten minutes",
+        hostile::command,
     ),
     command("fmt", "[--check]", "format every crate", cargo::fmt),
     command(

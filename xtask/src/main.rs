@@ -10,6 +10,7 @@ mod commands;
 mod demo;
 mod dist;
 mod e2e;
+mod hostile;
 mod live;
 mod overhead;
 mod peers;

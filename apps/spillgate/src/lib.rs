@@ -10,3 +10,4 @@ pub mod placement;
 pub mod planning;
 pub mod reload;
 pub mod server;
+mod trim;

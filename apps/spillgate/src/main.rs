@@ -19,10 +19,6 @@ const LOG_JSON: &str = "SPILLGATE_LOG_JSON";
 /// How long the last lines of the log may take to be written.
 const LOG_LIMIT: Duration = Duration::from_millis(300);
 
-/// Gives memory back to the system soon after it is freed: what one burst took is not to stay.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Serves a DAG of DNN modules, defined in YAML, under one end-to-end latency objective.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]

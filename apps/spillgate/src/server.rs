@@ -23,6 +23,7 @@ use tonic_health::ServingStatus;
 
 use crate::admin::{Admin, AdminLimits, AdminPort};
 use crate::embedded::{Deployment, Embedded, StartError};
+use crate::trim::trim;
 
 /// How often readiness looks at the device threads.
 const READINESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -189,6 +190,10 @@ impl Server {
 
         let now = embedded.now();
         let edge = Edge::new(limits, Account::new(config.memory), now);
+        telemetry.register_edge(Box::new({
+            let edge = edge.clone();
+            move || edge.view()
+        }));
         let (health, health_service) = tonic_health::server::health_reporter();
         let reflection = |()| {
             tonic_reflection::server::Builder::configure()
@@ -221,7 +226,8 @@ impl Server {
                 }),
                 not_ready: Box::new({
                     let (threads, stop) = (threads.clone(), stop.clone());
-                    move || threads.not_ready(&stop)
+                    let edge = edge.clone();
+                    move || threads.not_ready(&stop).or_else(|| full(&edge))
                 }),
             });
         }
@@ -232,6 +238,7 @@ impl Server {
             health.clone(),
             stop.clone(),
         ));
+        tokio::spawn(trim(edge.account().clone(), stop.clone()));
         connections.spawn(listener::serve(
             listener,
             services,
@@ -312,6 +319,20 @@ impl Server {
             telemetry_flushed,
         }
     }
+}
+
+/// Why newcomers should go elsewhere.
+fn full(edge: &Edge) -> Option<String> {
+    let view = edge.view();
+    view.is_full.then(|| {
+        format!(
+            "full: the last connection was turned away; {} of {} are in use, {} of {} MiB are held",
+            view.connections,
+            view.connections_max,
+            view.held >> 20,
+            view.budget >> 20
+        )
+    })
 }
 
 /// Bounds of the edge that serves these pipelines.

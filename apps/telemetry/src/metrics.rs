@@ -7,6 +7,7 @@
 //! Not here: percentiles and rates. Prometheus derives them from histograms and counters.
 
 mod buckets;
+mod edge;
 mod family;
 mod histogram;
 mod labels;
@@ -29,6 +30,8 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::request::DropReason;
 
+use edge::EdgeCollector;
+pub use edge::ReadEdge;
 use family::Family;
 use histogram::{Histogram, Seconds};
 use labels::{
@@ -79,6 +82,18 @@ pub const PLANNER_DOWNSTREAM: &str = "spillgate_planner_downstream_seconds";
 pub const PLANNER_ORDER: &str = "spillgate_planner_highest_budget_first";
 /// Requests a second that the entry gate lets pass.
 pub const GATE: &str = "spillgate_gateway_gate_requests_per_second";
+/// Connections that are open, read at each scrape.
+pub const CONNECTIONS: &str = "spillgate_edge_connections";
+/// Most connections (`--connections`).
+pub const CONNECTIONS_MAX: &str = "spillgate_edge_connections_limit";
+/// Connections that were turned away: there was no place, or no memory, for them.
+pub const CONNECTIONS_TURNED_AWAY: &str = "spillgate_edge_connections_turned_away_total";
+/// Connections that gave way to a newcomer, or were closed since they were idle, silent or left answers unread.
+pub const CONNECTIONS_CLOSED: &str = "spillgate_edge_connections_closed_total";
+/// Bytes that are held for clients.
+pub const MEMORY_HELD: &str = "spillgate_edge_memory_held_bytes";
+/// Bytes that may be held for clients (`--memory`).
+pub const MEMORY_BUDGET: &str = "spillgate_edge_memory_limit_bytes";
 /// Requests that wait at a worker, read at each scrape.
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
@@ -94,7 +109,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as queries see them.
-pub const ALL: [&str; 26] = [
+pub const ALL: [&str; 32] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -115,6 +130,12 @@ pub const ALL: [&str; 26] = [
     PLANNER_WORKERS,
     PLANNER_PACE,
     GATE,
+    CONNECTIONS,
+    CONNECTIONS_MAX,
+    CONNECTIONS_TURNED_AWAY,
+    CONNECTIONS_CLOSED,
+    MEMORY_HELD,
+    MEMORY_BUDGET,
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
@@ -193,6 +214,7 @@ pub struct Metrics {
     pipelines: RwLock<Vec<(Arc<Pipeline>, PipelineMetrics)>>,
     queue_lengths: Arc<QueueLengthCollector>,
     planners: Arc<PlannerCollector>,
+    edge: Arc<EdgeCollector>,
     losses: Losses,
 }
 
@@ -270,6 +292,8 @@ impl Metrics {
         registry.register_collector(Box::new(queue_lengths.clone()));
         let planners = Arc::new(PlannerCollector::default());
         registry.register_collector(Box::new(planners.clone()));
+        let edge = Arc::new(EdgeCollector::default());
+        registry.register_collector(Box::new(edge.clone()));
 
         let record = |kind, cause| lost_records.handle(LostLabels { kind, cause });
         let span = |cause| lost_spans.handle(CauseLabels { cause });
@@ -291,6 +315,7 @@ impl Metrics {
             pipelines: RwLock::default(),
             queue_lengths,
             planners,
+            edge,
             losses,
         }
     }
@@ -334,6 +359,11 @@ impl Metrics {
     /// Adds a source of what State Planners know, read at each scrape.
     pub fn register_planners(&self, read: ReadPlanners) {
         self.planners.sources.write().push(read);
+    }
+
+    /// Says where the edge is read, at each scrape.
+    pub fn register_edge(&self, read: ReadEdge) {
+        *self.edge.source.write() = Some(read);
     }
 
     /// A request ended.

@@ -9,7 +9,7 @@ use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId};
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
-use crate::metrics::{Metrics, QueueLengths, ReadPlanners};
+use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPlanners};
 use crate::sampler::Sampler;
 
 /// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times what
@@ -129,6 +129,11 @@ impl Telemetry {
     /// Adds a source of queue lengths, read at each scrape.
     pub fn register_queue_lengths(&self, read: QueueLengths) {
         self.metrics.register_queue_lengths(read);
+    }
+
+    /// Says where the edge is read.
+    pub fn register_edge(&self, read: ReadEdge) {
+        self.metrics.register_edge(read);
     }
 
     /// Adds a source of what State Planners know, read at each scrape.

@@ -3,6 +3,7 @@
 //! released, and so do the State Planners' estimates, which take a thousand times as long.
 
 mod effects;
+mod finished;
 mod flow;
 mod scaling;
 
@@ -13,10 +14,10 @@ use std::time::Duration;
 use indexmap::{IndexMap, IndexSet};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::job::{Failure, Job, Ran};
+use spillgate_backend::job::{Job, Ran};
 use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
 use spillgate_controller_policy::module::{Command, Event, ModuleController};
-use spillgate_controller_policy::planner::{BatchReport, ModuleState, Planned};
+use spillgate_controller_policy::planner::{ModuleState, Planned};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::policy::Guidance;
@@ -24,7 +25,7 @@ use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, O
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::record::{BatchRecord, Observer, RequestRecord, TraceContext};
+use crate::record::{Observer, RequestRecord, TraceContext};
 use effects::Effects;
 use scaling::Scaling;
 
@@ -407,71 +408,6 @@ impl PipelineHost {
         }
     }
 
-    /// A batch of a module ended.
-    pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
-        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
-        let module = batch.module;
-        let times: Vec<(Timestamp, Timestamp)> = members
-            .iter()
-            .map(|m| (m.times.arrived_at, m.times.batched_at))
-            .collect();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            for MemberResult {
-                request,
-                job,
-                times,
-                result,
-            } in members
-            {
-                let returned = Event::Returned(request.id);
-                self.drive_module(&mut control, batch.ended_at, module, returned, &mut effects);
-                if !control.ledger.ran(request.id, module) {
-                    continue;
-                }
-                if let Some(open) = control.open.get_mut(&request.id) {
-                    open.times.push(times);
-                }
-                let stored =
-                    result.and_then(|o| job.set_outputs(module, o).map_err(Failure::Memory));
-                match stored {
-                    Ok(()) => {
-                        self.module_done(
-                            &mut control,
-                            batch.ended_at,
-                            request,
-                            module,
-                            true,
-                            &mut effects,
-                        );
-                    }
-                    Err(failure) => {
-                        let (outcome, error) = ended_by(failure, &request, batch);
-                        self.end_early(
-                            &mut control,
-                            batch.ended_at,
-                            request.id,
-                            outcome,
-                            Some(error),
-                            &mut effects,
-                        );
-                    }
-                }
-            }
-            let report = BatchReport {
-                started_at: batch.started_at,
-                ended_at: batch.ended_at,
-                members: &times,
-            };
-            let worker = batch.worker;
-            let ended = Event::Ended { worker, report };
-            self.drive_module(&mut control, batch.ended_at, module, ended, &mut effects);
-        }
-        self.observer.batch_ended(&self.pipeline, batch, &ids);
-        self.perform(effects);
-    }
-
     /// A worker that was told to forget a request had not begun it.
     pub fn forgotten(&self, worker: WorkerId, request: RequestId) {
         let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
@@ -589,23 +525,5 @@ impl PipelineHost {
             .get()
             .expect("a host is connected before it serves");
         &links[self.workers[&worker].link]
-    }
-}
-
-/// How a request ends for which a module has no outputs, and what is said of it.
-fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> (Outcome, String) {
-    let module = batch.module;
-    match failure {
-        Failure::Module(text) => (Outcome::Failed { module }, text),
-        Failure::Memory(full) => {
-            let drop = DropRecord {
-                module,
-                reason: DropReason::Memory,
-                at: batch.ended_at,
-                budget: request.deadline.budget_at(batch.ended_at),
-                estimate: None,
-            };
-            (Outcome::Dropped(drop), full.to_string())
-        }
     }
 }

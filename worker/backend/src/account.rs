@@ -20,6 +20,8 @@ const KEPT_PART: u64 = 8;
 pub struct Account {
     budget: u64,
     held: AtomicU64,
+    /// The most that was held since somebody asked.
+    most: AtomicU64,
 }
 
 /// Someone who holds bytes.
@@ -61,6 +63,7 @@ impl Account {
         Arc::new(Account {
             budget,
             held: AtomicU64::new(0),
+            most: AtomicU64::new(0),
         })
     }
 
@@ -77,6 +80,11 @@ impl Account {
     /// Bytes that are held.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that were held at a time since this was asked last.
+    pub fn most_since(&self) -> u64 {
+        self.most.swap(0, Ordering::Relaxed)
     }
 
     /// Someone new who holds nothing yet.
@@ -165,6 +173,10 @@ impl Holder {
             fits &= free.is_some_and(|free| may(free, its));
         }
         if fits {
+            // Two at a time may miss the larger: it is for a rough look.
+            if all > account.most.load(Ordering::Relaxed) {
+                account.most.store(all, Ordering::Relaxed);
+            }
             return Ok(());
         }
         self.subtract(bytes);

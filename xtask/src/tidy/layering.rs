@@ -37,6 +37,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (CLIENT, &[PIPELINE, PROTO, SCENES]),
     // It watches the runtimes, so it stands above them.
     (TELEMETRY, &[PIPELINE, PROTO, BACKEND, CONTROLLER, WORKER]),
+    // It knows the server by its wire alone.
+    ("spillgate-hostile", &[PIPELINE, PROTO]),
     ("spillgate-train", LIBRARIES),
     ("spillgate", LIBRARIES),
     ("xtask", &[]),

@@ -19,7 +19,10 @@ use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfi
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::world::DynamicWork;
-use spillgate_sim::{Contender, Run, Setup, SimConfig, SimScaling};
+use spillgate_sim::{Contender, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling};
+
+/// Most requests a second of hostile clients: more than any port takes.
+const HOSTILE_RATE_MAX: f64 = 1e6;
 
 /// What to run.
 #[derive(Args)]
@@ -99,12 +102,35 @@ pub(crate) struct SimulateArgs {
     /// Device clocks are off by up to this.
     #[arg(long, default_value = "0ms", value_parser = parse_duration)]
     clock_skew: Duration,
+    /// Clients whose requests come to nothing, beside the load, which alone is reported: hurry (a deadline of 1 ms),
+    /// unreadable or cancelled (after 5 ms), and how many a second, like hurry:300; may be repeated
+    #[arg(long, value_parser = hostile)]
+    hostile: Vec<Hostile>,
     /// Probability that a `when:` holds.
     #[arg(long, default_value_t = 0.5)]
     when: f64,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// `hurry:300` and the like.
+fn hostile(text: &str) -> Result<Hostile, String> {
+    let expected = "give hurry, unreadable or cancelled and a rate, like hurry:300";
+    let (kind, rate) = text.split_once(':').ok_or(expected)?;
+    let kind = match kind {
+        "hurry" => HostileKind::Hurry(Duration::from_millis(1)),
+        "unreadable" => HostileKind::Unreadable,
+        "cancelled" => HostileKind::Leave(Duration::from_millis(5)),
+        _ => return Err(expected.to_owned()),
+    };
+    let rate: f64 = rate.parse().map_err(|_| expected)?;
+    if !(rate > 0.0 && rate <= HOSTILE_RATE_MAX) {
+        return Err(format!(
+            "the rate lies above 0 and up to {HOSTILE_RATE_MAX} a second"
+        ));
+    }
+    Ok(Hostile { kind, rate })
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -138,6 +164,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             config.hop = args.hop;
             config.handoff = args.handoff;
             config.noise = args.noise;
+            config.hostile = args.hostile.clone();
             config.exchange_loss = args.exchange_loss;
             config.clock_skew = args.clock_skew;
             config.when_probability = args.when;

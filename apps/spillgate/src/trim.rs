@@ -1,0 +1,43 @@
+//! Gives freed memory back to the system. The C library keeps what is freed for the next request, in pieces between what
+//! is still held: after a burst of large messages that would be most of the budget, for good.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_backend::account::Account;
+use tokio_util::sync::CancellationToken;
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Less than this is not worth the walk over the heap.
+const FREED_MIN: u64 = 16 << 20;
+
+/// Gives memory back each time that clients hold much less than they did, until told to stop.
+pub(crate) async fn trim(account: Arc<Account>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(LOOK);
+    let mut most = 0;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        let held = account.held();
+        most = most.max(held).max(account.most_since());
+        if most - held >= FREED_MIN {
+            most = held;
+            // It takes milliseconds, with the locks of the allocator.
+            let _ = tokio::task::spawn_blocking(give_back).await;
+        }
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "a call of the C library that asks for nothing and breaks nothing"
+)]
+fn give_back() {
+    // SAFETY: it takes no pointer, and may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -1,0 +1,88 @@
+//! `hostile`: attacks a release build of the server as hostile clients would, with a polite one beside.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use lexopt::prelude::*;
+
+use crate::commands::Args;
+use crate::process;
+use crate::setup;
+use crate::workspace::Workspace;
+
+/// What is attacked, and for how long.
+pub(crate) struct Options {
+    pub(crate) spillgate: Option<PathBuf>,
+    pub(crate) only: Option<String>,
+    /// Seconds of each attack.
+    pub(crate) seconds: u64,
+    /// Seconds of the soak.
+    pub(crate) soak: u64,
+}
+
+impl Options {
+    /// Long enough for each attack to show, and no longer.
+    pub(crate) const CI: Options = Options {
+        spillgate: None,
+        only: None,
+        seconds: 3,
+        soak: 60,
+    };
+
+    fn parse(args: Args) -> Result<Options> {
+        let mut options = Options {
+            seconds: 10,
+            ..Options::CI
+        };
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Long("spillgate") => options.spillgate = Some(parser.value()?.into()),
+                Long("only") => options.only = Some(parser.value()?.string()?),
+                Long("seconds") => options.seconds = parser.value()?.parse()?,
+                Long("soak") => options.soak = parser.value()?.parse()?,
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        if !(1..=600).contains(&options.seconds) || options.soak > 3600 {
+            bail!("--seconds must be from 1 to 600, --soak at most 3600");
+        }
+        Ok(options)
+    }
+}
+
+/// `cargo xtask hostile`.
+pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, &Options::parse(args)?)
+}
+
+/// Attacks, and fails when something did not hold.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    setup::run(workspace)?;
+    let build = |args: &[&str]| {
+        process::run(
+            workspace
+                .cargo()
+                .args(["build", "--quiet", "--release"])
+                .args(args),
+        )
+    };
+    let release = workspace.target_dir()?.join("release");
+    if options.spillgate.is_none() {
+        build(&["-p", "spillgate"])?;
+    }
+    build(&["-p", "spillgate-hostile"])?;
+    let served = options.spillgate.clone();
+    let mut hostile = workspace.program(release.join("spillgate-hostile"));
+    hostile
+        .arg("--spillgate")
+        .arg(served.unwrap_or_else(|| release.join("spillgate")))
+        .arg("--pipelines")
+        .arg(workspace.path("apps/pipelines"))
+        .args(["--seconds", &options.seconds.to_string()])
+        .args(["--soak", &options.soak.to_string()]);
+    if let Some(only) = &options.only {
+        hostile.args(["--only", only]);
+    }
+    process::run(&mut hostile)
+}
