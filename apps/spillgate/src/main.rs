@@ -12,7 +12,9 @@ use clap::{Parser, Subcommand};
 use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_telemetry::logging;
 
-use commands::{evaluate, graph, modules, plan, profile, schema, serve, simulate, trace, validate};
+use commands::{
+    evaluate, graph, modules, plan, profile, schema, serve, simulate, token, trace, validate,
+};
 
 /// How long the last lines of the log may take to be written.
 const LOG_LIMIT: Duration = Duration::from_millis(300);
@@ -52,6 +54,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Evaluate policies in the simulator and write tables and plots.
     Evaluate(evaluate::EvaluateArgs),
+    /// Make a token for a client of a server that is started with --tokens.
+    Token(token::TokenArgs),
     /// Show a trace as a waterfall.
     Trace(trace::TraceArgs),
     /// Load and run a module's models once, confined; the other commands start it.
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::CheckModel => unreachable!("it has no log"),
     };
