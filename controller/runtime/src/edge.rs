@@ -3,7 +3,7 @@
 //!
 //! What is decided about connections is [`spillgate_controller_policy::door`]'s; here it is carried out.
 
-mod access;
+pub(crate) mod access;
 mod answers;
 mod call;
 mod connection;

@@ -492,6 +492,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tokens_name_is_the_clients_and_cannot_be_taken_by_another() {
+        let call = crate::edge::access::tests::call_of("camera");
+        assert_eq!(client_of(&call, "").as_ref(), "camera");
+        assert_eq!(client_of(&call, "front").as_ref(), "camera/front");
+        let long = client_of(&call, &"x".repeat(100));
+        assert_eq!(long.len(), "camera/".len() + NAME_MAX);
+        // Without tokens anybody may call itself anything; with them no token's name has a `/`.
+        assert_eq!(client_of(&Call::of_nobody(), "front").as_ref(), "front");
+    }
+
+    #[test]
     fn long_client_names_are_cut_between_characters() {
         assert_eq!(client_name("cam").as_ref(), "cam");
         assert_eq!(client_name(&"ä".repeat(100)).chars().count(), NAME_MAX);

@@ -119,8 +119,8 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     }
 }
 
-/// Serves connections, with TLS where there is one, until `stop` is cancelled; then no new ones are taken, those that are open finish their
-/// calls, and `tracker` is empty once the last has ended.
+/// Serves connections, over TLS if there is one, until `stop` is cancelled; then no new ones are taken, those that are
+/// open finish their calls, and `tracker` is empty once the last has ended.
 pub async fn serve(
     listener: TcpListener,
     services: Services,

@@ -149,14 +149,14 @@ pub(crate) fn unauthenticated() -> Status {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
     use spillgate_backend::account::Account;
     use spillgate_controller_policy::door::DoorLimits;
 
-    use super::super::EdgeLimits;
+    use super::super::{Call, EdgeLimits};
     use super::*;
 
     fn edge(grants: Vec<Grant>) -> Arc<Edge> {
@@ -186,6 +186,38 @@ mod tests {
             in_flight: None,
             line: 1,
         }
+    }
+
+    /// A call of the only client of an edge, which is called that.
+    pub(crate) fn call_of(name: &str) -> Arc<Call> {
+        let edge = edge(vec![grant(name)]);
+        let connection = edge.welcome([127, 0, 0, 1].into()).unwrap();
+        let token = edge.identify(&headers(&[&format!("Bearer token-of-{name}")]));
+        connection.begin(token.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_calls_bring_that_were_turned_down_is_not_held_on_to() {
+        let edge = edge(vec![grant("a")]);
+        let connection = edge.welcome([127, 0, 0, 1].into()).unwrap();
+        let before = edge.account().held();
+        for _ in 0..100 {
+            assert!(edge.identify(&HeaderMap::new()).is_err());
+            connection.turned_down();
+            connection.frames_came(5000).unwrap();
+        }
+        assert!(edge.account().held() > before);
+        connection.turned_down();
+        assert_eq!(edge.account().held(), before);
+        // Of a call that is under way it is.
+        let token = edge.identify(&headers(&["Bearer token-of-a"])).unwrap();
+        let call = connection.begin(token).unwrap();
+        connection.frames_came(5000).unwrap();
+        let held = edge.account().held();
+        connection.turned_down();
+        assert_eq!(edge.account().held(), held);
+        drop(call);
+        assert_eq!(edge.account().held(), before);
     }
 
     fn headers(values: &[&str]) -> HeaderMap {
