@@ -1,4 +1,4 @@
-//! What can be wrong in a pipeline or profile file: one variant each, so that callers can match; its
+//! What can be wrong in a pipeline or profile file, or a file of tokens: one variant each, so that callers can match; its
 //! text says what is wrong and what would be right. Where it is wrong stands in
 //! [`crate::diagnostic::Diagnostic`].
 
@@ -248,6 +248,12 @@ pub enum Problem {
     /// A percentile below the median.
     #[error("p99 {} is below p50 {}; p99 is the larger one", format_duration(*.p99), format_duration(*.p50))]
     PercentilesCrossed { p50: Duration, p99: Duration },
+    /// What is no hash of a token. It may be the token: it is not repeated.
+    #[error("it is no SHA-256; write the 64 hex digits that `spillgate token` prints")]
+    BadHash,
+    /// Two entries for one token.
+    #[error("the token of line {first} again; each has one entry")]
+    RepeatedToken { first: usize },
     /// Warning: a module for nothing.
     #[error("no result depends on it; name one of its outputs under outputs, or remove it")]
     UnusedModule,

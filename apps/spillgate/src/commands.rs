@@ -10,6 +10,7 @@ pub(crate) mod ranges;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod token;
 pub(crate) mod trace;
 pub(crate) mod validate;
 

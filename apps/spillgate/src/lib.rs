@@ -4,10 +4,12 @@
 pub mod admin;
 pub mod embedded;
 pub mod files;
+mod health;
 pub mod measure;
 pub mod model_check;
 pub mod placement;
 pub mod planning;
 pub mod reload;
+pub mod security;
 pub mod server;
 mod trim;

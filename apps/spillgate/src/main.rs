@@ -12,7 +12,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_telemetry::logging;
 
-use commands::{evaluate, graph, modules, plan, profile, schema, serve, simulate, trace, validate};
+use commands::{
+    evaluate, graph, modules, plan, profile, schema, serve, simulate, token, trace, validate,
+};
 
 /// The flag by environment.
 const LOG_JSON: &str = "SPILLGATE_LOG_JSON";
@@ -54,6 +56,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Evaluate policies in the simulator and write tables and plots.
     Evaluate(evaluate::EvaluateArgs),
+    /// Make a token for a client of a server that is started with --tokens.
+    Token(token::TokenArgs),
     /// Show a trace as a waterfall.
     Trace(trace::TraceArgs),
     /// Load and run a module's models once, confined; the other commands start it.
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => evaluate::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::CheckModel => unreachable!("it has no log"),
     };

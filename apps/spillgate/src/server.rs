@@ -20,9 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, AdminLimits, AdminPort};
 use crate::embedded::{Deployment, Embedded, StartError};
+use crate::health::{GuardedHealth, service_of};
+use crate::reload::Reload;
+use crate::security::Security;
 use crate::trim::trim;
 
 /// How often readiness looks at the device threads.
@@ -53,6 +58,8 @@ pub struct ServerConfig {
     pub memory: u64,
     /// A connection that is not used for this long is closed.
     pub idle: Duration,
+    /// Whom it serves, and how it is reached.
+    pub security: Security,
     /// Threads that decode frames.
     pub decoders: usize,
     /// How long requests in flight may take to end after a stop.
@@ -101,7 +108,9 @@ pub struct Server {
     pub admin_address: Option<SocketAddr>,
     embedded: Embedded,
     telemetry: Arc<Telemetry>,
-    health: tonic_health::server::HealthReporter,
+    security: Security,
+    edge: Arc<Edge>,
+    health: HealthReporter,
     stop: CancellationToken,
     connections: TaskTracker,
     drain: Duration,
@@ -189,12 +198,18 @@ impl Server {
         telemetry.register_planners(embedded.planners());
 
         let now = embedded.now();
-        let edge = Edge::new(limits, Account::new(config.memory), now);
+        let edge = Edge::new(
+            limits,
+            Account::new(config.memory),
+            config.security.grants(),
+            now,
+        );
         telemetry.register_edge(Box::new({
             let edge = edge.clone();
             move || edge.view()
         }));
-        let (health, health_service) = tonic_health::server::health_reporter();
+        let health = HealthReporter::new();
+        let health_service = HealthServer::new(GuardedHealth::new(health.clone()));
         let reflection = |()| {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(spillgate_proto::FILE_DESCRIPTOR_SET)
@@ -243,6 +258,7 @@ impl Server {
             listener,
             services,
             edge.clone(),
+            config.security.tls(),
             stop.clone(),
             connections.clone(),
         ));
@@ -252,6 +268,8 @@ impl Server {
             admin_address,
             embedded,
             telemetry,
+            security: config.security,
+            edge,
             health,
             stop,
             connections,
@@ -262,6 +280,11 @@ impl Server {
     /// The hosts, in the order of the deployments.
     pub fn hosts(&self) -> &[Arc<PipelineHost>] {
         &self.embedded.hosts
+    }
+
+    /// Adds what it can read anew while it serves.
+    pub fn add_to(&self, reload: &mut Reload) {
+        self.security.add_to(reload, &self.edge);
     }
 
     /// Names of the devices.
@@ -377,18 +400,14 @@ impl Threads {
     }
 }
 
-async fn set_health(
-    health: &tonic_health::server::HealthReporter,
-    hosts: &[Arc<PipelineHost>],
-    status: ServingStatus,
-) {
+async fn set_health(health: &HealthReporter, hosts: &[Arc<PipelineHost>], status: ServingStatus) {
     health.set_service_status("", status).await;
     health
         .set_service_status("spillgate.v1.Spillgate", status)
         .await;
     for host in hosts {
         health
-            .set_service_status(format!("pipeline/{}", host.pipeline().name), status)
+            .set_service_status(service_of(&host.pipeline().name), status)
             .await;
     }
 }
@@ -397,7 +416,7 @@ async fn set_health(
 async fn watch(
     threads: Threads,
     hosts: Vec<Arc<PipelineHost>>,
-    health: tonic_health::server::HealthReporter,
+    health: HealthReporter,
     stop: CancellationToken,
 ) {
     let mut ticks = tokio::time::interval(READINESS_INTERVAL);

@@ -3,12 +3,14 @@
 //!
 //! What is decided about connections is [`spillgate_controller_policy::door`]'s; here it is carried out.
 
+pub(crate) mod access;
 mod answers;
 mod call;
 mod connection;
 mod messages;
 mod meter;
 mod sweeper;
+mod tls;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,16 +21,23 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::account::{Account, Holder, Lease};
+pub use spillgate_controller_policy::access::Denied;
 use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
+use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
+pub(crate) use access::{Asking, Token, unauthenticated};
 pub(crate) use answers::Answers;
 pub use call::{Call, Unread};
 pub(crate) use connection::{Connection, Leaves};
 pub(crate) use messages::Messages;
 pub(crate) use meter::Metered;
 pub(crate) use sweeper::sweep;
+pub(crate) use tls::TLS_BYTES;
+pub use tls::{Tls, TlsError, TlsFiles, TlsProblem};
+
+use access::Tokens;
 
 use crate::host::Now;
 
@@ -86,6 +95,8 @@ pub struct Edge {
     account: Arc<Account>,
     /// Holds what connections may send unasked.
     windows: Arc<Holder>,
+    /// Where only holders of a token are served.
+    tokens: Option<Tokens>,
     now: Now,
     /// The time as of the last sweep: exact enough for limits of seconds.
     about_now: AtomicU64,
@@ -97,13 +108,19 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// An edge without connections.
-    pub fn new(limits: EdgeLimits, account: Arc<Account>, now: Now) -> Arc<Self> {
+    /// An edge without connections. With grants it serves the holders of those tokens only.
+    pub fn new(
+        limits: EdgeLimits,
+        account: Arc<Account>,
+        grants: Option<Vec<Grant>>,
+        now: Now,
+    ) -> Arc<Self> {
         let about_now = AtomicU64::new(now().as_ns());
-        Arc::new(Edge {
+        let edge = Edge {
             limits,
             windows: account.holder(),
             account,
+            tokens: grants.as_ref().map(|_| Tokens::default()),
             now,
             about_now,
             open: Mutex::new(Open {
@@ -116,7 +133,9 @@ impl Edge {
             turned_away: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             full_since: AtomicU64::new(0),
-        })
+        };
+        edge.set_grants(grants.unwrap_or_default());
+        Arc::new(edge)
     }
 
     /// Its bounds.

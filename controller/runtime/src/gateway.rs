@@ -21,7 +21,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
 use crate::convert;
-use crate::edge::Call;
+use crate::edge::{Asking, Call, Denied, unauthenticated};
 use crate::host::{OnEnd, PipelineHost, Submission};
 use crate::record::TraceContext;
 
@@ -51,21 +51,67 @@ impl Gateway {
         }
     }
 
-    fn host(&self, name: &str) -> Result<&Arc<PipelineHost>, Status> {
-        let shown = cut(name);
-        let known = || self.hosts.keys().cloned().collect::<Vec<_>>().join(", ");
-        match self.hosts.get(name) {
-            Some(host) => Ok(host),
-            None if name.is_empty() && self.hosts.len() == 1 => Ok(&self.hosts[0]),
-            None if name.is_empty() => Err(Status::invalid_argument(format!(
-                "no pipeline named in the request, and this server serves several: {}",
-                known()
+    /// The pipeline of that name. What the caller may not use does not exist for it.
+    fn host(&self, call: &Call, name: &str) -> Result<&Arc<PipelineHost>, Status> {
+        if let Some(host) = self.hosts.get(name)
+            && call.allows(name)
+        {
+            return Ok(host);
+        }
+        let known: Vec<&Arc<PipelineHost>> = self.hosts_for(call).collect();
+        let names: Vec<&str> = known.iter().map(|h| h.pipeline().name.as_str()).collect();
+        let names = names.join(", ");
+        match known[..] {
+            [] => Err(Status::not_found(format!(
+                "no pipeline named \"{}\", nor any other that this token may use",
+                cut(name)
             ))),
-            None => Err(Status::not_found(format!(
-                "no pipeline named \"{shown}\"; this server serves: {}",
-                known()
+            [only] if name.is_empty() => Ok(only),
+            _ if name.is_empty() => Err(Status::invalid_argument(format!(
+                "no pipeline named in the request, and this server serves several: {names}"
+            ))),
+            _ => Err(Status::not_found(format!(
+                "no pipeline named \"{}\"; this server serves: {names}",
+                cut(name)
             ))),
         }
+    }
+
+    /// The pipelines that the caller may use.
+    fn hosts_for(&self, call: &Call) -> impl Iterator<Item = &Arc<PipelineHost>> {
+        let all = self.hosts.values();
+        all.filter(|host| call.allows(&host.pipeline().name))
+    }
+
+    /// Asks for the token that it may send one more frame.
+    fn ask(
+        &self,
+        host: &PipelineHost,
+        call: &Call,
+        number: u64,
+    ) -> Result<Option<Asking>, Unsubmitted> {
+        let name = &host.pipeline().name;
+        let (reason, detail) = match call.ask(name) {
+            Ok(asking) => return Ok(asking),
+            Err(Denied::Gone) => return Err(Unsubmitted::Over(Box::new(unauthenticated()))),
+            Err(Denied::Pipeline) => {
+                let error = self.host(call, name).err();
+                return Err(Unsubmitted::Over(Box::new(
+                    error.unwrap_or_else(unauthenticated),
+                )));
+            }
+            Err(Denied::Rate { rate }) => (
+                "token_rate",
+                format!("refused: the token may send {rate} requests a second (rate)"),
+            ),
+            Err(Denied::InFlight { limit }) => (
+                "token_in_flight",
+                format!("refused: {limit} requests of the token are in flight already (in_flight)"),
+            ),
+        };
+        host.note_refused(reason);
+        let refused = convert::refused(number, Code::ResourceExhausted, reason, detail);
+        Err(Unsubmitted::Refused(Box::new(refused)))
     }
 
     fn submission(
@@ -75,7 +121,7 @@ impl Gateway {
         frame: pb::Frame,
         asked: Asked<'_>,
         on_end: OnEnd,
-    ) -> Result<Submission, Box<pb::Result>> {
+    ) -> Result<Submission, Unsubmitted> {
         let Asked {
             timeout,
             traceparent,
@@ -84,9 +130,17 @@ impl Gateway {
         // The frame is a part of the message, and holds what that holds.
         let message = call.take_message();
         let number = frame.number;
+        let on_end = match self.ask(host, call, number)? {
+            None => on_end,
+            // Given back before the answer is said: who waits for it may ask again at once.
+            Some(asking) => Box::new(move |record| {
+                drop(asking);
+                on_end(record);
+            }),
+        };
         let refuse = |code, reason, detail| {
             host.note_refused(reason);
-            Box::new(convert::refused(number, code, reason, detail))
+            Unsubmitted::Refused(Box::new(convert::refused(number, code, reason, detail)))
         };
         let invalid = |detail| refuse(Code::InvalidArgument, "invalid_frame", detail);
         let limits = &host.pipeline().limits;
@@ -167,6 +221,23 @@ impl Gateway {
     }
 }
 
+/// Why a frame is not submitted.
+enum Unsubmitted {
+    /// It is refused.
+    Refused(Box<pb::Result>),
+    /// Its call is at its end.
+    Over(Box<Status>),
+}
+
+impl From<Unsubmitted> for Status {
+    fn from(why: Unsubmitted) -> Self {
+        match why {
+            Unsubmitted::Refused(result) => convert::status(*result),
+            Unsubmitted::Over(status) => *status,
+        }
+    }
+}
+
 /// What a client asks for beside its frame.
 struct Asked<'a> {
     timeout: Option<Duration>,
@@ -197,7 +268,7 @@ impl Spillgate for Gateway {
         let timeout = grpc_timeout(request.metadata())?;
         let (metadata, mut extensions, message) = request.into_parts();
         let call = extensions.remove().unwrap_or_else(Call::of_nobody);
-        let host = self.host(&message.pipeline)?;
+        let host = self.host(&call, &message.pipeline)?;
         let frame = message
             .frame
             .ok_or_else(|| Status::invalid_argument("the request carries no frame"))?;
@@ -210,11 +281,9 @@ impl Spillgate for Gateway {
         let asked = Asked {
             timeout,
             traceparent,
-            client: Arc::from(""),
+            client: client_of(&call, ""),
         };
-        let submission = self
-            .submission(host, &call, frame, asked, on_end)
-            .map_err(|refused| convert::status(*refused))?;
+        let submission = self.submission(host, &call, frame, asked, on_end)?;
         let id = host
             .submit(submission)
             .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;
@@ -250,11 +319,11 @@ impl Spillgate for Gateway {
         &self,
         request: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        let name = &request.get_ref().pipeline;
-        let pipelines = if name.is_empty() {
-            self.hosts.values().map(|h| describe(h)).collect()
-        } else {
-            vec![describe(self.host(name)?)]
+        let (_, mut extensions, message) = request.into_parts();
+        let call = extensions.remove().unwrap_or_else(Call::of_nobody);
+        let pipelines = match message.pipeline.as_str() {
+            "" => self.hosts_for(&call).map(|h| describe(h)).collect(),
+            name => vec![describe(self.host(&call, name)?)],
         };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(pb::DescribeResponse { pipelines, version }))
@@ -363,6 +432,15 @@ fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
     }
 }
 
+/// A client's name: its token's and, behind a `/`, what it says itself; without a token what it says.
+fn client_of(call: &Call, said: &str) -> Arc<str> {
+    match call.token_name() {
+        None => client_name(said),
+        Some(token) if said.is_empty() => token.clone(),
+        Some(token) => Arc::from(format!("{token}/{}", cut(said))),
+    }
+}
+
 /// The part of a client's or application's name that is kept.
 fn client_name(name: &str) -> Arc<str> {
     Arc::from(cut(name))
@@ -411,6 +489,17 @@ mod tests {
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(timeout_of(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_tokens_name_is_the_clients_and_cannot_be_taken_by_another() {
+        let call = crate::edge::access::tests::call_of("camera");
+        assert_eq!(client_of(&call, "").as_ref(), "camera");
+        assert_eq!(client_of(&call, "front").as_ref(), "camera/front");
+        let long = client_of(&call, &"x".repeat(100));
+        assert_eq!(long.len(), "camera/".len() + NAME_MAX);
+        // Without tokens anybody may call itself anything; with them no token's name has a `/`.
+        assert_eq!(client_of(&Call::of_nobody(), "front").as_ref(), "front");
     }
 
     #[test]

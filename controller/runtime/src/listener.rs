@@ -13,6 +13,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use spillgate_proto::pb::spillgate_server::SpillgateServer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,7 +22,9 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::service::Routes;
 
-use crate::edge::{Answers, Connection, Edge, EdgeLimits, Leaves, Messages, Metered, sweep};
+use crate::edge::{
+    Answers, Connection, Edge, EdgeLimits, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
+};
 use crate::gateway::Gateway;
 
 /// Largest HTTP/2 frame taken in: fewer, larger pieces for pictures.
@@ -31,13 +34,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A probe unanswered for this long ends the connection.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client that says nothing for this long after connecting is no client: it holds one of the
+/// A client that has not sent HTTP/2's greeting this long after connecting is no client: it holds one of the
 /// connections that others may want.
 const PREFACE_LIMIT: Duration = Duration::from_secs(3);
-/// How often an incomplete greeting is looked at again.
-const PREFACE_POLL: Duration = Duration::from_millis(10);
-/// Length of HTTP/2's greeting.
-const PREFACE_BYTES: usize = 24;
 
 /// What is served on each connection.
 #[derive(Clone)]
@@ -71,8 +70,20 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     type Error = Infallible;
     type Future = Answer;
 
-    fn call(&self, request: http::Request<Incoming>) -> Answer {
-        let call = match self.connection.begin() {
+    fn call(&self, mut request: http::Request<Incoming>) -> Answer {
+        // Before anything is read or said, whatever is asked for.
+        let token = match self.connection.edge().identify(request.headers()) {
+            Ok(token) => token,
+            Err(status) => {
+                self.connection.turned_down();
+                return Box::pin(std::future::ready(Ok(status.into_http())));
+            }
+        };
+        if token.is_some() {
+            // Nothing that follows can log it.
+            request.headers_mut().remove(http::header::AUTHORIZATION);
+        }
+        let call = match self.connection.begin(token) {
             Ok(call) => call,
             Err(full) => {
                 let status = Status::resource_exhausted(format!("the call is not taken: {full}"));
@@ -108,12 +119,13 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     }
 }
 
-/// Serves connections until `stop` is cancelled; then no new ones are taken, those that are open finish their
-/// calls, and `tracker` is empty once the last has ended.
+/// Serves connections, over TLS if there is one, until `stop` is cancelled; then no new ones are taken, those that are
+/// open finish their calls, and `tracker` is empty once the last has ended.
 pub async fn serve(
     listener: TcpListener,
     services: Services,
     edge: Arc<Edge>,
+    tls: Option<Arc<Tls>>,
     stop: CancellationToken,
     tracker: TaskTracker,
 ) {
@@ -134,12 +146,12 @@ pub async fn serve(
         let Some(connection) = edge.welcome(peer.ip()) else {
             continue;
         };
-        let (services, stop) = (services.clone(), stop.clone());
+        let (services, tls, stop) = (services.clone(), tls.clone(), stop.clone());
         tracker.spawn(async move {
             let leaves = Leaves(connection.clone());
             let closing = connection.clone();
             tokio::select! {
-                () = serve_connection(stream, services, connection, stop) => {}
+                () = open_connection(stream, tls, services, connection, stop) => {}
                 () = closing.closing() => {}
             }
             drop(leaves);
@@ -147,8 +159,9 @@ pub async fn serve(
     }
 }
 
-async fn serve_connection(
+async fn open_connection(
     stream: TcpStream,
+    tls: Option<Arc<Tls>>,
     services: Services,
     connection: Arc<Connection>,
     stop: CancellationToken,
@@ -156,13 +169,30 @@ async fn serve_connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
-    if !matches!(
-        tokio::time::timeout(PREFACE_LIMIT, greeted(&stream)).await,
-        Ok(true)
-    ) {
-        tracing::debug!("a connection without a greeting was closed");
-        return;
+    let Some(tls) = tls else {
+        return serve_connection(stream, services, connection, stop).await;
+    };
+    let _lease = match connection.holder().take_last(TLS_BYTES) {
+        Ok(lease) => lease,
+        Err(full) => {
+            tracing::warn!(%full, "a connection was turned away");
+            return;
+        }
+    };
+    match tls.accept(stream).await {
+        Ok(stream) => serve_connection(stream, services, connection, stop).await,
+        Err(error) => {
+            tracing::info!(address = %connection.peer(), %error, "no TLS with a client");
+        }
     }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    services: Services,
+    connection: Arc<Connection>,
+    stop: CancellationToken,
+) {
     let limits = *connection.edge().limits();
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
@@ -175,30 +205,30 @@ async fn serve_connection(
     let stream = Metered::new(stream, connection.clone());
     let served = Served {
         services,
-        connection,
+        connection: connection.clone(),
     };
     let http = http.serve_connection(TokioIo::new(stream), served);
     tokio::pin!(http);
-    let result = tokio::select! {
-        result = http.as_mut() => result,
+    let greeting = tokio::time::timeout(PREFACE_LIMIT, connection.greeted());
+    tokio::select! {
+        ended = http.as_mut() => return ended_with(ended),
+        greeted = greeting => if greeted.is_err() {
+            tracing::debug!("a connection without a greeting was closed");
+            return;
+        },
+    }
+    let ended = tokio::select! {
+        ended = http.as_mut() => ended,
         () = stop.cancelled() => {
             http.as_mut().graceful_shutdown();
             http.await
         }
     };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection ended with an error");
-    }
+    ended_with(ended);
 }
 
-/// Waits for a whole greeting, without taking it; false when the connection ends before.
-async fn greeted(stream: &TcpStream) -> bool {
-    let mut greeting = [0; PREFACE_BYTES];
-    loop {
-        match stream.peek(&mut greeting).await {
-            Ok(0) | Err(_) => return false,
-            Ok(PREFACE_BYTES) => return true,
-            Ok(_) => tokio::time::sleep(PREFACE_POLL).await,
-        }
+fn ended_with(result: Result<(), hyper::Error>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended with an error");
     }
 }

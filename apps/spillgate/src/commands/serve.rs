@@ -14,8 +14,10 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::FalseyValueParser;
 use spillgate::reload::Reload;
+use spillgate::security::{Security, SecurityError};
 use spillgate::server::{Server, ServerConfig, open_admin};
 use spillgate_controller::convert::is_emulated;
+use spillgate_controller::edge::TlsFiles;
 use spillgate_pipeline::time::format_duration;
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say};
@@ -75,6 +77,33 @@ pub(crate) struct ServeArgs {
     /// itself come on top.
     #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = memory)]
     memory: u64,
+    /// Speak TLS, with this certificate and those between it and its root (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_TLS_CERT",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_TLS_KEY",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+    /// Serve only clients with a certificate that one of these signed (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_TLS_CLIENT_CA",
+        requires = "tls_cert"
+    )]
+    tls_client_ca: Option<PathBuf>,
+    /// Serve only holders of the tokens whose hashes are in this file (YAML); `spillgate token` makes them.
+    #[arg(long, value_name = "FILE", env = "SPILLGATE_TOKENS")]
+    tokens: Option<PathBuf>,
     /// Most concurrent calls on one connection.
     #[arg(long, env = "SPILLGATE_CALLS_PER_CONNECTION", default_value_t = 1024,
         value_parser = number(1, CALLS_MAX, "with none no client is served, and each holds memory"))]
@@ -102,6 +131,16 @@ pub(crate) struct ServeArgs {
     models: ModelArgs,
 }
 
+impl ServeArgs {
+    fn tls(&self) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            cert: self.tls_cert.clone()?,
+            key: self.tls_key.clone()?,
+            client_ca: self.tls_client_ca.clone(),
+        })
+    }
+}
+
 /// Serves until told to stop.
 pub(crate) fn run(mut args: ServeArgs) -> anyhow::Result<ExitCode> {
     if args.otlp.is_none() {
@@ -123,7 +162,15 @@ pub(crate) fn run(mut args: ServeArgs) -> anyhow::Result<ExitCode> {
 async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     // Before anything else, so that no signal is missed.
     let mut signals = Signals::new()?;
-    let reload = Arc::new(Reload::default());
+    let security = Security::read(args.tls(), args.tokens.clone());
+    let security = security.map_err(|error| match error {
+        SecurityError::Tokens(bad) => anyhow::Error::from(bad),
+        SecurityError::Tls(bad) => bad.into(),
+    })?;
+    security
+        .warnings(args.listen)
+        .iter()
+        .for_each(|line| say(line));
     let config = ServerConfig {
         listen: args.listen,
         admin: (!args.no_admin).then_some(args.admin),
@@ -134,6 +181,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
             .max(1),
         calls_per_connection: args.calls_per_connection,
         memory: args.memory,
+        security: security.clone(),
         idle: args.idle_timeout,
         decoders: args
             .decoders
@@ -170,7 +218,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
             end(0);
         }
     };
-    announce(&server, &args);
+    announce(&server, &args, &security);
     if let Some(file) = &args.port_file {
         // Renamed into place, so that whoever waits for the file never reads half of it.
         let partial = file.with_extension("partial");
@@ -178,7 +226,9 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
             .and_then(|()| std::fs::rename(&partial, file))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let signal = signals.stop_or_reload(&reload).await;
+    let mut reload = Reload::default();
+    server.add_to(&mut reload);
+    let signal = signals.stop_or_reload(&Arc::new(reload)).await;
     let hosts = server.hosts().to_vec();
     let unanswered = || hosts.iter().map(|h| h.in_flight()).sum::<usize>();
     say(&format!(
@@ -216,7 +266,10 @@ fn end(code: i32) -> ! {
     signal_hook::low_level::exit(code)
 }
 
-fn announce(server: &Server, args: &ServeArgs) {
+fn announce(server: &Server, args: &ServeArgs, security: &Security) {
+    let hosts = server.hosts().iter();
+    let names: Vec<&str> = hosts.map(|host| host.pipeline().name.as_str()).collect();
+    security.strangers(&names).iter().for_each(|line| say(line));
     for host in server.hosts() {
         let p = host.pipeline();
         let names: Vec<&str> = p.modules[1..].iter().map(|m| m.name.as_str()).collect();
@@ -238,5 +291,6 @@ fn announce(server: &Server, args: &ServeArgs) {
             args.trace_sample * 100.0
         ));
     }
-    say(&format!("listening on http://{}", server.address));
+    let scheme = if security.has_tls() { "https" } else { "http" };
+    say(&format!("listening on {scheme}://{}", server.address));
 }

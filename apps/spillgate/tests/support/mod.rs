@@ -126,13 +126,18 @@ impl Operator for Timed {
 pub(crate) const CONNECTIONS: usize = 64;
 
 pub(crate) struct TestServer {
-    server: Server,
+    pub(crate) server: Server,
 }
 
 impl TestServer {
     /// Serves these pipelines; each module takes 20 ms a batch. Of a `timed` one the profile says a tenth of what it
     /// takes at 4 ms.
     pub(crate) async fn start(specs: &[&str]) -> Self {
+        Self::configured(specs, |_| {}).await
+    }
+
+    /// The same, set up otherwise.
+    pub(crate) async fn configured(specs: &[&str], change: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut library = Library::new();
         library.register(PassThrough {
             name: "slow",
@@ -165,24 +170,34 @@ impl TestServer {
                 }
             })
             .collect();
-        Self::over(deployments, library).await
+        Self::with(deployments, library, change).await
     }
 
     /// Serves what is given.
     pub(crate) async fn over(deployments: Vec<Deployment>, library: Library) -> Self {
+        Self::with(deployments, library, |_| {}).await
+    }
+
+    async fn with(
+        deployments: Vec<Deployment>,
+        library: Library,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
-        let config = ServerConfig {
+        let mut config = ServerConfig {
             listen: any,
             admin: Some(any),
             connections: CONNECTIONS,
             connections_per_address: CONNECTIONS,
             calls_per_connection: 256,
             memory: 256 << 20,
+            security: Default::default(),
             idle: Duration::from_secs(600),
             decoders: 1,
             drain: Duration::from_secs(3),
             telemetry: TelemetryConfig::default(),
         };
+        change(&mut config);
         let server = Server::start(config, deployments, Arc::new(library))
             .await
             .unwrap();

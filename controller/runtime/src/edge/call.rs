@@ -8,7 +8,7 @@ use spillgate_backend::account::{Account, Holder, Lease};
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
-use super::Connection;
+use super::{Asking, Connection, Denied, Token};
 
 /// Whether a call's answers are read.
 #[derive(Default)]
@@ -29,6 +29,7 @@ impl Progress {
 /// One call of a client, from its headers to its last answer. Found in the extensions of its request.
 pub struct Call {
     connection: Option<Arc<Connection>>,
+    token: Option<Arc<Token>>,
     key: usize,
     holder: Arc<Holder>,
     progress: Arc<Progress>,
@@ -41,14 +42,20 @@ pub struct Call {
 impl Call {
     pub(super) fn new(
         connection: Arc<Connection>,
+        token: Option<Arc<Token>>,
         key: usize,
         progress: Arc<Progress>,
         lease: Lease,
     ) -> Arc<Self> {
         Arc::new(Call {
-            holder: connection.holder().clone(),
+            // A token's bytes are one account, over all its connections.
+            holder: match &token {
+                Some(token) => token.holder().clone(),
+                None => connection.holder().clone(),
+            },
             began_at: connection.edge().now(),
             connection: Some(connection),
+            token,
             key,
             progress,
             message: Mutex::default(),
@@ -66,6 +73,7 @@ impl Call {
         Arc::new(Call {
             holder,
             connection: None,
+            token: None,
             key: 0,
             progress: Arc::default(),
             message: Mutex::default(),
@@ -81,10 +89,35 @@ impl Call {
 
     /// Whose it is.
     pub fn client(&self) -> ClientId {
-        self.connection
-            .as_ref()
-            .map(|c| c.client())
-            .unwrap_or_default()
+        match (&self.token, &self.connection) {
+            (Some(token), _) => token.client(),
+            (None, Some(connection)) => connection.client(),
+            (None, None) => ClientId::default(),
+        }
+    }
+
+    /// The name of the client's token, where it has to show one.
+    pub fn token_name(&self) -> Option<&Arc<str>> {
+        self.token.as_ref().map(|token| token.name())
+    }
+
+    /// Whether it may use this pipeline, or know of it.
+    pub fn allows(&self, pipeline: &str) -> bool {
+        match (&self.connection, &self.token) {
+            (Some(connection), Some(token)) => connection.edge().allows(token, pipeline),
+            _ => true,
+        }
+    }
+
+    /// One more request of its token, in flight until what is returned is dropped; nothing where there are no tokens.
+    ///
+    /// # Errors
+    /// When the token may ask no more now, or never again.
+    pub(crate) fn ask(&self, pipeline: &str) -> Result<Option<Asking>, Denied> {
+        match (&self.connection, &self.token) {
+            (Some(connection), Some(token)) => connection.edge().ask(token, pipeline).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// When its headers came.

@@ -12,8 +12,8 @@ use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::Edge;
 use super::call::{Call, Progress};
+use super::{Edge, Token};
 
 /// What a call holds beside its messages: its headers, its task.
 const CALL_BYTES: u64 = 8 << 10;
@@ -35,6 +35,7 @@ pub(crate) struct Connection {
     was_used: AtomicBool,
     calls: Mutex<Slab<Arc<Progress>>>,
     frames: Frames,
+    greeted: CancellationToken,
     closing: CancellationToken,
 }
 
@@ -44,6 +45,15 @@ struct Frames {
     came: AtomicU64,
     taken: AtomicU64,
     leases: Mutex<Vec<Lease>>,
+}
+
+impl Frames {
+    /// What calls left untaken is gone with them.
+    fn all_gone(&self) {
+        let came = self.came.load(Ordering::Relaxed);
+        self.taken.store(came, Ordering::Relaxed);
+        self.leases.lock().clear();
+    }
 }
 
 impl Connection {
@@ -58,7 +68,7 @@ impl Connection {
         Arc::new(Connection {
             id,
             peer,
-            // Without a token, who connects is the client.
+            // Of calls without a token; those with one are its holder's.
             client: edge.next_client(),
             holder,
             window,
@@ -67,6 +77,7 @@ impl Connection {
             was_used: AtomicBool::new(false),
             calls: Mutex::default(),
             frames: Frames::default(),
+            greeted: CancellationToken::new(),
             closing: CancellationToken::new(),
             edge,
         })
@@ -97,6 +108,16 @@ impl Connection {
         self.window
     }
 
+    /// HTTP/2's greeting came.
+    pub(super) fn greet(&self) {
+        self.greeted.cancel();
+    }
+
+    /// Until HTTP/2's greeting has come.
+    pub(crate) async fn greeted(&self) {
+        self.greeted.cancelled().await;
+    }
+
     /// It is to end now.
     pub(crate) fn close(&self) {
         self.closing.cancel();
@@ -125,27 +146,32 @@ impl Connection {
         self.active_at.store(now.as_ns(), Ordering::Relaxed);
     }
 
-    /// A call begins, with its headers.
+    /// A call begins, with its headers: the token's, if there is one.
     ///
     /// # Errors
     /// When the client may hold no more.
-    pub(crate) fn begin(self: &Arc<Self>) -> Result<Arc<Call>, Full> {
-        let lease = self.holder.take(CALL_BYTES)?;
+    pub(crate) fn begin(self: &Arc<Self>, token: Option<Arc<Token>>) -> Result<Arc<Call>, Full> {
+        let holder = token.as_ref().map_or(&self.holder, |token| token.holder());
+        let lease = holder.take(CALL_BYTES)?;
         self.is_active();
         self.was_used.store(true, Ordering::Relaxed);
         let progress = Arc::new(Progress::default());
         let key = self.calls.lock().insert(progress.clone());
-        Ok(Call::new(self.clone(), key, progress, lease))
+        Ok(Call::new(self.clone(), token, key, progress, lease))
     }
 
     pub(super) fn end(&self, key: usize) {
         let mut calls = self.calls.lock();
         calls.remove(key);
         if calls.is_empty() {
-            // What calls left untaken is gone with them.
-            let came = self.frames.came.load(Ordering::Relaxed);
-            self.frames.taken.store(came, Ordering::Relaxed);
-            self.frames.leases.lock().clear();
+            self.frames.all_gone();
+        }
+    }
+
+    /// A call was turned down with its headers. It does not count as use, nor what it brings as waiting.
+    pub(crate) fn turned_down(&self) {
+        if self.calls.lock().is_empty() {
+            self.frames.all_gone();
         }
     }
 

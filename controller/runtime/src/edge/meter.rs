@@ -1,5 +1,5 @@
 //! Counts HTTP/2's frames of data as they come in: small ones take far more memory than what is in them, and only here is
-//! it seen how many there are.
+//! it seen how many there are. Notes the greeting, too: a connection that does not send it is no client.
 
 use std::io;
 use std::pin::Pin;
@@ -37,6 +37,8 @@ impl<S> Metered<S> {
 struct FrameCounter {
     /// Bytes to pass over before the next header.
     skip: usize,
+    /// The greeting has come.
+    is_greeted: bool,
     header: [u8; HEADER],
     have: usize,
 }
@@ -45,6 +47,7 @@ impl Default for FrameCounter {
     fn default() -> Self {
         FrameCounter {
             skip: PREFACE,
+            is_greeted: false,
             header: [0; HEADER],
             have: 0,
         }
@@ -59,6 +62,7 @@ impl FrameCounter {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = &bytes[skipped..];
+            self.is_greeted |= self.skip == 0;
             let taken = (HEADER - self.have).min(bytes.len());
             self.header[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
             self.have += taken;
@@ -83,7 +87,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let this = &mut *self;
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        let was_greeted = this.frames.is_greeted;
         let n = this.frames.count(&buf.filled()[before..]);
+        if this.frames.is_greeted && !was_greeted {
+            this.connection.greet();
+        }
         if n > 0
             && let Err(full) = this.connection.frames_came(n)
         {

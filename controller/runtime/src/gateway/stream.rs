@@ -3,6 +3,7 @@
 //! its results is no longer read from.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::{Asked, Gateway, client_name};
+use super::{Asked, Gateway, Unsubmitted, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
 use crate::host::{OnEnd, PipelineHost};
@@ -89,7 +90,7 @@ pub(super) async fn serve(
             "the first message of a stream must carry `open`",
         ));
     };
-    let host = gateway.host(&open.pipeline)?.clone();
+    let host = gateway.host(&call, &open.pipeline)?.clone();
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
     drop(call.take_message());
     // As many as there are places.
@@ -106,7 +107,7 @@ pub(super) async fn serve(
     let reader = Reader {
         gateway,
         host,
-        client: client_name(&open.client),
+        client: client_of(&call, &open.client),
         latest_only: open.latest_only,
         in_flight_max,
         open: open_frames.clone(),
@@ -188,12 +189,15 @@ impl Reader {
                 let text = "after `open` each message of a stream must carry a frame";
                 return answering.say(Said::Broken(Status::invalid_argument(text)));
             };
-            self.take(frame, answering);
+            if self.take(frame, answering).is_break() {
+                return;
+            }
             sequence += 1;
         }
     }
 
-    fn take(&self, frame: pb::Frame, answering: Answering) {
+    /// Takes a frame; breaks when the stream is at its end.
+    fn take(&self, frame: pb::Frame, answering: Answering) -> ControlFlow<()> {
         let (number, sequence) = (frame.number, answering.sequence);
         if self.open.frames.lock().len() >= self.in_flight_max {
             let detail = format!(
@@ -203,7 +207,8 @@ impl Reader {
             let reason = DropReason::QueueFull.label();
             self.host.note_refused(reason);
             let refused = convert::refused(number, Code::ResourceExhausted, reason, detail);
-            return answering.say(Said::Refused(Box::new(refused)));
+            answering.say(Said::Refused(Box::new(refused)));
+            return ControlFlow::Continue(());
         }
         // It is shared, since the request may end before `submit` says that it was accepted.
         let answering = Arc::new(Mutex::new(Some(answering)));
@@ -216,10 +221,10 @@ impl Reader {
                 }
             }
         });
-        let refuse = |result: Box<pb::Result>| {
+        let refuse = |said: Said| {
             self.open.frames.lock().swap_remove(&sequence);
             if let Some(answering) = answering.lock().take() {
-                answering.say(Said::Refused(result));
+                answering.say(said);
             }
         };
         // Frames that this one takes the place of, if it is accepted.
@@ -238,9 +243,16 @@ impl Reader {
             .gateway
             .submission(&self.host, &self.call, frame, asked, on_end)
         {
-            Err(result) => refuse(result),
+            Err(Unsubmitted::Refused(result)) => refuse(Said::Refused(result)),
+            Err(Unsubmitted::Over(status)) => {
+                refuse(Said::Broken(*status));
+                return ControlFlow::Break(());
+            }
             Ok(submission) => match self.host.submit(submission) {
-                Err(refusal) => refuse(Box::new(convert::refusal(number, refusal))),
+                Err(refusal) => {
+                    let result = Box::new(convert::refusal(number, refusal));
+                    refuse(Said::Refused(result));
+                }
                 Ok(id) => {
                     if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
                         *open = Some(id);
@@ -257,6 +269,7 @@ impl Reader {
                 self.host.cancel(id);
             }
         }
+        ControlFlow::Continue(())
     }
 }
 

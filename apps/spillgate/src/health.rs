@@ -1,0 +1,58 @@
+//! The health service: a pipeline that the caller may not use does not exist for it.
+
+use spillgate_controller::edge::Call;
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_health::server::{HealthReporter, HealthService, WatchStream};
+
+/// What stands before a pipeline's name; the rest names services of the API.
+const PIPELINE: &str = "pipeline/";
+
+/// The name by which the health of a pipeline is asked for.
+pub(crate) fn service_of(pipeline: &str) -> String {
+    format!("{PIPELINE}{pipeline}")
+}
+
+/// tonic's service behind the caller's rights.
+pub(crate) struct GuardedHealth(HealthService);
+
+impl GuardedHealth {
+    /// Says what is told to this reporter.
+    pub(crate) fn new(reporter: HealthReporter) -> Self {
+        GuardedHealth(HealthService::from_health_reporter(reporter))
+    }
+}
+
+fn guarded(mut request: Request<HealthCheckRequest>) -> Request<HealthCheckRequest> {
+    let call: Option<&Arc<Call>> = request.extensions().get();
+    let allowed = match (request.get_ref().service.strip_prefix(PIPELINE), call) {
+        (Some(pipeline), Some(call)) => call.allows(pipeline),
+        _ => true,
+    };
+    if !allowed {
+        // No pipeline has no name: the answer is the one for a name that nobody has.
+        request.get_mut().service = PIPELINE.to_owned();
+    }
+    request
+}
+
+#[tonic::async_trait]
+impl Health for GuardedHealth {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        self.0.check(guarded(request)).await
+    }
+
+    type WatchStream = WatchStream;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<WatchStream>, Status> {
+        self.0.watch(guarded(request)).await
+    }
+}
