@@ -13,6 +13,8 @@ mod pictures;
 mod properties;
 #[path = "compile/schema.rs"]
 mod schema;
+#[path = "compile/tokens.rs"]
+mod tokens;
 #[path = "compile/variables.rs"]
 mod variables;
 

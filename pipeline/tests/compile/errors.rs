@@ -50,6 +50,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
             an_objective_below_the_longest_path,
         ),
         ("profiles", profiles),
+        ("tokens", crate::tokens::errors),
     ];
     for (name, group) in groups {
         golden.out.push_str(&format!("==== {name} ====\n\n"));
@@ -84,7 +85,7 @@ pub(crate) struct Golden {
 }
 
 impl Golden {
-    fn case(&mut self, shown: &str, diagnostics: &[Diagnostic]) {
+    pub(crate) fn case(&mut self, shown: &str, diagnostics: &[Diagnostic]) {
         // Whole files are long; what makes them long is no news.
         const SHOWN_LEN_MAX: usize = 400;
         for line in shown
