@@ -16,7 +16,10 @@ const LIMITS: Limits = Limits {
     objects: 1,
 };
 
-const PICTURES: [(&str, fn() -> Vec<u8>); 7] = [
+/// A picture by its name, and what makes it.
+type Named = (&'static str, fn() -> Vec<u8>);
+
+const PICTURES: [Named; 7] = [
     ("jpeg_720p", || jpeg(1280, 720, false, 0)),
     ("jpeg_720p_progressive", || jpeg(1280, 720, true, 0)),
     ("jpeg_8k", || jpeg(7680, 4320, false, 0)),
