@@ -25,7 +25,7 @@ impl Options {
     pub(crate) const CI: Options = Options {
         spillgate: None,
         only: None,
-        seconds: 3,
+        seconds: 2,
         soak: 60,
     };
 

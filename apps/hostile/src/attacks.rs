@@ -121,6 +121,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     attack!("names", "pipelines with names of 10 MB", edge::names),
     attack!(
+        "nonsense",
+        "connections that bring frames of HTTP/2 by chance",
+        edge::nonsense
+    ),
+    attack!(
         "resets",
         "calls that are reset as soon as they begin, as many as go",
         edge::resets

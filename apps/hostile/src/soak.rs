@@ -20,6 +20,8 @@ use crate::wire;
 const BUDGET_MB: f64 = 256.0;
 /// Descriptors that may be open after the soak beside those before: the next probe, the next connection.
 const DESCRIPTORS_SLACK: usize = 10;
+/// How long polite clients are alone at most.
+const ALONE_MAX: Duration = Duration::from_secs(30);
 /// Polite clients.
 const POLITE: u64 = 3;
 
@@ -35,7 +37,7 @@ pub(crate) async fn run(scene: &Scene, duration: Duration) -> anyhow::Result<Out
     };
     ask_all(&polite, address, Duration::from_secs(2)).await?;
     let descriptors = server.descriptors();
-    let alone = ask_all(&polite, address, duration.min(Duration::from_secs(30))).await?;
+    let alone = ask_all(&polite, address, duration.div_f64(4.0).min(ALONE_MAX)).await?;
     let mut broken = pictures::honest(320, 240);
     broken.truncate(broken.len() / 2);
     let hurry = Bad {

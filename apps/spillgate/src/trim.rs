@@ -11,11 +11,14 @@ use tokio_util::sync::CancellationToken;
 const LOOK: Duration = Duration::from_secs(1);
 /// Less than this is not worth the walk over the heap.
 const FREED_MIN: u64 = 16 << 20;
+/// The same where nothing has changed since the last look.
+const REST_MIN: u64 = 1 << 20;
 
-/// Gives memory back each time that clients hold much less than they did, until told to stop.
+/// Gives memory back each time that clients hold much less than they did, and once more when they have come to rest, until
+/// told to stop.
 pub(crate) async fn trim(account: Arc<Account>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(LOOK);
-    let mut most = 0;
+    let (mut most, mut before) = (0, 0);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -23,7 +26,9 @@ pub(crate) async fn trim(account: Arc<Account>, stop: CancellationToken) {
         }
         let held = account.held();
         most = most.max(held).max(account.most_since());
-        if most - held >= FREED_MIN {
+        let least = if held == before { REST_MIN } else { FREED_MIN };
+        before = held;
+        if most - held >= least {
             most = held;
             // It takes milliseconds, with the locks of the allocator.
             let _ = tokio::task::spawn_blocking(give_back).await;

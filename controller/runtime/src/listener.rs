@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -23,7 +24,7 @@ use tonic::codegen::Service;
 use tonic::service::Routes;
 
 use crate::edge::{
-    Answers, Connection, Edge, EdgeLimits, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
+    Answers, Call, Connection, Edge, EdgeLimits, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
 };
 use crate::gateway::Gateway;
 
@@ -62,8 +63,42 @@ struct Served {
     connection: Arc<Connection>,
 }
 
-type Answer =
-    Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send + 'static>>;
+type Answered = Result<http::Response<Body>, Infallible>;
+
+/// The answer to a call, once there is one.
+enum Answer {
+    /// It is turned down.
+    Now(Option<http::Response<Body>>),
+    /// Its service is asked.
+    Asked {
+        answer: Pin<Box<dyn Future<Output = Answered> + Send>>,
+        call: Arc<Call>,
+        is_unary: bool,
+    },
+}
+
+impl Future for Answer {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
+        match &mut *self {
+            Answer::Now(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
+            Answer::Asked {
+                answer,
+                call,
+                is_unary,
+            } => {
+                let (head, body) = ready!(answer.as_mut().poll(cx))?.into_parts();
+                let mut answers = Answers::new(body, call.clone());
+                if *is_unary {
+                    answers.make(cx);
+                }
+                let response = http::Response::from_parts(head, Body::new(answers));
+                Poll::Ready(Ok(response))
+            }
+        }
+    }
+}
 
 impl hyper::service::Service<http::Request<Incoming>> for Served {
     type Response = http::Response<Body>;
@@ -76,7 +111,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             Ok(token) => token,
             Err(status) => {
                 self.connection.turned_down();
-                return Box::pin(std::future::ready(Ok(status.into_http())));
+                return Answer::Now(Some(status.into_http()));
             }
         };
         if token.is_some() {
@@ -87,7 +122,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             Ok(call) => call,
             Err(full) => {
                 let status = Status::resource_exhausted(format!("the call is not taken: {full}"));
-                return Box::pin(std::future::ready(Ok(status.into_http())));
+                return Answer::Now(Some(status.into_http()));
             }
         };
         let path = request.uri().path();
@@ -99,22 +134,16 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             Messages::new(body, call.clone(), is_unary, bytes_max, limit)
         });
         request.extensions_mut().insert(call.clone());
-        if is_api {
-            let answer = self.services.api.clone().call(request);
-            Box::pin(async move {
-                let (head, body) = answer.await?.into_parts();
-                let mut answers = Answers::new(body, call);
-                if is_unary {
-                    answers.make().await;
-                }
-                Ok(http::Response::from_parts(head, Body::new(answers)))
-            })
+        let answer = if is_api {
+            self.services.api.clone().call(request)
         } else {
             let mut other = self.services.other.clone();
-            Box::pin(async move {
-                let answer = other.call(request.map(Body::new)).await?;
-                Ok(answer.map(|body| Body::new(Answers::new(body, call))))
-            })
+            Box::pin(async move { other.call(request.map(Body::new)).await })
+        };
+        Answer::Asked {
+            answer,
+            call,
+            is_unary,
         }
     }
 }

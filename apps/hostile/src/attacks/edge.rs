@@ -133,3 +133,55 @@ pub(super) async fn resets(scene: &Scene) -> anyhow::Result<Outcome> {
         ..Outcome::default()
     })
 }
+
+/// Frames of HTTP/2 that fit together by chance only: types, flags, streams and lengths from a seed.
+fn garbage(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    for _ in 0..1 + draw(40) {
+        let most = if draw(4) == 0 { 3000 } else { 40 };
+        let length = draw(most) as usize;
+        bytes.extend([
+            0,
+            (length >> 8) as u8,
+            length as u8,
+            draw(11) as u8,
+            draw(256) as u8,
+        ]);
+        bytes.extend([0, 0, 0, draw(8) as u8]);
+        bytes.extend((0..length).map(|_| draw(256) as u8));
+    }
+    bytes
+}
+
+pub(super) async fn nonsense(scene: &Scene) -> anyhow::Result<Outcome> {
+    let mut server = two_stages(scene).await?;
+    let alone = polite().ask(server.address, scene.duration).await?;
+    let address = server.address;
+    let attack = tokio::spawn(async move {
+        for seed in 1.. {
+            if let Ok(mut stream) = TcpStream::connect(address).await {
+                let _ = stream.write_all(&garbage(seed)).await;
+                let mut answer = [0; 1024];
+                let read = stream.read(&mut answer);
+                let _ = tokio::time::timeout(Duration::from_millis(5), read).await;
+            }
+        }
+    });
+    let beside = polite().ask(server.address, scene.duration).await?;
+    attack.abort();
+    let lives = server.lives();
+    server.stop().await?;
+    Ok(Outcome {
+        polite: Some((alone.good, beside.good)),
+        holds: Some(lives),
+        ..Outcome::default()
+    })
+}

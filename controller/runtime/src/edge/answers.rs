@@ -35,9 +35,10 @@ where
     }
 
     /// Makes the one answer of a unary call at once, so that what it is made of is let go.
-    pub(crate) async fn make(&mut self) {
-        let first = std::future::poll_fn(|cx| self.next(cx)).await;
-        self.first = first.and_then(Result::ok);
+    pub(crate) fn make(&mut self, cx: &mut Context<'_>) {
+        if let Poll::Ready(Some(Ok(first))) = self.next(cx) {
+            self.first = Some(first);
+        }
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {

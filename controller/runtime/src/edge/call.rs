@@ -10,29 +10,16 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::{Asking, Connection, Denied, Token};
 
-/// Whether a call's answers are read.
-#[derive(Default)]
-pub(super) struct Progress {
-    unread: AtomicU32,
-    /// When one was read last, or the first of them came.
-    since: AtomicU64,
-}
-
-impl Progress {
-    /// Since when the oldest unread answer waits.
-    pub(super) fn unread_since(&self) -> Option<Timestamp> {
-        let unread = self.unread.load(Ordering::Relaxed) > 0;
-        unread.then(|| Timestamp::from_ns(self.since.load(Ordering::Relaxed)))
-    }
-}
-
 /// One call of a client, from its headers to its last answer. Found in the extensions of its request.
 pub struct Call {
     connection: Option<Arc<Connection>>,
     token: Option<Arc<Token>>,
     key: usize,
     holder: Arc<Holder>,
-    progress: Arc<Progress>,
+    /// Answers that wait to be read.
+    unread: AtomicU32,
+    /// When one was read last, or the first of them came.
+    unread_since: AtomicU64,
     message: Mutex<Option<Lease>>,
     /// When the headers came.
     began_at: Timestamp,
@@ -44,7 +31,6 @@ impl Call {
         connection: Arc<Connection>,
         token: Option<Arc<Token>>,
         key: usize,
-        progress: Arc<Progress>,
         lease: Lease,
     ) -> Arc<Self> {
         Arc::new(Call {
@@ -57,7 +43,8 @@ impl Call {
             connection: Some(connection),
             token,
             key,
-            progress,
+            unread: AtomicU32::new(0),
+            unread_since: AtomicU64::new(0),
             message: Mutex::default(),
             _lease: Some(lease),
         })
@@ -75,7 +62,8 @@ impl Call {
             connection: None,
             token: None,
             key: 0,
-            progress: Arc::default(),
+            unread: AtomicU32::new(0),
+            unread_since: AtomicU64::new(0),
             message: Mutex::default(),
             began_at: Timestamp::ZERO,
             _lease: None,
@@ -146,18 +134,20 @@ impl Call {
     }
 
     /// An answer waits to be read, for as long as this lives.
-    pub fn unread(&self) -> Unread {
-        let progress = self.progress.clone();
-        if progress.unread.fetch_add(1, Ordering::Relaxed) == 0
+    pub fn unread(self: &Arc<Self>) -> Unread {
+        if self.unread.fetch_add(1, Ordering::Relaxed) == 0
             && let Some(connection) = &self.connection
         {
             let now = connection.edge().about_now();
-            progress.since.store(now.as_ns(), Ordering::Relaxed);
+            self.unread_since.store(now.as_ns(), Ordering::Relaxed);
         }
-        Unread {
-            progress,
-            connection: self.connection.clone(),
-        }
+        Unread(self.clone())
+    }
+
+    /// Since when the oldest unread answer waits.
+    pub(super) fn unread_since(&self) -> Option<Timestamp> {
+        let is_unread = self.unread.load(Ordering::Relaxed) > 0;
+        is_unread.then(|| Timestamp::from_ns(self.unread_since.load(Ordering::Relaxed)))
     }
 }
 
@@ -170,17 +160,15 @@ impl Drop for Call {
 }
 
 /// An answer that waits to be read.
-pub struct Unread {
-    progress: Arc<Progress>,
-    connection: Option<Arc<Connection>>,
-}
+pub struct Unread(Arc<Call>);
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        self.progress.unread.fetch_sub(1, Ordering::Relaxed);
-        if let Some(connection) = &self.connection {
+        let call = &self.0;
+        call.unread.fetch_sub(1, Ordering::Relaxed);
+        if let Some(connection) = &call.connection {
             let now = connection.edge().about_now();
-            self.progress.since.store(now.as_ns(), Ordering::Relaxed);
+            call.unread_since.store(now.as_ns(), Ordering::Relaxed);
             connection.is_active();
         }
     }

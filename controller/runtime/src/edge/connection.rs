@@ -1,8 +1,8 @@
 //! A connection: who it is, its calls, what it makes the process hold.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use slab::Slab;
@@ -12,7 +12,7 @@ use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Call, Progress};
+use super::call::Call;
 use super::{Edge, Token};
 
 /// What a call holds beside its messages: its headers, its task.
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     _window_lease: Lease,
     active_at: AtomicU64,
     was_used: AtomicBool,
-    calls: Mutex<Slab<Arc<Progress>>>,
+    calls: Mutex<Slab<Weak<Call>>>,
     frames: Frames,
     greeted: CancellationToken,
     closing: CancellationToken,
@@ -130,8 +130,12 @@ impl Connection {
 
     /// How it is used.
     pub(super) fn usage(&self) -> Use {
-        let calls = self.calls.lock();
-        let unread = calls.iter().filter_map(|(_, call)| call.unread_since());
+        let calls: Vec<Option<Arc<Call>>> = {
+            let calls = self.calls.lock();
+            calls.iter().map(|(_, call)| call.upgrade()).collect()
+        };
+        // Not under the lock: the last to let go of a call takes it.
+        let unread = calls.iter().flatten().filter_map(|c| c.unread_since());
         Use {
             calls: calls.len(),
             was_used: self.was_used.load(Ordering::Relaxed),
@@ -155,9 +159,11 @@ impl Connection {
         let lease = holder.take(CALL_BYTES)?;
         self.is_active();
         self.was_used.store(true, Ordering::Relaxed);
-        let progress = Arc::new(Progress::default());
-        let key = self.calls.lock().insert(progress.clone());
-        Ok(Call::new(self.clone(), token, key, progress, lease))
+        let mut calls = self.calls.lock();
+        let key = calls.vacant_key();
+        let call = Call::new(self.clone(), token, key, lease);
+        calls.insert(Arc::downgrade(&call));
+        Ok(call)
     }
 
     pub(super) fn end(&self, key: usize) {

@@ -219,6 +219,9 @@ impl Pieces {
 
     /// The length of the message that begins here, once its header is whole.
     fn length(&self) -> Option<usize> {
+        if let Some(&[_, a, b, c, d, ..]) = self.whole.front().map(|b| &b[..]) {
+            return Some(u32::from_be_bytes([a, b, c, d]) as usize);
+        }
         let mut header = [0; HEADER];
         let mut n = 0;
         let all = self.whole.iter().map(|b| &b[..]).chain([&self.small[..]]);
