@@ -305,19 +305,28 @@ fn frames_are_served_traced_and_explained() {
         check_tree(&jaeger, result);
     }
 
-    // Frames that have no time: each is dropped before it is decoded, and its trace says where and why.
+    // Frames that have no time even alone are refused before they take a place.
     let results = server.stream(
         &folder,
         &jaeger.otlp,
         &["--frames", "3", "--fps", "4", "--timeout", "1ms"],
     );
+    let is_refused = |r: &Value| r["outcome"] == "refused" && r["reason"] == "predicted";
+    assert!(results.iter().all(is_refused), "{results:?}");
+
+    // Frames that would have time alone, but come together: most are dropped, and a trace says where and why.
+    let results = server.stream(
+        &folder,
+        &jaeger.otlp,
+        &["--frames", "16", "--fps", "200", "--timeout", "80ms"],
+    );
     let dropped: Vec<&Value> = results
         .iter()
-        .filter(|r| r["outcome"] == "dropped")
+        .filter(|r| r["outcome"] == "dropped" && r["reason"] == "predicted")
         .collect();
     assert!(
         !dropped.is_empty(),
-        "1 ms is not enough to decode and detect: {results:?}"
+        "80 ms are not enough for all of 16 frames: {results:?}"
     );
     let id = dropped[0]["trace_id"].as_str().unwrap();
     let spans = jaeger.trace(id, 3);
@@ -353,7 +362,7 @@ fn frames_are_served_traced_and_explained() {
     let downstream = field("spillgate.estimate.downstream_ms");
     assert!(
         downstream.as_f64().is_some_and(|ms| ms > 1.0),
-        "the detector's time was counted before the frame was decoded: {explanation}"
+        "the time of later modules was counted: {explanation}"
     );
 
     // The waterfall of the same trace.
