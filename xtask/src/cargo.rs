@@ -11,6 +11,16 @@ use crate::commands::{Args, no_args, only_switch};
 use crate::workspace::Workspace;
 use crate::{process, setup};
 
+/// `cargo build --release` with these arguments.
+pub(crate) fn build_release(workspace: &Workspace, args: &[&str]) -> Result<()> {
+    process::run(
+        workspace
+            .cargo()
+            .args(["build", "--quiet", "--release"])
+            .args(args),
+    )
+}
+
 /// `cargo xtask test`: the test command of the README.
 pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {
     setup::run(workspace)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
 
+use crate::cargo;
 use crate::commands::Args;
 use crate::process;
 use crate::setup;
@@ -59,14 +60,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 /// Attacks, and fails when something did not hold.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     setup::run(workspace)?;
-    let build = |args: &[&str]| {
-        process::run(
-            workspace
-                .cargo()
-                .args(["build", "--quiet", "--release"])
-                .args(args),
-        )
-    };
+    let build = |args: &[&str]| cargo::build_release(workspace, args);
     let release = workspace.target_dir()?.join("release");
     if options.spillgate.is_none() {
         build(&["-p", "spillgate"])?;

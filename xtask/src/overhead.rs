@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
 
+use crate::cargo;
 use crate::commands::Args;
 use crate::process::{self, Daemon};
 use crate::setup;
@@ -75,14 +76,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         bail!("h2load is missing; install it with: apt-get install nghttp2-client");
     }
     setup::run(workspace)?;
-    let build = |args: &[&str]| {
-        process::run(
-            workspace
-                .cargo()
-                .args(["build", "--quiet", "--release"])
-                .args(args),
-        )
-    };
+    let build = |args: &[&str]| cargo::build_release(workspace, args);
     build(&["-p", "spillgate", "--bin", "spillgate", "--example", "echo"])?;
     build(&["-p", "spillgate-telemetry", "--example", "otlp_sink"])?;
     let release = workspace.target_dir()?.join("release");

@@ -13,7 +13,7 @@ mod sweeper;
 mod tls;
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub struct EdgeView {
     pub held: u64,
     /// Bytes that may be held.
     pub budget: u64,
-    /// The last newcomer was turned away: there was no place for it.
+    /// Newcomers are turned away, wherever they come from.
     pub is_full: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct Edge {
     next_client: AtomicU32,
     turned_away: AtomicU64,
     closed: AtomicU64,
-    full_since: AtomicU64,
+    is_full: AtomicBool,
 }
 
 impl Edge {
@@ -132,7 +132,7 @@ impl Edge {
             next_client: AtomicU32::new(1),
             turned_away: AtomicU64::new(0),
             closed: AtomicU64::new(0),
-            full_since: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
         };
         edge.set_grants(grants.unwrap_or_default());
         Arc::new(edge)
@@ -157,7 +157,7 @@ impl Edge {
             closed: self.closed.load(Ordering::Relaxed),
             held: self.account.held(),
             budget: self.account.budget(),
-            is_full: self.full_since.load(Ordering::Relaxed) > 0,
+            is_full: self.is_full.load(Ordering::Relaxed),
         }
     }
 
@@ -190,8 +190,17 @@ impl Edge {
             Welcome::Come(id) => (id, None),
             Welcome::Instead(id, other) => (id, connections.swap_remove(&other)),
             Welcome::Full => {
+                let is_full = door.len() >= self.limits.door.connections;
                 drop(open);
-                self.turn_away(now, "every connection is in use (--connections)");
+                // Readiness is about all: what one address has used up is its own.
+                if is_full {
+                    self.is_full.store(true, Ordering::Relaxed);
+                    self.turn_away("every connection is in use (--connections)");
+                } else {
+                    self.turn_away(
+                        "every connection of its address is in use (--connections-per-address)",
+                    );
+                }
                 return None;
             }
         };
@@ -203,19 +212,19 @@ impl Edge {
         let Some((window, lease)) = self.window() else {
             door.left(id);
             drop(open);
-            self.turn_away(now, "no memory is left for a connection (--memory)");
+            self.is_full.store(true, Ordering::Relaxed);
+            self.turn_away("no memory is left for a connection (--memory)");
             return None;
         };
-        self.full_since.store(0, Ordering::Relaxed);
+        self.is_full.store(false, Ordering::Relaxed);
         let holder = holder_of(addresses, &self.account, address).member();
         let connection = Connection::new(self.clone(), id, peer, holder, (window, lease));
         connections.insert(id, connection.clone());
         Some(connection)
     }
 
-    fn turn_away(&self, now: Timestamp, why: &str) {
+    fn turn_away(&self, why: &str) {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
-        self.full_since.store(now.as_ns().max(1), Ordering::Relaxed);
         tracing::warn!(why, "a connection was turned away");
     }
 
@@ -235,7 +244,7 @@ impl Edge {
         let mut open = self.open.lock();
         open.door.left(id);
         open.connections.swap_remove(&id);
-        self.full_since.store(0, Ordering::Relaxed);
+        self.is_full.store(false, Ordering::Relaxed);
     }
 }
 
@@ -273,5 +282,43 @@ fn address_of(peer: IpAddr) -> IpAddr {
             IpAddr::V6(Ipv6Addr::from_bits(bits))
         }
         v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A client that uses up the places of its address must not make the whole server look full to whoever asks for
+    /// readiness.
+    #[test]
+    fn an_address_that_has_no_place_left_does_not_make_the_server_full() {
+        let limits = EdgeLimits {
+            door: DoorLimits {
+                connections: 2,
+                per_address: 1,
+                idle: SECOND,
+                silent: SECOND,
+                unread: SECOND,
+            },
+            calls_per_connection: 1,
+            message_bytes: 1,
+            message: SECOND,
+        };
+        let now: Now = Arc::new(|| Timestamp::ZERO);
+        let edge = Edge::new(limits, Account::new(1 << 30), None, now);
+        let busy = |last: u8| {
+            let connection = edge.welcome(IpAddr::from([10, 0, 0, last]))?;
+            Some(connection.begin(None).unwrap())
+        };
+        let _first = busy(1).unwrap();
+        assert!(busy(1).is_none(), "its place is in use");
+        assert!(!edge.view().is_full);
+        let _second = busy(2).unwrap();
+        assert!(busy(3).is_none(), "every place is in use");
+        assert!(edge.view().is_full);
+        assert_eq!(edge.view().turned_away, 2);
     }
 }

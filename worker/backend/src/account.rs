@@ -219,6 +219,13 @@ impl Lease {
         self.bytes -= over;
     }
 
+    /// A part of it as a lease of its own, all of it at most; the rest stays here.
+    pub fn split(&mut self, bytes: u64) -> Lease {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.holder.lease(bytes)
+    }
+
     /// The same bytes, held for as long as anyone holds a part of them.
     pub fn around(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Leased {
@@ -302,6 +309,18 @@ mod tests {
         drop(whole);
         assert_eq!((account.held(), &part[..]), (4, &[2u8][..]));
         drop(part);
+        assert_eq!(account.held(), 0);
+    }
+
+    #[test]
+    fn a_lease_that_is_split_holds_as_much_as_before() {
+        let account = Account::new(100);
+        let mut whole = account.holder().take(40).unwrap();
+        let part = whole.split(30);
+        assert_eq!((whole.bytes(), part.bytes(), account.held()), (10, 30, 40));
+        drop(whole.split(50));
+        assert_eq!((whole.bytes(), account.held()), (0, 30));
+        drop((whole, part));
         assert_eq!(account.held(), 0);
     }
 

@@ -117,8 +117,7 @@ impl<B> Messages<B> {
             return;
         };
         if rest > 0 {
-            lease.shrink_to(lease.bytes() - rest);
-            self.lease = self.call.holder().take_on(rest).ok();
+            self.lease = Some(lease.split(rest));
         }
         self.call.put_message(lease);
     }
