@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
 use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
@@ -111,7 +112,7 @@ impl Embedded {
             })
             .collect();
         let upstream = Arc::new(Upstreams::default());
-        let routes: IndexMap<WorkerId, Arc<PipelineHost>> = hosts
+        let routes: IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher> = hosts
             .iter()
             .flat_map(|host| host.workers().map(|w| (w.id, host.clone())))
             .collect();
@@ -296,7 +297,7 @@ fn executor_factory(
 /// Tells hosts what devices report. A worker belongs to one host.
 #[derive(Default)]
 struct Upstreams {
-    routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>>>,
+    routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher>>,
 }
 
 impl Upstreams {

@@ -223,7 +223,7 @@ impl Server {
             Arc::new(move |traceparent| telemetry.sampler().decide(traceparent))
         };
         let gateway = Gateway::new(embedded.hosts.clone(), sampler);
-        let services = Services::new(gateway, other, &limits);
+        let services = Services::new(gateway, other);
 
         let stop = CancellationToken::new();
         let connections = TaskTracker::new();

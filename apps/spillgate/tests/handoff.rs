@@ -13,7 +13,7 @@ use spillgate_controller::host::Submission;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
-use spillgate_pipeline::id::{ClientId, ModuleId, RequestId};
+use spillgate_pipeline::id::{ClientId, ModuleId};
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_worker::clock::Clock;
 
@@ -42,7 +42,7 @@ impl Observer for Batches {
 
     fn request_refused(&self, _: &Arc<Pipeline>, _: &'static str) {}
 
-    fn batch_ended(&self, _: &Arc<Pipeline>, record: &BatchRecord, _: &[RequestId]) {
+    fn batch_ended(&self, _: &Arc<Pipeline>, record: &BatchRecord) {
         self.0.lock().push(*record);
     }
 

@@ -31,7 +31,7 @@ fn main() {
                 ended_at: times.ended_at,
                 ..testing::batch()
             };
-            telemetry.batch_ended(&pipeline, &batch, &[record.request.id]);
+            telemetry.batch_ended(&pipeline, &batch);
         }
         println!("{}", sampler::format_trace_id(record.trace.trace_id));
         telemetry.request_ended(&Arc::new(record));

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId};
+use spillgate_pipeline::id::{DeviceId, ModuleId};
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
@@ -179,7 +179,7 @@ impl Observer for Telemetry {
         self.metrics.reran(pipeline, module, took);
     }
 
-    fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord, _: &[RequestId]) {
+    fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord) {
         self.metrics.batch_ended(pipeline, record);
         let Some(exporter) = &self.exporter else {
             return;

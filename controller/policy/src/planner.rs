@@ -141,6 +141,8 @@ pub struct StatePlanner {
     policy: PlannerPolicy,
     /// Requests enter the pipeline here: it waits for no other module.
     is_first: bool,
+    /// Share of the SLO that the door leaves to spare.
+    door_margin: f64,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
@@ -195,6 +197,7 @@ impl StatePlanner {
         let batch = planned.batch.clone();
         let mut planner = StatePlanner {
             is_first,
+            door_margin: crate::plan::door_margin(&pipeline),
             pipeline,
             successors,
             module,

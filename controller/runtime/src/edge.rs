@@ -64,7 +64,7 @@ pub struct EdgeLimits {
 }
 
 /// What is known of the edge, for metrics and readiness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeView {
     /// Connections that have a place.
     pub connections: usize,

@@ -6,6 +6,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use indexmap::IndexMap;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::picture::Picture;
@@ -15,7 +16,7 @@ use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::format_duration;
 use spillgate_proto::pb;
-use spillgate_proto::pb::spillgate_server::Spillgate;
+use spillgate_proto::pb::spillgate_server::{Spillgate, SpillgateServer};
 use tokio::sync::oneshot;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
@@ -31,11 +32,21 @@ pub type Sampler = Arc<dyn Fn(Option<&str>) -> TraceContext + Send + Sync>;
 /// Longest name of a client, application or pipeline, in characters; of a longer one the beginning is kept or said back.
 const NAME_MAX: usize = 64;
 
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// Serves the pipelines of one process.
-#[derive(Clone)]
 pub struct Gateway {
-    hosts: Arc<IndexMap<String, Arc<PipelineHost>>>,
+    hosts: IndexMap<String, Arc<PipelineHost>>,
     sampler: Sampler,
+    /// The name of clients that say none.
+    unnamed: Arc<str>,
+}
+
+/// The gateway as one call sees it.
+pub(crate) struct GatewayCall {
+    gateway: Arc<Gateway>,
+    call: Arc<Call>,
 }
 
 impl Gateway {
@@ -46,9 +57,18 @@ impl Gateway {
             .map(|h| (h.pipeline().name.clone(), h))
             .collect();
         Gateway {
-            hosts: Arc::new(hosts),
+            hosts,
             sampler,
+            unnamed: Arc::from(""),
         }
+    }
+
+    /// The API for this call.
+    pub(crate) fn serve(self: &Arc<Self>, call: Arc<Call>) -> SpillgateServer<GatewayCall> {
+        SpillgateServer::new(GatewayCall {
+            gateway: self.clone(),
+            call,
+        })
     }
 
     /// The pipeline of that name. What the caller may not use does not exist for it.
@@ -165,10 +185,7 @@ impl Gateway {
         };
         let data = Frame {
             format,
-            data: match message {
-                Some(lease) => lease.around(frame.data),
-                None => frame.data,
-            },
+            data: frame.data,
             width: frame.width,
             height: frame.height,
         };
@@ -192,6 +209,7 @@ impl Gateway {
         }
         let job = Arc::new(Job::new(
             data,
+            message,
             pipeline.modules.len(),
             call.holder().clone(),
         ));
@@ -260,20 +278,21 @@ impl Drop for CancelOnDrop {
 }
 
 #[tonic::async_trait]
-impl Spillgate for Gateway {
+impl Spillgate for GatewayCall {
     async fn infer(
         &self,
         request: Request<pb::InferRequest>,
     ) -> Result<Response<pb::InferResponse>, Status> {
         let timeout = grpc_timeout(request.metadata())?;
-        let (metadata, mut extensions, message) = request.into_parts();
-        let call = extensions.remove().unwrap_or_else(Call::of_nobody);
-        let host = self.host(&call, &message.pipeline)?;
+        let GatewayCall { gateway, call } = self;
+        let (metadata, _, message) = request.into_parts();
+        let host = gateway.host(call, &message.pipeline)?;
         let frame = message
             .frame
             .ok_or_else(|| Status::invalid_argument("the request carries no frame"))?;
         let number = frame.number;
-        let traceparent = metadata.get("traceparent").and_then(|t| t.to_str().ok());
+        let traceparent = metadata.as_ref().get(&TRACEPARENT);
+        let traceparent = traceparent.and_then(|t| t.to_str().ok());
         // It counts from the headers, however slowly the frame comes.
         let timeout = timeout.map(|t| t.saturating_sub(host.now().since(call.began_at())));
         let (tx, rx) = oneshot::channel();
@@ -281,9 +300,9 @@ impl Spillgate for Gateway {
         let asked = Asked {
             timeout,
             traceparent,
-            client: client_of(&call, ""),
+            client: call.token_name().unwrap_or(&gateway.unnamed).clone(),
         };
-        let submission = self.submission(host, &call, frame, asked, on_end)?;
+        let submission = gateway.submission(host, call, frame, asked, on_end)?;
         let id = host
             .submit(submission)
             .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;
@@ -310,7 +329,7 @@ impl Spillgate for Gateway {
         &self,
         request: Request<tonic::Streaming<pb::StreamRequest>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        stream::serve(self.clone(), request)
+        stream::serve(self.gateway.clone(), self.call.clone(), request)
             .await
             .map(Response::new)
     }
@@ -319,11 +338,10 @@ impl Spillgate for Gateway {
         &self,
         request: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        let (_, mut extensions, message) = request.into_parts();
-        let call = extensions.remove().unwrap_or_else(Call::of_nobody);
-        let pipelines = match message.pipeline.as_str() {
-            "" => self.hosts_for(&call).map(|h| describe(h)).collect(),
-            name => vec![describe(self.host(&call, name)?)],
+        let GatewayCall { gateway, call } = self;
+        let pipelines = match request.get_ref().pipeline.as_str() {
+            "" => gateway.hosts_for(call).map(|h| describe(h)).collect(),
+            name => vec![describe(gateway.host(call, name)?)],
         };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(pb::DescribeResponse { pipelines, version }))
@@ -404,7 +422,7 @@ fn timeout_of(timeout_ms: f64) -> Result<Option<Duration>, String> {
 
 /// Reads `grpc-timeout`: at most 8 digits and a unit.
 fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = metadata.get("grpc-timeout") else {
+    let Some(value) = metadata.as_ref().get(&GRPC_TIMEOUT) else {
         return Ok(None);
     };
     let text = value.to_str().unwrap_or_default();

@@ -151,6 +151,8 @@ struct Control {
     modules: Vec<ModuleController>,
     open: IndexMap<RequestId, Open, FxBuildHasher>,
     commands: Vec<Command>,
+    /// When the members of the batch that ended last arrived and were batched.
+    times: Vec<(Timestamp, Timestamp)>,
     /// The last state that each module published.
     published: Vec<Option<ModuleState>>,
     /// Where workers follow the load.
@@ -160,7 +162,7 @@ struct Control {
 
 /// Applications by name, as many as schedulers tell apart; the rest share the last.
 #[derive(Default)]
-struct Applications(IndexSet<Arc<str>>);
+struct Applications(IndexSet<Arc<str>, FxBuildHasher>);
 
 impl Applications {
     fn of(&mut self, name: &Arc<str>) -> Application {
@@ -222,6 +224,7 @@ impl PipelineHost {
             modules,
             open: IndexMap::default(),
             commands: Vec::new(),
+            times: Vec::new(),
             published: vec![None; pipeline.modules.len()],
             scaling: None,
             applications: Applications::default(),

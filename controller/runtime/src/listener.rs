@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use spillgate_proto::pb::spillgate_server::SpillgateServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +23,7 @@ use tonic::codegen::Service;
 use tonic::service::Routes;
 
 use crate::edge::{
-    Answers, Call, Connection, Edge, EdgeLimits, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
+    Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
 };
 use crate::gateway::Gateway;
 
@@ -42,16 +41,15 @@ const PREFACE_LIMIT: Duration = Duration::from_secs(3);
 /// What is served on each connection.
 #[derive(Clone)]
 pub struct Services {
-    api: SpillgateServer<Gateway>,
+    gateway: Arc<Gateway>,
     other: Routes,
 }
 
 impl Services {
     /// The API and whatever else tonic routes: health, reflection.
-    pub fn new(gateway: Gateway, other: Routes, limits: &EdgeLimits) -> Self {
-        let api = SpillgateServer::new(gateway).max_decoding_message_size(limits.message_bytes);
+    pub fn new(gateway: Gateway, other: Routes) -> Self {
         Services {
-            api,
+            gateway: Arc::new(gateway),
             other: other.prepare(),
         }
     }
@@ -63,15 +61,17 @@ struct Served {
     connection: Arc<Connection>,
 }
 
-type Answered = Result<http::Response<Body>, Infallible>;
+type Answered = Result<http::Response<Answers<Body>>, Infallible>;
+/// What a service of tonic's will answer.
+type Asked = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 /// The answer to a call, once there is one.
 enum Answer {
     /// It is turned down.
-    Now(Option<http::Response<Body>>),
+    Now(Option<Status>),
     /// Its service is asked.
     Asked {
-        answer: Pin<Box<dyn Future<Output = Answered> + Send>>,
+        answer: Asked,
         call: Arc<Call>,
         is_unary: bool,
     },
@@ -82,7 +82,12 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
         match &mut *self {
-            Answer::Now(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
+            Answer::Now(status) => {
+                let status = status
+                    .take()
+                    .unwrap_or_else(|| Status::unknown("asked again"));
+                Poll::Ready(Ok(status.into_http().map(Answers::nothing)))
+            }
             Answer::Asked {
                 answer,
                 call,
@@ -93,15 +98,14 @@ impl Future for Answer {
                 if *is_unary {
                     answers.make(cx);
                 }
-                let response = http::Response::from_parts(head, Body::new(answers));
-                Poll::Ready(Ok(response))
+                Poll::Ready(Ok(http::Response::from_parts(head, answers)))
             }
         }
     }
 }
 
 impl hyper::service::Service<http::Request<Incoming>> for Served {
-    type Response = http::Response<Body>;
+    type Response = http::Response<Answers<Body>>;
     type Error = Infallible;
     type Future = Answer;
 
@@ -111,7 +115,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             Ok(token) => token,
             Err(status) => {
                 self.connection.turned_down();
-                return Answer::Now(Some(status.into_http()));
+                return Answer::Now(Some(status));
             }
         };
         if token.is_some() {
@@ -122,7 +126,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             Ok(call) => call,
             Err(full) => {
                 let status = Status::resource_exhausted(format!("the call is not taken: {full}"));
-                return Answer::Now(Some(status.into_http()));
+                return Answer::Now(Some(status));
             }
         };
         let path = request.uri().path();
@@ -131,12 +135,21 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         let limits = self.connection.edge().limits();
         let mut request = request.map(|body| {
             let (bytes_max, limit) = (limits.message_bytes, limits.message);
-            Messages::new(body, call.clone(), is_unary, bytes_max, limit)
+            // Moved often on its way: a pointer is cheaper to move.
+            Box::new(Messages::new(
+                body,
+                call.clone(),
+                is_unary,
+                bytes_max,
+                limit,
+            ))
         });
-        request.extensions_mut().insert(call.clone());
         let answer = if is_api {
-            self.services.api.clone().call(request)
+            let api = self.services.gateway.serve(call.clone());
+            api.max_decoding_message_size(limits.message_bytes)
+                .call(request)
         } else {
+            request.extensions_mut().insert(call.clone());
             let mut other = self.services.other.clone();
             Box::pin(async move { other.call(request.map(Body::new)).await })
         };
@@ -176,15 +189,13 @@ pub async fn serve(
             continue;
         };
         let (services, tls, stop) = (services.clone(), tls.clone(), stop.clone());
-        tracker.spawn(async move {
-            let leaves = Leaves(connection.clone());
-            let closing = connection.clone();
-            tokio::select! {
-                () = open_connection(stream, tls, services, connection, stop) => {}
-                () = closing.closing() => {}
-            }
-            drop(leaves);
+        let leaves = Leaves(connection.clone());
+        let served = connection.clone();
+        let task = tracker.spawn(async move {
+            let _leaves = leaves;
+            open_connection(stream, tls, services, served, stop).await;
         });
+        connection.served_by(task.abort_handle());
     }
 }
 

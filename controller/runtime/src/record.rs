@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spillgate_backend::job::Job;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -85,8 +85,8 @@ pub trait Observer: Send + Sync {
     /// A request was refused: it was never admitted.
     fn request_refused(&self, pipeline: &Arc<Pipeline>, reason: &'static str);
 
-    /// A batch ended. `members` are the requests in it.
-    fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord, members: &[RequestId]);
+    /// A batch ended.
+    fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord);
 
     /// A finished request ran again at a module, alone, for its time.
     fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration);

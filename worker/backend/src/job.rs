@@ -62,6 +62,8 @@ pub type Ran = Result<Outputs, Failure>;
 #[derive(Debug)]
 pub struct Job {
     frame: Frame,
+    /// What the frame holds.
+    _lease: Option<Lease>,
     outputs: Box<[OnceLock<Held>]>,
     holder: Arc<Holder>,
     ended: AtomicBool,
@@ -75,11 +77,12 @@ struct Held {
 }
 
 impl Job {
-    /// A request of `holder` that carries `frame` through a pipeline of that many modules, the source included. Whoever
-    /// made the frame's bytes holds a lease for them.
-    pub fn new(frame: Frame, n_modules: usize, holder: Arc<Holder>) -> Self {
+    /// A request of `holder` that carries `frame` through a pipeline of that many modules, the source included. `lease`
+    /// is for the frame's bytes.
+    pub fn new(frame: Frame, lease: Option<Lease>, n_modules: usize, holder: Arc<Holder>) -> Self {
         Job {
             frame,
+            _lease: lease,
             outputs: (0..n_modules).map(|_| OnceLock::new()).collect(),
             holder,
             ended: AtomicBool::new(false),
@@ -88,7 +91,7 @@ impl Job {
 
     /// The same for a request that no client sent.
     pub fn unaccounted(frame: Frame, n_modules: usize) -> Self {
-        Job::new(frame, n_modules, Account::unbounded().holder())
+        Job::new(frame, None, n_modules, Account::unbounded().holder())
     }
 
     /// Who holds its bytes.

@@ -1,4 +1,5 @@
 use expect_test::expect;
+use spillgate_controller::edge::EdgeView;
 use spillgate_pipeline::request::Outcome;
 
 use super::*;
@@ -167,6 +168,7 @@ fn buckets_are_cumulative_and_in_seconds() {
 fn every_metric_is_described_under_its_name() {
     let metrics = Metrics::new();
     metrics.register_queue_lengths(Box::new(Vec::new));
+    metrics.register_edge(Box::new(EdgeView::default));
     let text = metrics.render();
     for name in ALL {
         let described = format!("# HELP {} ", name.strip_suffix("_total").unwrap_or(name));

@@ -55,7 +55,7 @@ fn a_trace_arrives_whole() {
 
     let mut dropped = testing::dropped(&pipeline);
     dropped.trace.parent_span_id = 0xc11e_0000_0000_0001;
-    telemetry.batch_ended(&pipeline, &testing::batch(), &[dropped.request.id]);
+    telemetry.batch_ended(&pipeline, &testing::batch());
     let trace_id = dropped.trace.trace_id.to_be_bytes();
     telemetry.request_ended(&Arc::new(dropped));
 
@@ -161,7 +161,7 @@ fn what_is_not_sampled_is_not_sent() {
     let pipeline = testing::pipeline();
     let mut record = testing::completed(&pipeline);
     record.trace.sampled = false;
-    telemetry.batch_ended(&pipeline, &testing::batch(), &[record.request.id]);
+    telemetry.batch_ended(&pipeline, &testing::batch());
     telemetry.request_ended(&Arc::new(record));
     assert!(telemetry.shutdown(PROMPTLY));
     assert!(receiver.spans().is_empty());

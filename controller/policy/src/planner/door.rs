@@ -6,7 +6,6 @@ use spillgate_pipeline::request::{Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::StatePlanner;
-use crate::plan;
 
 impl StatePlanner {
     /// Whether a request that is about to be dispatched is refused at the door: this is its first module and not its
@@ -20,7 +19,6 @@ impl StatePlanner {
         if !self.policy.door || !self.is_first || is_last || !self.leaves_time {
             return None;
         }
-        let margin = plan::door_margin(&self.pipeline);
         let mine = self.states[self.module.idx()].as_ref();
         let execution = mine.map_or(self.planned.duration(self.module), |s| s.execution);
         // Executions only: queueing downstream is what was measured over the last seconds. To count it here would
@@ -29,7 +27,7 @@ impl StatePlanner {
         let downstream = Duration::from_secs_f64(after);
         let ends_at = starts_at + execution + downstream;
         let slo = request.deadline.since(request.sent_at);
-        (ends_at + slo.mul_f64(margin) > request.deadline).then_some(Estimate {
+        (ends_at + slo.mul_f64(self.door_margin) > request.deadline).then_some(Estimate {
             wait: Duration::ZERO,
             execution,
             downstream,

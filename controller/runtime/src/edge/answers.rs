@@ -14,7 +14,8 @@ use super::call::{Call, Unread};
 /// An answer's body.
 pub(crate) struct Answers<B> {
     body: B,
-    call: Arc<Call>,
+    /// `None` for one that was turned down: it has no answers.
+    call: Option<Arc<Call>>,
     /// What was made of it ahead.
     first: Option<Frame<Bytes>>,
     is_over: bool,
@@ -28,9 +29,19 @@ where
     pub(crate) fn new(body: B, call: Arc<Call>) -> Self {
         Answers {
             body,
-            call,
+            call: Some(call),
             first: None,
             is_over: false,
+        }
+    }
+
+    /// The body of an answer that is all in its headers.
+    pub(crate) fn nothing(body: B) -> Self {
+        Answers {
+            body,
+            call: None,
+            first: None,
+            is_over: true,
         }
     }
 
@@ -42,9 +53,9 @@ where
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.is_over {
+        let Some(call) = self.call.as_ref().filter(|_| !self.is_over) else {
             return Poll::Ready(None);
-        }
+        };
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
             return Poll::Ready(None);
         };
@@ -52,9 +63,9 @@ where
             Ok(data) => data,
             Err(other) => return Poll::Ready(Some(Ok(other))),
         };
-        match self.call.holder().take_on(data.len() as u64) {
+        match call.holder().take_on(data.len() as u64) {
             Ok(lease) => {
-                let unread = self.call.unread();
+                let unread = call.unread();
                 let held = Bytes::from_owner(Waiting {
                     data,
                     _lease: lease,

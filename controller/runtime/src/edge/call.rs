@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use spillgate_backend::account::{Account, Holder, Lease};
+#[cfg(test)]
+use spillgate_backend::account::Account;
+use spillgate_backend::account::{Holder, Lease};
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
 use super::{Asking, Connection, Denied, Token};
 
-/// One call of a client, from its headers to its last answer. Found in the extensions of its request.
+/// One call of a client, from its headers to its last answer. In the extensions of requests that tonic routes.
 pub struct Call {
     connection: Option<Arc<Connection>>,
     token: Option<Arc<Token>>,
@@ -50,13 +52,15 @@ impl Call {
         })
     }
 
-    /// A call of nobody, without bounds: where there is no connection.
-    pub fn of_nobody() -> Arc<Self> {
+    /// A call of nobody, without bounds.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Arc<Self> {
         Call::of(Account::unbounded().holder())
     }
 
     /// A call without a connection whose bytes `holder` holds.
-    pub fn of(holder: Arc<Holder>) -> Arc<Self> {
+    #[cfg(test)]
+    pub(crate) fn of(holder: Arc<Holder>) -> Arc<Self> {
         Arc::new(Call {
             holder,
             connection: None,

@@ -10,6 +10,7 @@ use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Use};
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
@@ -36,7 +37,14 @@ pub(crate) struct Connection {
     calls: Mutex<Slab<Weak<Call>>>,
     frames: Frames,
     greeted: CancellationToken,
-    closing: CancellationToken,
+    task: Mutex<Task>,
+}
+
+/// What serves a connection.
+enum Task {
+    Starting,
+    Runs(AbortHandle),
+    Closed,
 }
 
 /// HTTP/2's frames of data that came and that calls took.
@@ -78,7 +86,7 @@ impl Connection {
             calls: Mutex::default(),
             frames: Frames::default(),
             greeted: CancellationToken::new(),
-            closing: CancellationToken::new(),
+            task: Mutex::new(Task::Starting),
             edge,
         })
     }
@@ -118,14 +126,22 @@ impl Connection {
         self.greeted.cancelled().await;
     }
 
-    /// It is to end now.
-    pub(crate) fn close(&self) {
-        self.closing.cancel();
+    /// It is served by this task, which ends with it.
+    pub(crate) fn served_by(&self, handle: AbortHandle) {
+        let mut task = self.task.lock();
+        match *task {
+            Task::Closed => handle.abort(),
+            _ => *task = Task::Runs(handle),
+        }
     }
 
-    /// Until it is to end.
-    pub(crate) async fn closing(&self) {
-        self.closing.cancelled().await;
+    /// It is to end now.
+    pub(crate) fn close(&self) {
+        // Not under the lock: what ends with the task may be dropped here.
+        let task = std::mem::replace(&mut *self.task.lock(), Task::Closed);
+        if let Task::Runs(handle) = task {
+            handle.abort();
+        }
     }
 
     /// How it is used.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use spillgate_backend::account::Lease;
 use tokio::time::Sleep;
@@ -65,8 +65,8 @@ impl<B> Messages<B> {
         }
     }
 
-    /// Takes in what came; says whether a message is whole.
-    fn take_in(&mut self, data: Bytes) -> Result<(), Status> {
+    /// Takes in what came; gives it back if it is a whole message.
+    fn take_in(&mut self, data: Bytes) -> Result<Option<Bytes>, Status> {
         let bytes = data.len() as u64;
         let grown = match &mut self.lease {
             Some(lease) => lease.grow(bytes),
@@ -79,9 +79,13 @@ impl<B> Messages<B> {
         grown.map_err(|full| {
             Status::resource_exhausted(format!("the message is not taken in: {full}"))
         })?;
+        if self.pieces.bytes == 0 && length_of(&data).is_some_and(|n| HEADER + n == data.len()) {
+            self.message_ends();
+            return Ok(Some(data));
+        }
         self.pieces.push(data);
         self.look();
-        Ok(())
+        Ok(None)
     }
 
     /// Looks whether the message is whole. One that is too long is passed on at once: its reader says so.
@@ -96,22 +100,21 @@ impl<B> Messages<B> {
             self.is_due |= self.pieces.bytes > 0;
             return;
         };
-        let is_whole = self.pieces.bytes >= HEADER + length;
-        if is_whole || length > self.bytes_max {
+        if self.pieces.bytes >= HEADER + length || length > self.bytes_max {
             self.whole = self.pieces.bytes.min(HEADER + length);
             self.length = None;
-            if !self.is_unary {
-                self.is_due = false;
-                self.timer = None;
-            }
-            self.hand_over();
+            self.message_ends();
         } else {
             self.is_due = true;
         }
     }
 
     /// The bytes of the whole message are whoever's who takes it; what came after it stays here.
-    fn hand_over(&mut self) {
+    fn message_ends(&mut self) {
+        if !self.is_unary {
+            self.is_due = false;
+            self.timer = None;
+        }
         let rest = (self.pieces.bytes - self.whole) as u64;
         let Some(mut lease) = self.lease.take() else {
             return;
@@ -173,10 +176,13 @@ where
             match frame.into_data() {
                 Ok(data) => {
                     this.call.frame_taken();
-                    if !data.is_empty()
-                        && let Err(status) = this.take_in(data)
-                    {
-                        return Poll::Ready(Some(Err(status)));
+                    if data.is_empty() {
+                        continue;
+                    }
+                    match this.take_in(data) {
+                        Ok(None) => {}
+                        Ok(Some(whole)) => return Poll::Ready(Some(Ok(Frame::data(whole)))),
+                        Err(status) => return Poll::Ready(Some(Err(status))),
                     }
                 }
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
@@ -194,10 +200,20 @@ where
     }
 }
 
+/// The length of the message that begins here, if its header is whole.
+fn length_of(bytes: &[u8]) -> Option<usize> {
+    let &[_, a, b, c, d, ..] = bytes else {
+        return None;
+    };
+    Some(u32::from_be_bytes([a, b, c, d]) as usize)
+}
+
 /// What has come, in order.
 #[derive(Default)]
 struct Pieces {
-    whole: VecDeque<Bytes>,
+    /// Most messages come as one piece. Empty where small pieces are all there is.
+    first: Bytes,
+    more: VecDeque<Bytes>,
     /// Small pieces, put together; after all the others.
     small: BytesMut,
     bytes: usize,
@@ -206,46 +222,47 @@ struct Pieces {
 impl Pieces {
     fn push(&mut self, data: Bytes) {
         self.bytes += data.len();
-        if data.len() < PIECE_MIN && self.bytes > data.len() {
+        if self.bytes == data.len() {
+            self.first = data;
+            return;
+        }
+        if data.len() < PIECE_MIN {
             self.small.extend_from_slice(&data);
             return;
         }
         if !self.small.is_empty() {
-            self.whole.push_back(self.small.split().freeze());
+            self.more.push_back(self.small.split().freeze());
         }
-        self.whole.push_back(data);
+        self.more.push_back(data);
     }
 
     /// The length of the message that begins here, once its header is whole.
     fn length(&self) -> Option<usize> {
-        if let Some(&[_, a, b, c, d, ..]) = self.whole.front().map(|b| &b[..]) {
-            return Some(u32::from_be_bytes([a, b, c, d]) as usize);
+        if let Some(length) = length_of(&self.first) {
+            return Some(length);
         }
         let mut header = [0; HEADER];
         let mut n = 0;
-        let all = self.whole.iter().map(|b| &b[..]).chain([&self.small[..]]);
-        for part in all {
+        let more = self.more.iter().map(|b| &b[..]);
+        for part in [&self.first[..]]
+            .into_iter()
+            .chain(more)
+            .chain([&self.small[..]])
+        {
             let take = part.len().min(HEADER - n);
             header[n..n + take].copy_from_slice(&part[..take]);
             n += take;
         }
-        let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
-        (n == HEADER).then_some(length as usize)
+        length_of(&header[..n])
     }
 
     /// The next piece, of `most` bytes at most.
     fn pop(&mut self, most: usize) -> Bytes {
-        if self.whole.is_empty() {
-            self.whole.push_back(self.small.split().freeze());
+        if self.first.is_empty() {
+            let next = self.more.pop_front();
+            self.first = next.unwrap_or_else(|| self.small.split().freeze());
         }
-        let first = &mut self.whole[0];
-        let piece = if first.len() <= most {
-            self.whole.pop_front().unwrap_or_default()
-        } else {
-            let piece = first.slice(..most);
-            first.advance(most);
-            piece
-        };
+        let piece = self.first.split_to(most.min(self.first.len()));
         self.bytes -= piece.len();
         piece
     }

@@ -63,18 +63,30 @@ impl FrameCounter {
             self.skip -= skipped;
             bytes = &bytes[skipped..];
             self.is_greeted |= self.skip == 0;
+            if self.have == 0
+                && let &[a, b, c, kind, _, _, _, _, _, ..] = bytes
+            {
+                n += self.begins([a, b, c, kind]);
+                bytes = &bytes[HEADER..];
+                continue;
+            }
             let taken = (HEADER - self.have).min(bytes.len());
             self.header[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
             self.have += taken;
             bytes = &bytes[taken..];
             if self.have == HEADER {
                 let [a, b, c, kind, ..] = self.header;
-                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+                n += self.begins([a, b, c, kind]);
                 self.have = 0;
-                n += u64::from(kind == DATA);
             }
         }
         n
+    }
+
+    /// A frame begins, with its length and its type; counts it if it is one of data.
+    fn begins(&mut self, [a, b, c, kind]: [u8; 4]) -> u64 {
+        self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+        u64::from(kind == DATA)
     }
 }
 

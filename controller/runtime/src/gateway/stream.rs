@@ -48,7 +48,7 @@ struct Place {
 }
 
 /// The answers of one stream.
-pub struct Results {
+pub(crate) struct Results {
     opened: Option<pb::StreamOpened>,
     answers: mpsc::UnboundedReceiver<Answer>,
     /// For `in_order`: the next frame to answer, and answers that came before their turn. They keep their places.
@@ -79,11 +79,11 @@ impl Drop for Results {
 
 /// Opens a stream: its first message says for which pipeline.
 pub(super) async fn serve(
-    gateway: Gateway,
+    gateway: Arc<Gateway>,
+    call: Arc<Call>,
     request: Request<Streaming<pb::StreamRequest>>,
 ) -> Result<Results, Status> {
-    let (_, mut extensions, mut frames) = request.into_parts();
-    let call = extensions.remove().unwrap_or_else(Call::of_nobody);
+    let mut frames = request.into_inner();
     let first = frames.message().await?.and_then(|m| m.message);
     let Some(pb::stream_request::Message::Open(open)) = first else {
         return Err(Status::invalid_argument(
@@ -127,7 +127,7 @@ pub(super) async fn serve(
 }
 
 struct Reader {
-    gateway: Gateway,
+    gateway: Arc<Gateway>,
     host: Arc<PipelineHost>,
     client: Arc<str>,
     latest_only: bool,

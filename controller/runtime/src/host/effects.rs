@@ -25,6 +25,23 @@ pub(super) struct Effects {
     pub(super) computations: Vec<(ModuleId, Box<Computation>)>,
 }
 
+impl Effects {
+    /// A request has ended.
+    pub(super) fn end(
+        &mut self,
+        open: Open,
+        outcome: Outcome,
+        at: Timestamp,
+        error: Option<String>,
+    ) {
+        if self.ended.is_empty() {
+            // Mostly it stays the only one, and takes much room.
+            self.ended.reserve_exact(1);
+        }
+        self.ended.push((open, outcome, at, error));
+    }
+}
+
 impl PipelineHost {
     /// Does it. Called without locks held.
     pub(super) fn perform(&self, effects: Effects) {
@@ -61,10 +78,12 @@ impl PipelineHost {
         // Requests for one device travel together, so that they may start as one batch.
         while let Some(first) = sends.first() {
             let link = self.workers[&first.worker].link;
-            let (here, rest) = sends
-                .into_iter()
-                .partition(|d| self.workers[&d.worker].link == link);
-            sends = rest;
+            let goes_here = |d: &Dispatched| self.workers[&d.worker].link == link;
+            let here = if sends.iter().all(goes_here) {
+                std::mem::take(&mut sends)
+            } else {
+                sends.extract_if(.., |d| goes_here(d)).collect()
+            };
             let links = self
                 .links
                 .get()

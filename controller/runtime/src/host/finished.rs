@@ -3,9 +3,7 @@
 use spillgate_backend::job::Failure;
 use spillgate_controller_policy::module::Event;
 use spillgate_controller_policy::planner::BatchReport;
-use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Outcome, Request};
-use spillgate_pipeline::time::Timestamp;
 
 use super::effects::Effects;
 use super::{MemberResult, PipelineHost};
@@ -14,15 +12,17 @@ use crate::record::BatchRecord;
 impl PipelineHost {
     /// A batch of a module ended.
     pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
-        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
         let module = batch.module;
-        let times: Vec<(Timestamp, Timestamp)> = members
-            .iter()
-            .map(|m| (m.times.arrived_at, m.times.batched_at))
-            .collect();
         let mut effects = Effects::default();
         {
             let mut control = self.control.lock();
+            let mut times = std::mem::take(&mut control.times);
+            times.clear();
+            times.extend(
+                members
+                    .iter()
+                    .map(|m| (m.times.arrived_at, m.times.batched_at)),
+            );
             for MemberResult {
                 request,
                 job,
@@ -72,8 +72,9 @@ impl PipelineHost {
             let worker = batch.worker;
             let ended = Event::Ended { worker, report };
             self.drive_module(&mut control, batch.ended_at, module, ended, &mut effects);
+            control.times = times;
         }
-        self.observer.batch_ended(&self.pipeline, batch, &ids);
+        self.observer.batch_ended(&self.pipeline, batch);
         self.perform(effects);
     }
 }

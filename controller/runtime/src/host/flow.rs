@@ -56,7 +56,7 @@ impl PipelineHost {
             if let Some(outcome) = control.ledger.sink_done(now, request.id)
                 && let Some(open) = control.open.swap_remove(&request.id)
             {
-                effects.ended.push((open, outcome, now, None));
+                effects.end(open, outcome, now, None);
             }
             return;
         }
@@ -161,7 +161,7 @@ impl PipelineHost {
             return;
         };
         if let Some(open) = control.open.swap_remove(&id) {
-            effects.ended.push((open, outcome, now, error));
+            effects.end(open, outcome, now, error);
         }
         let mut commands = std::mem::take(&mut control.commands);
         for module in &mut control.modules {
