@@ -72,7 +72,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
     command(
         "bench-overhead",
-        "[--rounds N] [--seconds S]",
+        "[--rounds N] [--seconds S] [--beside SPILLGATE]",
         "measure what the framework itself costs, beside a bare tonic echo (needs h2load)",
         overhead::command,
     ),

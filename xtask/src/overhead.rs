@@ -30,6 +30,8 @@ const PAYLOADS: [(&str, usize); 2] = [("1 KB", 1024), ("150 KB", 150 * 1024)];
 struct Options {
     rounds: usize,
     seconds: u32,
+    /// Another build of `spillgate`, measured in the same rounds.
+    beside: Option<PathBuf>,
 }
 
 impl Options {
@@ -37,12 +39,14 @@ impl Options {
         let mut options = Options {
             rounds: 3,
             seconds: 4,
+            beside: None,
         };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(argument) = parser.next()? {
             match argument {
                 Long("rounds") => options.rounds = parser.value()?.parse()?,
                 Long("seconds") => options.seconds = parser.value()?.parse()?,
+                Long("beside") => options.beside = Some(parser.value()?.into()),
                 other => return Err(other.unexpected().into()),
             }
         }
@@ -91,6 +95,16 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         &out,
     )?;
     let mut subjects = start_subjects(workspace, &release, &sink_address, &out)?;
+    if let Some(beside) = &options.beside {
+        let args = ["--trace-sample", "0"];
+        let (address, daemon) = start(workspace, "beside", beside, &args, &out)?;
+        subjects.push(Subject {
+            name: "the build beside, 2 modules",
+            pipeline: "noop2",
+            address,
+            daemon,
+        });
+    }
     let mut cells: Vec<Cell> = Vec::new();
     for round in 0..options.rounds {
         for (payload, bytes) in PAYLOADS {
@@ -188,7 +202,7 @@ fn start(
     let port_file: PathBuf = out.join(format!("{name}.address"));
     let _ = std::fs::remove_file(&port_file);
     let mut command = workspace.program(program);
-    if program.ends_with("spillgate") {
+    if !program.parent().is_some_and(|folder| folder.ends_with("examples")) {
         command.args([
             "serve",
             "apps/pipelines/noop2.yaml",
