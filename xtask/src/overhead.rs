@@ -202,7 +202,10 @@ fn start(
     let port_file: PathBuf = out.join(format!("{name}.address"));
     let _ = std::fs::remove_file(&port_file);
     let mut command = workspace.program(program);
-    if !program.parent().is_some_and(|folder| folder.ends_with("examples")) {
+    if !program
+        .parent()
+        .is_some_and(|folder| folder.ends_with("examples"))
+    {
         command.args([
             "serve",
             "apps/pipelines/noop2.yaml",
