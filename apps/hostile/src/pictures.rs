@@ -32,23 +32,28 @@ pub(crate) fn grey(width: u16, height: u16) -> Vec<u8> {
     out
 }
 
-/// A progressive JPEG with that many scans that bring nothing: its last scan again and again.
-pub(crate) fn empty_scans(width: u16, height: u16, scans: usize) -> Vec<u8> {
-    let rows = vec![128; usize::from(width) * usize::from(height)];
+/// A progressive JPEG with that many scans that bring nothing: its last one of brightness again and again.
+pub(crate) fn empty_scans(width: u16, height: u16, scans: usize, color: ColorType) -> Vec<u8> {
+    let pixels = usize::from(width) * usize::from(height);
+    let rows = vec![128; pixels * color.get_bytes_per_pixel()];
     let mut whole = Vec::new();
     let mut encoder = Encoder::new(&mut whole, 50);
     encoder.set_progressive(true);
     encoder
-        .encode(&rows, width, height, ColorType::Luma)
+        .encode(&rows, width, height, color)
         .expect("it encodes");
-    let scan = whole
-        .windows(2)
-        .rposition(|w| w == [0xff, 0xda])
+    // Its header ends with the component: 1 is brightness.
+    let is_of_brightness = |w: &[u8]| matches!(w, [0xff, 0xda, _, _, 1, 1, ..]);
+    let begins = whole
+        .windows(6)
+        .rposition(is_of_brightness)
         .expect("a scan");
+    let is_marker = |w: &[u8]| w[0] == 0xff && w[1] >= 0xc0 && !(0xd0..=0xd7).contains(&w[1]);
+    let length = whole[begins + 2..].windows(2).position(is_marker);
+    let scan = whole[begins..][..length.expect("an end") + 2].to_vec();
     whole.truncate(whole.len() - 2);
-    let last = whole[scan..].to_vec();
     for _ in 0..scans {
-        whole.extend_from_slice(&last);
+        whole.extend_from_slice(&scan);
     }
     whole.extend_from_slice(&[0xff, 0xd9]);
     whole

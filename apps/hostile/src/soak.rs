@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use bytes::Bytes;
+use jpeg_encoder::ColorType;
 use spillgate_proto::pb;
 use tokio::task::JoinSet;
 
@@ -55,7 +56,7 @@ pub(crate) async fn run(scene: &Scene, duration: Duration) -> anyhow::Result<Out
         Bad::new(broken, 50.0),
         Bad::new("", 50.0),
         Bad::new(vec![7; 20 << 20], 1.0),
-        Bad::new(pictures::empty_scans(1920, 1080, 89), 2.0),
+        Bad::new(pictures::empty_scans(1920, 1080, 89, ColorType::Luma), 2.0),
         Bad::new(pictures::grey(7680, 4320), 1.0),
         hurry,
         cancelled,

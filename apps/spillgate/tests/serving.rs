@@ -9,6 +9,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use http_body_util::BodyExt;
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Reply;
@@ -87,6 +88,43 @@ async fn a_deadline_expires_by_timer_while_the_device_is_busy() {
         blocking.await.unwrap().unwrap();
     }
     assert!(fastest < Duration::from_millis(13), "{fastest:?}");
+    server.stop().await;
+}
+
+/// The status of a call whose message comes some time after its headers.
+async fn status_of_late_message(server: &TestServer, timeout: &str, late: Duration) -> String {
+    let message = prost::Message::encode_to_vec(&infer(b"late"));
+    let mut framed = vec![0];
+    framed.extend((message.len() as u32).to_be_bytes());
+    framed.extend(message);
+    let body = tokio_stream::once(framed).then(move |bytes| async move {
+        tokio::time::sleep(late).await;
+        Ok::<_, tonic::Status>(http_body::Frame::data(bytes::Bytes::from(bytes)))
+    });
+    let request = http::Request::post(format!("{}/spillgate.v1.Spillgate/Infer", server.url()))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", timeout)
+        .body(tonic::body::Body::new(http_body_util::StreamBody::new(body)))
+        .unwrap();
+    let http = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+        .http2_only(true)
+        .build_http();
+    let (head, body) = http.request(request).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap();
+    let trailers = body.trailers().unwrap_or(&head.headers);
+    let status = head.headers.get("grpc-status").or(trailers.get("grpc-status"));
+    status.unwrap().to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_timeout_counts_from_the_headers() {
+    let server = TestServer::start(&[TWO_STAGES]).await;
+    let late = Duration::from_millis(120);
+    // It takes 40 ms from when the message is there.
+    assert_eq!(status_of_late_message(&server, "10S", late).await, "0");
+    let expired = (Code::DeadlineExceeded as i32).to_string();
+    assert_eq!(status_of_late_message(&server, "140m", late).await, expired);
     server.stop().await;
 }
 

@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -196,6 +197,21 @@ pub async fn serve(
             open_connection(stream, tls, services, served, stop).await;
         });
         connection.served_by(task.abort_handle());
+    }
+}
+
+/// Serves what comes from `peer` over a stream of bytes that was opened elsewhere, until it ends or `stop` is cancelled;
+/// nothing where the edge has no place for it.
+pub async fn serve_stream(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: IpAddr,
+    services: Services,
+    edge: &Arc<Edge>,
+    stop: CancellationToken,
+) {
+    if let Some(connection) = edge.welcome(peer) {
+        let _leaves = Leaves(connection.clone());
+        serve_connection(stream, services, connection, stop).await;
     }
 }
 

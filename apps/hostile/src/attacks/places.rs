@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jpeg_encoder::ColorType;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use tokio::task::JoinSet;
@@ -140,7 +141,11 @@ pub(super) async fn cancelled(scene: &Scene) -> anyhow::Result<Outcome> {
 }
 
 pub(super) async fn scans(scene: &Scene) -> anyhow::Result<Outcome> {
-    beside_traffic(scene, Bad::new(pictures::empty_scans(7680, 4320, 89), 1.0)).await
+    beside_traffic(
+        scene,
+        Bad::new(pictures::empty_scans(7680, 4320, 89, ColorType::Rgb), 1.0),
+    )
+    .await
 }
 
 pub(super) async fn bits(scene: &Scene) -> anyhow::Result<Outcome> {
@@ -151,7 +156,7 @@ pub(super) async fn costly(scene: &Scene) -> anyhow::Result<Outcome> {
     // About 90 ms each, and the detector itself is cheap: only decoding is contended.
     let bad = Bad {
         connections: 4,
-        ..Bad::new(pictures::empty_scans(1920, 1080, 89), 40.0)
+        ..Bad::new(pictures::empty_scans(1920, 1080, 89, ColorType::Luma), 40.0)
     };
     beside_a_detector(scene, bad).await
 }
