@@ -35,15 +35,20 @@ pub(crate) fn grey(width: u16, height: u16) -> Vec<u8> {
 /// A progressive JPEG with that many scans that bring nothing: its last one of brightness again and again.
 pub(crate) fn empty_scans(width: u16, height: u16, scans: usize, color: ColorType) -> Vec<u8> {
     let pixels = usize::from(width) * usize::from(height);
-    let rows = vec![128; pixels * color.get_bytes_per_pixel()];
+    let channels = if matches!(color, ColorType::Rgb) {
+        3
+    } else {
+        1
+    };
+    let rows = vec![128; pixels * channels];
     let mut whole = Vec::new();
     let mut encoder = Encoder::new(&mut whole, 50);
     encoder.set_progressive(true);
     encoder
         .encode(&rows, width, height, color)
         .expect("it encodes");
-    // Its header ends with the component: 1 is brightness.
-    let is_of_brightness = |w: &[u8]| matches!(w, [0xff, 0xda, _, _, 1, 1, ..]);
+    // Its header says how many components it has, and which: 0 is brightness.
+    let is_of_brightness = |w: &[u8]| matches!(w, [0xff, 0xda, _, _, 1, 0, ..]);
     let begins = whole
         .windows(6)
         .rposition(is_of_brightness)

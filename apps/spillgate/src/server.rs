@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use spillgate_backend::account::Account;
 use spillgate_backend::operator::Library;
-use spillgate_controller::edge::{Edge, EdgeLimits};
+use spillgate_controller::edge::{Edge, EdgeLimits, idle_connection_bytes};
 use spillgate_controller::gateway::{Gateway, Sampler};
 use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
@@ -363,10 +363,21 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
     let pipelines = || deployments.iter().map(|d| &d.pipeline);
     let frame_bytes = pipelines().map(|p| p.limits.frame_bytes).max();
     let slo = pipelines().map(|p| p.slo).max().unwrap_or_default();
+    // Connections that ask nothing leave half of the memory to those that do.
+    let each = idle_connection_bytes(config.security.tls().is_some());
+    let connections = ((config.memory / 2 / each) as usize).clamp(1, config.connections);
+    if connections < config.connections {
+        tracing::warn!(
+            asked = config.connections,
+            connections,
+            "fewer connections are taken than --connections says: they could hold more than half of --memory"
+        );
+    }
     EdgeLimits {
         door: DoorLimits {
-            connections: config.connections,
-            per_address: config.connections_per_address,
+            connections,
+            // The same part of them.
+            per_address: (config.connections_per_address * connections / config.connections).max(1),
             idle: config.idle,
             // A request may be under way for as long as its SLO, and late.
             silent: config.idle.max(2 * slo),

@@ -105,7 +105,9 @@ async fn status_of_late_message(server: &TestServer, timeout: &str, late: Durati
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("grpc-timeout", timeout)
-        .body(tonic::body::Body::new(http_body_util::StreamBody::new(body)))
+        .body(tonic::body::Body::new(http_body_util::StreamBody::new(
+            body,
+        )))
         .unwrap();
     let http = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
         .http2_only(true)
@@ -113,7 +115,10 @@ async fn status_of_late_message(server: &TestServer, timeout: &str, late: Durati
     let (head, body) = http.request(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap();
     let trailers = body.trailers().unwrap_or(&head.headers);
-    let status = head.headers.get("grpc-status").or(trailers.get("grpc-status"));
+    let status = head
+        .headers
+        .get("grpc-status")
+        .or(trailers.get("grpc-status"));
     status.unwrap().to_str().unwrap().to_owned()
 }
 

@@ -50,6 +50,11 @@ const WINDOW_MIN: u32 = 64 << 10;
 const WINDOWS_PART: u64 = 4;
 const WINDOWS_SHARE: u64 = 32;
 
+/// Bytes that a connection holds before it asks anything.
+pub fn idle_connection_bytes(has_tls: bool) -> u64 {
+    u64::from(WINDOW_MIN) + if has_tls { TLS_BYTES } else { 0 }
+}
+
 /// Bounds of the edge.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeLimits {
@@ -311,7 +316,7 @@ mod tests {
         let edge = Edge::new(limits, Account::new(1 << 30), None, now);
         let busy = |last: u8| {
             let connection = edge.welcome(IpAddr::from([10, 0, 0, last]))?;
-            Some(connection.begin(None).unwrap())
+            Some(connection.begin(None, 0).unwrap())
         };
         let _first = busy(1).unwrap();
         assert!(busy(1).is_none(), "its place is in use");

@@ -30,6 +30,8 @@ use crate::gateway::Gateway;
 
 /// Largest HTTP/2 frame taken in: fewer, larger pieces for pictures.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
+/// Most bytes of a call's headers, as HTTP/2 counts them.
+const HEADERS_MAX: u32 = 8 << 10;
 /// A connection without traffic is probed after this long, so that a vanished client's work is freed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A probe unanswered for this long ends the connection.
@@ -95,7 +97,7 @@ impl Future for Answer {
                 is_unary,
             } => {
                 let (head, body) = ready!(answer.as_mut().poll(cx))?.into_parts();
-                let mut answers = Answers::new(body, call.clone());
+                let mut answers = Answers::new(body, call.clone(), *is_unary);
                 if *is_unary {
                     answers.make(cx);
                 }
@@ -123,7 +125,8 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             // Nothing that follows can log it.
             request.headers_mut().remove(http::header::AUTHORIZATION);
         }
-        let call = match self.connection.begin(token) {
+        let n_headers = request.headers().len();
+        let call = match self.connection.begin(token, n_headers) {
             Ok(call) => call,
             Err(full) => {
                 let status = Status::resource_exhausted(format!("the call is not taken: {full}"));
@@ -132,7 +135,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         };
         let path = request.uri().path();
         let is_api = path.starts_with("/spillgate.v1.Spillgate/");
-        let is_unary = is_api && !path.ends_with("/Stream");
+        let is_unary = !path.ends_with("/Stream") && !path.ends_with("/ServerReflectionInfo");
         let limits = self.connection.edge().limits();
         let mut request = request.map(|body| {
             let (bytes_max, limit) = (limits.message_bytes, limits.message);
@@ -201,7 +204,7 @@ pub async fn serve(
 }
 
 /// Serves what comes from `peer` over a stream of bytes that was opened elsewhere, until it ends or `stop` is cancelled;
-/// nothing where the edge has no place for it.
+/// nothing where the edge has no place for it. Limits of time do not end it.
 pub async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: IpAddr,
@@ -256,6 +259,7 @@ async fn serve_connection(
         .initial_connection_window_size(connection.window())
         .max_frame_size(HTTP_FRAME_MAX.min(connection.window()))
         .max_concurrent_streams(limits.calls_per_connection)
+        .max_header_list_size(HEADERS_MAX)
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     let stream = Metered::new(stream, connection.clone());

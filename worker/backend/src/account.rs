@@ -126,14 +126,14 @@ impl Holder {
         Ok(self.lease(bytes))
     }
 
-    /// Takes bytes of which others will soon be given back, as an answer's are for what it was made of: whatever share
-    /// it has already.
+    /// Takes bytes of which others will soon be given back, as an answer's are for what it was made of: within its share
+    /// always, and over it as long as enough is left for others.
     ///
     /// # Errors
-    /// When the process would hold nearly its whole budget.
+    /// When it would hold more than its share, and the process nearly its whole budget.
     pub fn take_on(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
         let kept = self.account.budget / KEPT_PART;
-        self.add(bytes, |free, _| free >= kept)?;
+        self.add(bytes, |free, its| shared(free, its) || free >= kept)?;
         Ok(self.lease(bytes))
     }
 
@@ -298,6 +298,19 @@ mod tests {
         assert!(third.take_last(51).is_err());
         drop(held);
         assert_eq!((client.held(), third.held(), account.held()), (0, 0, 0));
+    }
+
+    /// Answers of one client must not cost another one its own.
+    #[test]
+    fn an_answer_within_its_clients_share_is_kept_whatever_others_hold() {
+        let account = Account::new(100);
+        let greedy = account.holder();
+        let mut held = Vec::new();
+        while let Ok(lease) = greedy.take_on(1) {
+            held.push(lease);
+        }
+        assert_eq!(held.len(), 88, "an eighth is kept for others");
+        assert!(account.holder().take_on(6).is_ok());
     }
 
     #[test]

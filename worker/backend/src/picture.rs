@@ -188,6 +188,7 @@ struct JpegFrame {
 fn jpeg(data: &[u8]) -> Result<Picture, String> {
     let mut frame: Option<JpegFrame> = None;
     let (mut scans, mut passed_blocks, mut entropy_bytes) = (0, 0, 0);
+    let mut is_in_parts = false;
     let mut at = 2;
     if !data.starts_with(&[0xff, 0xd8]) {
         return Err("it does not begin as one".to_owned());
@@ -209,6 +210,8 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
                     return Err(format!("it has more than {SCANS_MAX} scans"));
                 }
                 passed_blocks += blocks_of_scan(frame.as_ref(), body);
+                let n_of_scan = body.first().map(|n| usize::from(*n));
+                is_in_parts |= n_of_scan != frame.as_ref().map(|f| f.components.len());
                 let end = end_of_scan(data, at);
                 entropy_bytes += end - at;
                 at = end;
@@ -224,7 +227,8 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
         0
     };
     let pixels = u64::from(frame.width) * u64::from(frame.height);
-    let coefficients = if frame.is_progressive {
+    // Those of all components are kept until the last one is there.
+    let coefficients = if frame.is_progressive || is_in_parts {
         blocks * 64 * 2
     } else {
         0

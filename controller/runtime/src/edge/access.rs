@@ -193,7 +193,7 @@ pub(crate) mod tests {
         let edge = edge(vec![grant(name)]);
         let connection = edge.welcome([127, 0, 0, 1].into()).unwrap();
         let token = edge.identify(&headers(&[&format!("Bearer token-of-{name}")]));
-        connection.begin(token.unwrap()).unwrap()
+        connection.begin(token.unwrap(), 0).unwrap()
     }
 
     #[test]
@@ -204,15 +204,15 @@ pub(crate) mod tests {
         for _ in 0..100 {
             assert!(edge.identify(&HeaderMap::new()).is_err());
             connection.turned_down();
-            connection.frames_came(5000).unwrap();
+            connection.frames_came(1000).unwrap();
         }
         assert!(edge.account().held() > before);
         connection.turned_down();
         assert_eq!(edge.account().held(), before);
         // Of a call that is under way it is.
         let token = edge.identify(&headers(&["Bearer token-of-a"])).unwrap();
-        let call = connection.begin(token).unwrap();
-        connection.frames_came(5000).unwrap();
+        let call = connection.begin(token, 0).unwrap();
+        connection.frames_came(1000).unwrap();
         let held = edge.account().held();
         connection.turned_down();
         assert_eq!(edge.account().held(), held);
@@ -233,7 +233,7 @@ pub(crate) mod tests {
         let begin = |i: usize, name: &str| {
             let shown = headers(&[&format!("Bearer token-of-{name}")]);
             let token = edge.identify(&shown).unwrap();
-            connections[i].begin(token).unwrap()
+            connections[i].begin(token, 0).unwrap()
         };
         let (first, second, other) = (begin(0, "a"), begin(1, "a"), begin(0, "b"));
         assert_eq!(first.client(), second.client());

@@ -9,13 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use spillgate_backend::account::Lease;
 use tonic::Status;
 
-use super::call::{Call, Unread};
+use super::call::{Buffer, Call, Unread};
 
 /// An answer's body.
 pub(crate) struct Answers<B> {
     body: B,
     /// `None` for one that was turned down: it has no answers.
     call: Option<Arc<Call>>,
+    is_unary: bool,
     /// What was made of it ahead.
     first: Option<Frame<Bytes>>,
     is_over: bool,
@@ -26,10 +27,11 @@ where
     B: Body<Data = Bytes, Error = Status> + Unpin,
 {
     /// The answers of a call.
-    pub(crate) fn new(body: B, call: Arc<Call>) -> Self {
+    pub(crate) fn new(body: B, call: Arc<Call>, is_unary: bool) -> Self {
         Answers {
             body,
             call: Some(call),
+            is_unary,
             first: None,
             is_over: false,
         }
@@ -40,6 +42,7 @@ where
         Answers {
             body,
             call: None,
+            is_unary: true,
             first: None,
             is_over: true,
         }
@@ -63,7 +66,11 @@ where
             Ok(data) => data,
             Err(other) => return Poll::Ready(Some(Ok(other))),
         };
-        match call.holder().take_on(data.len() as u64) {
+        let kept = match self.is_unary {
+            true => Ok(()),
+            false => call.keep(Buffer::Answers, data.len()),
+        };
+        match kept.and_then(|()| call.holder().take_on(data.len() as u64)) {
             Ok(lease) => {
                 let unread = call.unread();
                 let held = Bytes::from_owner(Waiting {

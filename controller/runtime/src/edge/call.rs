@@ -6,11 +6,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 #[cfg(test)]
 use spillgate_backend::account::Account;
-use spillgate_backend::account::{Holder, Lease};
+use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
 use super::{Asking, Connection, Denied, Token};
+
+/// Buffers up to this size are in what each call holds.
+const BUFFER_MIN: u64 = 8 << 10;
+
+/// A buffer of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Buffer {
+    /// What is decoded.
+    Messages,
+    /// What was encoded.
+    Answers,
+}
 
 /// One call of a client, from its headers to its last answer. In the extensions of requests that tonic routes.
 pub struct Call {
@@ -23,6 +35,8 @@ pub struct Call {
     /// When one was read last, or the first of them came.
     unread_since: AtomicU64,
     message: Mutex<Option<Lease>>,
+    /// For the buffers of messages and of answers.
+    buffers: Mutex<[Option<Lease>; 2]>,
     /// When the headers came.
     began_at: Timestamp,
     _lease: Option<Lease>,
@@ -48,6 +62,7 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
+            buffers: Mutex::default(),
             _lease: Some(lease),
         })
     }
@@ -69,6 +84,7 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
+            buffers: Mutex::default(),
             began_at: Timestamp::ZERO,
             _lease: None,
         })
@@ -130,27 +146,47 @@ impl Call {
         self.message.lock().take()
     }
 
-    /// A frame of data was taken.
-    pub(super) fn frame_taken(&self) {
+    /// A buffer of a stream has held that many bytes, and goes on to hold its memory for as long as the stream is open.
+    ///
+    /// # Errors
+    /// When the client may hold no more.
+    pub(super) fn keep(&self, buffer: Buffer, bytes: usize) -> Result<(), Full> {
+        let bytes = bytes as u64;
+        if bytes <= BUFFER_MIN {
+            return Ok(());
+        }
+        match &mut self.buffers.lock()[buffer as usize] {
+            Some(lease) => lease.grow(bytes.saturating_sub(lease.bytes())),
+            none => {
+                *none = Some(self.holder.take(bytes)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// A frame of data with so many bytes was taken.
+    pub(super) fn frame_taken(&self, bytes: usize) {
         if let Some(connection) = &self.connection {
-            connection.frame_taken();
+            connection.frame_taken(bytes);
         }
     }
 
     /// An answer waits to be read, for as long as this lives.
     pub fn unread(self: &Arc<Self>) -> Unread {
-        if self.unread.fetch_add(1, Ordering::Relaxed) == 0
+        // The time first: who looks in between would find an answer that waits since the start of the process.
+        if self.unread.load(Ordering::Acquire) == 0
             && let Some(connection) = &self.connection
         {
             let now = connection.edge().about_now();
             self.unread_since.store(now.as_ns(), Ordering::Relaxed);
         }
+        self.unread.fetch_add(1, Ordering::Release);
         Unread(self.clone())
     }
 
     /// Since when the oldest unread answer waits.
     pub(super) fn unread_since(&self) -> Option<Timestamp> {
-        let is_unread = self.unread.load(Ordering::Relaxed) > 0;
+        let is_unread = self.unread.load(Ordering::Acquire) > 0;
         is_unread.then(|| Timestamp::from_ns(self.unread_since.load(Ordering::Relaxed)))
     }
 }

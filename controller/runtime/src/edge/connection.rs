@@ -18,10 +18,14 @@ use super::{Edge, Token};
 
 /// What a call holds beside its messages: its headers, its task.
 const CALL_BYTES: u64 = 8 << 10;
-/// What HTTP/2 holds for each of its frames that nobody has taken yet, beside what is in it.
-const FRAME_BYTES: u64 = 256;
-/// Frames for which memory is taken at a time.
-const FRAMES_STEP: u64 = 1024;
+/// What each header takes at most, beside that.
+const HEADER_BYTES: u64 = 256;
+/// What a small frame of data that nobody has taken yet holds: the buffer that it was read into.
+const FRAME_BYTES: u64 = 8 << 10;
+/// Small frames for which memory is taken at a time.
+const FRAMES_STEP: u64 = 32;
+/// Frames of data with fewer bytes are small; what larger ones hold is in the connection's window.
+pub(super) const SMALL_FRAME: usize = 4 << 10;
 
 /// One connection.
 pub(crate) struct Connection {
@@ -47,7 +51,7 @@ enum Task {
     Closed,
 }
 
-/// HTTP/2's frames of data that came and that calls took.
+/// HTTP/2's small frames of data that came and that calls took.
 #[derive(Default)]
 struct Frames {
     came: AtomicU64,
@@ -170,9 +174,13 @@ impl Connection {
     ///
     /// # Errors
     /// When the client may hold no more.
-    pub(crate) fn begin(self: &Arc<Self>, token: Option<Arc<Token>>) -> Result<Arc<Call>, Full> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        token: Option<Arc<Token>>,
+        n_headers: usize,
+    ) -> Result<Arc<Call>, Full> {
         let holder = token.as_ref().map_or(&self.holder, |token| token.holder());
-        let lease = holder.take(CALL_BYTES)?;
+        let lease = holder.take(CALL_BYTES + HEADER_BYTES * n_headers as u64)?;
         self.is_active();
         self.was_used.store(true, Ordering::Relaxed);
         let mut calls = self.calls.lock();
@@ -197,18 +205,22 @@ impl Connection {
         }
     }
 
-    /// A frame of data was taken.
-    pub(super) fn frame_taken(&self) {
-        self.frames.taken.fetch_add(1, Ordering::Relaxed);
+    /// A frame of data with so many bytes was taken.
+    pub(super) fn frame_taken(&self, bytes: usize) {
+        if (1..SMALL_FRAME).contains(&bytes) {
+            self.frames.taken.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Frames of data came. Many small ones take much more memory than what is in them.
+    /// Small frames of data came. Many of them take much more memory than what is in them.
     ///
     /// # Errors
     /// When the client may hold no more.
     pub(super) fn frames_came(&self, n: u64) -> Result<(), Full> {
         let came = self.frames.came.fetch_add(n, Ordering::Relaxed) + n;
-        let waiting = came.saturating_sub(self.frames.taken.load(Ordering::Relaxed));
+        // Nothing that was taken before it was counted hides what comes later.
+        let taken = self.frames.taken.fetch_min(came, Ordering::Relaxed);
+        let waiting = came.saturating_sub(taken);
         if waiting < FRAMES_STEP {
             return Ok(());
         }

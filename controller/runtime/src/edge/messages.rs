@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use spillgate_backend::account::Lease;
+use spillgate_backend::account::{Full, Lease};
 use tokio::time::Sleep;
 use tonic::Status;
 
 use super::Call;
+use super::call::Buffer;
 
 /// Length of the header of a gRPC message: a flag and four bytes of length.
 const HEADER: usize = 5;
@@ -29,6 +30,8 @@ pub(crate) struct Messages<B> {
     limit: Duration,
     /// The call has one message: it is to be over after that.
     is_unary: bool,
+    /// That one has come.
+    has_come: bool,
     /// A message has begun, or the call's first one is still to come.
     is_due: bool,
     timer: Option<Pin<Box<Sleep>>>,
@@ -54,6 +57,7 @@ impl<B> Messages<B> {
             body,
             call,
             is_unary,
+            has_come: false,
             bytes_max,
             limit,
             is_due: true,
@@ -67,6 +71,9 @@ impl<B> Messages<B> {
 
     /// Takes in what came; gives it back if it is a whole message.
     fn take_in(&mut self, data: Bytes) -> Result<Option<Bytes>, Status> {
+        if self.has_come {
+            return Err(second_message());
+        }
         let bytes = data.len() as u64;
         let grown = match &mut self.lease {
             Some(lease) => lease.grow(bytes),
@@ -76,9 +83,12 @@ impl<B> Messages<B> {
                 .take(bytes)
                 .map(|lease| self.lease = Some(lease)),
         };
-        grown.map_err(|full| {
-            Status::resource_exhausted(format!("the message is not taken in: {full}"))
-        })?;
+        grown.map_err(not_taken_in)?;
+        if !self.is_unary {
+            self.call
+                .keep(Buffer::Messages, self.pieces.bytes + data.len())
+                .map_err(not_taken_in)?;
+        }
         if self.pieces.bytes == 0 && length_of(&data).is_some_and(|n| HEADER + n == data.len()) {
             self.message_ends();
             return Ok(Some(data));
@@ -111,7 +121,9 @@ impl<B> Messages<B> {
 
     /// The bytes of the whole message are whoever's who takes it; what came after it stays here.
     fn message_ends(&mut self) {
-        if !self.is_unary {
+        if self.is_unary {
+            self.has_come = true;
+        } else {
             self.is_due = false;
             self.timer = None;
         }
@@ -151,6 +163,9 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
+        if this.has_come && this.pieces.bytes > this.whole {
+            return Poll::Ready(Some(Err(second_message())));
+        }
         // Only now: the message before was read, and what it holds was taken.
         this.look();
         loop {
@@ -175,7 +190,7 @@ where
             let frame = frame.map_err(|e| Status::from_error(e.into()))?;
             match frame.into_data() {
                 Ok(data) => {
-                    this.call.frame_taken();
+                    this.call.frame_taken(data.len());
                     if data.is_empty() {
                         continue;
                     }
@@ -198,6 +213,15 @@ where
         // Not the body's: it only claims one.
         SizeHint::default()
     }
+}
+
+fn not_taken_in(full: Full) -> Status {
+    Status::resource_exhausted(format!("the message is not taken in: {full}"))
+}
+
+/// What the first one holds is accounted as one message's.
+fn second_message() -> Status {
+    Status::invalid_argument("the call takes one message, and there came more")
 }
 
 /// The length of the message that begins here, if its header is whole.
@@ -223,7 +247,10 @@ impl Pieces {
     fn push(&mut self, data: Bytes) {
         self.bytes += data.len();
         if self.bytes == data.len() {
-            self.first = data;
+            self.first = match data.len() < PIECE_MIN {
+                true => Bytes::copy_from_slice(&data),
+                false => data,
+            };
             return;
         }
         if data.len() < PIECE_MIN {

@@ -1,4 +1,4 @@
-//! Counts HTTP/2's frames of data as they come in: small ones take far more memory than what is in them, and only here is
+//! Counts HTTP/2's small frames of data as they come in: they take far more memory than what is in them, and only here is
 //! it seen how many there are. Notes the greeting, too: a connection that does not send it is no client.
 
 use std::io;
@@ -9,12 +9,15 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
+use super::connection::SMALL_FRAME;
 
 /// Length of HTTP/2's greeting, and of the header of each of its frames.
 const PREFACE: usize = 24;
 const HEADER: usize = 9;
 /// The type of a frame of data.
 const DATA: u8 = 0;
+/// No frame but those of data needs more; a longer one only makes the buffer grow that small ones then hold.
+const OTHER_MAX: usize = 16 << 10;
 
 /// A connection's bytes.
 pub(crate) struct Metered<S> {
@@ -41,6 +44,8 @@ struct FrameCounter {
     is_greeted: bool,
     header: [u8; HEADER],
     have: usize,
+    /// A frame came that is longer than any client needs.
+    is_absurd: bool,
 }
 
 impl Default for FrameCounter {
@@ -50,12 +55,13 @@ impl Default for FrameCounter {
             is_greeted: false,
             header: [0; HEADER],
             have: 0,
+            is_absurd: false,
         }
     }
 }
 
 impl FrameCounter {
-    /// Frames of data whose headers are in what came.
+    /// Small frames of data whose headers are in what came.
     fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut n = 0;
         while !bytes.is_empty() {
@@ -83,10 +89,11 @@ impl FrameCounter {
         n
     }
 
-    /// A frame begins, with its length and its type; counts it if it is one of data.
+    /// A frame begins, with its length and its type; counts it if it is a small one of data. HTTP/2 drops those without.
     fn begins(&mut self, [a, b, c, kind]: [u8; 4]) -> u64 {
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
-        u64::from(kind == DATA)
+        self.is_absurd |= kind != DATA && self.skip > OTHER_MAX;
+        u64::from(kind == DATA && (1..SMALL_FRAME).contains(&self.skip))
     }
 }
 
@@ -103,6 +110,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let n = this.frames.count(&buf.filled()[before..]);
         if this.frames.is_greeted && !was_greeted {
             this.connection.greet();
+        }
+        if this.frames.is_absurd {
+            let text = "a frame that is none of data is longer than 16 KiB";
+            return Poll::Ready(Err(io::Error::other(text)));
         }
         if n > 0
             && let Err(full) = this.connection.frames_came(n)
@@ -149,20 +160,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_data_are_counted_however_the_bytes_are_cut() {
+    fn small_frames_of_data_are_counted_however_the_bytes_are_cut() {
         let frame = |kind: u8, length: usize| {
             let mut bytes = vec![0, (length >> 8) as u8, length as u8, kind, 0, 0, 0, 0, 1];
             bytes.extend(std::iter::repeat_n(kind, length));
             bytes
         };
         let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        for (kind, length) in [(4, 12), (DATA, 1), (1, 300), (DATA, 0), (DATA, 700), (6, 8)] {
+        for (kind, length) in [
+            (4, 12),
+            (DATA, 1),
+            (1, 300),
+            (DATA, 0),
+            (DATA, 9000),
+            (DATA, 700),
+            (6, 8),
+        ] {
             all.extend(frame(kind, length));
         }
         for size in [1, 2, 8, 9, 10, 100, 2000] {
             let mut counter = FrameCounter::default();
             let n: u64 = all.chunks(size).map(|bytes| counter.count(bytes)).sum();
-            assert_eq!(n, 3, "in pieces of {size}");
+            assert_eq!(n, 2, "in pieces of {size}");
+            assert!(!counter.is_absurd);
         }
+        let mut counter = FrameCounter::default();
+        counter.count(&all);
+        counter.count(&frame(0xfa, OTHER_MAX + 1)[..HEADER]);
+        assert!(counter.is_absurd, "it only makes the buffer grow");
     }
 }

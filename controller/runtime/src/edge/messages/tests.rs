@@ -39,8 +39,9 @@ async fn messages_come_out_whole_however_they_are_cut() {
         }
         assert_eq!(seen, all, "in pieces of {size}");
         assert_eq!(leases, lengths.map(|n| n + HEADER), "in pieces of {size}");
-        drop((messages, leases));
-        assert_eq!(call.holder().held(), 0);
+        let holder = call.holder().clone();
+        drop((messages, leases, call));
+        assert_eq!(holder.held(), 0);
     }
 }
 
@@ -108,4 +109,42 @@ async fn a_message_that_the_client_may_not_hold_is_refused_and_gives_back_what_h
     assert!(account.held() <= 5000, "nobody holds more than half");
     drop(messages);
     assert_eq!(account.held(), 0);
+}
+
+/// The account holds one message for such a call: a second one would have the first one's bytes for nothing.
+#[tokio::test]
+async fn a_call_of_one_message_takes_no_second_one() {
+    let two: Vec<u8> = [message(5000), message(0)].concat();
+    for pieces in [vec![two.clone()], vec![message(5000), message(0)]] {
+        let call = Call::of_nobody();
+        let mut messages = Messages::new(body(pieces), call.clone(), true, 1 << 20, LIMIT);
+        let first = messages.frame().await.unwrap().unwrap();
+        assert_eq!(first.data_ref().unwrap().len(), 5005);
+        let lease = call.take_message().unwrap();
+        let error = messages.frame().await.unwrap().unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument);
+        drop((messages, lease));
+        assert_eq!(call.holder().held(), 0);
+    }
+}
+
+/// What decodes the messages of a stream keeps a buffer of the largest one.
+#[tokio::test]
+async fn a_stream_holds_its_largest_message_until_it_ends() {
+    let account = Account::new(100_000);
+    let call = Call::of(account.holder());
+    let pieces = vec![message(20_000), message(100)];
+    let mut messages = Messages::new(body(pieces), call.clone(), false, 1 << 20, LIMIT);
+    while let Some(frame) = messages.frame().await {
+        frame.unwrap();
+        drop(call.take_message());
+    }
+    assert_eq!(account.held(), 20_005);
+    drop((messages, call));
+    assert_eq!(account.held(), 0);
+    // One that the client may not hold twice is refused.
+    let call = Call::of(account.holder());
+    let mut messages = Messages::new(body(vec![message(40_000)]), call, false, 1 << 20, LIMIT);
+    let error = messages.frame().await.unwrap().unwrap_err();
+    assert_eq!(error.code(), tonic::Code::ResourceExhausted);
 }
