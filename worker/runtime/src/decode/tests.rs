@@ -222,6 +222,12 @@ fn the_cost_of_a_picture_is_read_from_its_header() {
     assert!(many.decoding > plain.decoding * 5, "{plain:?} {many:?}");
     // 8 x 8 blocks of two bytes a coefficient are held beside the picture.
     assert_eq!(plain.bytes, 640 * 480 * (3 + 2));
+    // And of a picture that comes in parts, though it is not progressive.
+    let mut parts = jpeg(640, 480);
+    let in_one = of(parts.clone()).bytes;
+    let scan = parts.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
+    parts[scan + 4] = 1;
+    assert!(of(parts).bytes > in_one);
     let (small, large) = (of(bits_png(100, 100)), of(bits_png(4000, 4000)));
     assert!(large.decoding > small.decoding * 100, "{small:?} {large:?}");
     let text = Picture::of(&frame(FrameFormat::Auto, empty_scans(64, 64, 100)), &limits);
