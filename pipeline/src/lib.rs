@@ -12,6 +12,7 @@ pub mod grant;
 pub mod graph;
 pub mod id;
 pub mod invariants;
+pub mod message;
 mod near;
 pub mod pipeline;
 pub mod policy;

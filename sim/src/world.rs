@@ -13,20 +13,26 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
-use spillgate_controller_policy::module::{Command, Event as ModuleEvent, ModuleController};
-use spillgate_controller_policy::planner::BatchReport;
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_controller_policy::gateway::{
+    Command, Ended, Event as GatewayEvent, Gateway, Member,
+};
+use spillgate_controller_policy::ledger::{Offer, Refusal};
+use spillgate_controller_policy::message::{Place, ToController, ToGateway};
+use spillgate_controller_policy::module::{
+    Command as ControllerCommand, Event as ControllerEvent, ModuleController,
+};
+use spillgate_pipeline::id::{ClientId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
+use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Arrival, Device, Event as DeviceEvent};
+use spillgate_worker_policy::device::{Device, Event as DeviceEvent};
 use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
-use agenda::{Agenda, Branch, Message, Next, Occurrence};
+use agenda::{Agenda, Message, Next, Occurrence};
 pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
@@ -37,11 +43,7 @@ pub use work::{DynamicModule, DynamicWork};
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
 
-struct Open {
-    request: Request,
-    /// Device time that it used, in nanoseconds.
-    used: u64,
-}
+type GatewayCommand = Command<u64, ()>;
 
 struct World {
     config: SimConfig,
@@ -49,15 +51,15 @@ struct World {
     agenda: Agenda,
     hash: u64,
     events: u64,
-    ledger: Ledger,
-    modules: Vec<ModuleController>,
-    successors: Vec<Vec<ModuleId>>,
-    /// Device and module of each worker.
-    places: Vec<(usize, ModuleId)>,
+    /// It keeps, of each open request, the device time that it used, in nanoseconds.
+    gateway: Gateway<u64, ()>,
+    controllers: Vec<ModuleController>,
+    places: Vec<Place>,
     /// Workers of each module.
     workers: Vec<Vec<WorkerId>>,
     devices: Vec<EmulatedDevice>,
-    open: Vec<Option<Open>>,
+    /// The id of the next request of hostile clients.
+    next_hostile: u64,
     checker: Checker,
     rng: ChaCha8Rng,
     when: f64,
@@ -110,12 +112,15 @@ impl World {
         let mut brokers: Vec<Vec<(WorkerId, BrokerConfig)>> = vec![Vec::new(); n_devices];
         let mut places = Vec::new();
         let mut workers = Vec::new();
-        let mut modules = Vec::new();
         for module in &pipeline.modules {
             let mut serving = Vec::new();
             for &device in &config.workers[module.id.idx()] {
                 let worker = WorkerId(places.len() as u32);
-                places.push((usize::from(device), module.id));
+                places.push(Place {
+                    worker,
+                    module: module.id,
+                    device: DeviceId(device),
+                });
                 serving.push(worker);
                 let broker = BrokerConfig {
                     module: module.id,
@@ -130,20 +135,11 @@ impl World {
                 };
                 brokers[usize::from(device)].push((worker, broker));
             }
-            modules.push(ModuleController::new(
-                &pipeline,
-                module.id,
-                &config.planned,
-                &serving,
-                config.seed,
-            ));
             workers.push(serving);
         }
-        let on_devices: Vec<Vec<usize>> = config
-            .workers
-            .iter()
-            .map(|on| on.iter().map(|&device| usize::from(device)).collect())
-            .collect();
+        let controller =
+            |id| ModuleController::new(&pipeline, id, &config.planned, &places, config.seed);
+        let controllers = pipeline.modules.iter().map(|m| controller(m.id)).collect();
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
@@ -166,17 +162,12 @@ impl World {
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
             hash: 0xcbf2_9ce4_8422_2325,
             events: 0,
-            ledger: Ledger::new(&pipeline, &config.planned, &on_devices),
-            modules,
-            successors: pipeline
-                .modules
-                .iter()
-                .map(|m| pipeline.successors(m.id))
-                .collect(),
+            gateway: Gateway::new(&pipeline, &config.planned, &places, config.seed),
+            controllers,
             places,
             workers,
             devices,
-            open: (0..config.arrivals.len()).map(|_| None).collect(),
+            next_hostile: config.arrivals.len() as u64,
             checker,
             rng,
             when: config.when_probability,
@@ -195,16 +186,24 @@ impl World {
             self.agenda
                 .at(Timestamp::ZERO, Occurrence::Hostile(clients));
         }
-        for module in 0..self.modules.len() {
+        for module in 0..self.controllers.len() {
             let id = ModuleId(module as u16);
-            if let Some(at) = self.modules[module].next_wakeup() {
+            if let Some(at) = self.controllers[module].next_wakeup() {
                 self.agenda
                     .at(at, Occurrence::ControllerWakeup { module: id });
             }
-            let guidance = self.modules[module].guidance();
-            for worker in self.workers[module].clone() {
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
+            let mut commands = Vec::new();
+            self.controllers[module].start(&mut commands);
+            for command in commands {
+                match command {
+                    ControllerCommand::ToGateway(message) => {
+                        self.drive_gateway(GatewayEvent::Controller(message))?;
+                    }
+                    ControllerCommand::ToDevice(device, message) => {
+                        self.tell_device(device, message)?;
+                    }
+                    _ => {}
+                }
             }
         }
         self.teach()?;
@@ -219,7 +218,7 @@ impl World {
         for (module, dynamic) in work.modules.iter().enumerate() {
             let Some(dynamic) = dynamic else { continue };
             for worker in self.workers[module].clone() {
-                let device = self.places[worker.idx()].0;
+                let device = self.places[worker.idx()].device.idx();
                 for &(application, length_ms) in work.history.iter() {
                     let ms = dynamic.time.alone_ms(length_ms);
                     let ran = DeviceEvent::Ran {
@@ -265,85 +264,56 @@ impl World {
             None => Application::default(),
         };
         self.tally.offered(self.now, application);
-        let request = match self.admit(id, timeout) {
-            Ok(request) => Request {
-                application,
-                ..request
-            },
-            Err(refusal) => {
-                self.tally.refused(refusal.reason().label());
-                return Ok(());
-            }
-        };
+        if let Err(refusal) = self.admit(id, timeout, application) {
+            self.tally.refused(refusal.reason().label());
+            return Ok(());
+        }
         self.checker.accepted(id)?;
-        self.open[id.0 as usize] = Some(Open { request, used: 0 });
         if self.config.cancelled > 0.0 && self.rng.random::<f64>() < self.config.cancelled {
             self.agenda.at(
                 self.now + self.config.pipeline.slo / 2,
                 Occurrence::Leave(id),
             );
         }
-        self.passed(ModuleId::SOURCE, &[(request, true)])
+        self.done(ModuleId::SOURCE, &[came(id)])
     }
 
-    fn admit(&mut self, id: RequestId, timeout: Option<Duration>) -> Result<Request, Refusal> {
+    fn admit(
+        &mut self,
+        id: RequestId,
+        timeout: Option<Duration>,
+        application: Application,
+    ) -> Result<Request, Refusal> {
         let offer = Offer {
             sent_at: self.now,
             timeout,
             decoding: Duration::ZERO,
+            application,
+            client: ClientId::default(),
         };
-        self.ledger.admit(self.now, id, &offer)
+        self.gateway.admit(self.now, id, &offer, 0, ())
     }
 
-    /// A module ran for requests, or was skipped: its successors hear of it a hop later.
-    fn passed(&mut self, module: ModuleId, requests: &[(Request, bool)]) -> Result<(), Violation> {
-        if self.successors[module.idx()].is_empty() {
-            for (request, _) in requests {
-                if let Some(outcome) = self.ledger.sink_done(self.now, request.id) {
-                    self.ended(request.id, outcome)?;
-                }
-            }
-            return Ok(());
-        }
-        for s in 0..self.successors[module.idx()].len() {
-            let to = self.successors[module.idx()][s];
-            let when = self.config.pipeline.modules[to.idx()].when;
-            let conditional = when.is_some_and(|port| port.module == module);
-            let branches: Vec<Branch> = requests
-                .iter()
-                .map(|&(request, present)| {
-                    let condition =
-                        (conditional && present).then(|| self.rng.random::<f64>() < self.when);
-                    (request, present, condition)
-                })
-                .collect();
-            let message = Message::Branches {
-                from: module,
-                to,
-                branches,
-            };
-            self.agenda.send(self.now, message);
-        }
-        Ok(())
+    /// A module ran for requests.
+    fn done(&mut self, module: ModuleId, members: &[Member]) -> Result<(), Violation> {
+        let (rng, when) = (&mut self.rng, self.when);
+        let mut commands = Vec::new();
+        let done = GatewayEvent::Done {
+            module,
+            members,
+            holds: &mut |_, _| rng.random::<f64>() < when,
+        };
+        self.gateway.on_event(self.now, done, &mut commands);
+        self.follow_gateway(commands)
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Violation> {
         match message {
-            Message::Branches { from, to, branches } => {
-                let mut commands = Vec::with_capacity(branches.len());
-                for (request, present, condition) in branches {
-                    self.note(2, request.id.0 << 8 | u64::from(to.0));
-                    if self.ledger.is_open(request.id) {
-                        let branch = ModuleEvent::Branch {
-                            request,
-                            from,
-                            present,
-                            condition,
-                        };
-                        self.modules[to.idx()].on_event(self.now, branch, &mut commands);
-                    }
+            Message::Branches(branches) => {
+                for branch in &branches.members {
+                    self.note(2, branch.request.0 << 8 | u64::from(branches.to.0));
                 }
-                self.perform(to, commands)
+                self.drive_gateway(GatewayEvent::Branches(branches))
             }
             Message::Started {
                 worker,
@@ -351,66 +321,48 @@ impl World {
                 expected_end,
             } => {
                 self.note(3, u64::from(worker.0));
-                let module = self.places[worker.idx()].1;
-                let started = ModuleEvent::Started {
+                self.drive_gateway(GatewayEvent::Started {
                     worker,
                     size,
                     expected_end,
-                };
-                self.drive_module(module, started)
+                })
             }
-            Message::Ended {
-                worker,
-                started_at,
-                ended_at,
-                members,
-            } => {
-                let module = self.places[worker.idx()].1;
+            Message::Ended { members, report } => {
                 for member in &members {
-                    self.note(4, member.request.id.0);
-                    self.drive_module(module, ModuleEvent::Returned(member.request.id))?;
+                    self.note(4, member.0);
                 }
-                let times: Vec<(Timestamp, Timestamp)> = members
-                    .iter()
-                    .map(|m| (m.arrived_at, m.batched_at))
-                    .collect();
-                let report = BatchReport {
-                    started_at,
-                    ended_at,
-                    members: &times,
-                };
-                self.drive_module(module, ModuleEvent::Ended { worker, report })
+                let members = &members;
+                self.drive_gateway(GatewayEvent::Ended { members, report })
             }
-            Message::Forgotten { module, request } => {
+            Message::Forgotten { worker, request } => {
                 self.note(18, request.0);
-                match self.ledger.forgotten(request) {
-                    true => self.drive_module(module, ModuleEvent::Unasked),
-                    false => Ok(()),
-                }
+                self.drive_gateway(GatewayEvent::Forgotten(worker, request))
             }
-            Message::Dropped { module, request } => {
+            Message::Returned { worker, request } => {
                 self.note(5, request.0);
-                self.drive_module(module, ModuleEvent::Dropped(request))
+                self.drive_gateway(GatewayEvent::Returned(worker, request))
             }
-            Message::Cancel { worker, request } => {
-                self.note(6, request.0);
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Cancel(request))
-            }
-            Message::Guide { worker, guidance } => {
-                self.note(7, guidance.downstream.as_nanos() as u64);
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Guide(worker, guidance))
-            }
-            Message::Offered { to, rate } => self.drive_module(to, ModuleEvent::Offered(rate)),
-            Message::Peer { to, state } => {
-                self.note(8, u64::from(to.0) << 32 | state.version);
-                if to == ModuleId::SOURCE {
-                    let rate = self.ledger.learn(self.now, &state);
-                    let to = state.module;
-                    self.agenda.send(self.now, Message::Offered { to, rate });
+            Message::Device { device, message } => {
+                match &message {
+                    ToDevice::Cancel(request) => self.note(6, request.0),
+                    ToDevice::Guide(_, guidance) => {
+                        self.note(7, guidance.downstream.as_nanos() as u64);
+                    }
+                    _ => {}
                 }
-                self.drive_module(to, ModuleEvent::Peer(Box::new((*state).clone())))
+                self.tell_device(device, message)
+            }
+            Message::State(state) => {
+                self.note(8, state.version);
+                let peer = ToController::Peer(state.clone());
+                self.drive_gateway(GatewayEvent::Controller(ToGateway::State(state)))?;
+                self.drive_controller(ModuleId::SOURCE, ControllerEvent::Message(peer))
+            }
+            Message::Controller { to, message } => {
+                if let ToController::Peer(state) = &message {
+                    self.note(8, u64::from(to.0) << 32 | state.version);
+                }
+                self.drive_controller(to, ControllerEvent::Message(message))
             }
         }
     }
@@ -442,10 +394,10 @@ impl World {
             }
             Occurrence::ControllerWakeup { module } => {
                 self.note(11, u64::from(module.0));
-                self.drive_module(module, ModuleEvent::Wakeup)?;
+                self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
-                if !(self.agenda.all_offered() && self.ledger.in_flight() == 0)
-                    && let Some(at) = self.modules[module.idx()].next_wakeup()
+                if !(self.agenda.all_offered() && self.gateway.in_flight() == 0)
+                    && let Some(at) = self.controllers[module.idx()].next_wakeup()
                 {
                     self.agenda.at(at, Occurrence::ControllerWakeup { module });
                 }
@@ -454,10 +406,7 @@ impl World {
             Occurrence::Hostile(clients) => self.offer_hostile(clients),
             Occurrence::Leave(request) => {
                 self.note(12, request.0);
-                let drop = self.drop_of(request, ModuleId::SOURCE, DropReason::Cancelled, None);
-                drop.map_or(Ok(()), |drop| {
-                    self.end_early(request, Outcome::Dropped(drop))
-                })
+                self.drive_gateway(GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
             Occurrence::Scale => self.scale(),
@@ -465,129 +414,122 @@ impl World {
         }
     }
 
-    fn drive_module(&mut self, module: ModuleId, event: ModuleEvent<'_>) -> Result<(), Violation> {
+    fn drive_gateway(&mut self, event: GatewayEvent<'_>) -> Result<(), Violation> {
         let mut commands = Vec::new();
-        self.modules[module.idx()].on_event(self.now, event, &mut commands);
-        self.perform(module, commands)
+        self.gateway.on_event(self.now, event, &mut commands);
+        self.follow_gateway(commands)
     }
 
-    fn perform(&mut self, module: ModuleId, commands: Vec<Command>) -> Result<(), Violation> {
-        // Requests that came together reach a device together: they may start as one batch.
-        let mut sends: Vec<(usize, Vec<Arrival<()>>)> = Vec::new();
-        let mut skipped = Vec::new();
+    fn follow_gateway(&mut self, commands: Vec<GatewayCommand>) -> Result<(), Violation> {
         for command in commands {
             match command {
-                Command::Send { request, worker } => {
-                    let device = self.places[worker.idx()].0;
-                    let arrival = Arrival {
-                        worker,
-                        request,
-                        payload: (),
-                    };
-                    match sends.iter_mut().find(|(d, _)| *d == device) {
-                        Some((_, list)) => list.push(arrival),
-                        None => sends.push((device, vec![arrival])),
-                    }
+                Command::ToDevice(device, message @ ToDevice::Requests(_)) => {
+                    self.tell_device(device, message)?;
                 }
-                Command::Skip(request) => skipped.push((request, false)),
-                Command::Drop {
-                    request,
-                    reason,
-                    estimate,
-                } => {
-                    if let Some(drop) = self.drop_of(request, module, reason, estimate) {
-                        self.end_early(request, Outcome::Dropped(drop))?;
-                    }
-                }
-                Command::Fail(request) => self.end_early(request, Outcome::Failed { module })?,
-                Command::CancelAt { request, worker } => {
+                Command::ToDevice(device, message) => {
                     self.agenda
-                        .send(self.now, Message::Cancel { worker, request });
+                        .send(self.now, Message::Device { device, message });
                 }
-                Command::Publish(state) => {
-                    let state = Arc::new(state);
-                    for to in (0..self.modules.len() as u16).map(ModuleId) {
-                        let is_lost = self.config.exchange_loss > 0.0
-                            && self.rng.random::<f64>() < self.config.exchange_loss;
-                        if to != module && !is_lost {
-                            let state = state.clone();
-                            self.agenda.send(self.now, Message::Peer { to, state });
-                        }
+                Command::ToController(to, message @ ToController::Offered(_)) => {
+                    self.agenda
+                        .send(self.now, Message::Controller { to, message });
+                }
+                Command::ToController(to, message) => {
+                    self.drive_controller(to, ControllerEvent::Message(message))?;
+                }
+                Command::Branches(branches) => {
+                    self.agenda.send(self.now, Message::Branches(branches));
+                }
+                Command::End(ended) => self.ended(&ended)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn drive_controller(
+        &mut self,
+        module: ModuleId,
+        event: ControllerEvent,
+    ) -> Result<(), Violation> {
+        let mut commands = Vec::new();
+        self.controllers[module.idx()].on_event(self.now, event, &mut commands);
+        self.follow_controller(module, commands)
+    }
+
+    fn follow_controller(
+        &mut self,
+        module: ModuleId,
+        commands: Vec<ControllerCommand<()>>,
+    ) -> Result<(), Violation> {
+        // States to the source's controller travel with those to the gateway.
+        let mut lost = Vec::new();
+        for command in commands {
+            match command {
+                ControllerCommand::ToGateway(ToGateway::State(state)) => {
+                    let loss = self.config.exchange_loss;
+                    let rng = &mut self.rng;
+                    let is_lost = |_| loss > 0.0 && rng.random::<f64>() < loss;
+                    lost = (0..self.controllers.len()).map(is_lost).collect();
+                    if module != ModuleId::SOURCE && !lost[ModuleId::SOURCE.idx()] {
+                        self.agenda.send(self.now, Message::State(state));
                     }
                 }
-                Command::Compute(computation) => {
-                    let computed = ModuleEvent::Computed(Box::new(computation.run()));
-                    self.drive_module(module, computed)?;
+                ControllerCommand::ToGateway(message) => {
+                    self.drive_gateway(GatewayEvent::Controller(message))?;
                 }
-                Command::Guide(guidance) => {
-                    for &worker in &self.workers[module.idx()] {
+                ControllerCommand::ToController(to, message) => {
+                    if to != ModuleId::SOURCE && !lost[to.idx()] {
                         self.agenda
-                            .send(self.now, Message::Guide { worker, guidance });
+                            .send(self.now, Message::Controller { to, message });
                     }
+                }
+                ControllerCommand::ToDevice(device, message) => {
+                    self.agenda
+                        .send(self.now, Message::Device { device, message });
+                }
+                ControllerCommand::Compute(computation) => {
+                    let computed = ControllerEvent::Computed(Box::new(computation.run()));
+                    self.drive_controller(module, computed)?;
                 }
             }
         }
-        if !skipped.is_empty() {
-            self.passed(module, &skipped)?;
-        }
-        for (device, mut arrivals) in sends {
-            self.drive_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
-        }
         Ok(())
     }
 
-    fn drop_of(
-        &self,
-        request: RequestId,
-        module: ModuleId,
-        reason: DropReason,
-        estimate: Option<Estimate>,
-    ) -> Option<Drop> {
-        let open = self.open[request.0 as usize].as_ref()?;
-        Some(Drop {
-            module,
-            reason,
-            at: self.now,
-            budget: open.request.deadline.budget_at(self.now),
-            estimate,
-        })
+    fn tell_device(&mut self, device: DeviceId, message: ToDevice<()>) -> Result<(), Violation> {
+        let device = device.idx();
+        match message {
+            ToDevice::Requests(mut requests) => {
+                self.drive_device(device, DeviceEvent::Arrivals(&mut requests))
+            }
+            ToDevice::Cancel(request) => self.drive_device(device, DeviceEvent::Cancel(request)),
+            ToDevice::Withdraw(request, reason) => {
+                self.drive_device(device, DeviceEvent::Withdraw(request, reason))
+            }
+            ToDevice::Guide(worker, guidance) => {
+                self.drive_device(device, DeviceEvent::Guide(worker, guidance))
+            }
+            ToDevice::Load(_) | ToDevice::Unload(_) => Ok(()),
+        }
     }
 
-    fn ended(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
-        self.checker.ended(id, outcome)?;
-        let open = self.open[id.0 as usize].take().expect("what ends was open");
-        if self.counts(id) {
-            self.tally
-                .ended(&open.request, self.now, outcome, open.used);
+    fn ended(&mut self, ended: &Ended<u64>) -> Result<(), Violation> {
+        let (request, outcome, used) = (&ended.request, ended.outcome, ended.payload);
+        self.checker.ended(request.id, outcome)?;
+        if self.counts(request.id) {
+            self.tally.ended(request, self.now, outcome, used);
         } else {
-            self.tally.wasted(open.used);
+            self.tally.wasted(used);
         }
         Ok(())
     }
+}
 
-    fn end_early(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
-        let Some(ended) = self.ledger.end(id) else {
-            return Ok(());
-        };
-        self.ended(id, outcome)?;
-        let mut told = 0;
-        for module in 0..self.modules.len() as u16 {
-            let mut commands = Vec::new();
-            self.modules[usize::from(module)].on_event(
-                self.now,
-                ModuleEvent::Forget(id),
-                &mut commands,
-            );
-            let cancels = commands.iter();
-            told += cancels
-                .filter(|c| matches!(c, Command::CancelAt { .. }))
-                .count();
-            self.perform(ModuleId(module), commands)?;
-        }
-        if outcome.is_clients_doing() {
-            self.ledger.gives_back(self.now, &ended, told);
-        }
-        Ok(())
+/// A request came in, and the source has read it.
+fn came(request: RequestId) -> Member {
+    Member {
+        request,
+        result: Ok(()),
     }
 }
 

@@ -13,15 +13,15 @@ use spillgate_backend::Backend;
 use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_controller::host::{
-    Dispatched, MemberResult, Now, PipelineHost, RequestIds, Worker, WorkerLink,
-};
+use spillgate_controller::host::{DeviceLink, MemberResult, Now, PipelineHost, RequestIds};
 use spillgate_controller::record::{BatchRecord, Observer};
+use spillgate_controller_policy::message::Place;
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
-use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Request};
+use spillgate_pipeline::request::{Drop as DropRecord, ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::metrics::{PlannerReading, PlannerReadings, QueueLengths, ReadPlanners};
 use spillgate_worker::clock::Clock;
@@ -33,10 +33,10 @@ use spillgate_worker::executor::{
 };
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Arrival, Device};
+use spillgate_worker_policy::device::Device;
 use spillgate_worker_policy::policy::BrokerPolicy;
 
-use crate::placement::{Place, PlacingError, place};
+use crate::placement::{Placed, PlacingError, place};
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -114,7 +114,7 @@ impl Embedded {
         let upstream = Arc::new(Upstreams::default());
         let routes: IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher> = hosts
             .iter()
-            .flat_map(|host| host.workers().map(|w| (w.id, host.clone())))
+            .flat_map(|host| host.workers().map(|w| (w.worker, host.clone())))
             .collect();
         let _ = upstream.routes.set(routes);
         let timers = TimerThread::start(clock, "timer")?;
@@ -124,7 +124,7 @@ impl Embedded {
             loading(&name);
             let id = DeviceId(i as u16);
             names.push((id, name.clone()));
-            let broker = |place: &Place| (place.spec.worker, broker_config(place));
+            let broker = |place: &Placed| (place.spec.worker, broker_config(place));
             let brokers = places.iter().map(broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
             let config = DeviceConfig {
@@ -141,9 +141,9 @@ impl Embedded {
                 })?;
             devices.push(thread);
         }
-        let links: Vec<Arc<dyn WorkerLink>> = devices
+        let links: Vec<Arc<dyn DeviceLink>> = devices
             .iter()
-            .map(|d| Arc::new(DeviceLink(d.handle())) as Arc<dyn WorkerLink>)
+            .map(|d| Arc::new(LocalLink(d.handle())) as Arc<dyn DeviceLink>)
             .collect();
         for (host, scaling) in hosts.iter().zip(placement.scaling) {
             host.connect(links.clone());
@@ -192,14 +192,14 @@ impl Embedded {
         let hosts = self.hosts.clone();
         let handles = self.device_handles();
         Box::new(move || {
-            let worker = |host: &Arc<PipelineHost>, w: &Worker| {
+            let worker = |host: &Arc<PipelineHost>, w: &Place| {
                 let pipeline = host.pipeline();
                 let module = pipeline.modules[w.module.idx()].name.clone();
                 (
                     pipeline.name.clone(),
                     module,
-                    w.id.0,
-                    handles[w.link].waiting(w.id),
+                    w.worker.0,
+                    handles[w.device.idx()].waiting(w.worker),
                 )
             };
             hosts
@@ -249,7 +249,7 @@ impl Embedded {
     }
 }
 
-fn broker_config(place: &Place) -> BrokerConfig {
+fn broker_config(place: &Placed) -> BrokerConfig {
     let spec = &place.spec;
     let pipeline = &spec.pipeline;
     BrokerConfig {
@@ -365,7 +365,7 @@ impl Upstream for Upstreams {
     }
 
     fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord) {
-        self.host(worker).dropped(request, drop);
+        self.host(worker).dropped(worker, request.id, drop);
     }
 
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
@@ -381,38 +381,10 @@ impl Upstream for Upstreams {
 }
 
 /// The way to a device in this process: a plain call.
-struct DeviceLink(DeviceHandle);
+struct LocalLink(DeviceHandle);
 
-impl WorkerLink for DeviceLink {
-    fn send(&self, requests: Vec<Dispatched>) {
-        let mut arrivals: Vec<Arrival<Arc<Job>>> = requests
-            .into_iter()
-            .map(|d| Arrival {
-                worker: d.worker,
-                request: d.request,
-                payload: d.job,
-            })
-            .collect();
-        self.0.send(&mut arrivals);
-    }
-
-    fn cancel(&self, request: RequestId) {
-        self.0.cancel(request);
-    }
-
-    fn withdraw(&self, request: RequestId, reason: DropReason) {
-        self.0.withdraw(request, reason);
-    }
-
-    fn guide(&self, worker: WorkerId, guidance: Guidance) {
-        self.0.guide(worker, guidance);
-    }
-
-    fn load(&self, worker: WorkerId) {
-        self.0.load(worker);
-    }
-
-    fn unload(&self, worker: WorkerId) {
-        self.0.unload(worker);
+impl DeviceLink for LocalLink {
+    fn send(&self, message: ToDevice<Arc<Job>>) {
+        self.0.tell(message);
     }
 }

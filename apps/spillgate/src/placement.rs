@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
-use spillgate_controller::host::Worker;
+use spillgate_controller_policy::message::Place;
 use spillgate_controller_policy::plan::PlanName;
 use spillgate_controller_policy::planner::Planned;
 use spillgate_controller_policy::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
 use spillgate_pipeline::catalog::ValueType;
-use spillgate_pipeline::id::{ModuleId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker_policy::schedule::SchedulerConfig;
@@ -92,7 +92,7 @@ pub enum PlacingError {
 }
 
 /// A worker on its device.
-pub(crate) struct Place {
+pub(crate) struct Placed {
     pub(crate) spec: WorkerSpec,
     /// Requests in a batch.
     pub(crate) batch: u32,
@@ -104,9 +104,9 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Placement {
     /// Device name -> its workers.
-    pub(crate) devices: IndexMap<String, Vec<Place>>,
+    pub(crate) devices: IndexMap<String, Vec<Placed>>,
     /// By pipeline.
-    pub(crate) workers: Vec<Vec<Worker>>,
+    pub(crate) workers: Vec<Vec<Place>>,
     pub(crate) planned: Vec<Arc<Planned>>,
     pub(crate) scaling: Vec<Option<ScalingConfig>>,
     next_worker: u32,
@@ -200,7 +200,7 @@ impl Placement {
         wanted: Wanted,
         batch: u32,
         schedule: Option<SchedulerConfig>,
-    ) -> Worker {
+    ) -> Place {
         let worker = WorkerId(self.next_worker);
         self.next_worker += 1;
         let spec = WorkerSpec {
@@ -212,17 +212,17 @@ impl Placement {
             from_start: wanted.from_start,
         };
         let known = self.devices.get_index_of(&wanted.device);
-        let link = known.unwrap_or(self.devices.len());
-        let place = Place {
+        let device = known.unwrap_or(self.devices.len());
+        let place = Placed {
             spec,
             batch,
             schedule,
         };
         self.devices.entry(wanted.device).or_default().push(place);
-        Worker {
-            id: worker,
+        Place {
+            worker,
             module: wanted.module,
-            link,
+            device: DeviceId(device as u16),
         }
     }
 }

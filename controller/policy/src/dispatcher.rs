@@ -44,7 +44,7 @@ impl Shadow {
 }
 
 /// The shape of a module's batches, for the forecast of a worker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchShape {
     /// Requests in a batch, as planned.
     pub size: u32,

@@ -51,6 +51,10 @@ pub struct Offer {
     pub timeout: Option<Duration>,
     /// Expected time to decode its picture; zero where there is none.
     pub decoding: Duration,
+    /// Whose work it is.
+    pub application: Application,
+    /// Who sent it.
+    pub client: ClientId,
 }
 
 impl Refusal {
@@ -66,12 +70,12 @@ impl Refusal {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Open {
+struct Open<T> {
     deadline: Timestamp,
     sinks_missing: u16,
     /// A device ran a module for it.
     ran: bool,
+    content: T,
 }
 
 /// A request that was in the ledger, and ended before it was done.
@@ -88,20 +92,20 @@ struct Returning {
     deadline: Timestamp,
 }
 
-/// The ledger of one pipeline.
-pub struct Ledger {
+/// The ledger of one pipeline. `T` is what its gateway knows of an open request.
+pub struct Ledger<T> {
     slo: Duration,
     limit: usize,
     n_sinks: u16,
     draining: bool,
     gate: Option<EntryGate>,
     offered: Window,
-    open: IndexMap<RequestId, Open, FxBuildHasher>,
+    open: IndexMap<RequestId, Open<T>, FxBuildHasher>,
     /// No more than the limit of requests in flight.
     returning: IndexMap<RequestId, Returning, FxBuildHasher>,
 }
 
-impl Ledger {
+impl<T> Ledger<T> {
     /// An empty ledger. `workers`: the device of each worker, by module, so that the gate knows which modules
     /// share one.
     pub fn new(pipeline: &Pipeline, planned: &Arc<Planned>, workers: &[Vec<usize>]) -> Self {
@@ -118,7 +122,7 @@ impl Ledger {
     }
 
     /// Accepts a request. A timeout that the client asks for is capped at the
-    /// pipeline's SLO, so that nobody gains priority by claiming more time. Whose it is the caller writes into it.
+    /// pipeline's SLO, so that nobody gains priority by claiming more time.
     ///
     /// # Errors
     /// When it is refused: its time is over already or is less than it needs even alone, the limit is reached, more
@@ -128,11 +132,14 @@ impl Ledger {
         now: Timestamp,
         id: RequestId,
         offer: &Offer,
+        content: impl FnOnce(&Request) -> T,
     ) -> Result<Request, Refusal> {
         let &Offer {
             sent_at,
             timeout,
             decoding,
+            application,
+            client,
         } = offer;
         if self.draining {
             return Err(Refusal::Draining);
@@ -152,23 +159,35 @@ impl Ledger {
         if self.gate.as_mut().is_some_and(|g| !g.pass(now)) {
             return Err(Refusal::Overload);
         }
+        let request = Request {
+            id,
+            sent_at,
+            deadline,
+            application,
+            client,
+            decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
+        };
         let known = self.open.insert(
             id,
             Open {
                 deadline,
                 sinks_missing: self.n_sinks,
                 ran: false,
+                content: content(&request),
             },
         );
         assert!(known.is_none(), "request ids are unique");
-        Ok(Request {
-            id,
-            sent_at,
-            deadline,
-            application: Application::default(),
-            client: ClientId::default(),
-            decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
-        })
+        Ok(request)
+    }
+
+    /// What the gateway knows of a request; `None` once it has ended.
+    pub fn get(&self, id: RequestId) -> Option<&T> {
+        Some(&self.open.get(&id)?.content)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        Some(&mut self.open.get_mut(&id)?.content)
     }
 
     /// A module published its state: the gate follows the bottleneck. Returns [`Ledger::offered_rate`] for the planner
@@ -192,25 +211,30 @@ impl Ledger {
 
     /// A sink of the pipeline is done with the request, or was skipped. Says how the request ended
     /// when that was the last one.
-    pub fn sink_done(&mut self, now: Timestamp, id: RequestId) -> Option<Outcome> {
+    pub fn sink_done(&mut self, now: Timestamp, id: RequestId) -> Option<(Outcome, T)> {
         let open = self.open.get_mut(&id)?;
         open.sinks_missing -= 1;
         if open.sinks_missing > 0 {
             return None;
         }
-        let deadline = open.deadline;
-        self.open.swap_remove(&id);
-        Some(if now <= deadline {
+        let open = self.open.swap_remove(&id)?;
+        let outcome = if now <= open.deadline {
             Outcome::Completed
         } else {
             Outcome::Late
-        })
+        };
+        Some((outcome, open.content))
     }
 
     /// The request ends before it is done. `None` when it had ended already: then nobody is to be told.
-    pub fn end(&mut self, id: RequestId) -> Option<Ended> {
-        let Open { deadline, ran, .. } = self.open.swap_remove(&id)?;
-        Some(Ended { id, deadline, ran })
+    pub fn end(&mut self, id: RequestId) -> Option<(Ended, T)> {
+        let Open {
+            deadline,
+            ran,
+            content,
+            ..
+        } = self.open.swap_remove(&id)?;
+        Some((Ended { id, deadline, ran }, content))
     }
 
     /// A request ended by its client's doing, and `workers` of them are told to forget it. If no device ran it, its place

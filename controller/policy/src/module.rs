@@ -1,157 +1,72 @@
-//! The controller of one module: joins branches, dispatches to workers, and plans for its brokers.
+//! The controller of one module: its State Planner, and who is told what it finds. It stands beside the way of requests.
 
 use std::sync::Arc;
 
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::pipeline::{Edge, Pipeline};
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{DeviceId, ModuleId};
+use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use crate::message::{Place, ToController, ToGateway};
+use crate::planner::{Computation, Computed, ModuleState, Planned, StatePlanner};
 
-use crate::dispatcher::{BatchShape, Dispatcher};
-use crate::joiner::{Branch, Joined, Joiner};
-use crate::planner::{BatchReport, Computation, Computed, ModuleState, Planned, StatePlanner};
-
-/// What happens at a module.
+/// What happens at a controller.
 #[derive(Debug)]
-pub enum Event<'a> {
-    /// A request enters the pipeline here: there is no branch to wait for.
-    Begin(Request),
-    /// A predecessor is done with a request.
-    Branch {
-        /// The request.
-        request: Request,
-        /// The predecessor.
-        from: ModuleId,
-        /// It ran (false: it was skipped).
-        present: bool,
-        /// What this module's `when:` says, if it looks at that predecessor and it ran.
-        condition: Option<bool>,
-    },
-    /// A worker is done with a request.
-    Returned(RequestId),
-    /// A worker dropped a request.
-    Dropped(RequestId),
-    /// A worker bound a batch.
-    Started {
-        /// The worker.
-        worker: WorkerId,
-        /// Requests in it.
-        size: usize,
-        /// When it is expected to end.
-        expected_end: Timestamp,
-    },
-    /// A worker's batch ended. Its requests return by events of their own.
-    Ended {
-        /// The worker.
-        worker: WorkerId,
-        /// What it reports.
-        report: BatchReport<'a>,
-    },
-    /// The State Planner of another module published its state.
-    Peer(Box<ModuleState>),
-    /// So many requests a second are offered to the pipeline, those included that the ledger refuses.
-    Offered(f64),
+pub enum Event {
+    /// A message came.
+    Message(ToController),
     /// The time of [`ModuleController::next_wakeup`] has come.
     Wakeup,
     /// An estimate that a command asked for was made.
     Computed(Box<Computed>),
-    /// The request ended elsewhere.
-    Forget(RequestId),
-    /// A request that had reached the module ended by its client's doing before a device ran it ([`Ledger::forgotten`]).
-    ///
-    /// [`Ledger::forgotten`]: crate::ledger::Ledger::forgotten
-    Unasked,
-    /// A worker died.
-    WorkerDown(WorkerId),
-    /// A worker serves, for the first time or again.
-    WorkerUp(WorkerId),
-    /// A worker gets no more requests, and finishes what it has.
-    WorkerRetired(WorkerId),
 }
 
-/// What the driver must do.
+/// What the driver must do, in this order. `L` is what requests carry to workers: a controller sends none.
 #[derive(Debug)]
-pub enum Command {
-    /// Send the request to this worker.
-    Send {
-        /// The request.
-        request: Request,
-        /// The worker.
-        worker: WorkerId,
-    },
-    /// The module does not run for this request: report an absent branch to its successors.
-    Skip(Request),
-    /// Answer the request: it is dropped here.
-    Drop {
-        /// The request.
-        request: RequestId,
-        /// Why.
-        reason: DropReason,
-        /// The numbers behind it, where there are any.
-        estimate: Option<Estimate>,
-    },
-    /// Answer the request: the worker that had it died.
-    Fail(RequestId),
-    /// Tell the worker to forget the request.
-    CancelAt {
-        /// The request.
-        request: RequestId,
-        /// The worker that has it.
-        worker: WorkerId,
-    },
-    /// Tell the controllers of the other modules, and the ledger.
-    Publish(ModuleState),
+pub enum Command<L> {
+    /// Carry this to the gateways.
+    ToGateway(ToGateway),
+    /// Carry this to the controller of another module.
+    ToController(ModuleId, ToController),
+    /// Carry this to a device.
+    ToDevice(DeviceId, ToDevice<L>),
     /// Make this estimate and bring back the result: thousands of draws, so not under anybody's lock.
     Compute(Box<Computation>),
-    /// Tell each worker of this module.
-    Guide(Guidance),
 }
 
 /// The controller of one module of one pipeline.
 pub struct ModuleController {
-    /// Edges from each predecessor.
-    predecessors: Vec<(ModuleId, Edge)>,
-    joiner: Joiner,
-    dispatcher: Dispatcher,
+    module: ModuleId,
+    n_modules: usize,
+    workers: Vec<Place>,
     planner: StatePlanner,
-    rng: ChaCha8Rng,
 }
 
 impl ModuleController {
-    /// The controller of `module`, served by `workers`.
+    /// The controller of `module`, which has its workers among these.
     pub fn new(
         pipeline: &Arc<Pipeline>,
         module: ModuleId,
         planned: &Arc<Planned>,
-        workers: &[WorkerId],
+        places: &[Place],
         seed: u64,
     ) -> Self {
-        let predecessors: Vec<(ModuleId, Edge)> = pipeline
-            .predecessors(module)
-            .into_iter()
-            .filter_map(|from| Some((from, pipeline.edge(from, module)?)))
-            .collect();
-        let shape = BatchShape {
-            size: planned.batch[module.idx()],
-            execution: planned.duration(module),
-        };
+        let serving = places.iter().filter(|p| p.module == module);
+        let workers: Vec<Place> = serving.copied().collect();
+        let n_workers = workers.len();
         ModuleController {
-            joiner: Joiner::new(predecessors.len()),
-            predecessors,
-            dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, workers),
-            planner: StatePlanner::new(
-                pipeline.clone(),
-                module,
-                planned.clone(),
-                workers.len(),
-                seed,
-            ),
-            rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
+            module,
+            n_modules: pipeline.modules.len(),
+            workers,
+            planner: StatePlanner::new(pipeline.clone(), module, planned.clone(), n_workers, seed),
         }
+    }
+
+    /// What gateways and workers are to go by from the start.
+    pub fn start<L>(&self, out: &mut Vec<Command<L>>) {
+        self.tell_plan(out);
+        self.guide(self.planner.guidance(), out);
     }
 
     /// Part of the requests of the pipeline that run the module.
@@ -159,9 +74,14 @@ impl ModuleController {
         self.planner.probability(now)
     }
 
-    /// What the module's brokers are to go by from the start.
+    /// What the module's brokers go by.
     pub fn guidance(&self) -> Guidance {
         self.planner.guidance()
+    }
+
+    /// The state that was published last.
+    pub fn published(&self) -> Option<&ModuleState> {
+        self.planner.published()
     }
 
     /// The next moment at which something happens without an event from outside.
@@ -169,124 +89,62 @@ impl ModuleController {
         self.planner.next_wakeup()
     }
 
-    /// The worker that has the request now.
-    pub fn location(&self, request: RequestId) -> Option<WorkerId> {
-        self.dispatcher.location(request)
-    }
-
     /// Takes in one event.
-    pub fn on_event(&mut self, now: Timestamp, event: Event<'_>, out: &mut Vec<Command>) {
+    pub fn on_event<L>(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command<L>>) {
         match event {
-            Event::Begin(request) => out.push(self.dispatch(now, request)),
-            Event::Branch {
-                request,
-                from,
-                present,
-                condition,
-            } => {
-                let edge = self
-                    .predecessors
-                    .iter()
-                    .find(|(id, _)| *id == from)
-                    .map(|(_, e)| *e);
-                let Edge {
-                    condition: conditional,
-                    required,
-                } = edge.expect("branches come from predecessors only");
-                // A condition on a module that was skipped does not hold.
-                let condition = conditional.then_some(present && condition.unwrap_or(true));
-                match self
-                    .joiner
-                    .branch(request.id, Branch::new(present, required, condition))
-                {
-                    Joined::Waiting => {}
-                    Joined::Skip => {
-                        self.planner.reached(now, &request, false);
-                        out.push(Command::Skip(request));
-                    }
-                    Joined::Run => out.push(self.dispatch(now, request)),
-                }
-            }
-            Event::Returned(request) => {
-                self.dispatcher.take_back(request);
-            }
-            Event::Dropped(request) => {
-                self.dispatcher.take_back(request);
-                self.planner.dropped(now);
-            }
-            Event::Started {
-                worker,
-                size,
-                expected_end,
-            } => self.dispatcher.started(worker, size, expected_end),
-            Event::Ended { worker, report } => {
-                self.dispatcher.ended(worker, report.members.len());
-                self.planner.batch(now, &report);
-            }
-            Event::Peer(state) => self.planner.peer(*state),
-            Event::Offered(rate) => self.planner.offered(rate),
+            Event::Message(message) => self.hear(now, message),
             Event::Wakeup => {
                 let woken = self.planner.wake(now);
-                out.extend(woken.publish.map(Command::Publish));
+                if let Some(state) = woken.publish {
+                    self.publish(&state, out);
+                }
+                self.tell_plan(out);
                 out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
-                out.extend(woken.guidance.map(Command::Guide));
-            }
-            Event::Computed(computed) => {
-                out.push(Command::Guide(self.planner.computed(*computed)));
-                self.dispatcher.reshape(self.planner.shape());
-            }
-            Event::WorkerRetired(worker) => {
-                self.dispatcher.retire(worker);
-                self.planner.set_workers(self.dispatcher.workers_up());
-            }
-            Event::WorkerUp(worker) => {
-                self.dispatcher.worker_up(worker);
-                self.planner.set_workers(self.dispatcher.workers_up());
-            }
-            Event::Forget(request) => {
-                self.joiner.forget(request);
-                if let Some(worker) = self.dispatcher.take_back(request) {
-                    out.push(Command::CancelAt { request, worker });
+                if let Some(guidance) = woken.guidance {
+                    self.guide(guidance, out);
                 }
             }
-            Event::Unasked => self.planner.unasked(),
-            Event::WorkerDown(worker) => {
-                out.extend(
-                    self.dispatcher
-                        .worker_down(worker)
-                        .into_iter()
-                        .map(Command::Fail),
-                );
-                self.planner.set_workers(self.dispatcher.workers_up());
+            Event::Computed(computed) => {
+                let guidance = self.planner.computed(*computed);
+                self.tell_plan(out);
+                self.guide(guidance, out);
             }
         }
     }
 
-    fn dispatch(&mut self, now: Timestamp, request: Request) -> Command {
-        self.planner.reached(now, &request, true);
-        let drop = |reason, estimate| Command::Drop {
-            request: request.id,
-            reason,
-            estimate,
-        };
-        let admits = self.planner.admits();
-        if admits < 1.0 && self.rng.random::<f64>() >= admits {
-            self.planner.dropped(now);
-            return drop(DropReason::Overload, None);
-        }
-        if let Some(starts_at) = self.dispatcher.earliest_start(now)
-            && let Some(estimate) = self.planner.refuses(&request, starts_at)
-        {
-            self.planner.dropped(now);
-            let wait = starts_at.since(now);
-            return drop(DropReason::Predicted, Some(Estimate { wait, ..estimate }));
-        }
-        match self.dispatcher.send(now, request.id) {
-            Some(worker) => Command::Send { request, worker },
-            None => drop(DropReason::NoWorker, None),
+    fn hear(&mut self, now: Timestamp, message: ToController) {
+        match message {
+            ToController::Reached(request, runs) => self.planner.reached(now, &request, runs),
+            ToController::Dropped => self.planner.dropped(now),
+            ToController::Unasked => self.planner.unasked(),
+            ToController::Offered(rate) => self.planner.offered(rate),
+            ToController::Workers(up) => self.planner.set_workers(up),
+            ToController::Report(report) => self.planner.batch(now, &report),
+            ToController::Peer(state) => self.planner.peer(state),
         }
     }
-}
 
-#[cfg(test)]
-mod tests;
+    /// The state goes to the gateways, and to the controllers of the other modules.
+    fn publish<L>(&self, state: &Arc<ModuleState>, out: &mut Vec<Command<L>>) {
+        out.push(Command::ToGateway(ToGateway::State(state.clone())));
+        let others = (0..self.n_modules as u16).map(ModuleId);
+        out.extend(
+            others
+                .filter(|m| *m != self.module)
+                .map(|m| Command::ToController(m, ToController::Peer(state.clone()))),
+        );
+    }
+
+    fn tell_plan<L>(&self, out: &mut Vec<Command<L>>) {
+        let plan = ToGateway::Plan(self.module, self.planner.plan());
+        out.push(Command::ToGateway(plan));
+    }
+
+    fn guide<L>(&self, guidance: Guidance, out: &mut Vec<Command<L>>) {
+        out.extend(
+            self.workers.iter().map(|place| {
+                Command::ToDevice(place.device, ToDevice::Guide(place.worker, guidance))
+            }),
+        );
+    }
+}

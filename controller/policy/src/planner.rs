@@ -21,6 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::message::BatchReport;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
@@ -111,22 +112,11 @@ pub struct ModuleState {
     pub admit: f64,
 }
 
-/// One batch that ended, as its worker reports it.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchReport<'a> {
-    /// When it started.
-    pub started_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Timestamp,
-    /// t_r and t_b of each member.
-    pub members: &'a [(Timestamp, Timestamp)],
-}
-
 /// What a planner has to say when it is woken.
 #[derive(Debug, Default)]
 pub struct Woken {
     /// Its state, for the others.
-    pub publish: Option<ModuleState>,
+    pub publish: Option<Arc<ModuleState>>,
     /// An estimate to be made and brought back.
     pub compute: Option<Computation>,
     /// New guidance.
@@ -147,7 +137,7 @@ pub struct StatePlanner {
     rng: ChaCha8Rng,
     scratch: Scratch,
     /// The newest state of each module, this one included.
-    states: Vec<Option<ModuleState>>,
+    states: Vec<Option<Arc<ModuleState>>>,
     workers_up: usize,
     queueing: Window,
     last_second: Window,
@@ -172,6 +162,8 @@ pub struct StatePlanner {
     publishes_at: Timestamp,
     computes_at: Option<Timestamp>,
     guidance: Guidance,
+    /// The shape of the module's batches as of the last estimate.
+    shape: BatchShape,
     admits: f64,
     paths: Vec<PathEstimate>,
 }
@@ -195,6 +187,10 @@ impl StatePlanner {
         let n_modules = pipeline.modules.len();
         let is_first = pipeline.predecessors(module) == [ModuleId::SOURCE];
         let batch = planned.batch.clone();
+        let first_shape = BatchShape {
+            size: batch[module.idx()],
+            execution: planned.duration(module),
+        };
         let mut planner = StatePlanner {
             is_first,
             door_margin: crate::plan::door_margin(&pipeline),
@@ -226,12 +222,14 @@ impl StatePlanner {
             publishes_at: Timestamp::ZERO + EXCHANGE_PERIOD,
             computes_at: None,
             guidance: Guidance::NONE,
+            shape: first_shape,
             admits: 1.0,
             paths: Vec::new(),
         };
         let first = planner.compute(Timestamp::ZERO);
         if let Some(computation) = first {
             planner.computed(computation.run());
+            planner.shape = first_shape;
         }
         planner
     }
@@ -260,13 +258,13 @@ impl StatePlanner {
     }
 
     /// A batch ended.
-    pub fn batch(&mut self, now: Timestamp, report: &BatchReport<'_>) {
+    pub fn batch(&mut self, now: Timestamp, report: &BatchReport) {
         let n = report.members.len();
         self.batches.add(now, n as f64, 1, n as f64);
         let (mut queueing, mut worst) = (0.0, 0.0f64);
         let took = report.ended_at.since(report.started_at);
         let is_dynamic = self.is_dynamic();
-        for (arrived_at, batched_at) in report.members {
+        for (arrived_at, batched_at) in &report.members {
             queueing += batched_at.since(*arrived_at).as_secs_f64();
             worst = worst.max(report.ended_at.since(*arrived_at).as_secs_f64());
             let wait = report.started_at.since(*batched_at).as_secs_f64();
@@ -301,7 +299,7 @@ impl StatePlanner {
     }
 
     /// The state of another module came in. Late and repeated ones change nothing.
-    pub fn peer(&mut self, state: ModuleState) {
+    pub fn peer(&mut self, state: Arc<ModuleState>) {
         let known = &mut self.states[state.module.idx()];
         if known.as_ref().is_none_or(|k| k.version < state.version) {
             *known = Some(state);
@@ -329,7 +327,7 @@ impl StatePlanner {
     pub fn wake(&mut self, now: Timestamp) -> Woken {
         let mut woken = Woken::default();
         if self.publishes_at <= now {
-            let state = self.state(now);
+            let state = Arc::new(self.state(now));
             self.states[self.module.idx()] = Some(state.clone());
             self.publishes_at = now + EXCHANGE_PERIOD;
             self.computes_at = Some(now + SETTLE);
@@ -348,7 +346,13 @@ impl StatePlanner {
         self.guidance = computed.guidance;
         self.paths = computed.paths;
         self.scratch = computed.scratch;
+        self.shape = self.current_shape();
         self.guidance
+    }
+
+    /// The state that was published last.
+    pub fn published(&self) -> Option<&ModuleState> {
+        self.states[self.module.idx()].as_deref()
     }
 
     /// What the brokers go by now.
@@ -488,7 +492,7 @@ impl StatePlanner {
     fn adapt_batch(&mut self) {
         self.batch.clone_from(&self.planned.batch);
         let states: Option<Vec<&ModuleState>> =
-            self.states[1..].iter().map(Option::as_ref).collect();
+            self.states[1..].iter().map(Option::as_deref).collect();
         let Some(states) = states else { return };
         let first = self.successors[ModuleId::SOURCE.idx()].first();
         let Some(first) = first.map(|m| states[m.idx() - 1]) else {
@@ -515,8 +519,8 @@ impl StatePlanner {
         (self.batch[idx] != self.planned.batch[idx]).then_some(self.batch[idx])
     }
 
-    /// The shape of the module's batches now.
-    pub fn shape(&self) -> BatchShape {
+    /// The shape of the module's batches by what is known now.
+    fn current_shape(&self) -> BatchShape {
         let size = self.batch[self.module.idx()];
         let execution = self.planned.duration_of(self.module, size);
         let execution = execution.mul_f64(self.stretch());

@@ -1,10 +1,9 @@
-//! Owns the ledger and the module controllers of one pipeline and passes requests between them and the workers.
-//! Each event is one short critical section; sends, cancellations, guidance and answers follow after the lock is
-//! released, and so do the State Planners' estimates, which take a thousand times as long.
+//! Drives the gateway and the module controllers of one pipeline, in this process. Each event is one short critical
+//! section; messages to devices and answers follow after the lock is released, and so do the State Planners' estimates,
+//! which take a thousand times as long.
 
-mod effects;
+mod drive;
 mod finished;
-mod flow;
 mod scaling;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,18 +14,20 @@ use indexmap::{IndexMap, IndexSet};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::{Job, Ran};
-use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
-use spillgate_controller_policy::module::{Command, Event, ModuleController};
+use spillgate_controller_policy::gateway::{self, Gateway};
+use spillgate_controller_policy::ledger::{Offer, Refusal};
+use spillgate_controller_policy::message::Place;
+use spillgate_controller_policy::module::{Event as ControllerEvent, ModuleController};
 use spillgate_controller_policy::planner::{ModuleState, Planned};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ClientId, RequestId, WorkerId};
+use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Outcome, Request};
+use spillgate_pipeline::request::{Drop as DropRecord, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::record::{Observer, RequestRecord, TraceContext};
-use effects::Effects;
 use scaling::Scaling;
 
 /// The process's clock.
@@ -45,46 +46,10 @@ impl RequestIds {
     }
 }
 
-/// A request on its way to a worker.
-pub struct Dispatched {
-    /// The worker.
-    pub worker: WorkerId,
-    /// The request.
-    pub request: Request,
-    /// Its values.
-    pub job: Arc<Job>,
-}
-
-/// The way to the workers of one device. Called without locks held; may call back.
-pub trait WorkerLink: Send + Sync {
-    /// Brings requests that belong together.
-    fn send(&self, requests: Vec<Dispatched>);
-
-    /// Forgets a request that ended elsewhere.
-    fn cancel(&self, request: RequestId);
-
-    /// Drops a request if it still waits.
-    fn withdraw(&self, request: RequestId, reason: DropReason);
-
-    /// Tells a worker what its brokers are to go by from now on.
-    fn guide(&self, worker: WorkerId, guidance: Guidance);
-
-    /// Makes a worker ready; [`PipelineHost::worker_loaded`] is told when it is.
-    fn load(&self, worker: WorkerId);
-
-    /// Gives back what a worker holds once it has no more requests.
-    fn unload(&self, worker: WorkerId);
-}
-
-/// A worker of this pipeline and the way to it.
-#[derive(Clone)]
-pub struct Worker {
-    /// Its id.
-    pub id: WorkerId,
-    /// Its module.
-    pub module: ModuleId,
-    /// Ordinal of its device's link in the list given to [`PipelineHost::connect`].
-    pub link: usize,
+/// The way to a device. Called without locks held; may call back.
+pub trait DeviceLink: Send + Sync {
+    /// Carries a message. Messages arrive in the order in which they were sent.
+    fn send(&self, message: ToDevice<Arc<Job>>);
 }
 
 /// What the State Planners of a pipeline know, for metrics.
@@ -135,8 +100,8 @@ pub struct MemberResult {
     pub result: Ran,
 }
 
+/// What is kept for an open request.
 struct Open {
-    request: Request,
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
@@ -146,15 +111,12 @@ struct Open {
     on_end: OnEnd,
 }
 
+type Command = gateway::Command<Box<Open>, Arc<Job>>;
+
 struct Control {
-    ledger: Ledger,
-    modules: Vec<ModuleController>,
-    open: IndexMap<RequestId, Open, FxBuildHasher>,
+    gateway: Gateway<Box<Open>, Arc<Job>>,
+    controllers: Vec<ModuleController>,
     commands: Vec<Command>,
-    /// When the members of the batch that ended last arrived and were batched.
-    times: Vec<(Timestamp, Timestamp)>,
-    /// The last state that each module published.
-    published: Vec<Option<ModuleState>>,
     /// Where workers follow the load.
     scaling: Option<Scaling>,
     applications: Applications,
@@ -177,15 +139,14 @@ impl Applications {
     }
 }
 
-/// One pipeline at its gateway.
+/// One pipeline in this process.
 pub struct PipelineHost {
     pipeline: Arc<Pipeline>,
-    successors: Vec<Vec<ModuleId>>,
     ids: Arc<RequestIds>,
     now: Now,
     observer: Arc<dyn Observer>,
-    workers: IndexMap<WorkerId, Worker, FxBuildHasher>,
-    links: OnceLock<Vec<Arc<dyn WorkerLink>>>,
+    workers: IndexMap<WorkerId, Place, FxBuildHasher>,
+    links: OnceLock<Vec<Arc<dyn DeviceLink>>>,
     control: Mutex<Control>,
 }
 
@@ -194,72 +155,41 @@ impl PipelineHost {
     pub fn new(
         pipeline: Arc<Pipeline>,
         planned: &Arc<Planned>,
-        workers: Vec<Worker>,
+        workers: Vec<Place>,
         ids: Arc<RequestIds>,
         now: Now,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        let modules = pipeline
-            .modules
-            .iter()
-            .map(|module| {
-                let serving: Vec<WorkerId> = workers
-                    .iter()
-                    .filter(|w| w.module == module.id)
-                    .map(|w| w.id)
-                    .collect();
-                ModuleController::new(&pipeline, module.id, planned, &serving, SEED)
-            })
-            .collect();
-        let devices: Vec<Vec<usize>> = pipeline
-            .modules
-            .iter()
-            .map(|module| {
-                let serving = workers.iter().filter(|w| w.module == module.id);
-                serving.map(|w| w.link).collect()
-            })
-            .collect();
+        let modules = pipeline.modules.iter();
+        let controller = |module| ModuleController::new(&pipeline, module, planned, &workers, SEED);
         let control = Control {
-            ledger: Ledger::new(&pipeline, planned, &devices),
-            modules,
-            open: IndexMap::default(),
+            controllers: modules.map(|m| controller(m.id)).collect(),
+            gateway: Gateway::new(&pipeline, planned, &workers, SEED),
             commands: Vec::new(),
-            times: Vec::new(),
-            published: vec![None; pipeline.modules.len()],
             scaling: None,
             applications: Applications::default(),
         };
         PipelineHost {
-            successors: pipeline
-                .modules
-                .iter()
-                .map(|m| pipeline.successors(m.id))
-                .collect(),
             pipeline,
             ids,
             now,
             observer,
-            workers: workers.into_iter().map(|w| (w.id, w)).collect(),
+            workers: workers.into_iter().map(|w| (w.worker, w)).collect(),
             links: OnceLock::new(),
             control: Mutex::new(control),
         }
     }
 
-    /// Gives the ways to the devices, once, and tells the workers what to go by at first.
-    pub fn connect(&self, links: Vec<Arc<dyn WorkerLink>>) {
+    /// Gives the ways to the devices, by id, once, and tells the workers what to go by at first.
+    pub fn connect(&self, links: Vec<Arc<dyn DeviceLink>>) {
         let first = self.links.set(links).is_ok();
         assert!(first, "a host is connected once");
-        let guides = {
-            let control = self.control.lock();
-            let of = |m: &ModuleController| m.guidance();
-            (0..)
-                .map(ModuleId)
-                .zip(control.modules.iter().map(of))
-                .collect()
-        };
-        self.perform(Effects {
-            guides,
-            ..Effects::default()
+        self.act(|control, now, effects| {
+            for module in self.pipeline.modules.iter().map(|m| m.id) {
+                let mut commands = Vec::new();
+                control.controllers[module.idx()].start(&mut commands);
+                self.follow_controller(control, now, module, commands, effects);
+            }
         });
     }
 
@@ -274,7 +204,7 @@ impl PipelineHost {
     }
 
     /// The workers, in order of id.
-    pub fn workers(&self) -> impl Iterator<Item = &Worker> {
+    pub fn workers(&self) -> impl Iterator<Item = &Place> {
         self.workers.values()
     }
 
@@ -295,53 +225,37 @@ impl PipelineHost {
             trace,
             on_end,
         } = submission;
-        let now = (self.now)();
         let id = self.ids.next();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            // A client without a clock exchange is taken to have sent when its frame arrived (DESIGN §5).
+        self.act(|control, now, effects| {
+            // A client without a clock exchange is taken to have sent when its frame arrived.
             let offer = Offer {
                 sent_at: now,
                 timeout,
                 decoding,
-            };
-            let request = control
-                .ledger
-                .admit(now, id, &offer)
-                .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
-            let request = Request {
                 application: control.applications.of(&application),
                 client: client_id,
-                ..request
             };
-            let open = Open {
-                request,
+            let open = Box::new(Open {
                 admitted_at: now,
                 number,
                 client,
                 trace,
-                job,
+                job: job.clone(),
                 times: Vec::with_capacity(self.pipeline.modules.len()),
                 on_end,
-            };
-            control.open.insert(id, open);
+            });
+            control
+                .gateway
+                .admit(now, id, &offer, open, job)
+                .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
             if source_done {
-                self.module_done(
-                    &mut control,
-                    now,
-                    request,
-                    ModuleId::SOURCE,
-                    true,
-                    &mut effects,
-                );
+                self.source_done(control, now, id, effects);
             } else {
-                let begin = Event::Begin(request);
-                self.drive_module(&mut control, now, ModuleId::SOURCE, begin, &mut effects);
+                let decode = gateway::Event::Decode(id);
+                self.drive_gateway(control, now, decode, effects);
             }
-        }
-        self.perform(effects);
-        Ok(id)
+            Ok(id)
+        })
     }
 
     /// A frame was refused before it was submitted.
@@ -351,18 +265,11 @@ impl PipelineHost {
 
     /// A worker begins a batch of that many.
     pub fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp) {
-        let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
-            return;
-        };
-        let started = Event::Started {
+        self.tell(gateway::Event::Started {
             worker,
             size,
             expected_end,
-        };
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        self.drive_module(&mut self.control.lock(), now, module, started, &mut effects);
-        self.perform(effects);
+        });
     }
 
     /// A finished request ran again at a worker, for its time alone.
@@ -376,18 +283,14 @@ impl PipelineHost {
     /// wants to be woken. To be called from a thread that no request waits for.
     pub fn wake(&self) -> Option<Timestamp> {
         for module in self.pipeline.modules.iter().map(|m| m.id) {
-            let now = (self.now)();
-            let mut effects = Effects::default();
-            {
-                // One module at a time, so that requests get in between.
-                let mut control = self.control.lock();
-                let due = control.modules[module.idx()].next_wakeup();
-                if due.is_none_or(|at| at > now) {
-                    continue;
+            // One module at a time, so that requests get in between.
+            self.act(|control, now, effects| {
+                let due = control.controllers[module.idx()].next_wakeup();
+                if due.is_some_and(|at| at <= now) {
+                    let wakeup = ControllerEvent::Wakeup;
+                    self.drive_controller(control, now, module, wakeup, effects);
                 }
-                self.drive_module(&mut control, now, module, Event::Wakeup, &mut effects);
-            }
-            self.perform(effects);
+            });
         }
         self.scale();
         self.next_wakeup()
@@ -396,137 +299,68 @@ impl PipelineHost {
     /// When [`PipelineHost::wake`] has something to do; never under a policy that does not plan, with fixed workers.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let control = self.control.lock();
-        let wakeups = control.modules.iter().filter_map(|m| m.next_wakeup());
+        let wakeups = control.controllers.iter().filter_map(|m| m.next_wakeup());
         wakeups.chain(Self::scales_at(&control)).min()
     }
 
     /// What the State Planners know.
     pub fn planner_view(&self) -> PlannerView {
         let control = self.control.lock();
-        let published = control.published.iter().cloned();
-        let guidance = control.modules.iter().map(ModuleController::guidance);
+        let known = |m: &ModuleController| (m.published().cloned(), m.guidance());
         PlannerView {
-            gate: control.ledger.gate_rate(),
-            modules: published.zip(guidance).collect(),
+            gate: control.gateway.gate_rate(),
+            modules: control.controllers.iter().map(known).collect(),
         }
     }
 
     /// A worker that was told to forget a request had not begun it.
     pub fn forgotten(&self, worker: WorkerId, request: RequestId) {
-        let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
-            return;
-        };
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        let mut control = self.control.lock();
-        if control.ledger.forgotten(request) {
-            self.drive_module(&mut control, now, module, Event::Unasked, &mut effects);
-        }
+        self.tell(gateway::Event::Forgotten(worker, request));
     }
 
     /// A worker dropped a request that waited there.
-    pub fn dropped(&self, request: Request, drop: DropRecord) {
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            let dropped = Event::Dropped(request.id);
-            self.drive_module(&mut control, drop.at, drop.module, dropped, &mut effects);
-            let outcome = Outcome::Dropped(drop);
-            self.end_early(
-                &mut control,
-                drop.at,
-                request.id,
-                outcome,
-                None,
-                &mut effects,
-            );
-        }
-        self.perform(effects);
+    pub fn dropped(&self, worker: WorkerId, request: RequestId, drop: DropRecord) {
+        self.act(|control, _, effects| {
+            let returned = gateway::Event::Returned(worker, request);
+            self.drive_gateway(control, drop.at, returned, effects);
+            let dropped = gateway::Event::Dropped(request, drop);
+            self.drive_gateway(control, drop.at, dropped, effects);
+        });
     }
 
     /// The client left: whatever the request still waits for is freed.
     pub fn cancel(&self, id: RequestId) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        self.drop_from_here(
-            &mut self.control.lock(),
-            now,
-            id,
-            DropReason::Cancelled,
-            &mut effects,
-        );
-        self.perform(effects);
+        self.tell(gateway::Event::Cancel(id));
     }
 
     /// A newer frame takes this one's place, if it still waits.
     pub fn supersede(&self, id: RequestId) {
-        let waits_at: Vec<WorkerId> = {
-            let control = self.control.lock();
-            control
-                .modules
-                .iter()
-                .filter_map(|m| m.location(id))
-                .collect()
-        };
-        for worker in waits_at {
-            self.link(worker).withdraw(id, DropReason::Superseded);
-        }
+        self.tell(gateway::Event::Supersede(id));
     }
 
     /// Workers died.
     pub fn workers_down(&self, workers: &[WorkerId], cause: &str) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            for worker in workers.iter().filter_map(|id| self.workers.get(id)) {
-                let down = Event::WorkerDown(worker.id);
-                let mut commands = std::mem::take(&mut control.commands);
-                control.modules[worker.module.idx()].on_event(now, down, &mut commands);
-                for command in commands.drain(..) {
-                    if let Command::Fail(id) = command {
-                        let outcome = Outcome::Failed {
-                            module: worker.module,
-                        };
-                        let cause = Some(cause.to_owned());
-                        self.end_early(&mut control, now, id, outcome, cause, &mut effects);
-                    }
-                }
-                control.commands = commands;
-                self.worker_died(&mut control, now, worker.id, &mut effects);
+        self.act(|control, now, effects| {
+            for &worker in workers {
+                let down = gateway::Event::WorkerDown(worker, cause);
+                self.drive_gateway(control, now, down, effects);
+                self.worker_died(control, now, worker, effects);
             }
-        }
-        self.perform(effects);
+        });
     }
 
     /// Refuses what comes from now on.
     pub fn drain(&self) {
-        self.control.lock().ledger.drain();
+        self.control.lock().gateway.drain();
     }
 
     /// Requests that have not ended.
     pub fn in_flight(&self) -> usize {
-        self.control.lock().ledger.in_flight()
+        self.control.lock().gateway.in_flight()
     }
 
     /// Drops all that has not ended.
     pub fn abort(&self) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            for id in control.ledger.open_requests() {
-                self.drop_from_here(&mut control, now, id, DropReason::Draining, &mut effects);
-            }
-        }
-        self.perform(effects);
-    }
-
-    fn link(&self, worker: WorkerId) -> &Arc<dyn WorkerLink> {
-        let links = self
-            .links
-            .get()
-            .expect("a host is connected before it serves");
-        &links[self.workers[&worker].link]
+        self.tell(gateway::Event::Abort);
     }
 }

@@ -7,68 +7,50 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate_controller_policy::gateway::Branches;
+use spillgate_controller_policy::message::ToController;
 use spillgate_controller_policy::planner::ModuleState;
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::Request;
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{BatchReport, ToDevice};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::broker::Member;
 
 use super::config::Disturbance;
-
-/// A branch of a request on its way to a module: the request, whether the module before it ran, what the `when:`
-/// of the next one says.
-pub(super) type Branch = (Request, bool, Option<bool>);
 
 /// A message between the processes of the emulated system.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// To a controller: requests that passed the module before.
-    Branches {
-        from: ModuleId,
-        to: ModuleId,
-        branches: Vec<Branch>,
-    },
-    /// To a controller: a worker bound a batch.
+    /// To the gateway: requests that passed a module, on their way to the next one.
+    Branches(Branches),
+    /// To the gateway: a worker bound a batch.
     Started {
         worker: WorkerId,
         size: usize,
         expected_end: Timestamp,
     },
-    /// To a controller: a batch ended.
+    /// To the gateway: a batch ended.
     Ended {
-        worker: WorkerId,
-        started_at: Timestamp,
-        ended_at: Timestamp,
-        members: Vec<Member<()>>,
+        members: Vec<RequestId>,
+        report: BatchReport,
     },
-    /// To a controller: a worker dropped a request.
-    Dropped {
-        module: ModuleId,
+    /// To the gateway: a worker dropped a request.
+    Returned {
+        worker: WorkerId,
         request: RequestId,
     },
-    /// To the ledger and a controller: a worker that was told to forget a request had not begun it.
+    /// To the gateway: a worker that was told to forget a request had not begun it.
     Forgotten {
-        module: ModuleId,
-        request: RequestId,
-    },
-    /// To a worker: forget a request.
-    Cancel {
         worker: WorkerId,
         request: RequestId,
     },
-    /// To a worker: new guidance.
-    Guide {
-        worker: WorkerId,
-        guidance: Guidance,
+    /// To a device.
+    Device {
+        device: DeviceId,
+        message: ToDevice<()>,
     },
-    /// To a controller, or to the ledger (the source): a module's state.
-    Peer {
-        to: ModuleId,
-        state: Arc<ModuleState>,
-    },
-    /// From the ledger to a controller: what is offered to the pipeline.
-    Offered { to: ModuleId, rate: f64 },
+    /// To the gateway: a module's state.
+    State(Arc<ModuleState>),
+    /// To a controller.
+    Controller { to: ModuleId, message: ToController },
 }
 
 /// What happens without a message.

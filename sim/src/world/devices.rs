@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_controller_policy::module::Event as ModuleEvent;
+use spillgate_controller_policy::gateway::{Event as GatewayEvent, Member as Ran};
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::request::Outcome;
+use spillgate_pipeline::message::BatchReport;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
@@ -15,7 +15,7 @@ use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
 use crate::draw::normal;
 
 use super::agenda::{Message, Occurrence};
-use super::{Disturbance, World};
+use super::{Disturbance, World, came};
 
 pub(super) struct Running {
     batch: BatchId,
@@ -60,16 +60,14 @@ impl World {
                 Command::Execute(batch) => self.bound(device, batch)?,
                 Command::Rerun(rerun) => self.run_again(device, &rerun)?,
                 Command::Forgotten { worker, request } => {
-                    let module = self.places[worker.idx()].1;
                     self.agenda
-                        .send(self.now, Message::Forgotten { module, request });
+                        .send(self.now, Message::Forgotten { worker, request });
                 }
-                Command::Drop { rejected, .. } => {
-                    let module = rejected.drop.module;
+                Command::Drop { worker, rejected } => {
                     let request = rejected.request.id;
                     self.agenda
-                        .send(self.now, Message::Dropped { module, request });
-                    self.end_early(request, Outcome::Dropped(rejected.drop))?;
+                        .send(self.now, Message::Returned { worker, request });
+                    self.drive_gateway(GatewayEvent::Dropped(request, rejected.drop))?;
                 }
             }
         }
@@ -145,7 +143,7 @@ impl World {
     /// Runs a finished request once more, for its time alone.
     fn run_again(&mut self, device: usize, rerun: &Rerun<()>) -> Result<(), Violation> {
         self.note(15, (device as u64) << 40 | rerun.id.0);
-        let module = self.places[rerun.worker.idx()].1;
+        let module = self.places[rerun.worker.idx()].module;
         let requests = [rerun.request];
         self.checker
             .batch_started(DeviceId(device as u16), rerun.id, 1, self.now, &requests)?;
@@ -210,24 +208,24 @@ impl World {
         let took = self.now.since(started_at);
         let share = took.as_nanos() as u64 / members.len() as u64;
         // Results first, then the device: what they bring to modules here competes for the next batch.
-        let mut requests = Vec::with_capacity(members.len());
         for member in &members {
-            self.ledger.ran(member.request.id, module);
-            match &mut self.open[member.request.id.0 as usize] {
-                Some(open) => {
-                    open.used += share;
-                    requests.push((open.request, true));
-                }
+            match self.gateway.payload_mut(member.request.id) {
+                Some(used) => *used += share,
                 None => self.tally.wasted(share),
             }
         }
-        self.passed(module, &requests)?;
+        let ran: Vec<Ran> = members.iter().map(|m| came(m.request.id)).collect();
+        self.done(module, &ran)?;
         let skew = self.devices[device].skew;
+        let times = members.iter().map(|m| (m.arrived_at, m.batched_at));
         let ended = Message::Ended {
-            worker,
-            started_at: shifted(started_at, skew),
-            ended_at: shifted(self.now, skew),
-            members,
+            members: members.iter().map(|m| m.request.id).collect(),
+            report: BatchReport {
+                worker,
+                started_at: shifted(started_at, skew),
+                ended_at: shifted(self.now, skew),
+                members: times.collect(),
+            },
         };
         self.agenda.send(self.now, ended);
         if !self.devices[device].bound.is_empty() {
@@ -252,7 +250,8 @@ impl World {
             Disturbance::When(probability) => self.when = probability,
             Disturbance::Down(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
-                let d = &mut self.devices[self.places[worker.idx()].0];
+                let device = self.places[worker.idx()].device.idx();
+                let d = &mut self.devices[device];
                 d.life += 1;
                 d.policy = Device::new(d.brokers.clone(), self.config.handoff);
                 d.bound.clear();
@@ -262,16 +261,15 @@ impl World {
                     let used = self.now.since(lost.started_at).as_nanos() as u64;
                     self.tally.wasted(used);
                 }
-                self.checker
-                    .device_lost(DeviceId(self.places[worker.idx()].0 as u16));
-                self.drive_module(module, ModuleEvent::WorkerDown(worker))?;
+                self.checker.device_lost(DeviceId(device as u16));
+                self.drive_gateway(GatewayEvent::WorkerDown(worker, "the worker died"))?;
             }
             Disturbance::Up(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
-                let guidance = self.modules[module.idx()].guidance();
-                let device = self.places[worker.idx()].0;
+                let guidance = self.controllers[module.idx()].guidance();
+                let device = self.places[worker.idx()].device.idx();
                 self.drive_device(device, Event::Guide(worker, guidance))?;
-                self.drive_module(module, ModuleEvent::WorkerUp(worker))?;
+                self.drive_gateway(GatewayEvent::WorkerUp(worker))?;
             }
         }
         Ok(())

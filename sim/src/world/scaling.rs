@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::module::Event as ModuleEvent;
+use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::scaling::{Command, Event, SCALING_PERIOD, Scaler};
 use spillgate_pipeline::id::{ModuleId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
@@ -34,7 +34,7 @@ impl World {
         let off: Vec<(ModuleId, u32)> = scaling.scaler.off_at_first().collect();
         for (module, ordinal) in off {
             let worker = self.worker(module, ordinal);
-            self.drive_module(module, ModuleEvent::WorkerRetired(worker))?;
+            self.drive_gateway(GatewayEvent::WorkerRetired(worker))?;
         }
         self.agenda.at(self.now + SCALING_PERIOD, Occurrence::Scale);
         Ok(())
@@ -42,9 +42,9 @@ impl World {
 
     pub(super) fn scale(&mut self) -> Result<(), Violation> {
         self.note(15, 0);
-        let rate = self.ledger.offered_rate(self.now);
+        let rate = self.gateway.offered_rate(self.now);
         let probability: Vec<f64> = self
-            .modules
+            .controllers
             .iter_mut()
             .map(|m| m.probability(self.now))
             .collect();
@@ -52,7 +52,7 @@ impl World {
             rate,
             probability: &probability,
         })?;
-        if !(self.agenda.all_offered() && self.ledger.in_flight() == 0) {
+        if !(self.agenda.all_offered() && self.gateway.in_flight() == 0) {
             self.agenda.at(self.now + SCALING_PERIOD, Occurrence::Scale);
         }
         Ok(())
@@ -79,11 +79,11 @@ impl World {
                 }
                 Command::Serve(module, ordinal) => {
                     let worker = self.worker(module, ordinal);
-                    self.drive_module(module, ModuleEvent::WorkerUp(worker))?;
+                    self.drive_gateway(GatewayEvent::WorkerUp(worker))?;
                 }
                 Command::Retire(module, ordinal) => {
                     let worker = self.worker(module, ordinal);
-                    self.drive_module(module, ModuleEvent::WorkerRetired(worker))?;
+                    self.drive_gateway(GatewayEvent::WorkerRetired(worker))?;
                 }
             }
         }

@@ -18,8 +18,9 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::Arrival;
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{DropReason, Request};
+use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -32,17 +33,6 @@ use crate::schedule::Lengths;
 const EARLY: u32 = 2;
 /// But at most so many times the lead: of long batches the lead is a small part, and those who come later count.
 const EARLY_MAX: u32 = 4;
-
-/// A request on its way to a worker.
-#[derive(Debug)]
-pub struct Arrival<T> {
-    /// The worker that it was dispatched to.
-    pub worker: WorkerId,
-    /// The request.
-    pub request: Request,
-    /// The driver's own.
-    pub payload: T,
-}
 
 /// What happens to a device.
 #[derive(Debug)]

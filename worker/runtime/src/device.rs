@@ -19,10 +19,10 @@ use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
-use spillgate_pipeline::policy::Guidance;
+use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
 
 use crate::clock::Clock;
 use crate::executor::Executor;
@@ -230,19 +230,16 @@ impl DeviceThread {
 }
 
 impl DeviceHandle {
-    /// Brings requests. They may start as one batch at once.
-    pub fn send(&self, arrivals: &mut Vec<Arrival<Arc<Job>>>) {
-        self.drive(Event::Arrivals(arrivals));
-    }
-
-    /// Forgets a request that ended elsewhere, if it still waits here.
-    pub fn cancel(&self, request: RequestId) {
-        self.drive(Event::Cancel(request));
-    }
-
-    /// Drops a request for that reason if it still waits here.
-    pub fn withdraw(&self, request: RequestId, reason: DropReason) {
-        self.drive(Event::Withdraw(request, reason));
+    /// Takes in a message.
+    pub fn tell(&self, message: ToDevice<Arc<Job>>) {
+        match message {
+            ToDevice::Requests(mut requests) => self.drive(Event::Arrivals(&mut requests)),
+            ToDevice::Cancel(request) => self.drive(Event::Cancel(request)),
+            ToDevice::Withdraw(request, reason) => self.drive(Event::Withdraw(request, reason)),
+            ToDevice::Guide(worker, guidance) => self.drive(Event::Guide(worker, guidance)),
+            ToDevice::Load(worker) => self.load(worker),
+            ToDevice::Unload(worker) => self.unload(worker),
+        }
     }
 
     /// Rejects what waits and what still comes.
@@ -250,13 +247,8 @@ impl DeviceHandle {
         self.drive(Event::Close(reason));
     }
 
-    /// Tells a worker what to go by.
-    pub fn guide(&self, worker: WorkerId, guidance: Guidance) {
-        self.drive(Event::Guide(worker, guidance));
-    }
-
     /// Makes a worker ready, between two batches; [`Upstream::loaded`] says when.
-    pub fn load(&self, worker: WorkerId) {
+    fn load(&self, worker: WorkerId) {
         let mut state = self.shared.state.lock();
         state.unload.retain(|w| *w != worker);
         if !state.load.contains(&worker) {
@@ -266,7 +258,7 @@ impl DeviceHandle {
     }
 
     /// Gives back what a worker holds once it has no more requests.
-    pub fn unload(&self, worker: WorkerId) {
+    fn unload(&self, worker: WorkerId) {
         let mut state = self.shared.state.lock();
         state.load.retain(|w| *w != worker);
         if !state.unload.contains(&worker) {

@@ -1,11 +1,14 @@
 //! Workers that come and go: what the scaling policy says, done.
 
-use spillgate_controller_policy::module::Event as ModuleEvent;
-use spillgate_controller_policy::scaling::{Command, Event, SCALING_PERIOD, Scaler, ScalingConfig};
+use spillgate_controller_policy::gateway::Event;
+use spillgate_controller_policy::scaling::{
+    Command, Event as ScalingEvent, SCALING_PERIOD, Scaler, ScalingConfig,
+};
 use spillgate_pipeline::id::{ModuleId, WorkerId};
+use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::time::Timestamp;
 
-use super::effects::Effects;
+use super::drive::{Effect, Effects};
 use super::{Control, PipelineHost};
 
 /// The scaler of a pipeline and when it looks next.
@@ -17,16 +20,16 @@ pub(super) struct Scaling {
 impl PipelineHost {
     /// Lets workers follow the offered rate. Those beyond the least are off at first.
     pub fn scale_with(&self, config: ScalingConfig) {
-        let now = (self.now)();
         let scaler = Scaler::new(config);
-        let control = &mut *self.control.lock();
-        for (module, ordinal) in scaler.off_at_first() {
-            let retired = ModuleEvent::WorkerRetired(self.worker_of(module, ordinal));
-            control.modules[module.idx()].on_event(now, retired, &mut control.commands);
-        }
-        control.scaling = Some(Scaling {
-            scaler,
-            looks_at: now + SCALING_PERIOD,
+        self.act(|control, now, effects| {
+            for (module, ordinal) in scaler.off_at_first() {
+                let retired = Event::WorkerRetired(self.worker_of(module, ordinal));
+                self.drive_gateway(control, now, retired, effects);
+            }
+            control.scaling = Some(Scaling {
+                scaler,
+                looks_at: now + SCALING_PERIOD,
+            });
         });
     }
 
@@ -40,7 +43,7 @@ impl PipelineHost {
         let event = match result {
             Ok(()) => {
                 tracing::info!(pipeline, module = name, worker = ordinal, "worker started");
-                Event::Started(module, ordinal)
+                ScalingEvent::Started(module, ordinal)
             }
             Err(error) => {
                 tracing::error!(
@@ -50,21 +53,15 @@ impl PipelineHost {
                     error,
                     "worker cannot start"
                 );
-                Event::NotStarted(module, ordinal)
+                ScalingEvent::NotStarted(module, ordinal)
             }
         };
-        let mut effects = Effects::default();
-        let now = (self.now)();
-        self.drive_scaler(&mut self.control.lock(), now, event, &mut effects);
-        self.perform(effects);
+        self.act(|control, now, effects| self.drive_scaler(control, now, event, effects));
     }
 
     /// Looks at the offered rate if it is time.
     pub(super) fn scale(&self) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
+        self.act(|control, now, effects| {
             let Some(scaling) = &mut control.scaling else {
                 return;
             };
@@ -72,14 +69,13 @@ impl PipelineHost {
                 return;
             }
             scaling.looks_at = now + SCALING_PERIOD;
-            let rate = control.ledger.offered_rate(now);
-            let modules = control.modules.iter_mut();
-            let probability: Vec<f64> = modules.map(|m| m.probability(now)).collect();
+            let rate = control.gateway.offered_rate(now);
+            let controllers = control.controllers.iter_mut();
+            let probability: Vec<f64> = controllers.map(|m| m.probability(now)).collect();
             let probability = &probability;
-            let offered = Event::Offered { rate, probability };
-            self.drive_scaler(&mut control, now, offered, &mut effects);
-        }
-        self.perform(effects);
+            let offered = ScalingEvent::Offered { rate, probability };
+            self.drive_scaler(control, now, offered, effects);
+        });
     }
 
     /// A worker is gone for good.
@@ -91,7 +87,7 @@ impl PipelineHost {
         effects: &mut Effects,
     ) {
         if let Some((module, ordinal)) = self.place_of(worker) {
-            self.drive_scaler(control, now, Event::Died(module, ordinal), effects);
+            self.drive_scaler(control, now, ScalingEvent::Died(module, ordinal), effects);
         }
     }
 
@@ -99,7 +95,7 @@ impl PipelineHost {
         &self,
         control: &mut Control,
         now: Timestamp,
-        event: Event<'_>,
+        event: ScalingEvent<'_>,
         effects: &mut Effects,
     ) {
         let Some(scaling) = &mut control.scaling else {
@@ -110,11 +106,15 @@ impl PipelineHost {
         for command in commands {
             match command {
                 Command::Start(module, ordinal) => {
-                    effects.loads.push(self.worker_of(module, ordinal));
+                    let worker = self.worker_of(module, ordinal);
+                    effects.push(Effect::Tell(
+                        self.workers[&worker].device,
+                        ToDevice::Load(worker),
+                    ));
                 }
                 Command::Serve(module, ordinal) => {
-                    let up = ModuleEvent::WorkerUp(self.worker_of(module, ordinal));
-                    self.drive_module(control, now, module, up, effects);
+                    let up = Event::WorkerUp(self.worker_of(module, ordinal));
+                    self.drive_gateway(control, now, up, effects);
                 }
                 Command::Retire(module, ordinal) => {
                     let worker = self.worker_of(module, ordinal);
@@ -125,9 +125,11 @@ impl PipelineHost {
                         worker = ordinal,
                         "worker retired"
                     );
-                    let retired = ModuleEvent::WorkerRetired(worker);
-                    self.drive_module(control, now, module, retired, effects);
-                    effects.unloads.push(worker);
+                    self.drive_gateway(control, now, Event::WorkerRetired(worker), effects);
+                    effects.push(Effect::Tell(
+                        self.workers[&worker].device,
+                        ToDevice::Unload(worker),
+                    ));
                 }
             }
         }
@@ -142,13 +144,13 @@ impl PipelineHost {
     fn worker_of(&self, module: ModuleId, ordinal: u32) -> WorkerId {
         let mut of_module = self.workers.values().filter(|w| w.module == module);
         let worker = of_module.nth(ordinal as usize);
-        worker.expect("the scaler knows how many there are").id
+        worker.expect("the scaler knows how many there are").worker
     }
 
     fn place_of(&self, worker: WorkerId) -> Option<(ModuleId, u32)> {
         let module = self.workers.get(&worker)?.module;
         let mut of_module = self.workers.values().filter(|w| w.module == module);
-        let ordinal = of_module.position(|w| w.id == worker)?;
+        let ordinal = of_module.position(|w| w.worker == worker)?;
         Some((module, ordinal as u32))
     }
 }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 
 use super::*;
