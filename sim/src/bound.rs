@@ -18,11 +18,10 @@
 //! What is not bounded: modules with a `when:` and those behind them may be skipped, so they count as taking no time.
 //! Where execution times vary or workers come and go, hand in the least times and the most workers.
 //!
-//! **How tight.** On the reference workload (NOTES.md: 4 pipelines x 3 traces x 3 windows, loads 0.9 and 1.1, 24 GPUs,
+//! **How tight.** On the reference workload (4 pipelines x 3 traces x 3 windows, loads 0.9 and 1.1, 24 GPUs,
 //! one seed) at least 10.4% must be dropped on average on the reference plan, 8.6% on the larger one and 7.4% on any.
-//! NOTES.md states 10.96% and 9.02% for a bound by windows that it does not define in full. Long overload is bounded
-//! tightly. Loose are the ends of bursts: each module alone may serve the backlog until the last moment, as if
-//! the others then served it in batches of one at the same rate.
+//! Long overload is bounded tightly. The ends of bursts are bounded loosely: each module alone may serve the backlog until
+//! the last moment, as if the others then served it in batches of one at the same rate.
 //!
 //! **Tighter?** Prices on the workers' time of all modules at once (the dual of filling workers with fractions of batches;
 //! it bounds by what each request must pay at least) are a proven bound, too, and were tried: seconds a run, for 0.2

@@ -12,7 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::world::SimConfig;
 
-/// Totals of one run. The measures are those of DESIGN §7.
+/// Totals of one run. ARCHITECTURE.md has the measures in its glossary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Requests that were offered.
@@ -21,11 +21,11 @@ pub struct Report {
     pub good: u64,
     /// Completed late.
     pub late: u64,
-    /// Dropped, refused ones included.
+    /// Dropped, refused requests included.
     pub dropped: u64,
-    /// Requests completed in time, a second of offered load.
+    /// Requests completed in time, per second of the run.
     pub goodput: f64,
-    /// (dropped + late) / requests.
+    /// (dropped + late + failed) / requests.
     pub drop_rate: f64,
     /// Device time spent on requests that did not complete in time / all device time.
     pub invalid_rate: f64,

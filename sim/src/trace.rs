@@ -1,7 +1,7 @@
-//! Arrivals from files: traces of requests an interval, windows of them, and exact arrival times. Also bursty
-//! traces made up here, and the windows of the reference workload (papers/NOTES.md, PARD).
+//! Arrivals from files: traces of requests an interval, windows of them, and exact arrival times. Also synthetic
+//! bursty traces, and the windows of the reference workload: nine windows of the kinds of traces that PARD §5.1 uses.
 //!
-//! Texts come in, arrival times go out; who reads the files is the caller.
+//! Texts come in, arrival times go out; the caller reads the files.
 
 mod parse;
 mod synthetic;
@@ -66,7 +66,7 @@ const fn reference(
     }
 }
 
-/// The windows of NOTES.md: each 300 s long, scaled to a mean rate of load x bottleneck throughput of the
+/// The windows of the reference workload: each 300 s long, scaled to a mean rate of load x bottleneck throughput of the
 /// reference plan.
 pub const REFERENCE_WINDOWS: [ReferenceWindow; 9] = [
     reference("tweet", "tweet.csv", 5160, 1),

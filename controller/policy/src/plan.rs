@@ -1,8 +1,9 @@
 //! Plans: how large the batches of each module are and how many workers it gets, from execution times alone.
 //!
-//! The rule is the reference workload's (papers/NOTES.md, PARD): sizes are raised where a larger batch gains most
-//! throughput, as long as the longest path fits a share of the SLO; workers are split so that the slowest module is
-//! as fast as it can be. Execution times are tables by module index, then by batch size from 1; the source's is empty.
+//! The reference rule raises batch sizes where a larger batch gains most throughput, as long as the longest path fits a
+//! share of the SLO. Workers are split so that the slowest module is as fast as possible. PARD leaves both rules open
+//! (its implementation follows Nexus and Clipper), so the published policies share this one. Execution times are tables by module index, then by batch size from 1; the
+//! source's is empty.
 
 mod in_time;
 mod joint;
@@ -24,7 +25,7 @@ pub use joint::sizes_for_workers;
 pub const BATCH_LIMIT: u32 = 32;
 /// The reference plan keeps `slack * execution <= SLO` on every path: as much time again may go to waiting.
 pub const REFERENCE_SLACK: f64 = 2.0;
-/// The slack of the larger plan of NOTES.md.
+/// The slack of a larger plan that comparisons use: batches may use more of the SLO.
 pub const LARGER_SLACK: f64 = 1.4;
 /// The slack of our own plan (docs/policy.md has the sweep): requests bound late wait less, so that batches may
 /// use more of the SLO.
@@ -342,7 +343,7 @@ pub fn plan_for_rate(
     })
 }
 
-/// The reference plan of NOTES.md.
+/// The reference plan: sizes by [`batch_sizes`] with [`REFERENCE_SLACK`], workers by [`workers_for_gpus`].
 ///
 /// # Errors
 /// Those of [`plan_for_gpus`].

@@ -300,7 +300,7 @@ impl PipelineHost {
         let mut effects = Effects::default();
         {
             let mut control = self.control.lock();
-            // A client without a clock exchange is taken to have sent when its frame arrived (DESIGN §5).
+            // Clocks of clients are not compared with ours, so a request counts as sent when its frame arrived.
             let offer = Offer {
                 sent_at: now,
                 timeout,

@@ -6,7 +6,7 @@ use crate::draw::normal;
 
 /// A trace of stated burstiness: log-normal rates whose logarithm is a stationary first-order autoregression.
 /// Its coefficient of variation is `cv`, and the correlation of its logarithm falls to 1/e within `burst` seconds.
-/// Real traces of NOTES.md for comparison: CV 0.1 to 0.9 over 20 minutes.
+/// For comparison: the real traces of the reference workload have a CV of 0.1 to 0.9 over 20 minutes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursty {
     /// Mean rate, requests a second; exact over the trace.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use spillgate_pipeline::estimate::Waits;
 use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, PolicyConfig};
 
-/// Queueing delay above which a module says that it is overloaded (`pard-oc`, NOTES: 40 ms did best).
+/// Queueing delay above which a module says that it is overloaded (`pard-oc`, after DAGOR). PARD §5.3 tunes it for
+/// each trace; this is the best of the values tried on the reference workload.
 const OVERLOAD_QUEUEING: Duration = Duration::from_millis(40);
-/// Share of the capacity that is admitted while it lasts (`pard-oc`, NOTES).
+/// Share of the capacity that is admitted while the overload lasts (`pard-oc`). See [`OVERLOAD_QUEUEING`].
 const OVERLOAD_ADMITTED: f64 = 0.95;
 
 /// What is reserved for the modules downstream.
