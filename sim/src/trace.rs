@@ -17,23 +17,23 @@ use crate::draw::gap;
 pub use parse::{parse_arrivals, parse_trace};
 pub use synthetic::Bursty;
 
-/// Requests in each of a row of intervals.
+/// Requests in each interval of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// What an interval is: `second`, `minute` or `hour`, as its header says.
+    /// The kind of interval, from the header: `second`, `minute` or `hour`.
     pub unit: &'static str,
     /// Index of the interval and number of requests in it, by rising index. Some may be missing.
     pub rows: Vec<(u64, f64)>,
 }
 
-/// A stretch of a trace, and how fast it is replayed.
+/// A part of a trace, and the speed of its replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Index of its first row.
     pub offset: u64,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// A row is replayed as that many seconds; its requests spread evenly over them.
+    /// Seconds in which a row is replayed; its requests spread evenly over them.
     pub seconds_per_row: u32,
 }
 
@@ -80,7 +80,7 @@ pub const REFERENCE_WINDOWS: [ReferenceWindow; 9] = [
     reference("azure", "azure_400fn.csv", 420, 1),
 ];
 
-/// What is wrong with a trace, and what would be right.
+/// A problem of a trace, with what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     /// Line of the text, from 1; `None` when it is about the choice of a window or a rate.
@@ -120,8 +120,8 @@ impl Trace {
         }
     }
 
-    /// Requests a second in each second of a window. Rows are found by their index: some may be missing, and a
-    /// window over a hole would replay another stretch than its name says.
+    /// Requests a second in each second of a window. Rows are found by their index, since some may be missing; a
+    /// window over a hole would replay another part than its name says.
     ///
     /// # Errors
     /// When a row of the window is missing, or it has none.

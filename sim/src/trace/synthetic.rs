@@ -11,7 +11,7 @@ use crate::draw::normal;
 pub struct Bursty {
     /// Mean rate, requests a second; exact over the trace.
     pub mean: f64,
-    /// Standard deviation / mean of the law that the rates are drawn from. A trace of few bursts shows less.
+    /// Standard deviation / mean of the distribution that the rates are drawn from. A trace of few bursts shows less.
     pub cv: f64,
     /// How long a burst lasts, seconds.
     pub burst: f64,
