@@ -86,7 +86,7 @@ pub const GATE: &str = "spillgate_gateway_gate_requests_per_second";
 pub const CONNECTIONS: &str = "spillgate_edge_connections";
 /// Most connections (`--connections`).
 pub const CONNECTIONS_MAX: &str = "spillgate_edge_connections_limit";
-/// Connections that were refused: there was no place or memory for them.
+/// Connections that were turned away: there was no place or memory for them.
 pub const CONNECTIONS_TURNED_AWAY: &str = "spillgate_edge_connections_turned_away_total";
 /// Connections closed: idle, silent, with unread answers, or in favour of a new one.
 pub const CONNECTIONS_CLOSED: &str = "spillgate_edge_connections_closed_total";
