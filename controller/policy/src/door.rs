@@ -2,7 +2,7 @@
 //!
 //! A connection gives way to a new one if it never had a call, or had none in progress for a while. Of these the
 //! longest idle one goes first, among those of the address that has the most connections. The new connection is
-//! refused only where every place is in use. So connections that are merely held open keep no other client out.
+//! turned away only where every place is in use. So connections that are merely held open keep no other client out.
 //!
 //! A connection is also closed without a new one when it is idle for long, when its client does not read its answers,
 //! or when its stream brings nothing.

@@ -76,7 +76,7 @@ pub struct EdgeView {
     pub connections: usize,
     /// Most connections.
     pub connections_max: usize,
-    /// Connections refused since the start: every place was in use, or no memory was free.
+    /// Connections turned away since the start: every place was in use, or no memory was free.
     pub turned_away: u64,
     /// Connections closed in favour of a new one, or because they were idle, silent or left answers unread.
     pub closed: u64,
@@ -84,7 +84,7 @@ pub struct EdgeView {
     pub held: u64,
     /// Bytes that may be held.
     pub budget: u64,
-    /// New connections are refused, whatever their address.
+    /// New connections are turned away, whatever their address.
     pub is_full: bool,
 }
 
