@@ -1,7 +1,7 @@
 //! Scaling: how many workers each module should have, from the *offered* rate at the entry.
 //!
-//! What a module sees is what the gate and the modules before it let through: a scaler that looks at that spirals
-//! down behind them (NOTES). So the offered rate counts, times the part of the requests that run each module.
+//! A module sees only what the gate and the modules before it let through. A scaler that follows this rate spirals down:
+//! fewer workers let through less. So the offered rate counts, times the part of the requests that run each module.
 //! Workers are asked for at once and take their cold start; they are given back only after a whole cool-down in
 //! which fewer would have done. One that cannot start is tried again after a cool-down; one that died is replaced by
 //! the next that there is.

@@ -5,8 +5,8 @@ use spillgate_pipeline::id::ModuleId;
 use super::StatePlanner;
 
 impl StatePlanner {
-    /// Device time of a request over what this module takes of it: where modules share a device, a batch of one waits
-    /// while those of the others run.
+    /// Device time of a request over the part of it that this module takes. Where modules share a device, a batch of
+    /// one module waits while batches of the others run.
     pub(super) fn stretch(&self) -> f64 {
         if self.planned.workers.is_some() || !self.policy.learns_pace {
             return 1.0;

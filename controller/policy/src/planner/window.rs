@@ -1,11 +1,11 @@
-//! Sliding windows: bounded, whatever the rate.
+//! Sliding windows of bounded size, whatever the rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use spillgate_pipeline::time::Timestamp;
 
-/// Slots of a window: the newest and the oldest are weighted as if all in a slot came at its middle.
+/// Slots of a window: values in the newest and the oldest slot count as if they came at its middle.
 const SLOTS: u64 = 50;
 /// Samples that a reservoir keeps.
 pub const SAMPLES_MAX: usize = 1024;
@@ -37,7 +37,7 @@ impl Window {
         at.as_ns() / self.slot.as_nanos() as u64
     }
 
-    /// Takes in a value `count` times as a sum. Values that come late count as now.
+    /// Adds values: their sum, their number and the largest. Values with an old time count as now.
     pub fn add(&mut self, now: Timestamp, sum: f64, count: u64, max: f64) {
         let number = self.number(now);
         match self.slots.back_mut() {
@@ -58,7 +58,7 @@ impl Window {
         }
     }
 
-    /// One value less, of those that came last: it should not have been counted.
+    /// Removes one of the newest values: it should not have been counted.
     pub fn take_back(&mut self) {
         if let Some(slot) = self.slots.iter_mut().rev().find(|slot| slot.count > 0) {
             slot.count -= 1;
@@ -73,7 +73,7 @@ impl Window {
         }
     }
 
-    /// The mean, values weighted linearly by age: the newest 1, the oldest 0. `None` when nothing came.
+    /// The mean, values weighted linearly by age: the newest 1, the oldest 0. `None` for an empty window.
     pub fn weighted_mean(&mut self, now: Timestamp) -> Option<f64> {
         let newest = self.number(now);
         self.forget(newest);
@@ -101,7 +101,7 @@ impl Window {
         self.count(now) as f64 / span
     }
 
-    /// The largest value in the window; 0 when nothing came.
+    /// The largest value in the window; 0 for an empty one.
     pub fn max(&mut self, now: Timestamp) -> f64 {
         let newest = self.number(now);
         self.forget(newest);
@@ -124,7 +124,7 @@ impl Reservoir {
         }
     }
 
-    /// Takes in a sample in seconds.
+    /// Adds a sample in seconds.
     pub fn add(&mut self, now: Timestamp, sample: f32) {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
