@@ -223,12 +223,33 @@ impl Pipeline {
         self.graph.edge_weight(edge).copied()
     }
 
-    /// Modules whose outputs only the result reads: a request is done when all of them are.
+    /// By module: the outputs that a `when:` looks at.
+    pub fn watched(&self) -> Vec<Vec<PortRef>> {
+        let of = |id: ModuleId| {
+            let whens = self.modules.iter().filter_map(|m| m.when);
+            let mut ports: Vec<PortRef> = whens.filter(|port| port.module == id).collect();
+            ports.sort_unstable_by_key(|port| port.port);
+            ports.dedup();
+            ports
+        };
+        self.modules.iter().map(|m| of(m.id)).collect()
+    }
+
+    /// Modules whose outputs no other module reads.
     pub fn sinks(&self) -> Vec<ModuleId> {
         self.modules
             .iter()
             .map(|m| m.id)
             .filter(|id| self.successors(*id).is_empty())
             .collect()
+    }
+
+    /// By module: whether a request waits for its result, because nobody but the answer reads it or because the answer
+    /// has one of its outputs. A request is done when all these have run or were skipped.
+    pub fn awaited(&self) -> Vec<bool> {
+        let is_awaited = |id: ModuleId| {
+            self.successors(id).is_empty() || self.outputs.iter().any(|o| o.from.module == id)
+        };
+        self.modules.iter().map(|m| is_awaited(m.id)).collect()
     }
 }

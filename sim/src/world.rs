@@ -4,7 +4,7 @@ mod agenda;
 mod config;
 mod devices;
 mod hostile;
-mod scaling;
+mod roles;
 mod work;
 
 use std::collections::VecDeque;
@@ -13,17 +13,15 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::gateway::{
-    Command, Ended, Event as GatewayEvent, Gateway, Member,
-};
+use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::{Offer, Refusal};
-use spillgate_controller_policy::message::{Place, ToController, ToGateway};
 use spillgate_controller_policy::module::{
-    Command as ControllerCommand, Event as ControllerEvent, ModuleController,
+    ControllerConfig, Event as ControllerEvent, ModuleController,
 };
-use spillgate_pipeline::id::{ClientId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::message::{Filled, Incarnation, Place};
+use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
@@ -32,18 +30,20 @@ use spillgate_worker_policy::device::{Device, Event as DeviceEvent};
 use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
-use agenda::{Agenda, Message, Next, Occurrence};
+use agenda::{Agenda, Next, Occurrence};
 pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
 use devices::EmulatedDevice;
-use scaling::Scaling;
 pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
 
-type GatewayCommand = Command<u64, ()>;
+/// The one gateway.
+const GATEWAY: GatewayId = GatewayId(0);
+/// The first life of each process.
+const FIRST: Incarnation = Incarnation(0);
 
 struct World {
     config: SimConfig,
@@ -55,6 +55,10 @@ struct World {
     gateway: Gateway<u64, ()>,
     controllers: Vec<ModuleController>,
     places: Vec<Place>,
+    /// By module: the outputs that a `when:` looks at.
+    watched: Vec<Vec<PortRef>>,
+    /// Earliest wakeup of the gateway in the agenda; later ones need none.
+    gateway_armed: Timestamp,
     /// Workers of each module.
     workers: Vec<Vec<WorkerId>>,
     devices: Vec<EmulatedDevice>,
@@ -65,7 +69,6 @@ struct World {
     when: f64,
     pace: Vec<f64>,
     tally: Tally,
-    scaling: Option<Scaling>,
 }
 
 /// Runs a configuration to its end.
@@ -137,9 +140,29 @@ impl World {
             }
             workers.push(serving);
         }
-        let controller =
-            |id| ModuleController::new(&pipeline, id, &config.planned, &places, config.seed);
+        let scaling = config.scaling.as_ref();
+        let controller = |module: ModuleId| {
+            ModuleController::new(&ControllerConfig {
+                module,
+                incarnation: FIRST,
+                pipeline: &pipeline,
+                planned: &config.planned,
+                places: &places,
+                scaling: scaling.and_then(|s| s.config.of(module)),
+                seed: config.seed,
+                born: Timestamp::ZERO,
+            })
+        };
         let controllers = pipeline.modules.iter().map(|m| controller(m.id)).collect();
+        let gateway = Gateway::new(&GatewayConfig {
+            id: GATEWAY,
+            incarnation: FIRST,
+            pipeline: &pipeline,
+            planned: &config.planned,
+            places: &places,
+            seed: config.seed,
+            born: Timestamp::ZERO,
+        });
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
@@ -149,6 +172,7 @@ impl World {
                 running: None,
                 rerun_since: None,
                 bound: VecDeque::new(),
+                is_down: false,
                 armed: Timestamp::MAX,
                 skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
                 life: 0,
@@ -162,9 +186,11 @@ impl World {
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
             hash: 0xcbf2_9ce4_8422_2325,
             events: 0,
-            gateway: Gateway::new(&pipeline, &config.planned, &places, config.seed),
+            gateway,
             controllers,
             places,
+            watched: pipeline.watched(),
+            gateway_armed: Timestamp::MAX,
             workers,
             devices,
             next_hostile: config.arrivals.len() as u64,
@@ -173,7 +199,6 @@ impl World {
             when: config.when_probability,
             pace: vec![1.0; pipeline.modules.len()],
             tally: Tally::new(&config),
-            scaling: config.scaling.as_ref().map(Scaling::new),
             config,
         }
     }
@@ -186,28 +211,8 @@ impl World {
             self.agenda
                 .at(Timestamp::ZERO, Occurrence::Hostile(clients));
         }
-        for module in 0..self.controllers.len() {
-            let id = ModuleId(module as u16);
-            if let Some(at) = self.controllers[module].next_wakeup() {
-                self.agenda
-                    .at(at, Occurrence::ControllerWakeup { module: id });
-            }
-            let mut commands = Vec::new();
-            self.controllers[module].start(&mut commands);
-            for command in commands {
-                match command {
-                    ControllerCommand::ToGateway(message) => {
-                        self.drive_gateway(GatewayEvent::Controller(message))?;
-                    }
-                    ControllerCommand::ToDevice(device, message) => {
-                        self.tell_device(device, message)?;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        self.teach()?;
-        self.start_scaling()
+        self.greet()?;
+        self.teach()
     }
 
     /// Earlier requests fill the distributions.
@@ -275,7 +280,8 @@ impl World {
                 Occurrence::Leave(id),
             );
         }
-        self.done(ModuleId::SOURCE, &[came(id)])
+        let filled = self.filled(ModuleId::SOURCE);
+        self.drive_gateway(GatewayEvent::Read(id, Ok(filled)))
     }
 
     fn admit(
@@ -291,80 +297,22 @@ impl World {
             application,
             client: ClientId::default(),
         };
-        self.gateway.admit(self.now, id, &offer, 0, ())
+        let admitted = self.gateway.admit(self.now, id, &offer, 0, ());
+        self.arm_gateway();
+        admitted
     }
 
-    /// A module ran for requests.
-    fn done(&mut self, module: ModuleId, members: &[Member]) -> Result<(), Violation> {
+    /// Which outputs of a module are not empty for a request, as far as a `when:` looks at them.
+    fn filled(&mut self, module: ModuleId) -> Filled {
         let (rng, when) = (&mut self.rng, self.when);
-        let mut commands = Vec::new();
-        let done = GatewayEvent::Done {
-            module,
-            members,
-            holds: &mut |_, _| rng.random::<f64>() < when,
-        };
-        self.gateway.on_event(self.now, done, &mut commands);
-        self.follow_gateway(commands)
-    }
-
-    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
-        match message {
-            Message::Branches(branches) => {
-                for branch in &branches.members {
-                    self.note(2, branch.request.0 << 8 | u64::from(branches.to.0));
-                }
-                self.drive_gateway(GatewayEvent::Branches(branches))
+        let ports = self.watched[module.idx()].iter();
+        ports.fold(Filled::default(), |filled, port| {
+            if rng.random::<f64>() < when {
+                filled.with(port.port)
+            } else {
+                filled
             }
-            Message::Started {
-                worker,
-                size,
-                expected_end,
-            } => {
-                self.note(3, u64::from(worker.0));
-                self.drive_gateway(GatewayEvent::Started {
-                    worker,
-                    size,
-                    expected_end,
-                })
-            }
-            Message::Ended { members, report } => {
-                for member in &members {
-                    self.note(4, member.0);
-                }
-                let members = &members;
-                self.drive_gateway(GatewayEvent::Ended { members, report })
-            }
-            Message::Forgotten { worker, request } => {
-                self.note(18, request.0);
-                self.drive_gateway(GatewayEvent::Forgotten(worker, request))
-            }
-            Message::Returned { worker, request } => {
-                self.note(5, request.0);
-                self.drive_gateway(GatewayEvent::Returned(worker, request))
-            }
-            Message::Device { device, message } => {
-                match &message {
-                    ToDevice::Cancel(request) => self.note(6, request.0),
-                    ToDevice::Guide(_, guidance) => {
-                        self.note(7, guidance.downstream.as_nanos() as u64);
-                    }
-                    _ => {}
-                }
-                self.tell_device(device, message)
-            }
-            Message::State(state) => {
-                self.note(8, state.version);
-                let peer = ToController::Peer(state.clone());
-                self.drive_gateway(GatewayEvent::Controller(ToGateway::State(state)))?;
-                self.drive_controller(ModuleId::SOURCE, ControllerEvent::Message(peer))
-            }
-            Message::Controller { to, message } => {
-                if let ToController::Peer(state) = &message {
-                    self.note(8, u64::from(to.0) << 32 | state.version);
-                }
-                self.drive_controller(to, ControllerEvent::Message(message))
-            }
-        }
+        })
     }
 
     fn occur(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
@@ -392,6 +340,13 @@ impl World {
                 self.note(10, device as u64);
                 self.drive_device(device, DeviceEvent::Wakeup)
             }
+            Occurrence::GatewayWakeup => {
+                if self.gateway_armed <= self.now {
+                    self.gateway_armed = Timestamp::MAX;
+                }
+                self.note(15, 0);
+                self.drive_gateway(GatewayEvent::Wakeup)
+            }
             Occurrence::ControllerWakeup { module } => {
                 self.note(11, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
@@ -409,107 +364,7 @@ impl World {
                 self.drive_gateway(GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
-            Occurrence::Scale => self.scale(),
-            Occurrence::ColdStarted { module, ordinal } => self.cold_started(module, ordinal),
-        }
-    }
-
-    fn drive_gateway(&mut self, event: GatewayEvent<'_>) -> Result<(), Violation> {
-        let mut commands = Vec::new();
-        self.gateway.on_event(self.now, event, &mut commands);
-        self.follow_gateway(commands)
-    }
-
-    fn follow_gateway(&mut self, commands: Vec<GatewayCommand>) -> Result<(), Violation> {
-        for command in commands {
-            match command {
-                Command::ToDevice(device, message @ ToDevice::Requests(_)) => {
-                    self.tell_device(device, message)?;
-                }
-                Command::ToDevice(device, message) => {
-                    self.agenda
-                        .send(self.now, Message::Device { device, message });
-                }
-                Command::ToController(to, message @ ToController::Offered(_)) => {
-                    self.agenda
-                        .send(self.now, Message::Controller { to, message });
-                }
-                Command::ToController(to, message) => {
-                    self.drive_controller(to, ControllerEvent::Message(message))?;
-                }
-                Command::Branches(branches) => {
-                    self.agenda.send(self.now, Message::Branches(branches));
-                }
-                Command::End(ended) => self.ended(&ended)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn drive_controller(
-        &mut self,
-        module: ModuleId,
-        event: ControllerEvent,
-    ) -> Result<(), Violation> {
-        let mut commands = Vec::new();
-        self.controllers[module.idx()].on_event(self.now, event, &mut commands);
-        self.follow_controller(module, commands)
-    }
-
-    fn follow_controller(
-        &mut self,
-        module: ModuleId,
-        commands: Vec<ControllerCommand<()>>,
-    ) -> Result<(), Violation> {
-        // States to the source's controller travel with those to the gateway.
-        let mut lost = Vec::new();
-        for command in commands {
-            match command {
-                ControllerCommand::ToGateway(ToGateway::State(state)) => {
-                    let loss = self.config.exchange_loss;
-                    let rng = &mut self.rng;
-                    let is_lost = |_| loss > 0.0 && rng.random::<f64>() < loss;
-                    lost = (0..self.controllers.len()).map(is_lost).collect();
-                    if module != ModuleId::SOURCE && !lost[ModuleId::SOURCE.idx()] {
-                        self.agenda.send(self.now, Message::State(state));
-                    }
-                }
-                ControllerCommand::ToGateway(message) => {
-                    self.drive_gateway(GatewayEvent::Controller(message))?;
-                }
-                ControllerCommand::ToController(to, message) => {
-                    if to != ModuleId::SOURCE && !lost[to.idx()] {
-                        self.agenda
-                            .send(self.now, Message::Controller { to, message });
-                    }
-                }
-                ControllerCommand::ToDevice(device, message) => {
-                    self.agenda
-                        .send(self.now, Message::Device { device, message });
-                }
-                ControllerCommand::Compute(computation) => {
-                    let computed = ControllerEvent::Computed(Box::new(computation.run()));
-                    self.drive_controller(module, computed)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn tell_device(&mut self, device: DeviceId, message: ToDevice<()>) -> Result<(), Violation> {
-        let device = device.idx();
-        match message {
-            ToDevice::Requests(mut requests) => {
-                self.drive_device(device, DeviceEvent::Arrivals(&mut requests))
-            }
-            ToDevice::Cancel(request) => self.drive_device(device, DeviceEvent::Cancel(request)),
-            ToDevice::Withdraw(request, reason) => {
-                self.drive_device(device, DeviceEvent::Withdraw(request, reason))
-            }
-            ToDevice::Guide(worker, guidance) => {
-                self.drive_device(device, DeviceEvent::Guide(worker, guidance))
-            }
-            ToDevice::Load(_) | ToDevice::Unload(_) => Ok(()),
+            Occurrence::Loaded { place, life } => self.loaded(place, life),
         }
     }
 
@@ -522,14 +377,6 @@ impl World {
             self.tally.wasted(used);
         }
         Ok(())
-    }
-}
-
-/// A request came in, and the source has read it.
-fn came(request: RequestId) -> Member {
-    Member {
-        request,
-        result: Ok(()),
     }
 }
 

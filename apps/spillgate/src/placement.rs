@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
-use spillgate_controller_policy::message::Place;
 use spillgate_controller_policy::plan::PlanName;
 use spillgate_controller_policy::planner::Planned;
 use spillgate_controller_policy::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::message::Place;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker_policy::schedule::SchedulerConfig;

@@ -1,125 +1,69 @@
 //! The gateway of one pipeline: the home of the requests that it accepted. It admits them, joins their branches, decides
 //! which worker runs each module, passes what a module brought to the modules after it, and ends each request exactly
-//! once.
+//! once: at the latest by its own timer, a grace after the deadline, when an answer is lost.
 //!
 //! `P` is what the driver keeps for an open request and gets back when it ends; `L` is what the request carries to
 //! workers.
 
+mod applications;
+mod demand;
 mod dispatch;
 mod ends;
 mod joins;
+mod workers;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, BatchReport, ToDevice};
-use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{
+    Address, Arrival, BatchShape, Ending, Envelope, Filled, Finished, Incarnation, Message,
+    ModulePlan, Place, Sessions, ToController, ToDevice, ToGateway,
+};
+use spillgate_pipeline::request::{DropReason, Outcome, Request};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::dispatcher::{BatchShape, Dispatcher};
+use crate::dispatcher::Dispatcher;
 use crate::ledger::{Ledger, Offer, Refusal};
-use crate::message::{ModulePlan, Place, ToController, ToGateway};
 use crate::planner::Planned;
-use joins::Joins;
+use applications::Applications;
+use demand::Demands;
+use joins::{Joiner, Joins};
 
 /// What happens at a gateway.
+#[derive(Debug)]
 pub enum Event<'a> {
-    /// An accepted request is to be decoded by a worker of the source.
+    /// The source has read an accepted request, or cannot.
+    Read(RequestId, Result<Filled, Ending>),
+    /// An accepted request is to be read by a worker of the source.
     Decode(RequestId),
-    /// A module ran for requests.
-    Done {
-        /// The module.
-        module: ModuleId,
-        /// The requests and what the module brought.
-        members: &'a [Member],
-        /// Whether the `when:` of a module that looks at this one holds for a request.
-        holds: &'a mut dyn FnMut(RequestId, ModuleId) -> bool,
-    },
-    /// A module is done with requests, or was skipped: one that follows it hears of it.
-    Branches(Branches),
-    /// A worker bound a batch.
-    Started {
-        /// The worker.
-        worker: WorkerId,
-        /// Requests in it.
-        size: usize,
-        /// When it is expected to end.
-        expected_end: Timestamp,
-    },
-    /// A worker's batch of these requests ended.
-    Ended {
-        /// Its members.
-        members: &'a [RequestId],
-        /// What the worker reports.
-        report: BatchReport,
-    },
-    /// A worker dropped a request: the request ends.
-    Dropped(RequestId, Drop),
-    /// A worker dropped a request: it is no longer there.
-    Returned(WorkerId, RequestId),
-    /// A worker that was told to forget a request had not begun it.
-    Forgotten(WorkerId, RequestId),
-    /// A controller has something to say.
-    Controller(ToGateway),
+    /// A peer greets: a process began, or a connection to it.
+    Greeted(Address, Incarnation),
+    /// A peer is gone, for this reason.
+    Lost(Address, &'a str),
+    /// A peer said something, in that life.
+    Message(Address, Incarnation, ToGateway),
     /// The client left.
     Cancel(RequestId),
     /// A newer frame takes the place of this request, if it still waits.
     Supersede(RequestId),
     /// All that has not ended is dropped.
     Abort,
-    /// A worker died, for this reason.
-    WorkerDown(WorkerId, &'a str),
-    /// A worker serves, for the first time or again.
-    WorkerUp(WorkerId),
-    /// A worker gets no more requests, and finishes what it has.
-    WorkerRetired(WorkerId),
-}
-
-/// What a module brought for a request.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// The request.
-    pub request: RequestId,
-    /// How the request ends where the module brought nothing, and what is said of it.
-    pub result: Result<(), (Outcome, String)>,
-}
-
-/// Branches of requests on their way to a module.
-#[derive(Clone, Debug)]
-pub struct Branches {
-    /// The module that is done with them.
-    pub from: ModuleId,
-    /// The module that hears of it.
-    pub to: ModuleId,
-    /// The requests.
-    pub members: Vec<Branch>,
-}
-
-/// One request of [`Branches`].
-#[derive(Clone, Copy, Debug)]
-pub struct Branch {
-    /// The request.
-    pub request: RequestId,
-    /// The module before ran (false: it was skipped).
-    pub present: bool,
-    /// What the `when:` of the next module says, if it looks at the one before and that one ran.
-    pub condition: Option<bool>,
+    /// The time of [`Gateway::next_wakeup`] has come.
+    Wakeup,
 }
 
 /// What the driver must do, in this order.
 #[derive(Debug)]
 pub enum Command<P, L> {
-    /// Carry this to a device.
-    ToDevice(DeviceId, ToDevice<L>),
-    /// Carry this to a controller.
-    ToController(ModuleId, ToController),
-    /// Carry this to the gateway itself.
-    Branches(Branches),
+    /// Send this.
+    Send(Envelope<L>),
     /// Answer the client.
     End(Box<Ended<P>>),
 }
@@ -139,6 +83,25 @@ pub struct Ended<P> {
     pub payload: P,
 }
 
+/// What a gateway is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewayConfig<'a> {
+    /// The gateway.
+    pub id: GatewayId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Its pipeline.
+    pub pipeline: &'a Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: &'a Arc<Planned>,
+    /// The pipeline's workers, all serving.
+    pub places: &'a [Place],
+    /// Seed of admission by chance.
+    pub seed: u64,
+    /// When this life began.
+    pub born: Timestamp,
+}
+
 struct Open<P, L> {
     request: Request,
     payload: P,
@@ -148,7 +111,7 @@ struct Open<P, L> {
 
 /// A module as the gateway sees it.
 struct Stage {
-    joiner: joins::Joiner,
+    joiner: Joiner,
     dispatcher: Dispatcher,
     plan: ModulePlan,
     /// Admission by chance.
@@ -157,61 +120,80 @@ struct Stage {
 
 /// The gateway of one pipeline.
 pub struct Gateway<P, L> {
+    id: GatewayId,
+    incarnation: Incarnation,
     pipeline: Arc<Pipeline>,
     successors: Vec<Vec<ModuleId>>,
+    /// By module: requests wait for its result.
+    awaited: Vec<bool>,
     places: IndexMap<WorkerId, Place, FxBuildHasher>,
+    sessions: Sessions,
     ledger: Ledger<Open<P, L>>,
     stages: Vec<Stage>,
+    demands: Demands,
+    applications: Applications,
+    grace: Duration,
+    /// When the first open request may be over its deadline and grace.
+    checks_at: Option<Timestamp>,
     /// Requests of the event under way, by device.
     sends: Vec<(DeviceId, Vec<Arrival<L>>)>,
 }
 
 impl<P, L: Clone> Gateway<P, L> {
-    /// The gateway of a pipeline that these workers serve.
-    pub fn new(
-        pipeline: &Arc<Pipeline>,
-        planned: &Arc<Planned>,
-        places: &[Place],
-        seed: u64,
-    ) -> Self {
-        let on_devices: Vec<Vec<usize>> = pipeline
-            .modules
-            .iter()
-            .map(|module| {
-                let serving = places.iter().filter(|p| p.module == module.id);
-                serving.map(|p| p.device.idx()).collect()
-            })
-            .collect();
-        let stage = |id: ModuleId| {
-            let serving = places.iter().filter(|p| p.module == id);
+    /// A gateway to which nobody has greeted yet.
+    pub fn new(config: &GatewayConfig<'_>) -> Self {
+        let &GatewayConfig {
+            id,
+            incarnation,
+            pipeline,
+            planned,
+            places,
+            seed,
+            born,
+        } = config;
+        let devices_of = |module: ModuleId| {
+            let serving = places.iter().filter(move |p| p.module == module);
+            serving.map(|p| p.device.idx()).collect()
+        };
+        let stage = |module: ModuleId| {
+            let serving = places.iter().filter(|p| p.module == module);
             let workers: Vec<WorkerId> = serving.map(|p| p.worker).collect();
             let shape = BatchShape {
-                size: planned.batch[id.idx()],
-                execution: planned.duration(id),
+                size: planned.batch[module.idx()],
+                execution: planned.duration(module),
             };
             Stage {
-                joiner: joins::Joiner::new(pipeline, id),
+                joiner: Joiner::new(pipeline, module),
                 dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, &workers),
                 plan: ModulePlan {
                     shape,
                     admits: 1.0,
                     door: None,
                 },
-                rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(id.0)),
+                rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
             }
         };
         let ids = pipeline.modules.iter().map(|m| m.id);
+        let on_devices: Vec<Vec<usize>> = ids.clone().map(devices_of).collect();
         Gateway {
-            successors: ids.clone().map(|id| pipeline.successors(id)).collect(),
+            id,
+            incarnation,
+            successors: ids.clone().map(|m| pipeline.successors(m)).collect(),
+            awaited: pipeline.awaited(),
             places: places.iter().map(|p| (p.worker, *p)).collect(),
+            sessions: Sessions::default(),
             ledger: Ledger::new(pipeline, planned, &on_devices),
             stages: ids.map(stage).collect(),
-            pipeline: pipeline.clone(),
+            demands: Demands::new(pipeline, born),
+            applications: Applications::default(),
+            grace: ends::grace(pipeline),
+            checks_at: None,
             sends: Vec::new(),
+            pipeline: pipeline.clone(),
         }
     }
 
-    /// Accepts a request, which then enters by [`Event::Done`] of the source or by [`Event::Decode`].
+    /// Accepts a request, which then enters by [`Event::Read`] or [`Event::Decode`].
     ///
     /// # Errors
     /// When it is refused: see [`Ledger::admit`].
@@ -223,49 +205,47 @@ impl<P, L: Clone> Gateway<P, L> {
         payload: P,
         load: L,
     ) -> Result<Request, Refusal> {
-        self.ledger.admit(now, id, offer, |request| Open {
+        let n_modules = self.pipeline.modules.len();
+        let admitted = self.ledger.admit(now, id, offer, |request| Open {
             request: *request,
             payload,
             load,
-            joins: Joins::default(),
-        })
+            joins: Joins::new(n_modules),
+        });
+        self.demands.offered(now, self.ledger.offered());
+        let request = admitted?;
+        self.applications.opened(now, request.application);
+        let over = request.deadline + self.grace;
+        self.checks_at = Some(self.checks_at.map_or(over, |at| at.min(over)));
+        Ok(request)
+    }
+
+    /// The application of that name. Where it takes the place of another one, workers are told.
+    pub fn application(&mut self, name: &Arc<str>, out: &mut Vec<Command<P, L>>) -> Application {
+        let (application, is_reassigned) = self.applications.of(name);
+        if is_reassigned {
+            let mut devices: Vec<DeviceId> = self.places.values().map(|p| p.device).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            for device in devices {
+                self.tell_device(device, ToDevice::Reassigned(application), out);
+            }
+        }
+        application
     }
 
     /// Takes in one event.
     pub fn on_event(&mut self, now: Timestamp, event: Event<'_>, out: &mut Vec<Command<P, L>>) {
         match event {
-            Event::Decode(id) => self.enter(now, id, out),
-            Event::Done {
-                module,
-                members,
-                holds,
-            } => self.done(now, module, members, holds, out),
-            Event::Branches(branches) => self.join(now, &branches, out),
-            Event::Started {
-                worker,
-                size,
-                expected_end,
-            } => {
-                if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.started(worker, size, expected_end);
+            Event::Read(id, read) => self.brought(now, ModuleId::SOURCE, id, read, out),
+            Event::Decode(id) => self.decode(now, id, out),
+            Event::Greeted(peer, incarnation) => self.sessions.greet(peer, incarnation),
+            Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
+            Event::Message(from, incarnation, message) => {
+                if self.sessions.counts(from, incarnation) {
+                    self.hear(now, message, out);
                 }
             }
-            Event::Ended { members, report } => self.batch_ended(members, report, out),
-            Event::Dropped(id, drop) => self.end(now, id, Outcome::Dropped(drop), None, out),
-            Event::Returned(worker, id) => {
-                if let Some(module) = self.places.get(&worker).map(|p| p.module) {
-                    self.stages[module.idx()].dispatcher.take_back(id);
-                    out.push(Command::ToController(module, ToController::Dropped));
-                }
-            }
-            Event::Forgotten(worker, id) => {
-                if let Some(module) = self.places.get(&worker).map(|p| p.module)
-                    && self.ledger.forgotten(id)
-                {
-                    out.push(Command::ToController(module, ToController::Unasked));
-                }
-            }
-            Event::Controller(message) => self.hear(now, message, out),
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
             Event::Supersede(id) => self.withdraw(id, out),
             Event::Abort => {
@@ -273,28 +253,25 @@ impl<P, L: Clone> Gateway<P, L> {
                     self.drop_from_here(now, id, DropReason::Draining, out);
                 }
             }
-            Event::WorkerDown(worker, cause) => self.worker_down(now, worker, cause, out),
-            Event::WorkerUp(worker) => self.workers_change(worker, Dispatcher::worker_up, out),
-            Event::WorkerRetired(worker) => self.workers_change(worker, Dispatcher::retire, out),
+            Event::Wakeup => self.wake(now, out),
         }
-        for (device, requests) in self.sends.drain(..) {
-            out.push(Command::ToDevice(device, ToDevice::Requests(requests)));
+        for (device, requests) in std::mem::take(&mut self.sends) {
+            self.tell_device(device, ToDevice::Requests(requests), out);
         }
+    }
+
+    /// The next moment at which something happens without an event from outside: what was asked of the modules is to be
+    /// reported, or a request is over its deadline and grace.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        [self.checks_at, self.demands.reports_at()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// What the driver keeps for a request; `None` once it has ended.
     pub fn payload_mut(&mut self, id: RequestId) -> Option<&mut P> {
         Some(&mut self.ledger.get_mut(id)?.payload)
-    }
-
-    /// The request of that id; `None` once it has ended.
-    pub fn request(&self, id: RequestId) -> Option<&Request> {
-        Some(&self.ledger.get(id)?.request)
-    }
-
-    /// Requests a second that are offered, refused ones included, over the last seconds.
-    pub fn offered_rate(&mut self, now: Timestamp) -> f64 {
-        self.ledger.offered_rate(now)
     }
 
     /// Requests a second that the entry gate lets pass; `None` when there is none or it is open.
@@ -312,100 +289,126 @@ impl<P, L: Clone> Gateway<P, L> {
         self.ledger.in_flight()
     }
 
-    fn stage_of(&mut self, worker: WorkerId) -> Option<&mut Stage> {
-        let module = self.places.get(&worker)?.module;
-        Some(&mut self.stages[module.idx()])
-    }
-
     fn hear(&mut self, now: Timestamp, message: ToGateway, out: &mut Vec<Command<P, L>>) {
         match message {
+            ToGateway::Started(started) => {
+                if let Some(stage) = self.stage_of(started.worker) {
+                    stage.dispatcher.started(&started);
+                }
+            }
+            ToGateway::Finished {
+                worker,
+                batch,
+                members,
+            } => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.ended(worker, batch);
+                    self.finished(now, worker, members, out);
+                }
+            }
+            ToGateway::Dropped {
+                worker,
+                request,
+                drop,
+            } => self.dropped(now, worker, request, drop, out),
+            ToGateway::Forgotten { worker, request } => {
+                if let Some(module) = self.module_of(worker)
+                    && self.ledger.forgotten(request)
+                {
+                    self.demands.offered(now, self.ledger.offered());
+                    self.demands.unasked(now, module);
+                }
+            }
             ToGateway::Plan(module, plan) => {
                 let stage = &mut self.stages[module.idx()];
                 stage.dispatcher.reshape(plan.shape);
                 stage.plan = plan;
             }
-            ToGateway::State(state) => {
-                let offered = ToController::Offered(self.ledger.learn(now, &state));
-                out.push(Command::ToController(state.module, offered));
+            ToGateway::State(state) => self.ledger.learn(now, &state),
+            ToGateway::Serve(worker) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.worker_up(worker);
+                }
             }
-        }
-    }
-
-    /// A batch ended: its members are no longer at their worker.
-    fn batch_ended(
-        &mut self,
-        members: &[RequestId],
-        report: BatchReport,
-        out: &mut Vec<Command<P, L>>,
-    ) {
-        let Some(module) = self.places.get(&report.worker).map(|p| p.module) else {
-            return;
-        };
-        let dispatcher = &mut self.stages[module.idx()].dispatcher;
-        for &id in members {
-            dispatcher.take_back(id);
-        }
-        dispatcher.ended(report.worker, members.len());
-        out.push(Command::ToController(module, ToController::Report(report)));
-    }
-
-    /// A module ran for requests: the results count and are passed on where the request has not ended.
-    fn done(
-        &mut self,
-        now: Timestamp,
-        module: ModuleId,
-        members: &[Member],
-        holds: &mut dyn FnMut(RequestId, ModuleId) -> bool,
-        out: &mut Vec<Command<P, L>>,
-    ) {
-        let mut passed = Vec::with_capacity(members.len());
-        for Member { request, result } in members {
-            if !self.ledger.ran(*request, module) {
-                continue;
-            }
-            match result {
-                Ok(()) => passed.push(*request),
-                Err((outcome, cause)) => {
-                    self.end(now, *request, *outcome, Some(cause.clone()), out);
+            ToGateway::Retire(worker) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.retire(worker);
                 }
             }
         }
-        self.pass(now, module, &passed, Some(holds), out);
     }
 
-    fn worker_down(
+    /// A module ran for requests: the results count and are passed on where the request has not ended.
+    fn finished(
         &mut self,
         now: Timestamp,
         worker: WorkerId,
-        cause: &str,
+        members: Vec<Finished>,
         out: &mut Vec<Command<P, L>>,
     ) {
-        let Some(module) = self.places.get(&worker).map(|p| p.module) else {
+        let Some(module) = self.module_of(worker) else {
             return;
         };
-        let lost = self.stages[module.idx()].dispatcher.worker_down(worker);
-        for id in lost {
-            let cause = Some(cause.to_owned());
-            self.end(now, id, Outcome::Failed { module }, cause, out);
+        for Finished { request, result } in members {
+            self.take_back(module, worker, request, out);
+            if !self.ledger.ran(request, module) {
+                continue;
+            }
+            self.brought(now, module, request, result, out);
         }
-        self.count_workers(module, out);
     }
 
-    fn workers_change(
+    fn brought(
         &mut self,
-        worker: WorkerId,
-        change: fn(&mut Dispatcher, WorkerId),
+        now: Timestamp,
+        module: ModuleId,
+        id: RequestId,
+        result: Result<Filled, Ending>,
         out: &mut Vec<Command<P, L>>,
     ) {
-        if let Some(module) = self.places.get(&worker).map(|p| p.module) {
-            change(&mut self.stages[module.idx()].dispatcher, worker);
-            self.count_workers(module, out);
+        match result {
+            Ok(filled) => self.complete(now, module, id, Some(filled), out),
+            Err(ending) => self.end(now, id, ending.outcome, Some(ending.cause), out),
         }
     }
 
-    fn count_workers(&self, module: ModuleId, out: &mut Vec<Command<P, L>>) {
-        let up = self.stages[module.idx()].dispatcher.workers_up();
-        out.push(Command::ToController(module, ToController::Workers(up)));
+    fn wake(&mut self, now: Timestamp, out: &mut Vec<Command<P, L>>) {
+        if self.demands.reports_at().is_some_and(|at| at <= now) {
+            for (module, demand) in self.demands.reports() {
+                let to = Address::Controller(module);
+                let message = Message::Controller(ToController::Demand(Box::new(demand)));
+                self.send(to, message, out);
+            }
+        }
+        if self.checks_at.is_some_and(|at| at <= now) {
+            let (overdue, next) = self.ledger.overdue(now, self.grace);
+            self.checks_at = next;
+            for id in overdue {
+                self.give_up(now, id, out);
+            }
+        }
+    }
+
+    fn module_of(&self, worker: WorkerId) -> Option<ModuleId> {
+        Some(self.places.get(&worker)?.module)
+    }
+
+    fn stage_of(&mut self, worker: WorkerId) -> Option<&mut Stage> {
+        let module = self.module_of(worker)?;
+        Some(&mut self.stages[module.idx()])
+    }
+
+    fn tell_device(&self, device: DeviceId, message: ToDevice<L>, out: &mut Vec<Command<P, L>>) {
+        self.send(Address::Device(device), Message::Device(message), out);
+    }
+
+    fn send(&self, to: Address, message: Message<L>, out: &mut Vec<Command<P, L>>) {
+        out.push(Command::Send(Envelope {
+            from: Address::Gateway(self.id),
+            incarnation: self.incarnation,
+            to,
+            message,
+        }));
     }
 }
 

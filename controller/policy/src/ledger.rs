@@ -19,10 +19,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
-use crate::planner::{ModuleState, Planned, Window};
-
-/// Span of the offered rate: long enough for a rate, short enough to follow a burst.
-const OFFERED_WINDOW: Duration = Duration::from_secs(2);
+use crate::planner::{ModuleState, Planned};
 
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +69,7 @@ impl Refusal {
 
 struct Open<T> {
     deadline: Timestamp,
-    sinks_missing: u16,
+    missing: u16,
     /// A device ran a module for it.
     ran: bool,
     content: T,
@@ -96,10 +93,11 @@ struct Returning {
 pub struct Ledger<T> {
     slo: Duration,
     limit: usize,
-    n_sinks: u16,
+    awaited: u16,
     draining: bool,
     gate: Option<EntryGate>,
-    offered: Window,
+    offered: u64,
+    returned: u64,
     open: IndexMap<RequestId, Open<T>, FxBuildHasher>,
     /// No more than the limit of requests in flight.
     returning: IndexMap<RequestId, Returning, FxBuildHasher>,
@@ -112,10 +110,15 @@ impl<T> Ledger<T> {
         Ledger {
             slo: pipeline.slo,
             limit: pipeline.limits.in_flight,
-            n_sinks: pipeline.sinks().len() as u16,
+            awaited: pipeline
+                .awaited()
+                .iter()
+                .filter(|awaited| **awaited)
+                .count() as u16,
             draining: false,
             gate: EntryGate::new(pipeline, planned, workers),
-            offered: Window::new(OFFERED_WINDOW),
+            offered: 0,
+            returned: 0,
             open: IndexMap::default(),
             returning: IndexMap::default(),
         }
@@ -152,7 +155,7 @@ impl<T> Ledger<T> {
         if gate.is_some_and(|g| g.is_hopeless(now, deadline, decoding)) {
             return Err(Refusal::Hopeless);
         }
-        self.offered.add(now, 0.0, 1, 0.0);
+        self.offered += 1;
         if self.open.len() >= self.limit {
             return Err(Refusal::Full { limit: self.limit });
         }
@@ -171,7 +174,7 @@ impl<T> Ledger<T> {
             id,
             Open {
                 deadline,
-                sinks_missing: self.n_sinks,
+                missing: self.awaited,
                 ran: false,
                 content: content(&request),
             },
@@ -190,18 +193,16 @@ impl<T> Ledger<T> {
         Some(&mut self.open.get_mut(&id)?.content)
     }
 
-    /// A module published its state: the gate follows the bottleneck. Returns [`Ledger::offered_rate`] for the planner
-    /// of that module, which sees only what passes.
-    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) -> f64 {
+    /// A module published its state: the gate follows the bottleneck.
+    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         if let Some(gate) = &mut self.gate {
             gate.learn(now, state);
         }
-        self.offered_rate(now)
     }
 
-    /// Requests a second that are offered, refused ones included, over the last seconds.
-    pub fn offered_rate(&mut self, now: Timestamp) -> f64 {
-        self.offered.rate(now)
+    /// Requests that were offered, refused ones included, and of those requests that gave their place back.
+    pub fn offered(&self) -> (u64, u64) {
+        (self.offered, self.returned)
     }
 
     /// Requests a second that the gate lets pass; `None` when there is none or it is open.
@@ -209,12 +210,12 @@ impl<T> Ledger<T> {
         self.gate.as_ref()?.rate()
     }
 
-    /// A sink of the pipeline is done with the request, or was skipped. Says how the request ended
-    /// when that was the last one.
-    pub fn sink_done(&mut self, now: Timestamp, id: RequestId) -> Option<(Outcome, T)> {
+    /// One of the results that the request waits for is there, or will not come: its module was skipped. Says how the
+    /// request ended when that was the last one.
+    pub fn result_in(&mut self, now: Timestamp, id: RequestId) -> Option<(Outcome, T)> {
         let open = self.open.get_mut(&id)?;
-        open.sinks_missing -= 1;
-        if open.sinks_missing > 0 {
+        open.missing -= 1;
+        if open.missing > 0 {
             return None;
         }
         let open = self.open.swap_remove(&id)?;
@@ -273,7 +274,7 @@ impl<T> Ledger<T> {
 
     /// Its place is another's, and it was never offered.
     fn give_back(&mut self) {
-        self.offered.take_back();
+        self.returned += 1;
         if let Some(gate) = &mut self.gate {
             gate.give_back();
         }
@@ -294,6 +295,22 @@ impl<T> Ledger<T> {
     /// Whether the request has not ended. Branches of one that has are not passed on.
     pub fn is_open(&self, id: RequestId) -> bool {
         self.open.contains_key(&id)
+    }
+
+    /// The requests whose deadline and grace have passed, and when the first of the others is at that point.
+    pub fn overdue(&self, now: Timestamp, grace: Duration) -> (Vec<RequestId>, Option<Timestamp>) {
+        let mut overdue = Vec::new();
+        let mut next: Option<Timestamp> = None;
+        for (id, open) in &self.open {
+            let at = open.deadline + grace;
+            if at <= now {
+                overdue.push(*id);
+            } else {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        overdue.sort_unstable();
+        (overdue, next)
     }
 
     /// Refuses all that comes from now on.

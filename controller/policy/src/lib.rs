@@ -9,7 +9,6 @@ pub mod door;
 pub mod gate;
 pub mod gateway;
 pub mod ledger;
-pub mod message;
 pub mod module;
 pub mod plan;
 pub mod planner;

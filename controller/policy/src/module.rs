@@ -1,21 +1,31 @@
-//! The controller of one module: its State Planner, and who is told what it finds. It stands beside the way of requests.
+//! The controller of one module: its State Planner and its scaler. It stands beside the way of requests: reports come in,
+//! guidance for workers, plans for gateways and the list of workers go out.
 
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, ModuleId};
-use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
+use spillgate_pipeline::message::{
+    Address, Demand, Envelope, Incarnation, Message, ModuleState, Place, Sessions, ToController,
+    ToDevice, ToGateway,
+};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::message::{Place, ToController, ToGateway};
-use crate::planner::{Computation, Computed, ModuleState, Planned, StatePlanner};
+use crate::planner::{Computation, Computed, Planned, StatePlanner};
+use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 
 /// What happens at a controller.
 #[derive(Debug)]
 pub enum Event {
-    /// A message came.
-    Message(ToController),
+    /// A peer greets: a process began, or a connection to it.
+    Greeted(Address, Incarnation),
+    /// A peer is gone.
+    Lost(Address),
+    /// A peer said something, in that life.
+    Message(Address, Incarnation, ToController),
     /// The time of [`ModuleController::next_wakeup`] has come.
     Wakeup,
     /// An estimate that a command asked for was made.
@@ -25,53 +35,87 @@ pub enum Event {
 /// What the driver must do, in this order. `L` is what requests carry to workers: a controller sends none.
 #[derive(Debug)]
 pub enum Command<L> {
-    /// Carry this to the gateways.
-    ToGateway(ToGateway),
-    /// Carry this to the controller of another module.
-    ToController(ModuleId, ToController),
-    /// Carry this to a device.
-    ToDevice(DeviceId, ToDevice<L>),
+    /// Send this.
+    Send(Envelope<L>),
     /// Make this estimate and bring back the result: thousands of draws, so not under anybody's lock.
     Compute(Box<Computation>),
+}
+
+/// What a controller is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerConfig<'a> {
+    /// Its module.
+    pub module: ModuleId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Its pipeline.
+    pub pipeline: &'a Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: &'a Arc<Planned>,
+    /// The pipeline's workers.
+    pub places: &'a [Place],
+    /// How workers follow the load; `None`: all serve all the time.
+    pub scaling: Option<ModuleScaling>,
+    /// Seed of the planner's draws.
+    pub seed: u64,
+    /// When this life began.
+    pub born: Timestamp,
 }
 
 /// The controller of one module of one pipeline.
 pub struct ModuleController {
     module: ModuleId,
+    incarnation: Incarnation,
     n_modules: usize,
-    workers: Vec<Place>,
+    /// By ordinal: the workers, and whether they serve.
+    workers: Vec<(Place, bool)>,
+    /// By ordinal: whether its device is gone.
+    is_lost: Vec<bool>,
+    gateways: Vec<GatewayId>,
+    sessions: Sessions,
+    /// What each gateway reported last, in that life.
+    demands: IndexMap<Address, (Incarnation, Box<Demand>), FxBuildHasher>,
     planner: StatePlanner,
+    scaler: Option<Scaler>,
+    scales_at: Timestamp,
 }
 
 impl ModuleController {
-    /// The controller of `module`, which has its workers among these.
-    pub fn new(
-        pipeline: &Arc<Pipeline>,
-        module: ModuleId,
-        planned: &Arc<Planned>,
-        places: &[Place],
-        seed: u64,
-    ) -> Self {
-        let serving = places.iter().filter(|p| p.module == module);
-        let workers: Vec<Place> = serving.copied().collect();
-        let n_workers = workers.len();
+    /// A controller to which nobody has greeted yet.
+    pub fn new(config: &ControllerConfig<'_>) -> Self {
+        let &ControllerConfig {
+            module,
+            incarnation,
+            pipeline,
+            planned,
+            places,
+            scaling,
+            seed,
+            born,
+        } = config;
+        let scaler = scaling.map(Scaler::new);
+        let mut workers: Vec<(Place, bool)> = places
+            .iter()
+            .filter(|p| p.module == module)
+            .map(|p| (*p, true))
+            .collect();
+        for ordinal in scaler.iter().flat_map(Scaler::off_at_first) {
+            workers[ordinal as usize].1 = false;
+        }
+        let up = workers.iter().filter(|(_, serves)| *serves).count();
         ModuleController {
             module,
+            incarnation,
             n_modules: pipeline.modules.len(),
+            planner: StatePlanner::new(pipeline.clone(), module, planned.clone(), up, seed, born),
+            is_lost: vec![false; workers.len()],
             workers,
-            planner: StatePlanner::new(pipeline.clone(), module, planned.clone(), n_workers, seed),
+            gateways: Vec::new(),
+            sessions: Sessions::default(),
+            demands: IndexMap::default(),
+            scaler,
+            scales_at: born + SCALING_PERIOD,
         }
-    }
-
-    /// What gateways and workers are to go by from the start.
-    pub fn start<L>(&self, out: &mut Vec<Command<L>>) {
-        self.tell_plan(out);
-        self.guide(self.planner.guidance(), out);
-    }
-
-    /// Part of the requests of the pipeline that run the module.
-    pub fn probability(&mut self, now: Timestamp) -> f64 {
-        self.planner.probability(now)
     }
 
     /// What the module's brokers go by.
@@ -86,24 +130,24 @@ impl ModuleController {
 
     /// The next moment at which something happens without an event from outside.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        self.planner.next_wakeup()
+        let scales_at = self.scaler.is_some().then_some(self.scales_at);
+        [self.planner.next_wakeup(), scales_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes in one event.
     pub fn on_event<L>(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command<L>>) {
         match event {
-            Event::Message(message) => self.hear(now, message),
-            Event::Wakeup => {
-                let woken = self.planner.wake(now);
-                if let Some(state) = woken.publish {
-                    self.publish(&state, out);
-                }
-                self.tell_plan(out);
-                out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
-                if let Some(guidance) = woken.guidance {
-                    self.guide(guidance, out);
+            Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
+            Event::Lost(peer) => self.lost(now, peer, out),
+            Event::Message(from, incarnation, message) => {
+                if self.sessions.counts(from, incarnation) {
+                    self.hear(now, from, incarnation, message, out);
                 }
             }
+            Event::Wakeup => self.wake(now, out),
             Event::Computed(computed) => {
                 let guidance = self.planner.computed(*computed);
                 self.tell_plan(out);
@@ -112,39 +156,204 @@ impl ModuleController {
         }
     }
 
-    fn hear(&mut self, now: Timestamp, message: ToController) {
+    fn hear<L>(
+        &mut self,
+        now: Timestamp,
+        from: Address,
+        incarnation: Incarnation,
+        message: ToController,
+        out: &mut Vec<Command<L>>,
+    ) {
         match message {
-            ToController::Reached(request, runs) => self.planner.reached(now, &request, runs),
-            ToController::Dropped => self.planner.dropped(now),
-            ToController::Unasked => self.planner.unasked(),
-            ToController::Offered(rate) => self.planner.offered(rate),
-            ToController::Workers(up) => self.planner.set_workers(up),
+            ToController::Demand(demand) => {
+                let last = self.demands.entry(from).or_default();
+                if last.0 != incarnation {
+                    *last = (incarnation, Box::default());
+                }
+                self.planner.demanded(now, &demand.since(&mut last.1));
+            }
             ToController::Report(report) => self.planner.batch(now, &report),
-            ToController::Peer(state) => self.planner.peer(state),
+            ToController::Loaded(worker, is_ready) => {
+                if let Some(ordinal) = self.ordinal_of(worker) {
+                    let event = match is_ready {
+                        true => scaling::Event::Started(ordinal),
+                        false => scaling::Event::NotStarted(ordinal),
+                    };
+                    self.scale(now, event, out);
+                }
+            }
+            ToController::Peer(state) => self.planner.peer(incarnation, state),
         }
+    }
+
+    fn wake<L>(&mut self, now: Timestamp, out: &mut Vec<Command<L>>) {
+        if self.planner.next_wakeup().is_some_and(|at| at <= now) {
+            let woken = self.planner.wake(now);
+            if let Some(state) = woken.publish {
+                self.publish(&state, out);
+            }
+            self.tell_plan(out);
+            out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
+            if let Some(guidance) = woken.guidance {
+                self.guide(guidance, out);
+            }
+        }
+        if self.scaler.is_some() && self.scales_at <= now {
+            self.scales_at = now + SCALING_PERIOD;
+            let rate = self.planner.demand(now) * self.planner.probability(now);
+            self.scale(now, scaling::Event::Offered(rate), out);
+        }
+    }
+
+    /// What a new peer is to go by.
+    fn greeted<L>(
+        &mut self,
+        now: Timestamp,
+        peer: Address,
+        incarnation: Incarnation,
+        out: &mut Vec<Command<L>>,
+    ) {
+        self.sessions.greet(peer, incarnation);
+        match peer {
+            Address::Gateway(gateway) => {
+                if !self.gateways.contains(&gateway) {
+                    self.gateways.push(gateway);
+                }
+                let plan = ToGateway::Plan(self.module, self.planner.plan());
+                self.send(peer, Message::Gateway(plan), out);
+                for &(place, serves) in &self.workers {
+                    let listed = match serves {
+                        true => ToGateway::Serve(place.worker),
+                        false => ToGateway::Retire(place.worker),
+                    };
+                    self.send(peer, Message::Gateway(listed), out);
+                }
+            }
+            Address::Device(device) => {
+                for ordinal in self.ordinals_on(device) {
+                    let worker = self.workers[ordinal as usize].0.worker;
+                    let guide = ToDevice::Guide(worker, self.planner.guidance());
+                    self.send(peer, Message::Device(guide), out);
+                    if std::mem::take(&mut self.is_lost[ordinal as usize]) {
+                        match self.scaler {
+                            Some(_) => self.scale(now, scaling::Event::Returned(ordinal), out),
+                            None => self.serves(ordinal, true, out),
+                        }
+                    }
+                }
+            }
+            Address::Controller(_) => {}
+        }
+    }
+
+    /// The workers of a device that is gone serve no more.
+    fn lost<L>(&mut self, now: Timestamp, peer: Address, out: &mut Vec<Command<L>>) {
+        self.sessions.lose(peer);
+        match peer {
+            Address::Gateway(gateway) => self.gateways.retain(|g| *g != gateway),
+            Address::Controller(_) => {}
+            Address::Device(device) => {
+                for ordinal in self.ordinals_on(device) {
+                    self.serves(ordinal, false, out);
+                    self.is_lost[ordinal as usize] = true;
+                    self.scale(now, scaling::Event::Died(ordinal), out);
+                }
+            }
+        }
+    }
+
+    fn scale<L>(&mut self, now: Timestamp, event: scaling::Event, out: &mut Vec<Command<L>>) {
+        let Some(scaler) = &mut self.scaler else {
+            return;
+        };
+        let mut commands = Vec::new();
+        scaler.on_event(now, event, &mut commands);
+        for command in commands {
+            match command {
+                scaling::Command::Start(ordinal) => {
+                    let place = self.workers[ordinal as usize].0;
+                    self.tell_device(place.device, ToDevice::Load(place.worker), out);
+                }
+                scaling::Command::Serve(ordinal) => self.serves(ordinal, true, out),
+                scaling::Command::Retire(ordinal) => {
+                    self.serves(ordinal, false, out);
+                    let place = self.workers[ordinal as usize].0;
+                    self.tell_device(place.device, ToDevice::Unload(place.worker), out);
+                }
+            }
+        }
+    }
+
+    /// A worker takes requests from now on, or no more.
+    fn serves<L>(&mut self, ordinal: u32, serves: bool, out: &mut Vec<Command<L>>) {
+        let (place, known) = &mut self.workers[ordinal as usize];
+        *known = serves;
+        let worker = place.worker;
+        let up = self.workers.iter().filter(|(_, serves)| *serves).count();
+        self.planner.set_workers(up);
+        self.tell_gateways(
+            &match serves {
+                true => ToGateway::Serve(worker),
+                false => ToGateway::Retire(worker),
+            },
+            out,
+        );
     }
 
     /// The state goes to the gateways, and to the controllers of the other modules.
     fn publish<L>(&self, state: &Arc<ModuleState>, out: &mut Vec<Command<L>>) {
-        out.push(Command::ToGateway(ToGateway::State(state.clone())));
-        let others = (0..self.n_modules as u16).map(ModuleId);
-        out.extend(
-            others
-                .filter(|m| *m != self.module)
-                .map(|m| Command::ToController(m, ToController::Peer(state.clone()))),
-        );
+        self.tell_gateways(&ToGateway::State(state.clone()), out);
+        for other in (0..self.n_modules as u16).map(ModuleId) {
+            if other != self.module {
+                let peer = Message::Controller(ToController::Peer(state.clone()));
+                self.send(Address::Controller(other), peer, out);
+            }
+        }
     }
 
     fn tell_plan<L>(&self, out: &mut Vec<Command<L>>) {
-        let plan = ToGateway::Plan(self.module, self.planner.plan());
-        out.push(Command::ToGateway(plan));
+        self.tell_gateways(&ToGateway::Plan(self.module, self.planner.plan()), out);
     }
 
     fn guide<L>(&self, guidance: Guidance, out: &mut Vec<Command<L>>) {
-        out.extend(
-            self.workers.iter().map(|place| {
-                Command::ToDevice(place.device, ToDevice::Guide(place.worker, guidance))
-            }),
-        );
+        for (place, _) in &self.workers {
+            let guide = ToDevice::Guide(place.worker, guidance);
+            self.tell_device(place.device, guide, out);
+        }
+    }
+
+    fn ordinal_of(&self, worker: WorkerId) -> Option<u32> {
+        let mut workers = self.workers.iter();
+        let ordinal = workers.position(|(p, _)| p.worker == worker)?;
+        Some(ordinal as u32)
+    }
+
+    fn ordinals_on(&self, device: DeviceId) -> Vec<u32> {
+        let workers = (0..).zip(&self.workers);
+        let on_it = workers.filter(|(_, (p, _))| p.device == device);
+        on_it.map(|(ordinal, _)| ordinal).collect()
+    }
+
+    fn tell_gateways<L>(&self, message: &ToGateway, out: &mut Vec<Command<L>>) {
+        for &gateway in &self.gateways {
+            let message = Message::Gateway(message.clone());
+            self.send(Address::Gateway(gateway), message, out);
+        }
+    }
+
+    fn tell_device<L>(&self, device: DeviceId, message: ToDevice<L>, out: &mut Vec<Command<L>>) {
+        self.send(Address::Device(device), Message::Device(message), out);
+    }
+
+    fn send<L>(&self, to: Address, message: Message<L>, out: &mut Vec<Command<L>>) {
+        out.push(Command::Send(Envelope {
+            from: Address::Controller(self.module),
+            incarnation: self.incarnation,
+            to,
+            message,
+        }));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,31 +4,31 @@
 
 mod drive;
 mod finished;
-mod scaling;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::{Job, Ran};
-use spillgate_controller_policy::gateway::{self, Gateway};
+use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::{Offer, Refusal};
-use spillgate_controller_policy::message::Place;
-use spillgate_controller_policy::module::{Event as ControllerEvent, ModuleController};
+use spillgate_controller_policy::module::{
+    ControllerConfig, Event as ControllerEvent, ModuleController,
+};
 use spillgate_controller_policy::planner::{ModuleState, Planned};
+use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{ClientId, RequestId, WorkerId};
-use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Filled, Incarnation, Link, Place};
+use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{Drop as DropRecord, ModuleTimes, Request};
-use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
+use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::record::{Observer, RequestRecord, TraceContext};
-use scaling::Scaling;
 
 /// The process's clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -36,21 +36,24 @@ pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
 const SEED: u64 = 1;
 
-/// Hands out request ids, unique in this process.
+/// Hands out the ids of requests whose home is this process.
 #[derive(Default)]
 pub struct RequestIds(AtomicU64);
 
 impl RequestIds {
     fn next(&self) -> RequestId {
-        RequestId(self.0.fetch_add(1, Ordering::Relaxed))
+        RequestId::at(GATEWAY, self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 
+/// The gateway of this process.
+const GATEWAY: GatewayId = GatewayId(0);
+
 /// The way to a device. Called without locks held; may call back.
-pub trait DeviceLink: Send + Sync {
-    /// Carries a message. Messages arrive in the order in which they were sent.
-    fn send(&self, message: ToDevice<Arc<Job>>);
-}
+pub type DeviceLink = Arc<dyn Link<Arc<Job>> + Send + Sync>;
+
+/// Wakes the host at a time or earlier.
+pub type Alarm = Box<dyn Fn(Timestamp) + Send + Sync>;
 
 /// What the State Planners of a pipeline know, for metrics.
 #[derive(Clone, Debug)]
@@ -117,26 +120,24 @@ struct Control {
     gateway: Gateway<Box<Open>, Arc<Job>>,
     controllers: Vec<ModuleController>,
     commands: Vec<Command>,
-    /// Where workers follow the load.
-    scaling: Option<Scaling>,
-    applications: Applications,
 }
 
-/// Applications by name, as many as schedulers tell apart; the rest share the last.
-#[derive(Default)]
-struct Applications(IndexSet<Arc<str>, FxBuildHasher>);
-
-impl Applications {
-    fn of(&mut self, name: &Arc<str>) -> Application {
-        let known = self.0.get_index_of(name);
-        let idx = known.unwrap_or_else(|| {
-            if self.0.len() < APPLICATIONS_MAX {
-                self.0.insert(name.clone());
-            }
-            self.0.len() - 1
-        });
-        Application(idx as u16)
-    }
+/// What a host is built from.
+pub struct HostConfig<'a> {
+    /// The pipeline.
+    pub pipeline: Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: &'a Arc<Planned>,
+    /// The pipeline's workers.
+    pub workers: Vec<Place>,
+    /// How they follow the load; `None`: all serve all the time.
+    pub scaling: Option<ScalingConfig>,
+    /// Ids of requests.
+    pub ids: Arc<RequestIds>,
+    /// The clock.
+    pub now: Now,
+    /// Told of all that ends.
+    pub observer: Arc<dyn Observer>,
 }
 
 /// One pipeline in this process.
@@ -146,51 +147,71 @@ pub struct PipelineHost {
     now: Now,
     observer: Arc<dyn Observer>,
     workers: IndexMap<WorkerId, Place, FxBuildHasher>,
-    links: OnceLock<Vec<Arc<dyn DeviceLink>>>,
+    /// By module: the outputs that a `when:` looks at.
+    watched: Vec<Vec<PortRef>>,
+    links: OnceLock<Vec<DeviceLink>>,
+    alarm: OnceLock<Alarm>,
     control: Mutex<Control>,
 }
 
 impl PipelineHost {
-    /// A host of `pipeline`, served by `workers`. Serves nothing until it is connected.
-    pub fn new(
-        pipeline: Arc<Pipeline>,
-        planned: &Arc<Planned>,
-        workers: Vec<Place>,
-        ids: Arc<RequestIds>,
-        now: Now,
-        observer: Arc<dyn Observer>,
-    ) -> Self {
-        let modules = pipeline.modules.iter();
-        let controller = |module| ModuleController::new(&pipeline, module, planned, &workers, SEED);
+    /// A host. Serves nothing until it is connected.
+    pub fn new(config: HostConfig<'_>) -> Self {
+        let HostConfig {
+            pipeline,
+            planned,
+            workers,
+            scaling,
+            ids,
+            now,
+            observer,
+        } = config;
+        let born = now();
+        let incarnation = Incarnation::default();
+        let controller = |module: ModuleId| {
+            ModuleController::new(&ControllerConfig {
+                module,
+                incarnation,
+                pipeline: &pipeline,
+                planned,
+                places: &workers,
+                scaling: scaling.as_ref().and_then(|s| s.of(module)),
+                seed: SEED,
+                born,
+            })
+        };
         let control = Control {
-            controllers: modules.map(|m| controller(m.id)).collect(),
-            gateway: Gateway::new(&pipeline, planned, &workers, SEED),
+            controllers: pipeline.modules.iter().map(|m| controller(m.id)).collect(),
+            gateway: Gateway::new(&GatewayConfig {
+                id: GATEWAY,
+                incarnation,
+                pipeline: &pipeline,
+                planned,
+                places: &workers,
+                seed: SEED,
+                born,
+            }),
             commands: Vec::new(),
-            scaling: None,
-            applications: Applications::default(),
         };
         PipelineHost {
+            watched: pipeline.watched(),
             pipeline,
             ids,
             now,
             observer,
             workers: workers.into_iter().map(|w| (w.worker, w)).collect(),
             links: OnceLock::new(),
+            alarm: OnceLock::new(),
             control: Mutex::new(control),
         }
     }
 
-    /// Gives the ways to the devices, by id, once, and tells the workers what to go by at first.
-    pub fn connect(&self, links: Vec<Arc<dyn DeviceLink>>) {
-        let first = self.links.set(links).is_ok();
+    /// Gives the ways to the devices, by id, and the alarm that leads to [`PipelineHost::wake`]; once. The roles greet each
+    /// other.
+    pub fn connect(&self, links: Vec<DeviceLink>, alarm: Alarm) {
+        let first = self.links.set(links).is_ok() && self.alarm.set(alarm).is_ok();
         assert!(first, "a host is connected once");
-        self.act(|control, now, effects| {
-            for module in self.pipeline.modules.iter().map(|m| m.id) {
-                let mut commands = Vec::new();
-                control.controllers[module.idx()].start(&mut commands);
-                self.follow_controller(control, now, module, commands, effects);
-            }
-        });
+        self.act(|control, now, effects| self.greet(control, now, effects));
     }
 
     /// The pipeline.
@@ -232,7 +253,7 @@ impl PipelineHost {
                 sent_at: now,
                 timeout,
                 decoding,
-                application: control.applications.of(&application),
+                application: self.application(control, now, &application, effects),
                 client: client_id,
             };
             let open = Box::new(Open {
@@ -248,12 +269,12 @@ impl PipelineHost {
                 .gateway
                 .admit(now, id, &offer, open, job)
                 .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
-            if source_done {
-                self.source_done(control, now, id, effects);
-            } else {
-                let decode = gateway::Event::Decode(id);
-                self.drive_gateway(control, now, decode, effects);
-            }
+            let event = match source_done {
+                // A frame of bytes is its own output.
+                true => gateway::Event::Read(id, Ok(Filled::ALL)),
+                false => gateway::Event::Decode(id),
+            };
+            self.drive_gateway(control, now, event, effects);
             Ok(id)
         })
     }
@@ -263,15 +284,6 @@ impl PipelineHost {
         self.observer.request_refused(&self.pipeline, reason);
     }
 
-    /// A worker begins a batch of that many.
-    pub fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp) {
-        self.tell(gateway::Event::Started {
-            worker,
-            size,
-            expected_end,
-        });
-    }
-
     /// A finished request ran again at a worker, for its time alone.
     pub fn reran(&self, worker: WorkerId, took: Duration) {
         if let Some(worker) = self.workers.get(&worker) {
@@ -279,9 +291,14 @@ impl PipelineHost {
         }
     }
 
-    /// Wakes the planners whose time has come, makes their estimates, and scales. Returns the next time at which one
-    /// wants to be woken. To be called from a thread that no request waits for.
+    /// Wakes the roles whose time has come, and makes the planners' estimates. Returns the next time at which one wants to be
+    /// woken. To be called from a thread that no request waits for.
     pub fn wake(&self) -> Option<Timestamp> {
+        self.act(|control, now, effects| {
+            if control.gateway.next_wakeup().is_some_and(|at| at <= now) {
+                self.drive_gateway(control, now, gateway::Event::Wakeup, effects);
+            }
+        });
         for module in self.pipeline.modules.iter().map(|m| m.id) {
             // One module at a time, so that requests get in between.
             self.act(|control, now, effects| {
@@ -292,15 +309,9 @@ impl PipelineHost {
                 }
             });
         }
-        self.scale();
-        self.next_wakeup()
-    }
-
-    /// When [`PipelineHost::wake`] has something to do; never under a policy that does not plan, with fixed workers.
-    pub fn next_wakeup(&self) -> Option<Timestamp> {
         let control = self.control.lock();
         let wakeups = control.controllers.iter().filter_map(|m| m.next_wakeup());
-        wakeups.chain(Self::scales_at(&control)).min()
+        wakeups.chain(control.gateway.next_wakeup()).min()
     }
 
     /// What the State Planners know.
@@ -313,21 +324,6 @@ impl PipelineHost {
         }
     }
 
-    /// A worker that was told to forget a request had not begun it.
-    pub fn forgotten(&self, worker: WorkerId, request: RequestId) {
-        self.tell(gateway::Event::Forgotten(worker, request));
-    }
-
-    /// A worker dropped a request that waited there.
-    pub fn dropped(&self, worker: WorkerId, request: RequestId, drop: DropRecord) {
-        self.act(|control, _, effects| {
-            let returned = gateway::Event::Returned(worker, request);
-            self.drive_gateway(control, drop.at, returned, effects);
-            let dropped = gateway::Event::Dropped(request, drop);
-            self.drive_gateway(control, drop.at, dropped, effects);
-        });
-    }
-
     /// The client left: whatever the request still waits for is freed.
     pub fn cancel(&self, id: RequestId) {
         self.tell(gateway::Event::Cancel(id));
@@ -336,17 +332,6 @@ impl PipelineHost {
     /// A newer frame takes this one's place, if it still waits.
     pub fn supersede(&self, id: RequestId) {
         self.tell(gateway::Event::Supersede(id));
-    }
-
-    /// Workers died.
-    pub fn workers_down(&self, workers: &[WorkerId], cause: &str) {
-        self.act(|control, now, effects| {
-            for &worker in workers {
-                let down = gateway::Event::WorkerDown(worker, cause);
-                self.drive_gateway(control, now, down, effects);
-                self.worker_died(control, now, worker, effects);
-            }
-        });
     }
 
     /// Refuses what comes from now on.

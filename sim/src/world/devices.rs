@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_controller_policy::gateway::{Event as GatewayEvent, Member as Ran};
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::BatchReport;
+use spillgate_pipeline::message::{
+    Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
+};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
@@ -14,8 +15,8 @@ use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
 
 use crate::draw::normal;
 
-use super::agenda::{Message, Occurrence};
-use super::{Disturbance, World, came};
+use super::agenda::Occurrence;
+use super::{Disturbance, GATEWAY, World};
 
 pub(super) struct Running {
     batch: BatchId,
@@ -41,6 +42,8 @@ pub(super) struct EmulatedDevice {
     pub(super) skew: i64,
     /// Rises when it dies: what it still had to do is void.
     pub(super) life: u32,
+    /// It is dead: nothing reaches it.
+    pub(super) is_down: bool,
     /// It has just become free: a batch bound now pays the hand-off.
     pub(super) just_freed: bool,
 }
@@ -59,15 +62,9 @@ impl World {
             match command {
                 Command::Execute(batch) => self.bound(device, batch)?,
                 Command::Rerun(rerun) => self.run_again(device, &rerun)?,
-                Command::Forgotten { worker, request } => {
-                    self.agenda
-                        .send(self.now, Message::Forgotten { worker, request });
-                }
-                Command::Drop { worker, rejected } => {
-                    let request = rejected.request.id;
-                    self.agenda
-                        .send(self.now, Message::Returned { worker, request });
-                    self.drive_gateway(GatewayEvent::Dropped(request, rejected.drop))?;
+                Command::Tell { message, .. } => {
+                    let gateway = Address::Gateway(GATEWAY);
+                    self.say(device, gateway, Message::Gateway(message))?;
                 }
             }
         }
@@ -87,12 +84,6 @@ impl World {
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
         self.checker
             .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
-        let started = Message::Started {
-            worker: batch.worker,
-            size: batch.members.len(),
-            expected_end: batch.expected_end,
-        };
-        self.agenda.send(self.now, started);
         let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind == Bind::Late;
         let d = &mut self.devices[device];
         d.bound.push_back(batch);
@@ -214,20 +205,29 @@ impl World {
                 None => self.tally.wasted(share),
             }
         }
-        let ran: Vec<Ran> = members.iter().map(|m| came(m.request.id)).collect();
-        self.done(module, &ran)?;
         let skew = self.devices[device].skew;
-        let times = members.iter().map(|m| (m.arrived_at, m.batched_at));
-        let ended = Message::Ended {
-            members: members.iter().map(|m| m.request.id).collect(),
-            report: BatchReport {
-                worker,
-                started_at: shifted(started_at, skew),
-                ended_at: shifted(self.now, skew),
-                members: times.collect(),
-            },
+        let report = BatchReport {
+            worker,
+            started_at: shifted(started_at, skew),
+            ended_at: shifted(self.now, skew),
+            members: members
+                .iter()
+                .map(|m| (m.arrived_at, m.batched_at))
+                .collect(),
         };
-        self.agenda.send(self.now, ended);
+        let members = members.iter().map(|member| Finished {
+            request: member.request.id,
+            result: Ok(self.filled(module)),
+        });
+        let finished = ToGateway::Finished {
+            worker,
+            batch,
+            members: members.collect(),
+        };
+        let gateway = Address::Gateway(GATEWAY);
+        self.say(device, gateway, Message::Gateway(finished))?;
+        let report = Message::Controller(ToController::Report(report));
+        self.say(device, Address::Controller(module), report)?;
         if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         } else {
@@ -250,9 +250,10 @@ impl World {
             Disturbance::When(probability) => self.when = probability,
             Disturbance::Down(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
-                let device = self.places[worker.idx()].device.idx();
-                let d = &mut self.devices[device];
+                let id = self.places[worker.idx()].device;
+                let d = &mut self.devices[id.idx()];
                 d.life += 1;
+                d.is_down = true;
                 d.policy = Device::new(d.brokers.clone(), self.config.handoff);
                 d.bound.clear();
                 d.rerun_since = None;
@@ -261,15 +262,16 @@ impl World {
                     let used = self.now.since(lost.started_at).as_nanos() as u64;
                     self.tally.wasted(used);
                 }
-                self.checker.device_lost(DeviceId(device as u16));
-                self.drive_gateway(GatewayEvent::WorkerDown(worker, "the worker died"))?;
+                self.checker.device_lost(id);
+                self.lost(id)?;
             }
             Disturbance::Up(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
-                let guidance = self.controllers[module.idx()].guidance();
-                let device = self.places[worker.idx()].device.idx();
-                self.drive_device(device, Event::Guide(worker, guidance))?;
-                self.drive_gateway(GatewayEvent::WorkerUp(worker))?;
+                let id = self.places[worker.idx()].device;
+                let d = &mut self.devices[id.idx()];
+                d.is_down = false;
+                let life = Incarnation(u64::from(d.life));
+                self.greeted(id, life)?;
             }
         }
         Ok(())

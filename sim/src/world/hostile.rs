@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::gateway::Member;
+use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::Ending;
 use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::agenda::Occurrence;
-use super::{Hostile, HostileKind, World, came};
+use super::{Hostile, HostileKind, World};
 
 impl World {
     /// A request of hostile clients, and the time of their next one.
@@ -35,20 +36,18 @@ impl World {
             HostileKind::Hurry(_) => {}
             HostileKind::Unreadable => {
                 let module = ModuleId::SOURCE;
-                let failed = (Outcome::Failed { module }, "no picture".to_owned());
-                return self.done(
-                    module,
-                    &[Member {
-                        request: id,
-                        result: Err(failed),
-                    }],
-                );
+                let unread = Ending {
+                    outcome: Outcome::Failed { module },
+                    cause: "no picture".to_owned(),
+                };
+                return self.drive_gateway(GatewayEvent::Read(id, Err(unread)));
             }
             HostileKind::Leave(after) => {
                 self.agenda.at(self.now + after, Occurrence::Leave(id));
             }
         }
-        self.done(ModuleId::SOURCE, &[came(id)])
+        let filled = self.filled(ModuleId::SOURCE);
+        self.drive_gateway(GatewayEvent::Read(id, Ok(filled)))
     }
 
     /// Whether the request is one of the workload.

@@ -10,11 +10,10 @@ use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, ToDevice};
+use spillgate_pipeline::message::{Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
-use spillgate_pipeline::request::{Drop as DropRecord, Request};
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
-use spillgate_pipeline::time::Timestamp;
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
 use spillgate_worker::executor::Executor;
@@ -71,7 +70,11 @@ struct Reports {
 }
 
 impl Upstream for Reports {
-    fn started(&self, _: WorkerId, _: usize, _: Timestamp) {}
+    fn tell(&self, _: WorkerId, message: ToGateway) {
+        if let ToGateway::Dropped { drop, .. } = message {
+            panic!("nothing is to be dropped: {drop:?}");
+        }
+    }
 
     fn finished(&self, _: Finished) {
         assert!(!self.is_wrong, "told to");
@@ -83,19 +86,13 @@ impl Upstream for Reports {
         self.seen.lock().send(Seen::Reran).unwrap();
     }
 
-    fn forgotten(&self, _: WorkerId, _: RequestId) {}
-
-    fn dropped(&self, _: WorkerId, _: Request, drop: DropRecord) {
-        panic!("nothing is to be dropped: {drop:?}");
-    }
-
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
         assert_eq!(worker, WORKER);
         let seen = Seen::Loaded(result.is_ok());
         self.seen.lock().send(seen).unwrap();
     }
 
-    fn workers_down(&self, _: &[WorkerId], cause: &str) {
+    fn down(&self, _: DeviceId, cause: &str) {
         assert!(self.is_wrong, "the device is to live: {cause}");
         let seen = Seen::Down(cause.to_owned());
         self.seen.lock().send(seen).unwrap();
@@ -139,7 +136,6 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         id: DeviceId(0),
         name: "test".to_owned(),
         policy: Device::new(vec![(WORKER, broker)], Duration::ZERO),
-        workers: vec![WORKER],
     };
     let clock = Clock::start();
     let timers = TimerThread::start(clock, "timer").unwrap();

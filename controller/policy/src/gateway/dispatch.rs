@@ -1,130 +1,98 @@
 //! The way of requests from module to module.
 
 use rand::Rng;
-use spillgate_pipeline::id::{ModuleId, RequestId};
-use spillgate_pipeline::message::Arrival;
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, Filled, ToDevice};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::joins::Joined;
-use super::{Branch, Branches, Command, Gateway};
-use crate::message::ToController;
+use super::{Command, Gateway, Stage};
 
 impl<P, L: Clone> Gateway<P, L> {
-    /// A request enters at the source, where a worker decodes it.
-    pub(super) fn enter(&mut self, now: Timestamp, id: RequestId, out: &mut Vec<Command<P, L>>) {
-        let Some(request) = self.request(id).copied() else {
-            return;
+    /// A request is to be read by a worker of the source.
+    pub(super) fn decode(&mut self, now: Timestamp, id: RequestId, out: &mut Vec<Command<P, L>>) {
+        if let Some(request) = self.ledger.get(id).map(|open| open.request) {
+            self.dispatch(now, ModuleId::SOURCE, &request, out);
+        }
+    }
+
+    /// A module ran for a request, or was skipped (`None`): the modules after it hear of it. A request ends with the last
+    /// result that it waits for. What is known already changes nothing.
+    pub(super) fn complete(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        id: RequestId,
+        brought: Option<Filled>,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let is_new = |gateway: &mut Self| {
+            let open = gateway.ledger.get_mut(id);
+            open.is_some_and(|open| open.joins.finish(module))
         };
-        if let Err(drop) = self.dispatch(now, ModuleId::SOURCE, &request, out) {
-            self.end(now, id, Outcome::Dropped(drop), None, out);
-        }
-    }
-
-    /// A module ran for requests (`holds`), or was skipped: the modules after it hear of it. After the last one a
-    /// request ends.
-    pub(super) fn pass(
-        &mut self,
-        now: Timestamp,
-        from: ModuleId,
-        requests: &[RequestId],
-        mut holds: Option<&mut dyn FnMut(RequestId, ModuleId) -> bool>,
-        out: &mut Vec<Command<P, L>>,
-    ) {
-        if requests.is_empty() {
+        if !is_new(self) {
             return;
         }
-        if self.successors[from.idx()].is_empty() {
-            for &id in requests {
-                self.sink_done(now, id, out);
-            }
-            return;
+        if self.awaited[module.idx()] {
+            self.result_in(now, id, out);
         }
-        for &to in &self.successors[from.idx()] {
-            let when = self.pipeline.modules[to.idx()].when;
-            let conditional = when.is_some_and(|port| port.module == from);
-            let branch = |&request: &RequestId| Branch {
-                request,
-                present: holds.is_some(),
-                condition: match &mut holds {
-                    Some(holds) if conditional => Some(holds(request, to)),
-                    _ => None,
-                },
-            };
-            let members = requests.iter().map(branch).collect();
-            out.push(Command::Branches(Branches { from, to, members }));
-        }
-    }
-
-    /// Branches reach a module: where all are in, the request goes to a worker, is dropped, or skips the module.
-    pub(super) fn join(
-        &mut self,
-        now: Timestamp,
-        branches: &Branches,
-        out: &mut Vec<Command<P, L>>,
-    ) {
-        let Branches { from, to, members } = branches;
-        let (mut skipped, mut dropped) = (Vec::new(), Vec::new());
-        for branch in members {
-            let Some(open) = self.ledger.get_mut(branch.request) else {
-                continue;
+        for i in 0..self.successors[module.idx()].len() {
+            let to = self.successors[module.idx()][i];
+            // The request may have been dropped at the module before this one.
+            let Some(open) = self.ledger.get_mut(id) else {
+                return;
             };
             let request = open.request;
-            match self.stages[to.idx()]
-                .joiner
-                .branch(&mut open.joins, *from, branch)
-            {
+            let joiner = &self.stages[to.idx()].joiner;
+            match joiner.branch(&mut open.joins, module, brought) {
                 Joined::Waiting => {}
                 Joined::Skip => {
-                    let reached = ToController::Reached(request, false);
-                    out.push(Command::ToController(*to, reached));
-                    skipped.push(request.id);
+                    self.demands.came(now, to, &request, false);
+                    self.complete(now, to, id, None, out);
                 }
-                Joined::Run => {
-                    if let Err(drop) = self.dispatch(now, *to, &request, out) {
-                        dropped.push((request.id, drop));
-                    }
-                }
+                Joined::Run => self.dispatch(now, to, &request, out),
             }
         }
-        for (id, drop) in dropped {
-            self.end(now, id, Outcome::Dropped(drop), None, out);
-        }
-        self.pass(now, *to, &skipped, None, out);
     }
 
-    /// Sends a request to a worker of the module, or says why it is dropped.
+    /// Sends a request to a worker of the module, or drops it.
     fn dispatch(
         &mut self,
         now: Timestamp,
         module: ModuleId,
         request: &Request,
         out: &mut Vec<Command<P, L>>,
-    ) -> Result<(), Drop> {
-        let tell = |message| Command::ToController(module, message);
-        out.push(tell(ToController::Reached(*request, true)));
-        let drop = |reason, estimate| Drop {
+    ) {
+        self.demands.came(now, module, request, true);
+        let stage = &mut self.stages[module.idx()];
+        let refused = stage.refuses(now, request);
+        let (reason, estimate) = match refused {
+            Some(refused) => {
+                self.demands.dropped(now, module);
+                refused
+            }
+            None if self.place(now, module, request) => return,
+            None => (DropReason::NoWorker, None),
+        };
+        let drop = Drop {
             module,
             reason,
             at: now,
             budget: request.deadline.budget_at(now),
             estimate,
         };
-        let stage = &mut self.stages[module.idx()];
-        let admits = stage.plan.admits;
-        if admits < 1.0 && stage.rng.random::<f64>() >= admits {
-            out.push(tell(ToController::Dropped));
-            return Err(drop(DropReason::Overload, None));
-        }
-        if let Some(estimate) = stage.refuses(now, request) {
-            out.push(tell(ToController::Dropped));
-            return Err(drop(DropReason::Predicted, Some(estimate)));
-        }
-        let Some(worker) = stage.dispatcher.send(now, request.id) else {
-            return Err(drop(DropReason::NoWorker, None));
-        };
+        self.end(now, request.id, Outcome::Dropped(drop), None, out);
+    }
+
+    /// Chooses a worker for a request. False when none serves.
+    pub(super) fn place(&mut self, now: Timestamp, module: ModuleId, request: &Request) -> bool {
         let Some(open) = self.ledger.get(request.id) else {
-            return Ok(());
+            return true;
+        };
+        let dispatcher = &mut self.stages[module.idx()].dispatcher;
+        let Some(worker) = dispatcher.send(now, request.id) else {
+            return false;
         };
         let arrival = Arrival {
             worker,
@@ -136,23 +104,50 @@ impl<P, L: Clone> Gateway<P, L> {
             Some((_, together)) => together.push(arrival),
             None => self.sends.push((device, vec![arrival])),
         }
-        Ok(())
+        true
+    }
+
+    /// The request is no longer at a worker. Where the same request is at another one, which got it when this one was
+    /// given up, it is cancelled there.
+    pub(super) fn take_back(
+        &mut self,
+        module: ModuleId,
+        worker: WorkerId,
+        id: RequestId,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let at = self.stages[module.idx()].dispatcher.take_back(id);
+        if let Some(other) = at.filter(|at| *at != worker) {
+            self.tell_device(self.places[&other].device, ToDevice::Cancel(id), out);
+        }
     }
 }
 
-impl super::Stage {
-    /// Whether a request that is about to be dispatched is refused at its first module: a batch that starts as early as
-    /// any would bring it to its end with less than the margin to spare. It is the newest request that is refused: the
-    /// backlog before it is as long as the SLO bears.
-    fn refuses(&self, now: Timestamp, request: &Request) -> Option<Estimate> {
+impl Stage {
+    /// Whether a request that is about to be dispatched is dropped instead, and why: the module sheds load, or a batch that
+    /// starts as early as any would bring the request to its end with less than the margin to spare. It is the newest
+    /// request that is dropped: the backlog before it is as long as the SLO bears.
+    fn refuses(
+        &mut self,
+        now: Timestamp,
+        request: &Request,
+    ) -> Option<(DropReason, Option<Estimate>)> {
+        let admits = self.plan.admits;
+        if admits < 1.0 && self.rng.random::<f64>() >= admits {
+            return Some((DropReason::Overload, None));
+        }
         let door = self.plan.door?;
         let starts_at = self.dispatcher.earliest_start(now)?;
         let ends_at = starts_at + door.execution + door.downstream;
         let slo = request.deadline.since(request.sent_at);
-        (ends_at + slo.mul_f64(door.margin) > request.deadline).then_some(Estimate {
-            wait: starts_at.since(now),
-            execution: door.execution,
-            downstream: door.downstream,
-        })
+        let is_late = ends_at + slo.mul_f64(door.margin) > request.deadline;
+        is_late.then_some((
+            DropReason::Predicted,
+            Some(Estimate {
+                wait: starts_at.since(now),
+                execution: door.execution,
+                downstream: door.downstream,
+            }),
+        ))
     }
 }

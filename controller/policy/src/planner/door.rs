@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::message::{DoorPlan, ModulePlan};
+
 use super::StatePlanner;
-use crate::message::{DoorPlan, ModulePlan};
 
 impl StatePlanner {
     /// What gateways go by.
@@ -24,7 +25,7 @@ impl StatePlanner {
         if !self.policy.door || !self.is_first || is_last || !self.leaves_time {
             return None;
         }
-        let mine = self.states[self.module.idx()].as_ref();
+        let mine = self.state_of(self.module);
         let after = self.paths.iter().map(|p| p.execution).fold(0.0, f64::max);
         Some(DoorPlan {
             execution: mine.map_or(self.planned.duration(self.module), |s| s.execution),

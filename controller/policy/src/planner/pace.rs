@@ -22,11 +22,11 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Nothing is measured yet. The spread is computed over the last `length`.
-    pub(super) fn new(length: Duration) -> Self {
+    pub(super) fn new(length: Duration, born: Timestamp) -> Self {
         Pace {
-            ratios: Window::new(PACE_WINDOW),
+            ratios: Window::new(PACE_WINDOW, born),
             last: None,
-            steps: Window::new(length),
+            steps: Window::new(length, born),
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_spread_is_the_deviation_and_a_change_of_pace_is_none() {
-        let mut pace = Pace::new(Duration::from_secs(5));
+        let mut pace = Pace::new(Duration::from_secs(5), Timestamp::ZERO);
         let planned = Duration::from_millis(20);
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut now = Timestamp::ZERO;

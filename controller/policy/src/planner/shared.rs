@@ -14,7 +14,7 @@ impl StatePlanner {
         let of = |m: usize| {
             let size = self.batch[m].max(1);
             let module = ModuleId(m as u16);
-            let probability = self.states[m].as_ref().map_or(1.0, |s| s.probability);
+            let probability = self.state_of(module).map_or(1.0, |s| s.probability);
             let time = self.planned.duration_of(module, size).as_secs_f64() / f64::from(size);
             (time, probability)
         };

@@ -14,15 +14,13 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::request::Request;
+use spillgate_pipeline::message::{SHARE_STEPS, Shares};
 use spillgate_pipeline::time::Timestamp;
 
 use super::window::Window;
 use super::{ModuleState, Planned};
 use crate::plan;
 
-/// Number of steps in which shares of the SLO are counted.
-pub(super) const STEPS: usize = 20;
 /// Least share of requests in a hurry for which smaller batches are considered.
 const WORTH: f32 = 0.02;
 
@@ -34,32 +32,31 @@ const PAYS: f64 = 1.25;
 const SAME: f64 = 0.99;
 /// Execution times count with this many deviations above their mean: the slack is for waiting, not for deviations.
 const DEVIATIONS: f64 = 1.5;
-/// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
-pub type Shares = [f32; 20];
 
-/// Counts the shares of the SLO that requests ask for.
+/// Counts what is asked for.
 pub(super) struct Asked {
     steps: Vec<Window>,
 }
 
 impl Asked {
-    pub(super) fn new(length: Duration) -> Self {
+    pub(super) fn new(length: Duration, born: Timestamp) -> Self {
+        let step = |_| Window::new(length, born);
         Asked {
-            steps: (0..STEPS).map(|_| Window::new(length)).collect(),
+            steps: (0..SHARE_STEPS).map(step).collect(),
         }
     }
 
-    pub(super) fn add(&mut self, now: Timestamp, slo: Duration, request: &Request) {
-        let asked = request.deadline.since(request.sent_at).as_secs_f64() / slo.as_secs_f64();
-        // Slightly less, so that exactly a step counts as that step.
-        let step = (asked * STEPS as f64 - 1e-6)
-            .ceil()
-            .clamp(1.0, STEPS as f64);
-        self.steps[step as usize - 1].add(now, 0.0, 1, 0.0);
+    /// So many more asked for each share.
+    pub(super) fn add(&mut self, now: Timestamp, asked: &[u64; SHARE_STEPS]) {
+        for (step, &count) in self.steps.iter_mut().zip(asked) {
+            if count > 0 {
+                step.add(now, 0.0, count, 0.0);
+            }
+        }
     }
 
     pub(super) fn shares(&mut self, now: Timestamp) -> Shares {
-        let mut shares = [0.0; STEPS];
+        let mut shares = [0.0; SHARE_STEPS];
         let counts: Vec<u64> = self.steps.iter_mut().map(|s| s.count(now)).collect();
         let all: u64 = counts.iter().sum();
         for (share, count) in shares.iter_mut().zip(counts) {
@@ -154,7 +151,7 @@ impl Scene<'_> {
             };
             *o == usual
         };
-        self.shares[STEPS - 1] > 1.0 - WORTH && (1..).zip(self.observed).all(is_usual)
+        self.shares[SHARE_STEPS - 1] > 1.0 - WORTH && (1..).zip(self.observed).all(is_usual)
     }
 
     /// Execution times by module and size, as observed.
@@ -196,8 +193,8 @@ impl Scene<'_> {
     fn ample(&self, execution: &[Vec<Duration>]) -> Option<Vec<u32>> {
         let mut best: Option<(f64, Vec<u32>)> = None;
         // From the whole SLO down: smaller sizes must promise more to be chosen.
-        for step in (0..STEPS).rev() {
-            if self.shares[step] < WORTH && step + 1 < STEPS {
+        for step in (0..SHARE_STEPS).rev() {
+            if self.shares[step] < WORTH && step + 1 < SHARE_STEPS {
                 continue;
             }
             let Some(batch) = self.sizes(execution, self.slack / share_of(step)) else {
@@ -268,7 +265,7 @@ impl Scene<'_> {
 
 /// The share of the SLO of a step.
 fn share_of(step: usize) -> f64 {
-    (step + 1) as f64 / STEPS as f64
+    (step + 1) as f64 / SHARE_STEPS as f64
 }
 
 #[cfg(test)]
@@ -280,8 +277,8 @@ mod tests {
 
     const SLO: Duration = Duration::from_millis(400);
 
-    fn request(asked: f64) -> Request {
-        Request {
+    fn request(asked: f64) -> spillgate_pipeline::request::Request {
+        spillgate_pipeline::request::Request {
             id: RequestId(1),
             sent_at: Timestamp::ZERO,
             deadline: Timestamp::ZERO + SLO.mul_f64(asked),
@@ -293,10 +290,12 @@ mod tests {
 
     #[test]
     fn shares_are_counted_by_step() {
-        let mut asked = Asked::new(Duration::from_secs(5));
+        let mut asked = Asked::new(Duration::from_secs(5), Timestamp::ZERO);
+        let mut demand = spillgate_pipeline::message::Demand::default();
         for share in [1.0, 1.0, 0.6, 0.61] {
-            asked.add(Timestamp::ZERO, SLO, &request(share));
+            demand.came(SLO, &request(share), true);
         }
+        asked.add(Timestamp::ZERO, &demand.asked);
         let shares = asked.shares(Timestamp::ZERO);
         assert_eq!((shares[11], shares[12], shares[19]), (0.25, 0.25, 0.5));
         assert_eq!(shares.iter().sum::<f32>(), 1.0);
@@ -328,9 +327,9 @@ mod tests {
             workers: Some(vec![0, 4, 4]),
         };
         let sizes = |hurried: f32, rate: f64, first: Observed| {
-            let mut shares = [0.0; STEPS];
+            let mut shares = [0.0; SHARE_STEPS];
             shares[11] = hurried;
-            shares[STEPS - 1] = 1.0 - hurried;
+            shares[SHARE_STEPS - 1] = 1.0 - hurried;
             Scene {
                 pipeline: &pipeline,
                 planned: &planned,

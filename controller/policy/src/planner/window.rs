@@ -21,13 +21,15 @@ struct Slot {
 /// A sliding window over values that come with time (PARD §4.2: 5 s, linearly weighted).
 pub struct Window {
     slot: Duration,
+    born: Timestamp,
     slots: VecDeque<Slot>,
 }
 
 impl Window {
     /// An empty window of that length.
-    pub fn new(length: Duration) -> Self {
+    pub fn new(length: Duration, born: Timestamp) -> Self {
         Window {
+            born,
             slot: (length / SLOTS as u32).max(Duration::from_nanos(1)),
             slots: VecDeque::with_capacity(SLOTS as usize + 1),
         }
@@ -59,9 +61,14 @@ impl Window {
     }
 
     /// Removes one of the newest values: it should not have been counted.
-    pub fn take_back(&mut self) {
-        if let Some(slot) = self.slots.iter_mut().rev().find(|slot| slot.count > 0) {
-            slot.count -= 1;
+    pub fn take_back(&mut self, mut n: u64) {
+        for slot in self.slots.iter_mut().rev() {
+            let taken = slot.count.min(n);
+            slot.count -= taken;
+            n -= taken;
+            if n == 0 {
+                return;
+            }
         }
     }
 
@@ -97,7 +104,8 @@ impl Window {
     /// Values a second, over the window or over the time since the start if that is shorter.
     pub fn rate(&mut self, now: Timestamp) -> f64 {
         let length = (self.slot * SLOTS as u32).as_secs_f64();
-        let span = length.min(now.as_secs_f64()).max(self.slot.as_secs_f64());
+        let span = length.min(now.since(self.born).as_secs_f64());
+        let span = span.max(self.slot.as_secs_f64());
         self.count(now) as f64 / span
     }
 
@@ -153,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_newest_weighs_one_and_the_oldest_nothing() {
-        let mut window = Window::new(Duration::from_secs(5));
+        let mut window = Window::new(Duration::from_secs(5), ms(0));
         assert_eq!(window.weighted_mean(ms(0)), None);
         window.add(ms(0), 10.0, 1, 10.0);
         window.add(ms(2_500), 20.0, 1, 20.0);
@@ -168,11 +176,22 @@ mod tests {
 
     #[test]
     fn a_rate_counts_over_the_time_that_has_passed() {
-        let mut window = Window::new(Duration::from_secs(5));
+        let mut window = Window::new(Duration::from_secs(5), ms(0));
         for i in 0..1000 {
             window.add(ms(i), 0.0, 1, 0.0);
         }
         let rate = window.rate(ms(1_000));
+        assert!((rate - 1000.0).abs() < 1e-6, "{rate}");
+    }
+
+    /// A rate over the time since the epoch would be a hundredth of this one.
+    #[test]
+    fn a_window_that_begins_late_reads_its_first_second_right() {
+        let mut window = Window::new(Duration::from_secs(5), ms(100_000));
+        for i in 0..1000 {
+            window.add(ms(100_000 + i), 0.0, 1, 0.0);
+        }
+        let rate = window.rate(ms(101_000));
         assert!((rate - 1000.0).abs() < 1e-6, "{rate}");
     }
 

@@ -4,34 +4,74 @@
 use std::sync::Arc;
 
 use spillgate_backend::job::Job;
-use spillgate_controller_policy::gateway::{Ended, Event, Member};
+use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
-use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId};
-use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::message::{
+    Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
+};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::{Command, Control, Open, PipelineHost};
+use super::{Command, Control, GATEWAY, Open, PipelineHost};
 use crate::record::RequestRecord;
 
 /// What is to be done without the lock, in this order.
 pub(super) type Effects = Vec<Effect>;
 
 pub(super) enum Effect {
-    /// A message to a device.
-    Tell(DeviceId, ToDevice<Arc<Job>>),
+    /// An envelope for a device.
+    Send(DeviceId, Envelope<Arc<Job>>),
     /// A request has ended.
     End(Box<Ended<Box<Open>>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
 }
 
+/// The local link to the roles of this process: a call under the host's lock.
+impl Link<Arc<Job>> for PipelineHost {
+    fn send(&self, envelope: Envelope<Arc<Job>>) {
+        self.act(|control, now, effects| self.carry(control, now, envelope, effects));
+    }
+}
+
 impl PipelineHost {
+    /// A device died, for this reason.
+    pub fn lost(&self, device: DeviceId, cause: &str) {
+        let peer = Address::Device(device);
+        self.act(|control, now, effects| {
+            self.drive_gateway(control, now, Event::Lost(peer, cause), effects);
+            for module in self.pipeline.modules.iter().map(|m| m.id) {
+                let lost = ControllerEvent::Lost(peer);
+                self.drive_controller(control, now, module, lost, effects);
+            }
+        });
+    }
+
+    /// A device's policy says something to the gateway.
+    pub fn device_says(&self, worker: WorkerId, message: ToGateway) {
+        if let Some(place) = self.workers.get(&worker) {
+            self.send(Envelope {
+                from: Address::Device(place.device),
+                incarnation: Incarnation::default(),
+                to: Address::Gateway(GATEWAY),
+                message: Message::Gateway(message),
+            });
+        }
+    }
+
     /// One critical section, and what follows from it.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut Control, Timestamp, &mut Effects) -> R) -> R {
         let now = (self.now)();
         let mut effects = Effects::new();
-        let result = act(&mut self.control.lock(), now, &mut effects);
+        let mut control = self.control.lock();
+        let result = act(&mut control, now, &mut effects);
+        let wakes_at = control.gateway.next_wakeup();
+        drop(control);
+        if let (Some(at), Some(alarm)) = (wakes_at, self.alarm.get()) {
+            alarm(at);
+        }
         self.perform(effects);
         result
     }
@@ -41,25 +81,42 @@ impl PipelineHost {
         self.act(|control, now, effects| self.drive_gateway(control, now, event, effects));
     }
 
-    /// The source hands on a request that needs no decoding.
-    pub(super) fn source_done(
+    /// All roles begin, and hear of each other.
+    pub(super) fn greet(&self, control: &mut Control, now: Timestamp, effects: &mut Effects) {
+        let life = Incarnation::default();
+        let mut devices: Vec<DeviceId> = self.workers.values().map(|w| w.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let modules: Vec<ModuleId> = self.pipeline.modules.iter().map(|m| m.id).collect();
+        let controllers = modules.iter().map(|m| Address::Controller(*m));
+        let devices = devices.into_iter().map(Address::Device);
+        let peers: Vec<Address> = controllers.chain(devices).collect();
+        for peer in peers.iter().copied() {
+            self.drive_gateway(control, now, Event::Greeted(peer, life), effects);
+        }
+        for module in modules {
+            let gateway = Address::Gateway(GATEWAY);
+            let own = Address::Controller(module);
+            for peer in peers.iter().copied().chain([gateway]).filter(|p| *p != own) {
+                let greeted = ControllerEvent::Greeted(peer, life);
+                self.drive_controller(control, now, module, greeted, effects);
+            }
+        }
+    }
+
+    /// The application of that name.
+    pub(super) fn application(
         &self,
         control: &mut Control,
         now: Timestamp,
-        request: RequestId,
+        name: &Arc<str>,
         effects: &mut Effects,
-    ) {
-        let member = Member {
-            request,
-            result: Ok(()),
-        };
-        let done = Event::Done {
-            module: ModuleId::SOURCE,
-            members: &[member],
-            // A frame of bytes is looked at by no `when:`.
-            holds: &mut |_, _| true,
-        };
-        self.drive_gateway(control, now, done, effects);
+    ) -> Application {
+        let mut commands = std::mem::take(&mut control.commands);
+        let application = control.gateway.application(name, &mut commands);
+        self.follow_gateway(control, now, &mut commands, effects);
+        control.commands = commands;
+        application
     }
 
     pub(super) fn drive_gateway(
@@ -75,7 +132,7 @@ impl PipelineHost {
         control.commands = commands;
     }
 
-    pub(super) fn follow_gateway(
+    fn follow_gateway(
         &self,
         control: &mut Control,
         now: Timestamp,
@@ -84,14 +141,7 @@ impl PipelineHost {
     ) {
         for command in commands.drain(..) {
             match command {
-                Command::ToDevice(device, message) => effects.push(Effect::Tell(device, message)),
-                Command::ToController(module, message) => {
-                    let message = ControllerEvent::Message(message);
-                    self.drive_controller(control, now, module, message, effects);
-                }
-                Command::Branches(branches) => {
-                    self.drive_gateway(control, now, Event::Branches(branches), effects);
-                }
+                Command::Send(envelope) => self.carry(control, now, envelope, effects),
                 Command::End(ended) => effects.push(Effect::End(ended)),
             }
         }
@@ -107,33 +157,45 @@ impl PipelineHost {
     ) {
         let mut commands = Vec::new();
         control.controllers[module.idx()].on_event(now, event, &mut commands);
-        self.follow_controller(control, now, module, commands, effects);
+        for command in commands {
+            match command {
+                ControllerCommand::Send(envelope) => self.carry(control, now, envelope, effects),
+                ControllerCommand::Compute(computation) => {
+                    effects.push(Effect::Compute(module, computation));
+                }
+            }
+        }
     }
 
-    pub(super) fn follow_controller(
+    /// Carries an envelope to a role of this process, or on its way to a device.
+    pub(super) fn carry(
         &self,
         control: &mut Control,
         now: Timestamp,
-        from: ModuleId,
-        commands: Vec<ControllerCommand<Arc<Job>>>,
+        envelope: Envelope<Arc<Job>>,
         effects: &mut Effects,
     ) {
-        for command in commands {
-            match command {
-                ControllerCommand::ToGateway(message) => {
-                    self.drive_gateway(control, now, Event::Controller(message), effects);
-                }
-                ControllerCommand::ToController(to, message) => {
-                    let message = ControllerEvent::Message(message);
-                    self.drive_controller(control, now, to, message, effects);
-                }
-                ControllerCommand::ToDevice(device, message) => {
-                    effects.push(Effect::Tell(device, message));
-                }
-                ControllerCommand::Compute(computation) => {
-                    effects.push(Effect::Compute(from, computation));
-                }
+        let (from, life) = (envelope.from, envelope.incarnation);
+        match (envelope.to, envelope.message) {
+            (Address::Gateway(_), Message::Gateway(message)) => {
+                let event = Event::Message(from, life, message);
+                self.drive_gateway(control, now, event, effects);
             }
+            (Address::Controller(module), Message::Controller(message)) => {
+                let event = ControllerEvent::Message(from, life, message);
+                self.drive_controller(control, now, module, event, effects);
+            }
+            (Address::Device(device), message @ Message::Device(_)) => {
+                let to = envelope.to;
+                let envelope = Envelope {
+                    from,
+                    incarnation: life,
+                    to,
+                    message,
+                };
+                effects.push(Effect::Send(device, envelope));
+            }
+            (to, _) => unreachable!("a message that is not for {to:?}"),
         }
     }
 
@@ -141,10 +203,11 @@ impl PipelineHost {
     fn perform(&self, effects: Effects) {
         for effect in effects {
             match effect {
-                Effect::Tell(device, message) => {
+                Effect::Send(device, envelope) => {
                     let links = self.links.get();
                     let links = links.expect("a host is connected before it serves");
-                    links[device.idx()].send(message);
+                    self.log_scaling(&envelope.message);
+                    links[device.idx()].send(envelope);
                 }
                 Effect::End(ended) => self.answer(*ended),
                 Effect::Compute(module, computation) => {
@@ -154,6 +217,36 @@ impl PipelineHost {
                     });
                 }
             }
+        }
+    }
+
+    /// A worker that was asked for is ready, or cannot be.
+    pub fn worker_loaded(&self, worker: WorkerId, result: Result<(), String>) {
+        let Some(place) = self.workers.get(&worker) else {
+            return;
+        };
+        let pipeline = &self.pipeline.name;
+        let module = &self.pipeline.modules[place.module.idx()].name;
+        match &result {
+            Ok(()) => tracing::info!(pipeline, module, %worker, "worker started"),
+            Err(error) => tracing::error!(pipeline, module, %worker, error, "worker cannot start"),
+        }
+        let loaded = ToController::Loaded(worker, result.is_ok());
+        self.send(Envelope {
+            from: Address::Device(place.device),
+            incarnation: Incarnation::default(),
+            to: Address::Controller(place.module),
+            message: Message::Controller(loaded),
+        });
+    }
+
+    fn log_scaling(&self, message: &Message<Arc<Job>>) {
+        if let Message::Device(ToDevice::Unload(worker)) = message
+            && let Some(place) = self.workers.get(worker)
+        {
+            let pipeline = &self.pipeline.name;
+            let module = &self.pipeline.modules[place.module.idx()].name;
+            tracing::info!(pipeline, module, %worker, "worker retired");
         }
     }
 

@@ -1,88 +1,108 @@
 //! What a batch that ended brings.
 
-use spillgate_backend::job::Failure;
-use spillgate_backend::value::Value;
-use spillgate_controller_policy::gateway::{Event, Member};
-use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::message::BatchReport;
+use std::sync::Arc;
+
+use spillgate_backend::job::{Failure, Job};
+use spillgate_pipeline::message::{
+    Address, BatchReport, Ending, Envelope, Filled, Finished, Incarnation, Message, ToController,
+    ToGateway,
+};
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Outcome, Request};
 
-use super::{Control, MemberResult, PipelineHost};
+use super::{Control, GATEWAY, MemberResult, PipelineHost};
 use crate::record::BatchRecord;
 
 impl PipelineHost {
     /// A batch of a module ended.
     pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
-        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
-        let report = BatchReport {
+        let Some(device) = self.workers.get(&batch.worker).map(|w| w.device) else {
+            return;
+        };
+        let say = |to, message| Envelope {
+            from: Address::Device(device),
+            incarnation: Incarnation::default(),
+            to,
+            message,
+        };
+        let times = members.iter().map(|m| &m.times);
+        let report = ToController::Report(BatchReport {
             worker: batch.worker,
             started_at: batch.started_at,
             ended_at: batch.ended_at,
-            members: members
-                .iter()
-                .map(|m| (m.times.arrived_at, m.times.batched_at))
-                .collect(),
-        };
-        let jobs: Vec<_> = members.iter().map(|m| m.job.clone()).collect();
-        self.act(|control, _, effects| {
-            let now = batch.ended_at;
-            let ran: Vec<Member> = members
-                .into_iter()
-                .map(|member| store(control, batch, member))
-                .collect();
-            let done = Event::Done {
-                module: batch.module,
-                members: &ran,
-                holds: &mut |request, to| {
-                    let port = self.pipeline.modules[to.idx()].when;
-                    let job = ids.iter().position(|id| *id == request).map(|i| &jobs[i]);
-                    let value: Option<&Value> = job.zip(port).and_then(|(j, port)| j.output(port));
-                    value.is_some_and(|v| !v.is_empty())
-                },
+            members: times.map(|t| (t.arrived_at, t.batched_at)).collect(),
+        });
+        self.act(|control, now, effects| {
+            let members = members.into_iter();
+            let finished = ToGateway::Finished {
+                worker: batch.worker,
+                batch: batch.batch,
+                members: members.map(|m| self.store(control, batch, m)).collect(),
             };
-            self.drive_gateway(control, now, done, effects);
-            let members = &ids;
-            self.drive_gateway(control, now, Event::Ended { members, report }, effects);
+            let gateway = Address::Gateway(GATEWAY);
+            let finished = say(gateway, Message::Gateway(finished));
+            self.carry(control, now, finished, effects);
+            let controller = Address::Controller(batch.module);
+            let report = say(controller, Message::Controller(report));
+            self.carry(control, now, report, effects);
         });
         self.observer.batch_ended(&self.pipeline, batch);
     }
-}
 
-/// Keeps what a module brought for a request, unless the request has ended.
-fn store(control: &mut Control, batch: &BatchRecord, member: MemberResult) -> Member {
-    let MemberResult {
-        request,
-        job,
-        times,
-        result,
-    } = member;
-    let brought = match control.gateway.payload_mut(request.id) {
-        Some(open) => {
-            open.times.push(times);
-            result.and_then(|o| job.set_outputs(batch.module, o).map_err(Failure::Memory))
+    /// Keeps what a module brought for a request, unless the request has ended.
+    fn store(&self, control: &mut Control, batch: &BatchRecord, member: MemberResult) -> Finished {
+        let MemberResult {
+            request,
+            job,
+            times,
+            result,
+        } = member;
+        let result = match control.gateway.payload_mut(request.id) {
+            Some(open) => {
+                open.times.push(times);
+                let stored =
+                    result.and_then(|o| job.set_outputs(batch.module, o).map_err(Failure::Memory));
+                match stored {
+                    Ok(()) => Ok(self.filled(batch, &job)),
+                    Err(failure) => Err(ended_by(failure, &request, batch)),
+                }
+            }
+            None => Ok(Filled::default()),
+        };
+        Finished {
+            request: request.id,
+            result,
         }
-        None => Ok(()),
-    };
-    Member {
-        request: request.id,
-        result: brought.map_err(|failure| ended_by(failure, &request, batch)),
+    }
+
+    /// Which outputs are not empty, of those that a `when:` looks at.
+    fn filled(&self, batch: &BatchRecord, job: &Arc<Job>) -> Filled {
+        let ports = self.watched[batch.module.idx()].iter();
+        ports.fold(Filled::default(), |filled, port| {
+            match job.output(*port).is_some_and(|value| !value.is_empty()) {
+                true => filled.with(port.port),
+                false => filled,
+            }
+        })
     }
 }
 
 /// How a request ends for which a module has no outputs, and what is said of it.
-fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> (Outcome, String) {
+fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> Ending {
     let module = batch.module;
     match failure {
-        Failure::Module(text) => (Outcome::Failed { module }, text),
-        Failure::Memory(full) => {
-            let drop = DropRecord {
+        Failure::Module(cause) => Ending {
+            outcome: Outcome::Failed { module },
+            cause,
+        },
+        Failure::Memory(full) => Ending {
+            outcome: Outcome::Dropped(DropRecord {
                 module,
                 reason: DropReason::Memory,
                 at: batch.ended_at,
                 budget: request.deadline.budget_at(batch.ended_at),
                 estimate: None,
-            };
-            (Outcome::Dropped(drop), full.to_string())
-        }
+            }),
+            cause: full.to_string(),
+        },
     }
 }

@@ -72,6 +72,12 @@ impl<T> Admitted<T> {
             self.touch();
         }
     }
+
+    /// The application is another one from now on.
+    pub(super) fn forget(&mut self, application: Application) {
+        self.scheduler.forget(application);
+        self.touch();
+    }
 }
 
 impl<T> Broker<T> {
