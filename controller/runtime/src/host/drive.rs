@@ -124,7 +124,7 @@ impl PipelineHost {
         effects: &mut Effects,
     ) -> Application {
         let mut commands = std::mem::take(&mut control.commands);
-        let application = control.gateway.application(name, &mut commands);
+        let application = control.gateway.application(now, name, &mut commands);
         self.follow_gateway(control, now, &mut commands, effects);
         control.commands = commands;
         application
