@@ -5,10 +5,7 @@ mod to_controller;
 mod to_device;
 mod to_gateway;
 
-use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
-
-use crate::id::{DeviceId, GatewayId, ModuleId};
+use crate::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 
 pub use to_controller::{BatchReport, Demand, ModuleState, SHARE_STEPS, Shares, ToController};
 pub use to_device::{Arrival, Place, ToDevice};
@@ -65,22 +62,72 @@ pub trait Link<L> {
 /// The life in which each peer of a role greeted last. Messages of any other one are void: they were under way when their
 /// sender died, or come from a process that does not know yet that it was given up.
 #[derive(Clone, Debug, Default)]
-pub struct Sessions(IndexMap<Address, Incarnation, FxBuildHasher>);
+pub struct Sessions {
+    gateways: Vec<Option<Incarnation>>,
+    controllers: Vec<Option<Incarnation>>,
+    devices: Vec<Option<Incarnation>>,
+}
 
 impl Sessions {
     /// A peer greets.
     pub fn greet(&mut self, peer: Address, incarnation: Incarnation) {
-        self.0.insert(peer, incarnation);
+        let (lives, idx) = self.lives_mut(peer);
+        if lives.len() <= idx {
+            lives.resize(idx + 1, None);
+        }
+        lives[idx] = Some(incarnation);
     }
 
     /// A peer is gone, until it greets again.
     pub fn lose(&mut self, peer: Address) {
-        self.0.swap_remove(&peer);
+        let (lives, idx) = self.lives_mut(peer);
+        if let Some(life) = lives.get_mut(idx) {
+            *life = None;
+        }
     }
 
     /// Whether what a peer said in that life counts.
     pub fn counts(&self, peer: Address, incarnation: Incarnation) -> bool {
-        self.0.get(&peer) == Some(&incarnation)
+        let life = match peer {
+            Address::Gateway(id) => self.gateways.get(usize::from(id.0)),
+            Address::Controller(id) => self.controllers.get(id.idx()),
+            Address::Device(id) => self.devices.get(id.idx()),
+        };
+        life == Some(&Some(incarnation))
+    }
+
+    fn lives_mut(&mut self, peer: Address) -> (&mut Vec<Option<Incarnation>>, usize) {
+        match peer {
+            Address::Gateway(id) => (&mut self.gateways, usize::from(id.0)),
+            Address::Controller(id) => (&mut self.controllers, id.idx()),
+            Address::Device(id) => (&mut self.devices, id.idx()),
+        }
+    }
+}
+
+/// Workers by id.
+#[derive(Clone, Debug, Default)]
+pub struct Places(Vec<Option<Place>>);
+
+impl Places {
+    /// These workers.
+    pub fn new(places: &[Place]) -> Self {
+        let n = places.iter().map(|p| p.worker.idx() + 1).max().unwrap_or(0);
+        let mut by_id = vec![None; n];
+        for place in places {
+            by_id[place.worker.idx()] = Some(*place);
+        }
+        Places(by_id)
+    }
+
+    /// Where a worker is; `None` for one of another pipeline.
+    pub fn get(&self, worker: WorkerId) -> Option<Place> {
+        *self.0.get(worker.idx())?
+    }
+
+    /// All, in order of id.
+    pub fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter().flatten()
     }
 }
 

@@ -15,15 +15,13 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indexmap::IndexMap;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Arrival, BatchShape, Ending, Envelope, Filled, Finished, Incarnation, Message,
-    ModulePlan, Place, Sessions, ToController, ToDevice, ToGateway,
+    ModulePlan, Place, Places, Sessions, ToController, ToDevice, ToGateway,
 };
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
@@ -126,7 +124,7 @@ pub struct Gateway<P, L> {
     successors: Vec<Vec<ModuleId>>,
     /// By module: requests wait for its result.
     awaited: Vec<bool>,
-    places: IndexMap<WorkerId, Place, FxBuildHasher>,
+    places: Places,
     sessions: Sessions,
     ledger: Ledger<Open<P, L>>,
     stages: Vec<Stage>,
@@ -180,7 +178,7 @@ impl<P, L: Clone> Gateway<P, L> {
             incarnation,
             successors: ids.clone().map(|m| pipeline.successors(m)).collect(),
             awaited: pipeline.awaited(),
-            places: places.iter().map(|p| (p.worker, *p)).collect(),
+            places: Places::new(places),
             sessions: Sessions::default(),
             ledger: Ledger::new(pipeline, planned, &on_devices),
             stages: ids.map(stage).collect(),
@@ -229,7 +227,7 @@ impl<P, L: Clone> Gateway<P, L> {
     ) -> Application {
         let (application, is_reassigned) = self.applications.of(now, name);
         if is_reassigned {
-            let mut devices: Vec<DeviceId> = self.places.values().map(|p| p.device).collect();
+            let mut devices: Vec<DeviceId> = self.places.iter().map(|p| p.device).collect();
             devices.sort_unstable();
             devices.dedup();
             for device in devices {
@@ -317,7 +315,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 worker,
                 request,
                 drop,
-            } => self.dropped(now, worker, request, drop, out),
+            } => self.dropped(now, worker, request, *drop, out),
             ToGateway::Forgotten { worker, request } => {
                 if let Some(module) = self.module_of(worker)
                     && self.ledger.forgotten(request)
@@ -329,7 +327,7 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Plan(module, plan) => {
                 let stage = &mut self.stages[module.idx()];
                 stage.dispatcher.reshape(plan.shape);
-                stage.plan = plan;
+                stage.plan = *plan;
             }
             ToGateway::State(state) => self.ledger.learn(now, &state),
             ToGateway::Serve(worker) => {
@@ -396,8 +394,14 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
+    /// The device of a worker of this pipeline.
+    fn device_of(&self, worker: WorkerId) -> DeviceId {
+        let place = self.places.get(worker);
+        place.expect("dispatchers know no other workers").device
+    }
+
     fn module_of(&self, worker: WorkerId) -> Option<ModuleId> {
-        Some(self.places.get(&worker)?.module)
+        Some(self.places.get(worker)?.module)
     }
 
     fn stage_of(&mut self, worker: WorkerId) -> Option<&mut Stage> {

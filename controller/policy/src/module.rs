@@ -219,7 +219,7 @@ impl ModuleController {
                 if !self.gateways.contains(&gateway) {
                     self.gateways.push(gateway);
                 }
-                let plan = ToGateway::Plan(self.module, self.planner.plan());
+                let plan = ToGateway::Plan(self.module, Box::new(self.planner.plan()));
                 self.send(peer, Message::Gateway(plan), out);
                 for &(place, serves) in &self.workers {
                     let listed = match serves {
@@ -312,7 +312,10 @@ impl ModuleController {
     }
 
     fn tell_plan<L>(&self, out: &mut Vec<Command<L>>) {
-        self.tell_gateways(&ToGateway::Plan(self.module, self.planner.plan()), out);
+        self.tell_gateways(
+            &ToGateway::Plan(self.module, Box::new(self.planner.plan())),
+            out,
+        );
     }
 
     fn guide<L>(&self, guidance: Guidance, out: &mut Vec<Command<L>>) {

@@ -42,23 +42,27 @@ pub struct Demand {
     pub dropped: u64,
     /// Of those that reached it, requests that ended by their client's doing before a device ran them.
     pub unasked: u64,
-    /// Requests that came to it by the share of the SLO that they ask for, as in [`Shares`].
+    /// Where requests enter the pipeline: those that came by the share of the SLO that they ask for, as in [`Shares`].
     pub asked: [u64; SHARE_STEPS],
 }
 
 impl Demand {
     /// A request came to the module, and runs it (false: skips it).
-    pub fn came(&mut self, slo: Duration, request: &Request, runs: bool) {
-        let asked = request.deadline.since(request.sent_at).as_secs_f64() / slo.as_secs_f64();
-        // A hair less, so that exactly a step is that step.
-        let step = (asked * SHARE_STEPS as f64 - 1e-6).ceil();
-        let step = step.clamp(1.0, SHARE_STEPS as f64) as usize;
-        self.asked[step - 1] += 1;
+    pub fn came(&mut self, runs: bool) {
         if runs {
             self.reached += 1;
         } else {
             self.skipped += 1;
         }
+    }
+
+    /// A request entered the pipeline here.
+    pub fn entered(&mut self, slo: Duration, request: &Request) {
+        let asked = request.deadline.since(request.sent_at).as_secs_f64() / slo.as_secs_f64();
+        // A hair less, so that exactly a step is that step.
+        let step = (asked * SHARE_STEPS as f64 - 1e-6).ceil();
+        let step = step.clamp(1.0, SHARE_STEPS as f64) as usize;
+        self.asked[step - 1] += 1;
     }
 
     /// What was counted since an earlier report, and takes the place of that one. Reports may come twice or out of order.

@@ -29,7 +29,7 @@ pub enum ToGateway {
         /// The request.
         request: RequestId,
         /// Why.
-        drop: Drop,
+        drop: Box<Drop>,
     },
     /// By a device: a request that it was told to forget had not begun.
     Forgotten {
@@ -39,7 +39,7 @@ pub enum ToGateway {
         request: RequestId,
     },
     /// By a controller: what dispatch to its module goes by from now on.
-    Plan(ModuleId, ModulePlan),
+    Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.
     State(Arc<ModuleState>),
     /// By a controller: a worker takes requests from now on.

@@ -525,7 +525,7 @@ fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mu
             message: ToGateway::Dropped {
                 worker,
                 request,
-                drop,
+                drop: Box::new(drop),
             },
         }
     }));

@@ -122,8 +122,21 @@ pub struct DeviceConfig {
 /// Makes the executor, on the device's thread.
 pub type ExecutorFactory<E> = Box<dyn FnOnce() -> Result<Box<dyn Executor>, E> + Send>;
 
-/// What the policy has to say to others, without the lock.
-type Reports = Vec<(WorkerId, ToGateway)>;
+/// What the policy has to say to others, without the lock. Mostly it is one thing, which needs no allocation.
+#[derive(Default)]
+struct Reports {
+    first: Option<(WorkerId, ToGateway)>,
+    more: Vec<(WorkerId, ToGateway)>,
+}
+
+impl Reports {
+    fn push(&mut self, report: (WorkerId, ToGateway)) {
+        match self.first {
+            None => self.first = Some(report),
+            Some(_) => self.more.push(report),
+        }
+    }
+}
 
 impl DeviceThread {
     /// Starts the thread and waits until its executor is built.
@@ -288,7 +301,7 @@ impl Shared {
             ..
         } = &mut *state;
         policy.on_event(now, event, commands);
-        let mut reports = Reports::new();
+        let mut reports = Reports::default();
         let mut started = false;
         for command in commands.drain(..) {
             match command {
@@ -303,7 +316,9 @@ impl Shared {
                 }
                 Command::Tell {
                     worker, message, ..
-                } => reports.push((worker, message)),
+                } => {
+                    reports.push((worker, message));
+                }
             }
         }
         let wakeup = policy.next_wakeup();
@@ -337,7 +352,7 @@ impl Shared {
     }
 
     fn report(&self, reports: Reports) {
-        for (worker, message) in reports {
+        for (worker, message) in reports.first.into_iter().chain(reports.more) {
             self.upstream.tell(worker, message);
         }
     }

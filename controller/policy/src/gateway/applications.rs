@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(applications.of(at(90), &name(100)), (Application(3), false));
         applications.opened(at(90), Application(3));
         assert_eq!(
-            applications.of(&name(3)),
+            applications.of(at(90), &name(3)),
             (Application(5), true),
             "it is a new one"
         );

@@ -5,6 +5,7 @@ use std::time::Duration;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::Demand;
+use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
@@ -16,6 +17,8 @@ pub(super) struct Demands {
     slo: Duration,
     born: Timestamp,
     modules: Vec<Demand>,
+    /// By module: requests enter the pipeline here.
+    is_first: Vec<bool>,
     offered: (u64, u64),
     /// When what was counted since the last reports is to be told.
     reports_at: Option<Timestamp>,
@@ -24,10 +27,12 @@ pub(super) struct Demands {
 impl Demands {
     /// Nothing has been asked since the gateway began.
     pub(super) fn new(pipeline: &Pipeline, born: Timestamp) -> Self {
+        let is_first = |m: &Module| pipeline.predecessors(m.id) == [ModuleId::SOURCE];
         Demands {
             slo: pipeline.slo,
             born,
             modules: vec![Demand::default(); pipeline.modules.len()],
+            is_first: pipeline.modules.iter().map(is_first).collect(),
             offered: (0, 0),
             reports_at: None,
         }
@@ -41,7 +46,11 @@ impl Demands {
 
     /// A request came to a module, and runs it (false: skips it).
     pub(super) fn came(&mut self, now: Timestamp, module: ModuleId, request: &Request, runs: bool) {
-        self.modules[module.idx()].came(self.slo, request, runs);
+        let demand = &mut self.modules[module.idx()];
+        demand.came(runs);
+        if self.is_first[module.idx()] {
+            demand.entered(self.slo, request);
+        }
         self.changed(now);
     }
 

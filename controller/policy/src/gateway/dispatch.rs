@@ -99,7 +99,7 @@ impl<P, L: Clone> Gateway<P, L> {
             request: *request,
             payload: open.load.clone(),
         };
-        let device = self.places[&worker].device;
+        let device = self.device_of(worker);
         match self.sends.iter_mut().find(|(to, _)| *to == device) {
             Some((_, together)) => together.push(arrival),
             None => self.sends.push((device, vec![arrival])),
@@ -118,7 +118,7 @@ impl<P, L: Clone> Gateway<P, L> {
     ) {
         let at = self.stages[module.idx()].dispatcher.take_back(id);
         if let Some(other) = at.filter(|at| *at != worker) {
-            self.tell_device(self.places[&other].device, ToDevice::Cancel(id), out);
+            self.tell_device(self.device_of(other), ToDevice::Cancel(id), out);
         }
     }
 }

@@ -72,7 +72,7 @@ impl<P, L: Clone> Gateway<P, L> {
             let Some(worker) = self.stages[module].dispatcher.take_back(id) else {
                 continue;
             };
-            let device = self.places[&worker].device;
+            let device = self.device_of(worker);
             if !self.unsend(id, worker) {
                 self.tell_device(device, ToDevice::Cancel(id), out);
                 told += 1;
@@ -161,7 +161,7 @@ impl<P, L: Clone> Gateway<P, L> {
         for stage in &self.stages {
             if let Some(worker) = stage.dispatcher.location(id) {
                 let withdraw = ToDevice::Withdraw(id, DropReason::Superseded);
-                self.tell_device(self.places[&worker].device, withdraw, out);
+                self.tell_device(self.device_of(worker), withdraw, out);
             }
         }
     }

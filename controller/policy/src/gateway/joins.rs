@@ -28,12 +28,22 @@ pub(super) enum Joined {
 
 /// How far a request is, by module. It keeps what each predecessor said, so that one that says it twice counts once.
 #[derive(Debug)]
-pub(super) struct Joins(Box<[u8]>);
+pub(super) struct Joins {
+    /// Of the first modules: most pipelines have no more.
+    first: [u8; FEW],
+    more: Box<[u8]>,
+}
+
+/// So many modules need no allocation for each request.
+const FEW: usize = 16;
 
 impl Joins {
     /// Nothing has happened at any of so many modules.
     pub(super) fn new(n_modules: usize) -> Self {
-        Joins(vec![0; n_modules].into())
+        Joins {
+            first: [0; FEW],
+            more: vec![0; n_modules.saturating_sub(FEW)].into(),
+        }
     }
 
     /// A module ran or was skipped. False when that is known already.
@@ -47,14 +57,21 @@ impl Joins {
     }
 
     fn mark(&mut self, module: ModuleId, flag: u8) -> bool {
-        let progress = &mut self.0[module.idx()];
+        let progress = match module.idx() {
+            idx if idx < FEW => &mut self.first[idx],
+            idx => &mut self.more[idx - FEW],
+        };
         let is_new = *progress & flag == 0;
         *progress |= flag;
         is_new
     }
 
     fn is(&self, module: ModuleId, flag: u8) -> bool {
-        self.0[module.idx()] & flag != 0
+        let progress = match module.idx() {
+            idx if idx < FEW => self.first[idx],
+            idx => self.more[idx - FEW],
+        };
+        progress & flag != 0
     }
 }
 

@@ -348,7 +348,7 @@ fn a_worker_that_drops_a_request_ends_it() {
     let dropped = ToGateway::Dropped {
         worker: WorkerId(1),
         request: RequestId(7),
-        drop,
+        drop: Box::new(drop),
     };
     home.on(Event::Message(device(1), LIFE, dropped));
     assert_eq!(home.ended, [(7, "dropped")]);

@@ -20,7 +20,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let Address::Device(device) = peer else {
             return;
         };
-        let on_it = self.places.values().filter(|p| p.device == device);
+        let on_it = self.places.iter().filter(|p| p.device == device);
         let workers: Vec<(ModuleId, WorkerId)> = on_it.map(|p| (p.module, p.worker)).collect();
         let mut lost: Vec<(ModuleId, RequestId)> = Vec::new();
         for (module, worker) in workers {

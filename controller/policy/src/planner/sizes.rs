@@ -293,7 +293,7 @@ mod tests {
         let mut asked = Asked::new(Duration::from_secs(5), Timestamp::ZERO);
         let mut demand = spillgate_pipeline::message::Demand::default();
         for share in [1.0, 1.0, 0.6, 0.61] {
-            demand.came(SLO, &request(share), true);
+            demand.entered(SLO, &request(share));
         }
         asked.add(Timestamp::ZERO, &demand.asked);
         let shares = asked.shares(Timestamp::ZERO);

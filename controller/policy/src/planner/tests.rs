@@ -192,7 +192,8 @@ fn its_state_is_what_it_saw() {
     };
     for i in 0..100 {
         let mut more = Demand::default();
-        more.came(ms(400).since(ms(0)), &request, i % 4 != 0);
+        more.came(i % 4 != 0);
+        more.entered(ms(400).since(ms(0)), &request);
         more.dropped = u64::from(i == 99);
         p.demanded(ms(i * 10), &more);
     }

@@ -15,7 +15,7 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::{Command, Control, GATEWAY, Open, PipelineHost};
+use super::{CHECKED_ONE_IN, Command, Control, GATEWAY, Open, PipelineHost};
 use crate::record::RequestRecord;
 
 /// What is to be done without the lock, in this order.
@@ -25,11 +25,20 @@ pub(super) enum Effect {
     /// An envelope for a device.
     Send(DeviceId, Envelope<Arc<Job>>),
     /// A request has ended.
-    End(Box<Ended<Box<Open>>>),
+    End(Box<Ended<Open>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
     /// What must hold did not.
     Breach(Violation),
+}
+
+/// Notes what is to be done.
+fn note(effects: &mut Effects, effect: Effect) {
+    if effects.is_empty() {
+        // Mostly it stays the only one, and takes much room.
+        effects.reserve_exact(1);
+    }
+    effects.push(effect);
 }
 
 /// Keeps a breach for those who look after the server: it goes on.
@@ -61,7 +70,7 @@ impl PipelineHost {
 
     /// A device's policy says something to the gateway.
     pub fn device_says(&self, worker: WorkerId, message: ToGateway) {
-        if let Some(place) = self.workers.get(&worker) {
+        if let Some(place) = self.workers.get(worker) {
             self.send(Envelope {
                 from: Address::Device(place.device),
                 incarnation: Incarnation::default(),
@@ -95,7 +104,7 @@ impl PipelineHost {
     /// All roles begin, and hear of each other.
     pub(super) fn greet(&self, control: &mut Control, now: Timestamp, effects: &mut Effects) {
         let life = Incarnation::default();
-        let mut devices: Vec<DeviceId> = self.workers.values().map(|w| w.device).collect();
+        let mut devices: Vec<DeviceId> = self.workers.iter().map(|w| w.device).collect();
         devices.sort_unstable();
         devices.dedup();
         let modules: Vec<ModuleId> = self.pipeline.modules.iter().map(|m| m.id).collect();
@@ -154,9 +163,11 @@ impl PipelineHost {
             match command {
                 Command::Send(envelope) => self.carry(control, now, envelope, effects),
                 Command::End(ended) => {
-                    let held = control.checker.ended(ended.request.id, ended.outcome);
-                    keep(held, effects);
-                    effects.push(Effect::End(ended));
+                    let id = ended.request.id;
+                    if id.0.is_multiple_of(CHECKED_ONE_IN) {
+                        keep(control.checker.ended(id, ended.outcome), effects);
+                    }
+                    note(effects, Effect::End(ended));
                 }
             }
         }
@@ -208,7 +219,7 @@ impl PipelineHost {
                     to,
                     message,
                 };
-                effects.push(Effect::Send(device, envelope));
+                note(effects, Effect::Send(device, envelope));
             }
             (to, _) => unreachable!("a message that is not for {to:?}"),
         }
@@ -241,7 +252,7 @@ impl PipelineHost {
 
     /// A worker that was asked for is ready, or cannot be.
     pub fn worker_loaded(&self, worker: WorkerId, result: Result<(), String>) {
-        let Some(place) = self.workers.get(&worker) else {
+        let Some(place) = self.workers.get(worker) else {
             return;
         };
         let pipeline = &self.pipeline.name;
@@ -261,7 +272,7 @@ impl PipelineHost {
 
     fn log_scaling(&self, message: &Message<Arc<Job>>) {
         if let Message::Device(ToDevice::Unload(worker)) = message
-            && let Some(place) = self.workers.get(worker)
+            && let Some(place) = self.workers.get(*worker)
         {
             let pipeline = &self.pipeline.name;
             let module = &self.pipeline.modules[place.module.idx()].name;
@@ -269,7 +280,7 @@ impl PipelineHost {
         }
     }
 
-    fn answer(&self, ended: Ended<Box<Open>>) {
+    fn answer(&self, ended: Ended<Open>) {
         let Ended {
             request,
             outcome,
@@ -285,7 +296,7 @@ impl PipelineHost {
             job,
             times,
             on_end,
-        } = *payload;
+        } = payload;
         job.end();
         let record = Arc::new(RequestRecord {
             pipeline: self.pipeline.clone(),

@@ -9,15 +9,16 @@ use spillgate_pipeline::message::{
     ToGateway,
 };
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Outcome, Request};
+use spillgate_pipeline::time::Timestamp;
 
-use super::drive::keep;
-use super::{Control, GATEWAY, MemberResult, PipelineHost};
+use super::drive::{Effects, keep};
+use super::{CHECKED_ONE_IN, Control, GATEWAY, MemberResult, PipelineHost};
 use crate::record::BatchRecord;
 
 impl PipelineHost {
     /// A batch of a module ended.
     pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
-        let Some(device) = self.workers.get(&batch.worker).map(|w| w.device) else {
+        let Some(device) = self.workers.get(batch.worker).map(|w| w.device) else {
             return;
         };
         let say = |to, message| Envelope {
@@ -33,18 +34,19 @@ impl PipelineHost {
             ended_at: batch.ended_at,
             members: times.map(|t| (t.arrived_at, t.batched_at)).collect(),
         });
-        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
-        let most = self.pipeline.modules[batch.module.idx()].batch.max;
         self.act(|control, now, effects| {
-            let checker = &mut control.checker;
-            let started = checker.batch_started(device, batch.batch, most, now, &ids);
-            let ended = checker.batch_ended(device, batch.batch, now);
-            keep(started.and(ended), effects);
-            let members = members.into_iter();
+            if batch.batch.0.is_multiple_of(CHECKED_ONE_IN) {
+                self.check(control, now, batch, &members, effects);
+            }
+            // Results are smaller than what they came in: to collect in place would move them once more.
+            let mut finished = Vec::with_capacity(members.len());
+            for member in members {
+                finished.push(self.store(control, batch, member));
+            }
             let finished = ToGateway::Finished {
                 worker: batch.worker,
                 batch: batch.batch,
-                members: members.map(|m| self.store(control, batch, m)).collect(),
+                members: finished,
             };
             let gateway = Address::Gateway(GATEWAY);
             let finished = say(gateway, Message::Gateway(finished));
@@ -54,6 +56,24 @@ impl PipelineHost {
             self.carry(control, now, report, effects);
         });
         self.observer.batch_ended(&self.pipeline, batch);
+    }
+
+    /// Checks a batch.
+    fn check(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        batch: &BatchRecord,
+        members: &[MemberResult],
+        effects: &mut Effects,
+    ) {
+        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
+        let most = self.pipeline.modules[batch.module.idx()].batch.max;
+        let (device, id) = (batch.device, batch.batch);
+        let checker = &mut control.checker;
+        let started = checker.batch_started(device, id, most, now, &ids);
+        let ended = checker.batch_ended(device, id, now);
+        keep(started.and(ended), effects);
     }
 
     /// Keeps what a module brought for a request, unless the request has ended.
