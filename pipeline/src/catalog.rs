@@ -5,6 +5,8 @@ use std::fmt;
 
 use indexmap::IndexMap;
 
+use crate::message::Filled;
+
 /// The type of a value that flows along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueType {
@@ -165,8 +167,13 @@ impl ModuleType {
     }
 
     /// Adds an output.
+    ///
+    /// # Panics
+    /// When a type has more than [`Filled::PORTS_MAX`] of them.
     #[must_use]
     pub fn output(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
+        let n = self.outputs.len();
+        assert!(n < Filled::PORTS_MAX, "{} has too many outputs", self.name);
         self.outputs.push(port(name, ty, false, doc));
         self
     }
