@@ -376,7 +376,7 @@ impl Bench<'_> {
     }
 
     fn serve(&self, subject: &Subject, schedule: &str) -> Result<Server> {
-        let models = self.workspace.path("apps/models");
+        let models = self.workspace.path("apps/modules/models");
         let models = models.to_str().context("the path is not UTF-8")?;
         let pipeline = self.out.join(format!("{}.yaml", subject.name));
         let text = subject.pipeline.replace("MODELS", models);

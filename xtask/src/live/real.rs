@@ -97,9 +97,10 @@ pub(super) fn run(workspace: &Workspace, program: &Path, out: &Path) -> Result<R
 /// no two measurements are equal.
 fn prepare(workspace: &Workspace, program: &Path, out: &Path, policy: &str) -> Result<PathBuf> {
     let source = workspace.path(&format!("apps/pipelines/{PIPELINE}.yaml"));
-    let models = workspace.path("apps/models");
+    let models = workspace.path("apps/modules/models");
     let models = models.to_str().context("the path is not UTF-8")?;
-    let text = std::fs::read_to_string(source)?.replace("../models/", &format!("{models}/"));
+    let text =
+        std::fs::read_to_string(source)?.replace("../modules/models/", &format!("{models}/"));
     let pipeline = out.join(format!("{PIPELINE}.yaml"));
     std::fs::write(&pipeline, with_policy(&text, policy)?)?;
     profile_once(workspace, program, &pipeline)?;

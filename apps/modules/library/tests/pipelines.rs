@@ -8,7 +8,7 @@ use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::{Pipeline, profile_file};
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines")
 }
 
 /// Compiles a shipped pipeline with its profiles, which must give no warning.

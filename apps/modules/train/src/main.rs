@@ -40,7 +40,7 @@ enum Command {
     /// Train and write the models: about half an hour on two cores.
     Train {
         /// Folder for the models.
-        #[arg(long, default_value = "apps/models")]
+        #[arg(long, default_value = "apps/modules/models")]
         out: PathBuf,
         /// Train only these.
         #[arg(long, value_enum)]
@@ -58,7 +58,7 @@ enum Command {
     /// Measure the models on held-out scenes and print tables.
     Eval {
         /// Folder of the models.
-        #[arg(long, default_value = "apps/models")]
+        #[arg(long, default_value = "apps/modules/models")]
         models: PathBuf,
         /// Scenes to measure on, four frames each.
         #[arg(long, default_value_t = 60)]
@@ -70,7 +70,7 @@ enum Command {
     /// Measure how long modules take whose work differs from input to input, alone and in batches.
     Times {
         /// Folder of the models.
-        #[arg(long, default_value = "apps/models")]
+        #[arg(long, default_value = "apps/modules/models")]
         models: PathBuf,
         /// Requests to each module, at least 1; the text reader has one for each frame.
         #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]

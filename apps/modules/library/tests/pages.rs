@@ -8,13 +8,13 @@ use spillgate_modules::reference;
 #[test]
 fn the_page_of_modules_is_up_to_date() {
     let page = reference::page(&spillgate_modules::library().catalog());
-    expect_file!["../../../docs/modules.md"].assert_eq(&page);
+    expect_file!["../../../../docs/modules.md"].assert_eq(&page);
 }
 
 #[test]
 fn the_schema_beside_the_pipelines_is_up_to_date() {
     let schema = spillgate_pipeline::schema::json_schema(&spillgate_modules::library().catalog());
-    expect_file!["../../pipelines/spillgate.schema.json"].assert_eq(&format!("{schema:#}\n"));
+    expect_file!["../../../pipelines/spillgate.schema.json"].assert_eq(&format!("{schema:#}\n"));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_type_is_described_with_all_that_it_takes() {
 /// Editors complete and check the shipped pipelines, and what is copied from them.
 #[test]
 fn every_shipped_pipeline_names_its_schema() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../pipelines");
     let mut pipelines: Vec<PathBuf> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
