@@ -8,6 +8,7 @@ pub mod diagnostic;
 pub mod distribution;
 mod document;
 pub mod estimate;
+pub mod execution;
 pub mod grant;
 pub mod graph;
 pub mod id;

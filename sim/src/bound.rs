@@ -37,8 +37,9 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use spillgate_controller_policy::plan::{Plan, PlanError};
+use spillgate_controller_policy::plan::{PlanError, Planned};
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::time::Timestamp;
 
 /// What is offered to a pipeline, and how fast it can be.
@@ -46,8 +47,8 @@ use spillgate_pipeline::time::Timestamp;
 pub struct Scene<'a> {
     /// The pipeline.
     pub pipeline: &'a Pipeline,
-    /// Execution times by module, then by batch size from 1; the source's is not used.
-    pub execution: &'a [Vec<Duration>],
+    /// Its execution times.
+    pub execution: &'a ExecutionTimes,
     /// Travel along an edge.
     pub hop: Duration,
     /// Arrival times, in order.
@@ -65,7 +66,7 @@ struct Passed {
 
 impl Scene<'_> {
     /// Most requests that can be completed in time with the workers of a plan and batches up to its sizes.
-    pub fn of_plan(&self, plan: &Plan) -> u64 {
+    pub fn of_plan(&self, plan: &Planned) -> u64 {
         let bound = |passed: &Passed| {
             let worker = self.worker_rate(passed, plan.batch[passed.module]);
             self.served(passed, f64::from(plan.workers[passed.module]) * worker)

@@ -121,7 +121,7 @@ impl World {
                     module: module.id,
                     capacity: module.queue,
                     batch: config.planned.batch[module.id.idx()],
-                    execution: config.planned.execution[module.id.idx()].clone(),
+                    execution: config.planned.execution[module.id.idx()].to_vec(),
                     policy: BrokerPolicy::by_name(pipeline.policy.drop),
                     schedule: config.work.as_ref().and_then(|work| {
                         let module = work.modules[module.id.idx()].as_ref()?;

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use spillgate::files::{self, LoadError, LoadedPipeline};
-use spillgate::planning::NoProfile;
 use spillgate_backend::file;
 use spillgate_client::ExitSummary;
 pub(crate) use spillgate_client::print;
+use spillgate_pipeline::profile::NoProfile;
 use spillgate_telemetry::logging::complain;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_controller_policy::planner::{ModuleState, Planned, StatePlanner};
+use spillgate_controller_policy::plan::Planned;
+use spillgate_controller_policy::planner::{ModuleState, StatePlanner};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::testing::noop_pipeline;
@@ -26,8 +27,9 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
     };
     let planned = Planned {
         batch: vec![8; 6],
-        execution: vec![vec![Duration::from_millis(20); 8]; 6],
-        workers: None,
+        execution: vec![vec![Duration::from_millis(20); 8]; 6].into(),
+        workers: vec![4; 6],
+        alone: false,
     };
     let mut planner = StatePlanner::new(Arc::new(pipeline), ModuleId(1), Arc::new(planned), 4, 1);
     let waits: Arc<[f32]> = (0..1024).map(|i| i as f32 * 2e-5).collect();

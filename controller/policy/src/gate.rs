@@ -9,8 +9,9 @@ use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::plan::Planned;
 use crate::plan::{self, Bound};
-use crate::planner::{ModuleState, Planned};
+use crate::planner::ModuleState;
 
 /// At least this part of what passes is taken to be in time.
 const PART_MIN: f64 = 0.1;
@@ -296,8 +297,9 @@ mod tests {
         pipeline.policy.drop = DropPolicyName::Spillgate;
         let planned = Arc::new(Planned {
             batch: vec![1; 2],
-            execution: vec![vec![], vec![Duration::from_millis(60)]],
-            workers: None,
+            execution: vec![vec![], vec![Duration::from_millis(60)]].into(),
+            workers: vec![0, 2],
+            alone: false,
         });
         let mut gate = EntryGate::new(&pipeline, &planned, &[vec![0], vec![1, 2]]).unwrap();
         let mut report = |workers: u32| {

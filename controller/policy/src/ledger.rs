@@ -19,7 +19,8 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
-use crate::planner::{ModuleState, Planned, Window};
+use crate::plan::Planned;
+use crate::planner::{ModuleState, Window};
 
 /// Span of the offered rate: long enough for a rate, short enough to follow a burst.
 const OFFERED_WINDOW: Duration = Duration::from_secs(2);

@@ -16,4 +16,5 @@ pub mod scaling;
 
 pub use ledger::{Ledger, Refusal};
 pub use module::{Command, Event, ModuleController};
-pub use planner::{ModuleState, Planned, StatePlanner};
+pub use plan::Planned;
+pub use planner::{ModuleState, StatePlanner};

@@ -13,7 +13,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::dispatcher::{BatchShape, Dispatcher};
 use crate::joiner::{Branch, Joined, Joiner};
-use crate::planner::{BatchReport, Computation, Computed, ModuleState, Planned, StatePlanner};
+use crate::plan::Planned;
+use crate::planner::{BatchReport, Computation, Computed, ModuleState, StatePlanner};
 
 /// What happens at a module.
 #[derive(Debug)]

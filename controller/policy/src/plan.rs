@@ -2,23 +2,28 @@
 //!
 //! The rule is the reference workload's (papers/NOTES.md, PARD): sizes are raised where a larger batch gains most
 //! throughput, as long as the longest path fits a share of the SLO; workers are split so that the slowest module is
-//! as fast as it can be. Execution times are tables by module index, then by batch size from 1; the source's is empty.
+//! as fast as it can be.
 
 mod in_time;
 mod joint;
+mod planned;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::fmt;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
 pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
 use joint::Scene;
 pub use joint::sizes_for_workers;
+pub use planned::{Planned, plan_for_workers};
+pub use workers::Workers;
 
 /// Largest batch of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
@@ -77,28 +82,22 @@ impl PlanName {
     }
 }
 
-/// Batch sizes and workers by module index; entry 0, the source, is 0 in both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Planned batch size.
-    pub batch: Vec<u32>,
-    /// Workers, one device each.
-    pub workers: Vec<u32>,
+/// Batch sizes and workers by module index, while a plan is sought; entry 0, the source, is 0 in both.
+#[derive(Clone, Debug)]
+struct Sizes {
+    batch: Vec<u32>,
+    workers: Vec<u32>,
 }
 
-impl Plan {
-    /// Requests a second that all workers of a module serve in full batches; infinite for the source and
-    /// for a module that takes no time.
-    pub fn throughput(&self, execution: &[Vec<Duration>], module: usize) -> f64 {
-        f64::from(self.workers[module]) * throughput_of_one(execution, &self.batch, module)
-    }
-
-    /// Requests a second that the pipeline serves: the least over its modules of throughput / share, where
-    /// `share` is the part of the requests that reach a module (empty: all of them reach every module).
-    pub fn bottleneck(&self, execution: &[Vec<Duration>], share: &[f64]) -> f64 {
-        (1..self.batch.len())
-            .map(|m| self.throughput(execution, m) / share_of(share, m))
-            .fold(f64::INFINITY, f64::min)
+impl Sizes {
+    /// The plan that they are, each worker on a device of its own.
+    fn planned(self, execution: &ExecutionTimes) -> Planned {
+        Planned {
+            batch: self.batch,
+            execution: execution.clone(),
+            workers: self.workers,
+            alone: true,
+        }
     }
 }
 
@@ -173,13 +172,16 @@ pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Du
 /// When a module has no execution times, or the longest path exceeds the SLO in batches of 1.
 pub fn batch_sizes(
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     slack: f64,
 ) -> Result<Vec<u32>, PlanError> {
     let mut batch = vec![1; pipeline.modules.len()];
     batch[0] = 0;
     for module in &pipeline.modules[1..] {
-        if execution.get(module.id.idx()).is_none_or(Vec::is_empty) {
+        if execution
+            .get(module.id.idx())
+            .is_none_or(<[Duration]>::is_empty)
+        {
             let module = module.name.clone();
             return Err(PlanError::NoProfile { module });
         }
@@ -214,7 +216,7 @@ pub fn batch_sizes(
 }
 
 /// The largest batch of a module: its table's, `batch: max`, and [`BATCH_LIMIT`].
-fn size_limit(pipeline: &Pipeline, execution: &[Vec<Duration>], module: usize) -> u32 {
+fn size_limit(pipeline: &Pipeline, execution: &ExecutionTimes, module: usize) -> u32 {
     let table = execution[module].len().min(BATCH_LIMIT as usize) as u32;
     table.min(pipeline.modules[module].batch.max)
 }
@@ -232,9 +234,9 @@ fn gain(table: &[Duration], size: u32, limit: u32) -> f64 {
 }
 
 /// Fewest workers with which every module serves `rate` requests a second (times its `share`, see
-/// [`Plan::bottleneck`]); at least one each.
+/// [`Planned::bottleneck`]); at least one each.
 pub fn workers_for_rate(
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     batch: &[u32],
     share: &[f64],
     rate: f64,
@@ -254,7 +256,7 @@ pub fn workers_for_rate(
 /// # Errors
 /// When there are fewer GPUs than modules.
 pub fn workers_for_gpus(
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     batch: &[u32],
     share: &[f64],
     gpus: u32,
@@ -297,14 +299,14 @@ pub fn workers_for_gpus(
 pub fn plan_for_gpus(
     name: PlanName,
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     share: &[f64],
     gpus: u32,
-) -> Result<Plan, PlanError> {
+) -> Result<Planned, PlanError> {
     let batch = batch_sizes(pipeline, execution, name.slack())?;
     let workers = workers_for_gpus(execution, &batch, share, gpus)?;
-    let apart = Plan { batch, workers };
-    Ok(match name {
+    let apart = Sizes { batch, workers };
+    let sizes = match name {
         PlanName::Reference => apart,
         PlanName::Spillgate => Scene {
             pipeline,
@@ -313,7 +315,8 @@ pub fn plan_for_gpus(
             slack: name.slack(),
         }
         .for_gpus(gpus, apart),
-    })
+    };
+    Ok(sizes.planned(execution))
 }
 
 /// The plan of that name for a rate: the fewest workers that serve it.
@@ -323,14 +326,14 @@ pub fn plan_for_gpus(
 pub fn plan_for_rate(
     name: PlanName,
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     share: &[f64],
     rate: f64,
-) -> Result<Plan, PlanError> {
+) -> Result<Planned, PlanError> {
     let batch = batch_sizes(pipeline, execution, name.slack())?;
     let workers = workers_for_rate(execution, &batch, share, rate);
-    let apart = Plan { batch, workers };
-    Ok(match name {
+    let apart = Sizes { batch, workers };
+    let sizes = match name {
         PlanName::Reference => apart,
         PlanName::Spillgate => Scene {
             pipeline,
@@ -339,7 +342,8 @@ pub fn plan_for_rate(
             slack: name.slack(),
         }
         .for_rate(rate, apart),
-    })
+    };
+    Ok(sizes.planned(execution))
 }
 
 /// The reference plan of NOTES.md.
@@ -348,15 +352,25 @@ pub fn plan_for_rate(
 /// Those of [`plan_for_gpus`].
 pub fn reference_plan(
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     share: &[f64],
     gpus: u32,
-) -> Result<Plan, PlanError> {
+) -> Result<Planned, PlanError> {
     plan_for_gpus(PlanName::Reference, pipeline, execution, share, gpus)
 }
 
-/// Requests a second of one worker in full batches.
-fn throughput_of_one(execution: &[Vec<Duration>], batch: &[u32], module: usize) -> f64 {
+/// Requests a second that the pipeline serves: [`Planned::bottleneck`].
+fn bottleneck(execution: &ExecutionTimes, batch: &[u32], workers: &[u32], share: &[f64]) -> f64 {
+    (1..batch.len())
+        .map(|m| {
+            let one = throughput_of_one(execution, batch, m);
+            f64::from(workers[m]) * one / share_of(share, m)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// Requests a second of one worker in full batches; infinite for the source and for a module that takes no time.
+fn throughput_of_one(execution: &ExecutionTimes, batch: &[u32], module: usize) -> f64 {
     match execution[module].get((batch[module] as usize).wrapping_sub(1)) {
         Some(d) => f64::from(batch[module]) / d.as_secs_f64(),
         None => f64::INFINITY,

@@ -27,7 +27,7 @@ use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::BatchShape;
-use crate::plan::PlanName;
+use crate::plan::{PlanName, Planned};
 
 pub use computation::{Computation, Computed};
 use pace::Pace;
@@ -42,32 +42,6 @@ pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(10);
 /// The input rate of the load factor is that of this last span.
 const INPUT_SPAN: Duration = Duration::from_secs(1);
-
-/// What is known of a pipeline before it runs.
-#[derive(Clone, Debug)]
-pub struct Planned {
-    /// Batch size by module; the source's is not used.
-    pub batch: Vec<u32>,
-    /// Execution time by module and batch size from 1; the source's is empty.
-    pub execution: Vec<Vec<Duration>>,
-    /// Workers by module that the sizes were chosen for. `None` where modules share devices: there sizes are chosen
-    /// by what each gains, since none has workers of its own.
-    pub workers: Option<Vec<u32>>,
-}
-
-impl Planned {
-    /// Execution time of a module at its planned batch; zero for the source.
-    pub fn duration(&self, module: ModuleId) -> Duration {
-        self.duration_of(module, self.batch[module.idx()])
-    }
-
-    /// Execution time of a batch of that size; zero for the source.
-    pub fn duration_of(&self, module: ModuleId, size: u32) -> Duration {
-        let times = &self.execution[module.idx()];
-        let time = times.get(size.max(1) as usize - 1);
-        time.copied().unwrap_or(Duration::ZERO)
-    }
-}
 
 /// What a module tells the others.
 #[derive(Clone, Debug)]

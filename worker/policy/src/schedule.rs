@@ -15,6 +15,7 @@
 
 mod book;
 mod clockwork;
+mod config;
 mod edf;
 mod exploring;
 mod fifo;
@@ -38,6 +39,7 @@ use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
+pub use config::{NoSchedule, SCHEDULED_MAX};
 pub use score::Scoring;
 pub use sharing::Lengths;
 pub use spillgate_pipeline::schedule::APPLICATIONS_MAX;

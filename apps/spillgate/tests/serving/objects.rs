@@ -50,7 +50,7 @@ fn deployment(text: &str) -> Deployment {
     let compiled = compile(text, "objects.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
     let mut profiles = ProfileSet::default();
     for module in &compiled.pipeline.modules[1..] {
-        let key = module.variants[0].profile_key();
+        let key = module.profile_key(0);
         let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
         profiles.insert("cpu", &module.name, &key, profile);
     }

@@ -21,8 +21,9 @@ fn controller(pipeline: &Pipeline, module: u16, workers: &[WorkerId]) -> ModuleC
     let n = pipeline.modules.len();
     let planned = Planned {
         batch: vec![4; n],
-        execution: vec![vec![Duration::from_millis(10); 4]; n],
-        workers: None,
+        execution: vec![vec![Duration::from_millis(10); 4]; n].into(),
+        workers: vec![1; n],
+        alone: false,
     };
     let pipeline = Arc::new(pipeline.clone());
     ModuleController::new(&pipeline, ModuleId(module), &Arc::new(planned), workers, 1)

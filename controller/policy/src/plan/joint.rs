@@ -10,8 +10,9 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 
-use super::{Plan, ROUNDING, longest_path, share_of, size_limit, throughput_of_one};
+use super::{ROUNDING, Sizes, bottleneck, longest_path, share_of, size_limit, throughput_of_one};
 
 /// Halvings of the span in which the highest rate lies: to a millionth of it.
 const HALVINGS: u32 = 20;
@@ -22,7 +23,7 @@ const DOUBLINGS: u32 = 16;
 /// A pipeline to be planned.
 pub(super) struct Scene<'a> {
     pub(super) pipeline: &'a Pipeline,
-    pub(super) execution: &'a [Vec<Duration>],
+    pub(super) execution: &'a ExecutionTimes,
     pub(super) share: &'a [f64],
     /// The longest path times this must fit into the SLO.
     pub(super) slack: f64,
@@ -30,8 +31,8 @@ pub(super) struct Scene<'a> {
 
 impl Scene<'_> {
     /// The plan of the highest rate, or `apart` where it is no better.
-    pub(super) fn for_gpus(&self, gpus: u32, apart: Plan) -> Plan {
-        let mut low = apart.bottleneck(self.execution, self.share);
+    pub(super) fn for_gpus(&self, gpus: u32, apart: Sizes) -> Sizes {
+        let mut low = bottleneck(self.execution, &apart.batch, &apart.workers, self.share);
         if !low.is_finite() {
             return apart;
         }
@@ -53,22 +54,22 @@ impl Scene<'_> {
     }
 
     /// The plan of the fewest workers for a rate, or `apart` where that has no more.
-    pub(super) fn for_rate(&self, rate: f64, apart: Plan) -> Plan {
+    pub(super) fn for_rate(&self, rate: f64, apart: Sizes) -> Sizes {
         let most: u32 = apart.workers.iter().sum();
         let fewer = self.serve(rate, most.saturating_sub(1));
         fewer.map_or(apart, |plan| self.largest(plan))
     }
 
     /// The same workers with the sizes with which they serve the most.
-    fn largest(&self, plan: Plan) -> Plan {
+    fn largest(&self, plan: Sizes) -> Sizes {
         let batch = self.sizes(&plan.workers).unwrap_or(plan.batch);
-        Plan { batch, ..plan }
+        Sizes { batch, ..plan }
     }
 
     /// The fewest workers for a rate whose batches leave the slack, if there are at most so many.
-    fn serve(&self, rate: f64, gpus: u32) -> Option<Plan> {
+    fn serve(&self, rate: f64, gpus: u32) -> Option<Sizes> {
         let n = self.pipeline.modules.len();
-        let mut plan = Plan {
+        let mut plan = Sizes {
             batch: vec![0; n],
             workers: vec![0; n],
         };
@@ -131,7 +132,7 @@ impl Scene<'_> {
     }
 
     /// The next number of workers, with at most `left` more, with which smaller batches reach the rate.
-    fn next(&self, m: usize, plan: &Plan, rate: f64, left: u32) -> Option<Step> {
+    fn next(&self, m: usize, plan: &Sizes, rate: f64, left: u32) -> Option<Step> {
         let (workers, size) = (plan.workers[m], plan.batch[m]);
         let smaller = size.checked_sub(1).filter(|s| *s > 0)?;
         let needed = rate * share_of(self.share, m) * self.time(m, smaller).as_secs_f64();
@@ -172,7 +173,7 @@ struct Step {
 /// slowest module is as fast as it can be. `None` when even batches of 1 do not fit. What takes no time has its largest.
 pub fn sizes_for_workers(
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     capacity: impl Fn(usize, u32) -> f64,
     slack: f64,
 ) -> Option<Vec<u32>> {

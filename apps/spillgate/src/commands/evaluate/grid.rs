@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::plan::PlanName;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::policy::{
     DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig,
 };
@@ -164,13 +165,7 @@ impl Grid {
             let profiles = parse_profiles(profiles, name).map_err(|e| anyhow::anyhow!("{e}"))?;
             let compiled = compile(text, name, &catalog, Some(&profiles));
             let pipeline = compiled.map_err(|e| anyhow::anyhow!("{e}"))?.pipeline;
-            let mut execution = vec![Vec::new()];
-            for module in &pipeline.modules[1..] {
-                let profile = profiles.get("emulated", &module.name, "-");
-                let profile =
-                    profile.with_context(|| format!("{name}: {} has no profile", module.name))?;
-                execution.push((1..=module.batch.max).map(|n| profile.mean(n)).collect());
-            }
+            let execution = ExecutionTimes::of(&pipeline, &profiles, |m| m.devices[0].clone())?;
             workloads.push(Workload {
                 name,
                 setup: Setup {

@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate::planning;
-use spillgate_controller_policy::plan::{PlanName, sizes_for_workers};
-use spillgate_controller_policy::planner::Planned;
+use spillgate_controller_policy::plan::{PlanName, Planned, plan_for_workers, sizes_for_workers};
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::{DropPolicyName, PolicyConfig};
+use spillgate_pipeline::profile::batch_sizes;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_sim::{Served, SimConfig, run};
-use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
+use spillgate_worker_policy::schedule::{SCHEDULED_MAX, SchedulerConfig, Scoring};
 
 use super::super::report::{Report, mean};
 
@@ -139,7 +138,7 @@ fn config(
         Duration::from_nanos((ms * 1e6) as u64)
     };
     let table: Vec<Duration> = (1..=BATCH_MAX).map(ms).collect();
-    let execution = vec![vec![], table.clone(), table.clone(), table];
+    let execution = vec![vec![], table.clone(), table.clone(), table].into();
     let workers = vec![
         0,
         u32::from(WORKERS),
@@ -154,19 +153,19 @@ fn config(
     let reference = sizes_for_workers(&pipeline, &execution, capacity, PlanName::Reference.slack());
     let reference = reference.map_or(1, |sizes| sizes[1]);
     let rate = load * capacity(1, reference);
-    let (planned, _) = planning::planned(&pipeline, execution, plan, Some(workers));
+    let (planned, _) = plan_for_workers(plan, &pipeline, execution, workers, true);
     let arrivals = arrivals(Arrivals::Poisson, rate, SPAN, seed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
     let module = |m: usize| DynamicModule {
         time,
         schedule: SchedulerConfig {
             name: schedule,
-            sizes: planning::sizes(BATCH_MAX),
+            sizes: batch_sizes(BATCH_MAX),
             planned: planned.batch[m],
             time,
             prior_ms: MEAN_MS,
             window: WINDOW_DEFAULT,
-            capacity: planning::SCHEDULED_MAX,
+            capacity: SCHEDULED_MAX,
             scoring: Scoring::default(),
         },
     };
@@ -181,7 +180,7 @@ fn config(
     };
     let served = Served {
         planned: Arc::new(Planned {
-            workers: None,
+            alone: false,
             ..planned
         }),
         pipeline: Arc::new(pipeline),
