@@ -15,6 +15,8 @@ use crate::bound::Scene;
 use crate::report::Report;
 use crate::world::{Served, SimConfig, run};
 
+/// Most devices that are planned for or simulated.
+pub const DEVICES_MAX: u32 = 20_000;
 /// Seconds in which more than this part of the capacity is offered count as overloaded.
 const OVERLOADED: f64 = 0.95;
 

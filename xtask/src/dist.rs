@@ -8,11 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use xtask::args::{Args, only_switch};
+use xtask::workspace::Workspace;
+use xtask::{process, setup};
 
-use crate::commands::{Args, only_switch};
 use crate::tidy::is_pipeline;
-use crate::workspace::Workspace;
-use crate::{process, setup};
 
 /// What lies beside the program, in the archive and in the repository.
 const FOLDERS: [(&str, &str); 2] = [

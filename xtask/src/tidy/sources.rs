@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use xtask::workspace::Workspace;
 
 use super::{SourceFile, rust_text};
-use crate::workspace::Workspace;
 
 /// A Rust file beyond this holds more than one noun.
 const LINES_MAX: usize = 600;

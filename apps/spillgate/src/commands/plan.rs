@@ -10,6 +10,7 @@ use spillgate::files;
 use spillgate::placement::execution_times;
 use spillgate_controller_policy::plan::{self, PlanName};
 use spillgate_pipeline::time::format_duration;
+use spillgate_sim::DEVICES_MAX;
 
 /// Plans of which a smaller part than this is in time say so.
 const IN_TIME: f64 = 0.98;
@@ -72,9 +73,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     };
     let devices: u64 = plan.workers.iter().map(|n| u64::from(*n)).sum();
     anyhow::ensure!(
-        devices <= u64::from(super::GPUS_MAX),
+        devices <= u64::from(DEVICES_MAX),
         "that rate needs {devices} devices; at most {} are planned",
-        super::GPUS_MAX
+        DEVICES_MAX
     );
     let bottleneck = plan.bottleneck(&share);
     let rate = args.rate.unwrap_or(bottleneck);

@@ -19,7 +19,9 @@ use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfi
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::world::DynamicWork;
-use spillgate_sim::{Contender, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling};
+use spillgate_sim::{
+    Contender, DEVICES_MAX, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling,
+};
 
 /// Most requests a second of hostile clients: more than any port takes.
 const HOSTILE_RATE_MAX: f64 = 1e6;
@@ -312,10 +314,10 @@ fn ordinals(devices: &[Vec<String>]) -> anyhow::Result<Vec<Vec<u16>>> {
         })
         .collect();
     anyhow::ensure!(
-        names.len() <= super::GPUS_MAX as usize,
+        names.len() <= DEVICES_MAX as usize,
         "the pipeline file names {} devices; at most {} are simulated",
         names.len(),
-        super::GPUS_MAX
+        DEVICES_MAX
     );
     Ok(ordinals)
 }

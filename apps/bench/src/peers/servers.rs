@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-use crate::process::Daemon;
-use crate::tools;
-use crate::workspace::Workspace;
+use xtask::process::Daemon;
+use xtask::tools;
+use xtask::workspace::Workspace;
 
 /// Ray starts half a dozen processes before it opens its port.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -93,7 +92,7 @@ impl Peer {
     }
 
     fn requirements(self) -> String {
-        format!("xtask/peers/{}.requirements.txt", self.name())
+        format!("apps/bench/peers/{}.requirements.txt", self.name())
     }
 
     /// What is measured, with its version. Spillgate is built here, or `given`.
@@ -158,7 +157,7 @@ impl Running {
         // A file of its own for each start: a process that is left over cannot write into the next one's.
         let runs = out.join(format!("{name}-{port}.runs"));
         std::fs::write(&runs, "")?;
-        let script = workspace.path(&format!("xtask/peers/server_{name}.py"));
+        let script = workspace.path(&format!("apps/bench/peers/server_{name}.py"));
         let mut command = workspace.program(program);
         let mut client_args: Vec<OsString> = Vec::new();
         let mut tell = |words: [&str; 4]| client_args.extend(words.map(OsString::from));
@@ -192,7 +191,7 @@ impl Running {
         command
             .args(setting.args)
             .env(MARK, &runs)
-            .env("PYTHONPATH", workspace.path("xtask/peers"))
+            .env("PYTHONPATH", workspace.path("apps/bench/peers"))
             .env("PYTHONDONTWRITEBYTECODE", "1");
         let log = out.join(format!("{name}.log"));
         let daemon = Daemon::start(name, &mut command, &log)?;
@@ -214,7 +213,7 @@ impl Running {
         let begun = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
             self.check_alive()?;
-            if crate::process::interrupted() {
+            if xtask::process::interrupted() {
                 bail!("interrupted");
             }
             if begun.elapsed() > START_LIMIT {

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use xtask::process;
+use xtask::workspace::Workspace;
 
 use super::Options;
 use super::arrivals;
 use super::server::{Driven, Server};
-use crate::process;
-use crate::workspace::Workspace;
 
 /// What is served: a chain of three modules.
 pub(super) const PIPELINE: &str = "tm";

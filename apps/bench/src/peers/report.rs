@@ -221,7 +221,7 @@ impl Report {
              {command}\n\
              ```\n\
              \n\
-             writes this file when `--write` is added. It installs the other servers from PyPI (pins in `xtask/peers/`),\n\
+             writes this file when `--write` is added. It installs the other servers from PyPI (pins in `apps/bench/peers/`),\n\
              starts a fresh server for every cell, and drives all with one client. Figures are of one run, as measured; those\n\
              of another differ.\n\
              \n\

@@ -21,29 +21,30 @@ use spillgate_sim::trace::{self, Bursty, REFERENCE_WINDOWS};
 use spillgate_sim::world::HOP_DEFAULT;
 use spillgate_sim::{Contender, Load, Run, Setup, SimConfig};
 
+use super::read_table;
 use super::report::Report;
 
 /// The pipelines, built in, so that the command needs no checkout.
 const PIPELINES: [(&str, &str, &str); 4] = [
     (
         "tm",
-        include_str!("../../../../pipelines/tm.yaml"),
-        include_str!("../../../../pipelines/tm.profile.yaml"),
+        include_str!("../../../pipelines/tm.yaml"),
+        include_str!("../../../pipelines/tm.profile.yaml"),
     ),
     (
         "lv",
-        include_str!("../../../../pipelines/lv.yaml"),
-        include_str!("../../../../pipelines/lv.profile.yaml"),
+        include_str!("../../../pipelines/lv.yaml"),
+        include_str!("../../../pipelines/lv.profile.yaml"),
     ),
     (
         "ga",
-        include_str!("../../../../pipelines/ga.yaml"),
-        include_str!("../../../../pipelines/ga.profile.yaml"),
+        include_str!("../../../pipelines/ga.yaml"),
+        include_str!("../../../pipelines/ga.profile.yaml"),
     ),
     (
         "da",
-        include_str!("../../../../pipelines/da.yaml"),
-        include_str!("../../../../pipelines/da.profile.yaml"),
+        include_str!("../../../pipelines/da.yaml"),
+        include_str!("../../../pipelines/da.profile.yaml"),
     ),
 ];
 
@@ -360,7 +361,7 @@ fn real(folder: &Path) -> anyhow::Result<Vec<Window>> {
         .iter()
         .map(|w| {
             let file = folder.join(w.file);
-            let text = crate::commands::read_table(&file)?;
+            let text = read_table(&file)?;
             let located = |e: trace::TraceError| anyhow::anyhow!("{}: {e}", file.display());
             let rates = trace::parse_trace(&text)
                 .and_then(|trace| trace.rates(w.window))

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-
-use crate::process;
+use xtask::process;
 
 /// What one run of h2load measured.
 pub(super) struct Measured {

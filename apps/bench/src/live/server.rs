@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-
-use crate::demo;
-use crate::process::{self, Daemon};
-use crate::workspace::Workspace;
+use xtask::address::await_address;
+use xtask::process::{self, Daemon};
+use xtask::workspace::Workspace;
 
 /// What waits in a server that drops nothing takes long to be done.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -58,7 +57,7 @@ impl Server {
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         command.arg("--port-file").arg(&port_file);
         let mut daemon = Daemon::start("the server", &mut command, &log)?;
-        let url = demo::await_address(&mut daemon, &port_file)?;
+        let url = await_address(&mut daemon, &port_file)?;
         let text = std::fs::read_to_string(&log)?;
         let admin = admin_address(&text).context("the server names no admin port")?;
         Ok(Server { daemon, url, admin })

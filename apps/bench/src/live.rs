@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
+use xtask::args::Args;
+use xtask::workspace::Workspace;
 
-use crate::commands::Args;
 use crate::peers;
-use crate::workspace::Workspace;
 
 use report::Report;
 

@@ -12,12 +12,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use lexopt::prelude::*;
 use serde_json::Value;
-
-use crate::commands::Args;
-use crate::process;
-use crate::setup::{self, Prerequisite, VENV, require};
-use crate::tools;
-use crate::workspace::Workspace;
+use xtask::args::Args;
+use xtask::process;
+use xtask::setup::{self, Prerequisite, VENV, require};
+use xtask::tools;
+use xtask::workspace::Workspace;
 
 use report::{Cell, Measured, Report};
 use servers::{Peer, Running, SETTINGS, Setting};
@@ -134,7 +133,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let client = tools::build_venv(
         workspace,
         "peers/client",
-        "xtask/peers/client.requirements.txt",
+        "apps/bench/peers/client.requirements.txt",
     )
     .context("the load client cannot be installed")?;
 
@@ -212,7 +211,7 @@ fn measure(
 ) -> Result<Measured> {
     server.wait_until_open()?;
     let mut load = workspace.program(client);
-    load.arg(workspace.path("xtask/peers/load.py"))
+    load.arg(workspace.path("apps/bench/peers/load.py"))
         .args(["--arrivals".as_ref(), arrivals.as_os_str()])
         .args(["--deadline-ms", &DEADLINE.as_millis().to_string()])
         .args(server.client_args());
@@ -235,17 +234,7 @@ pub(crate) fn build_spillgate(workspace: &Workspace, given: Option<&Path>) -> Re
         return Ok(program.to_path_buf());
     }
     setup::run(workspace)?;
-    let mut cargo = workspace.cargo();
-    cargo.args([
-        "build",
-        "--quiet",
-        "--release",
-        "-p",
-        "spillgate",
-        "--bin",
-        "spillgate",
-    ]);
-    process::run(&mut cargo)?;
+    workspace.build(&["--release", "-p", "spillgate", "--bin", "spillgate"])?;
     Ok(workspace.target_dir()?.join("release/spillgate"))
 }
 

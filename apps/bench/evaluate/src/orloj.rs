@@ -19,6 +19,7 @@ use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{clairvoyant, run};
 
 use super::report::{Report, mean};
+use super::{Print, read_table};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
@@ -84,7 +85,7 @@ struct Case {
 }
 
 /// Runs all sections asked for and writes the page.
-pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
+pub(super) fn run_all(args: &OrlojArgs, print: Print) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{} cannot be made", args.out.display()))?;
     let mut report = Report::titled(
@@ -116,7 +117,7 @@ pub(super) fn run_all(args: &OrlojArgs) -> anyhow::Result<()> {
             Section::Overhead => studies::overhead(args, &mut report)?,
         }
     }
-    report.write(&args.out)
+    report.write(&args.out, print)
 }
 
 /// The command, as the page shows it.
@@ -328,7 +329,7 @@ fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
 type Paper = HashMap<(String, String), [String; 4]>;
 
 fn read_paper(file: &Path) -> anyhow::Result<Paper> {
-    let text = crate::commands::read_table(file)?;
+    let text = read_table(file)?;
     let mut paper = Paper::new();
     for (i, line) in text.lines().enumerate().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();

@@ -8,14 +8,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lexopt::prelude::*;
 use serde_json::Value;
+use xtask::args::Args;
+use xtask::workspace::Workspace;
 
 use super::arrivals::Random;
 use super::emulated::{Cost, Side, whole};
 use super::real::profile_once;
 use super::server::{Driven, Server};
 use super::{Common, names, read_options};
-use crate::commands::Args;
-use crate::workspace::Workspace;
 
 use report::Report;
 

@@ -6,18 +6,20 @@ mod orloj;
 mod report;
 mod sections;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use spillgate_backend::file;
+use spillgate_sim::DEVICES_MAX;
+use spillgate_sim::trace::TABLE_BYTES_MAX;
 
 use grid::Grid;
 use report::Report;
 
 /// What to evaluate.
 #[derive(Args)]
-pub(crate) struct EvaluateArgs {
+pub struct EvaluateArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -36,7 +38,7 @@ struct PardArgs {
     #[arg(long)]
     traces: Option<PathBuf>,
     /// Devices.
-    #[arg(long, default_value_t = 24, value_parser = super::gpus())]
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=i64::from(DEVICES_MAX)))]
     gpus: u32,
     /// Only these sections; repeat it.
     #[arg(long)]
@@ -49,16 +51,27 @@ struct PardArgs {
     quick: bool,
 }
 
-/// Runs the evaluation and writes what it showed.
-pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<ExitCode> {
+/// Where pages are printed.
+pub type Print = fn(&str) -> std::io::Result<()>;
+
+/// Runs the evaluation, writes its pages, plots and tables, and prints the pages.
+///
+/// # Errors
+/// Files that cannot be read or written, and invariants that did not hold.
+pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
     match &args.what {
-        What::Pard(args) => pard(args)?,
-        What::Orloj(args) => orloj::run_all(args)?,
+        What::Pard(args) => pard(args, print),
+        What::Orloj(args) => orloj::run_all(args, print),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn pard(args: &PardArgs) -> anyhow::Result<()> {
+/// Reads a trace or a table.
+fn read_table(path: &Path) -> anyhow::Result<String> {
+    let text = file::read_text(path, TABLE_BYTES_MAX);
+    text.with_context(|| format!("{} cannot be read", path.display()))
+}
+
+fn pard(args: &PardArgs, print: Print) -> anyhow::Result<()> {
     for name in &args.section {
         anyhow::ensure!(
             sections::ALL.iter().any(|s| s.name == name),
@@ -77,7 +90,7 @@ fn pard(args: &PardArgs) -> anyhow::Result<()> {
         let mut report = Report::new(section.name, section.title);
         report.say(&grid.describe());
         (section.run)(&grid, &mut report)?;
-        report.write(&args.out)?;
+        report.write(&args.out, print)?;
     }
     Ok(())
 }
@@ -115,7 +128,7 @@ mod tests {
             let mut report = Report::new(section.name, section.title);
             report.say(&grid.describe());
             (section.run)(&grid, &mut report).unwrap();
-            report.write(&folder).unwrap();
+            report.write(&folder, |_| Ok(())).unwrap();
             let page = std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap();
             for part in parts.iter().chain(&["generated traces"]) {
                 assert!(page.contains(part), "{part}: {page}");

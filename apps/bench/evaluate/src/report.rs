@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use spillgate_sim::Run;
 
+use super::Print;
 use super::chart::{self, Series};
 
 /// A section's page.
@@ -126,8 +127,8 @@ impl Report {
         }
     }
 
-    /// Writes the page, its plots and its runs.
-    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+    /// Writes the page, its plots and its runs, and prints the page.
+    pub(super) fn write(&self, folder: &Path, print: Print) -> anyhow::Result<()> {
         let mut files = self.charts.clone();
         files.push((format!("{}.md", self.name), self.text.clone()));
         files.push((format!("{}.csv", self.name), self.csv.clone()));
@@ -136,7 +137,7 @@ impl Report {
             std::fs::write(&path, text)
                 .with_context(|| format!("{} cannot be written", path.display()))?;
         }
-        Ok(crate::commands::print(&self.text)?)
+        Ok(print(&self.text)?)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use xtask::process;
+use xtask::workspace::Workspace;
 
 use super::emulated::{Cost, Side, whole, with_policy};
 use super::server::{Driven, Server};
-use crate::process;
-use crate::workspace::Workspace;
 
 /// What is served.
 pub(super) const PIPELINE: &str = "traffic";

@@ -21,7 +21,7 @@ use super::super::report::{Report, mean};
 
 /// Workers of each module.
 const WORKERS: u16 = 4;
-const BATCH_MAX: u32 = 16;
+const LARGEST: u32 = 16;
 /// Every module takes `C0 + C1 * size * length` ms; those that are not dynamic at the mean length.
 const C0: f64 = 20.0;
 const C1: f64 = 0.1;
@@ -137,7 +137,7 @@ fn config(
         let ms = time.ms(size, MEAN_MS, MEAN_MS * f64::from(size));
         Duration::from_nanos((ms * 1e6) as u64)
     };
-    let table: Vec<Duration> = (1..=BATCH_MAX).map(ms).collect();
+    let table: Vec<Duration> = (1..=LARGEST).map(ms).collect();
     let execution = vec![vec![], table.clone(), table.clone(), table].into();
     let workers = vec![
         0,
@@ -160,7 +160,7 @@ fn config(
         time,
         schedule: SchedulerConfig {
             name: schedule,
-            sizes: batch_sizes(BATCH_MAX),
+            sizes: batch_sizes(LARGEST),
             planned: planned.batch[m],
             time,
             prior_ms: MEAN_MS,

@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
-
-use crate::cargo;
-use crate::commands::Args;
-use crate::process::{self, Daemon};
-use crate::setup;
-use crate::workspace::Workspace;
+use xtask::args::Args;
+use xtask::process::{self, Daemon};
+use xtask::setup;
+use xtask::workspace::Workspace;
 
 use h2load::Measured;
 
@@ -80,9 +78,22 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         bail!("h2load is missing; install it with: apt-get install nghttp2-client");
     }
     setup::run(workspace)?;
-    let build = |args: &[&str]| cargo::build_release(workspace, args);
-    build(&["-p", "spillgate", "--bin", "spillgate", "--example", "echo"])?;
-    build(&["-p", "spillgate-telemetry", "--example", "otlp_sink"])?;
+    workspace.build(&[
+        "--release",
+        "-p",
+        "spillgate",
+        "--bin",
+        "spillgate",
+        "--example",
+        "echo",
+    ])?;
+    workspace.build(&[
+        "--release",
+        "-p",
+        "spillgate-telemetry",
+        "--example",
+        "otlp_sink",
+    ])?;
     let release = workspace.target_dir()?.join("release");
     let out = workspace.path("out/overhead");
     std::fs::create_dir_all(&out)?;
