@@ -10,10 +10,14 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 60.0;
-const RIGHT: f64 = 190.0;
+/// Right end of the axes. The legend stands beside them.
+const RIGHT: f64 = 570.0;
+/// Distance of the legend's names from the axes.
+const LEGEND: f64 = 40.0;
+/// Of a letter; few are wider, and readers have other fonts.
+const LETTER_WIDTH: f64 = 7.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 /// Distinguishable in grey and by most colour-blind readers (Okabe and Ito).
@@ -33,10 +37,12 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
     }
     let step = nice(y_max.max(1e-9) / 5.0);
     let y_top = (y_max.max(1e-9) / step).ceil() * step;
-    let to_x = |x: f64| LEFT + (x - x_min) / (x_max - x_min) * (WIDTH - LEFT - RIGHT);
+    let longest = series.iter().map(|s| s.label.chars().count()).max();
+    let width = RIGHT + LEGEND + LETTER_WIDTH * longest.unwrap_or_default() as f64 + LEFT / 2.0;
+    let to_x = |x: f64| LEFT + (x - x_min) / (x_max - x_min) * (RIGHT - LEFT);
     let to_y = |y: f64| HEIGHT - BOTTOM - y / y_top * (HEIGHT - TOP - BOTTOM);
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
          <text x=\"{LEFT}\" y=\"22\" font-size=\"15\">{title}</text>\n"
     );
@@ -47,7 +53,7 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
             out,
             "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" \
              text-anchor=\"end\">{}</text>",
-            WIDTH - RIGHT,
+            RIGHT,
             LEFT - 6.0,
             at + 4.0,
             number(y)
@@ -69,7 +75,7 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
     let _ = writeln!(
         out,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{x_label}</text>\n<text x=\"{LEFT}\" y=\"{}\">{y_label}</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
+        (LEFT + RIGHT) / 2.0,
         HEIGHT - 12.0,
         TOP - 4.0
     );
@@ -92,9 +98,9 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
              <line x1=\"{}\" x2=\"{}\" y1=\"{at}\" y2=\"{at}\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>\
              <text x=\"{}\" y=\"{}\">{}</text>",
             path.join(" "),
-            WIDTH - RIGHT + 12.0,
-            WIDTH - RIGHT + 34.0,
-            WIDTH - RIGHT + 40.0,
+            RIGHT + 12.0,
+            RIGHT + 34.0,
+            RIGHT + LEGEND,
             at + 4.0,
             s.label
         );
@@ -139,6 +145,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        // The legend's names end inside the picture.
+        assert!(text.contains("width=\"668\""), "{text}");
         assert_eq!((nice(0.03), nice(3.0), nice(20.0)), (0.05, 5.0, 20.0));
         assert!(svg("Nothing", ("x", "y"), &[]).ends_with("</svg>\n"));
     }
