@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use crate::spec::BATCH_MAX;
+
 /// Most applications that are told apart; the rest share the last.
 pub const APPLICATIONS_MAX: usize = 64;
-/// Largest batch that a scheduler forms: it looks at each size it may choose, and at laws of as many members.
+/// Largest batch that a scheduler forms, and so the largest `batch: max` of a module that has one: it looks at each size
+/// that it may choose, and at laws of as many members.
 pub const SCHEDULED_BATCH_MAX: u32 = 256;
+const _: () = assert!(SCHEDULED_BATCH_MAX <= BATCH_MAX);
 
 /// Whose request it is: requests of one application have one law of execution times. Dense inside one module, in
 /// order of first appearance.

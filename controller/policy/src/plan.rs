@@ -17,6 +17,7 @@ use std::time::Duration;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::format_duration;
 
 pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
@@ -25,8 +26,9 @@ pub use joint::sizes_for_workers;
 pub use planned::{Planned, plan_for_workers};
 pub use workers::Workers;
 
-/// Largest batch of the reference rule.
+/// Largest batch of a plan, whatever `batch: max` allows: that of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
+const _: () = assert!(BATCH_LIMIT <= BATCH_MAX);
 /// The reference plan keeps `slack * execution <= SLO` on every path: as much time again may go to waiting.
 pub const REFERENCE_SLACK: f64 = 2.0;
 /// The slack of the larger plan of NOTES.md.

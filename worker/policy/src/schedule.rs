@@ -36,7 +36,7 @@ use spillgate_pipeline::distribution::{
 };
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::{DropReason, Estimate};
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::schedule::{Application, SCHEDULED_BATCH_MAX, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
 pub use config::{NoSchedule, SCHEDULED_MAX};
@@ -57,8 +57,6 @@ use window::{PendingSet, Slot};
 
 /// Most batch sizes: each costs a look at every choice.
 pub const SIZES_MAX: usize = 16;
-/// Largest batch size.
-pub const SIZE_MAX: u32 = 256;
 /// Most requests in the window.
 pub const CAPACITY_MAX: usize = 65_536;
 
@@ -87,7 +85,7 @@ pub struct SchedulerConfig {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
     /// Sizes that are none, too many, too large, or do not rise.
-    #[error("sizes {sizes:?}: give 1 to {SIZES_MAX} rising sizes up to {SIZE_MAX}")]
+    #[error("sizes {sizes:?}: give 1 to {SIZES_MAX} rising sizes up to {SCHEDULED_BATCH_MAX}")]
     Sizes {
         /// As given.
         sizes: Vec<u32>,
@@ -213,7 +211,7 @@ impl Scheduler {
         let sizes = &config.sizes;
         let rises = sizes.windows(2).all(|pair| pair[0] < pair[1]);
         let fits = (1..=SIZES_MAX).contains(&sizes.len());
-        if !rises || !fits || sizes[0] == 0 || sizes[sizes.len() - 1] > SIZE_MAX {
+        if !rises || !fits || sizes[0] == 0 || sizes[sizes.len() - 1] > SCHEDULED_BATCH_MAX {
             return Err(ScheduleError::Sizes {
                 sizes: sizes.clone(),
             });

@@ -5,11 +5,16 @@ use std::time::Duration;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, batch_sizes};
+use spillgate_pipeline::schedule::SCHEDULED_BATCH_MAX;
 
-use super::{SchedulerConfig, Scoring};
+use super::{CAPACITY_MAX, SIZES_MAX, SchedulerConfig, Scoring};
 
 /// Requests that a scheduler forms batches from at most; the rest wait in the broker's queue.
 pub const SCHEDULED_MAX: usize = 1024;
+const _: () = assert!(SCHEDULED_MAX >= SCHEDULED_BATCH_MAX as usize);
+const _: () = assert!(SCHEDULED_MAX <= CAPACITY_MAX);
+// Doubled sizes from 1 to below the largest batch, and that: `batch_sizes`.
+const _: () = assert!(SCHEDULED_BATCH_MAX.ilog2() as usize + 2 <= SIZES_MAX);
 /// A module that takes no time is scheduled as if a request took this long.
 const USUAL_MIN: Duration = Duration::from_micros(1);
 

@@ -120,7 +120,7 @@ fn what_cannot_be_built_is_refused_in_words() {
     assert!(refused(&|c| c.sizes = vec![]).contains("rising sizes"));
     assert!(refused(&|c| c.sizes = vec![0, 1]).contains("rising sizes"));
     assert!(refused(&|c| c.sizes = vec![2, 2]).contains("rising sizes"));
-    assert!(refused(&|c| c.sizes = vec![SIZE_MAX + 1]).contains("rising sizes"));
+    assert!(refused(&|c| c.sizes = vec![SCHEDULED_BATCH_MAX + 1]).contains("rising sizes"));
     assert!(refused(&|c| c.planned = 0).contains("planned batch of 0"));
     assert!(refused(&|c| c.planned = 17).contains("1 to 16"));
     assert!(refused(&|c| c.capacity = 0).contains("window of 0 requests"));
