@@ -1,11 +1,11 @@
-//! Workers on their devices: what [`Workers`] decides, made ready to be started.
+//! Workers on their devices: what [`PlacedWorkers`] decides, made ready to be started.
 
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
 use spillgate_controller::host::Worker;
-use spillgate_controller_policy::plan::{PlanName, Planned, Workers};
+use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::id::{ModuleId, WorkerId};
@@ -86,7 +86,7 @@ pub(crate) fn place(
     let mut n_emulated = 0;
     for deployment in deployments {
         let pipeline = &deployment.pipeline;
-        let workers = Workers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
+        let workers = PlacedWorkers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
         tell_shortage(pipeline, &workers);
         let execution = execution_times(pipeline, &deployment.profiles)?.with_decoding(pipeline);
         let name = PlanName::of(pipeline.policy.drop);
@@ -129,7 +129,7 @@ pub(crate) fn place(
 }
 
 /// Says which modules can never get the workers that their file allows.
-fn tell_shortage(pipeline: &Pipeline, workers: &Workers) {
+fn tell_shortage(pipeline: &Pipeline, workers: &PlacedWorkers) {
     for (module, most) in pipeline.modules.iter().zip(workers.most()).skip(1) {
         if most < module.workers.max {
             tracing::info!(

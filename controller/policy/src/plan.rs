@@ -24,7 +24,7 @@ pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
 use joint::Scene;
 pub use joint::sizes_for_workers;
 pub use planned::{Planned, plan_for_workers};
-pub use workers::Workers;
+pub use workers::PlacedWorkers;
 
 /// Largest batch of a plan, whatever `batch: max` allows: that of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use indexmap::IndexSet;
 use spillgate::files::{self, LoadedPipeline};
 use spillgate::placement::{self, resolve_device};
-use spillgate_controller_policy::plan::{PlanName, Planned, Workers};
+use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
@@ -222,7 +222,7 @@ fn check(args: &SimulateArgs) -> anyhow::Result<()> {
 
 /// Where the pipeline file puts its workers.
 struct Placed {
-    workers: Workers,
+    workers: PlacedWorkers,
     /// Ordinals of their devices.
     devices: Vec<Vec<u16>>,
     /// Modules whose time depends on what requests bring, and their own scheduler.
@@ -273,7 +273,7 @@ impl Placed {
 fn setup(loaded: &LoadedPipeline, work: Option<&work::Work>) -> anyhow::Result<(Setup, Placed)> {
     let (pipeline, profiles) = (&loaded.pipeline, &loaded.profiles);
     // Decoding is not simulated.
-    let workers = Workers::of(pipeline, 0, resolve_device, &mut 0);
+    let workers = PlacedWorkers::of(pipeline, 0, resolve_device, &mut 0);
     let devices = ordinals(&workers.devices)?;
     let mut execution = placement::execution_times(pipeline, profiles)
         .map_err(|missing| super::unprofiled(loaded, &missing))?;

@@ -19,14 +19,14 @@ use crate::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
 
 /// The workers of a pipeline, by module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workers {
+pub struct PlacedWorkers {
     /// Devices of all workers that a module can have, one a worker.
     pub devices: Vec<Vec<String>>,
     /// How many of them serve from the start, the first ones.
     pub least: Vec<u32>,
 }
 
-impl Workers {
+impl PlacedWorkers {
     /// The workers that a pipeline file asks for, and `n_decoders` where frames are pictures. `resolved` gives the full name of
     /// a device; `n_emulated` counts the emulated devices that belong to one worker, over all pipelines.
     pub fn of(
@@ -39,7 +39,7 @@ impl Workers {
             ValueType::Image => n_decoders,
             _ => 0,
         };
-        let mut workers = Workers {
+        let mut workers = PlacedWorkers {
             devices: vec![(0..n_decoders).map(|i| format!("decode:{i}")).collect()],
             least: vec![n_decoders as u32],
         };
@@ -120,19 +120,19 @@ fn devices(
 mod tests {
     use std::time::Duration;
 
-    use spillgate_pipeline::pipeline::Workers as Asked;
+    use spillgate_pipeline::pipeline::Workers;
     use spillgate_pipeline::testing::noop_pipeline;
 
     use super::*;
 
-    fn of(modules: &[(&[&str], u32, u32)]) -> Workers {
+    fn of(modules: &[(&[&str], u32, u32)]) -> PlacedWorkers {
         let reads: Vec<&[u16]> = vec![&[0]; modules.len()];
         let mut pipeline = noop_pipeline(Duration::from_millis(100), &reads, &[]);
         for (module, &(devices, min, max)) in pipeline.modules[1..].iter_mut().zip(modules) {
             module.devices = devices.iter().map(|&d| d.to_owned()).collect();
-            module.workers = Asked { min, max };
+            module.workers = Workers { min, max };
         }
-        Workers::of(&pipeline, 2, |name| format!("{name}!"), &mut 0)
+        PlacedWorkers::of(&pipeline, 2, |name| format!("{name}!"), &mut 0)
     }
 
     #[test]
@@ -161,14 +161,14 @@ mod tests {
     fn pictures_get_decoders() {
         let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
         pipeline.source.ty = ValueType::Image;
-        let workers = Workers::of(&pipeline, 2, str::to_owned, &mut 0);
+        let workers = PlacedWorkers::of(&pipeline, 2, str::to_owned, &mut 0);
         assert_eq!(workers.devices[0], ["decode:0", "decode:1"]);
         assert_eq!(workers.least, [2, 1]);
     }
 
     #[test]
     fn they_follow_the_load_where_there_can_be_more() {
-        let planned = |workers: &Workers| Planned {
+        let planned = |workers: &PlacedWorkers| Planned {
             batch: vec![1, 4],
             execution: vec![vec![], vec![Duration::from_millis(20); 4]].into(),
             workers: workers.least.clone(),
