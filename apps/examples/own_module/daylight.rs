@@ -12,7 +12,7 @@ use spillgate_pipeline::pipeline::OptionValue;
 const THRESHOLD_DEFAULT: f64 = 80.0;
 
 /// The type. One of these is registered in a `Library`.
-pub struct Daylight;
+pub(crate) struct Daylight;
 
 impl ModuleKind for Daylight {
     /// What pipeline files are checked against, and what `spillgate modules` prints.

@@ -29,8 +29,8 @@ pub struct NoSchedule {
 }
 
 impl SchedulerConfig {
-    /// What the scheduler of a module is built from, if it names one; `execution` are the module's times by batch size from
-    /// 1. A request's length is its time alone, and a batch takes `c1 * longest + c2 * sum`: c1 is the share of a single
+    /// What the scheduler of a module is built from, if it names one. `execution` are the module's times, from batches of one
+    /// on. A request's length is its time alone, and a batch takes `c1 * longest + c2 * sum`: c1 is the share of a single
     /// request's time that a batch pays once, as the execution times by batch size show it, c2 the share that each member
     /// adds. For equal members this is the profile. The shipped modules are all of this kind: batches shrink as members
     /// exit, and objects are worked on together (docs/dynamic.md).
