@@ -49,7 +49,7 @@ pub struct Port {
     pub name: String,
     /// What it carries.
     pub ty: ValueType,
-    /// For inputs: the module runs without it, too.
+    /// For inputs: the module also runs without it.
     pub optional: bool,
     /// One line for people.
     pub doc: String,
@@ -98,14 +98,14 @@ pub enum ModelNeed {
     Required,
 }
 
-/// How the time that a request takes depends on what it brings.
+/// How the execution time of a request depends on its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecutionTime {
-    /// It does not.
+    /// It does not depend on it.
     Fixed,
-    /// It does: early exits, lengths of sequences.
+    /// It depends on it: early exits, lengths of sequences.
     Varies,
-    /// It does where this input is wired: objects are worked on one by one.
+    /// It depends on it where this input is wired: objects are processed one by one.
     VariesWith(String),
 }
 
@@ -143,7 +143,7 @@ impl ModuleType {
         }
     }
 
-    /// States how its time depends on what a request brings.
+    /// States how its execution time depends on the content of a request.
     #[must_use]
     pub fn time(mut self, time: ExecutionTime) -> Self {
         self.time = time;
@@ -157,7 +157,7 @@ impl ModuleType {
         self
     }
 
-    /// Adds an input without which the module runs, too.
+    /// Adds an optional input.
     #[must_use]
     pub fn optional_input(mut self, name: &str, ty: ValueType, doc: &str) -> Self {
         self.inputs.push(port(name, ty, true, doc));

@@ -1,10 +1,9 @@
-//! Text of a pipeline file to a checked [`Pipeline`]: reads the spec, resolves names against the
-//! catalogue, proves the graph acyclic and the objective possible. Finds all problems of a file in one
-//! pass. Text in, values out: model files and devices are not looked at.
+//! Compiles the text of a pipeline file to a checked [`Pipeline`]: reads the spec, resolves names against the
+//! catalogue, proves that the graph is acyclic and that the objective is possible. One pass finds all problems of a
+//! file. It takes text and returns values; it does not look at model files or devices.
 //!
-//! The order of the stages: names and references (`reference`), options (`option`), cycle and
-//! order (`order`), assembly, use of every module, objective (`objective`). The last two need a
-//! pipeline without errors.
+//! The order of the stages: names and references (`reference`), options (`option`), cycle and order (`order`),
+//! assembly, use of every module, objective (`objective`). The last two need a pipeline without errors.
 
 mod objective;
 mod option;
@@ -37,7 +36,7 @@ use reference::{Target, Wires, Wiring};
 pub struct Compiled {
     /// The pipeline.
     pub pipeline: Pipeline,
-    /// What its writer hardly meant, sorted by line.
+    /// Warnings, sorted by line: what its writer probably did not mean.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -73,7 +72,7 @@ pub fn compile_with(
     Ok(Compiled { pipeline, warnings })
 }
 
-/// Notes all problems; gives a pipeline unless one is an error.
+/// Notes all problems; returns a pipeline unless one of them is an error.
 fn compile_into(
     sink: &mut Sink,
     text: &str,
@@ -273,7 +272,7 @@ fn schedule(
     module.schedule.or_else(default)
 }
 
-/// A scheduler forms batches up to a size of its own.
+/// A scheduler forms batches up to a limit of its own.
 fn check_schedules(
     sink: &mut Sink,
     spec: &Spec<'_>,
@@ -297,8 +296,8 @@ fn check_schedules(
     }
 }
 
-/// Batches of a module whose time depends on what requests bring are formed by our own scheduler, where we also
-/// decide what is dropped: published drop policies come with batches of their own.
+/// The default scheduler of a module whose execution time depends on the input. It is ours where our policy drops;
+/// published drop policies come with batches of their own.
 fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<ScheduleName> {
     let varies = match &ty.time {
         ExecutionTime::Fixed => false,
@@ -348,7 +347,7 @@ fn best_last(variants: &[Variant]) -> Vec<Variant> {
     variants
 }
 
-/// Warns of modules on which no result depends.
+/// Warns of modules whose outputs no result depends on.
 fn warn_unused(sink: &mut Sink, pipeline: &Pipeline) {
     let mut used = vec![false; pipeline.modules.len()];
     for output in &pipeline.outputs {

@@ -10,7 +10,7 @@ use crate::problem::{Problem, one_line};
 pub enum Severity {
     /// It cannot.
     Error,
-    /// It can, though it hardly does what its writer meant.
+    /// It can, but it probably does not do what its writer meant.
     Warning,
 }
 
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-/// Most problems kept of a file: nobody reads more, and a file made to have many stays cheap.
+/// Most problems kept of a file. Nobody reads more, and the bound keeps a malicious file cheap.
 const PROBLEMS_MAX: usize = 1000;
 
 /// Gathers the problems of a file.
@@ -150,7 +150,7 @@ impl Sink {
         !self.errors.is_empty()
     }
 
-    /// The warnings, or all errors. What errors leave behind causes warnings, so they are not mixed.
+    /// The warnings, or all errors. They are not mixed, since errors cause warnings of their own.
     pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, Diagnostics> {
         self.errors.sort_by_key(|d| d.line);
         self.warnings.sort_by_key(|d| d.line);

@@ -1,8 +1,8 @@
-//! Execution times as random variables (ORLOJ §4): an empirical law whose density is uniform within bins, the
-//! maximum of several such variables, the time of a batch, and what is learnt of an application.
+//! Execution times as random variables (ORLOJ §4): an empirical distribution whose density is uniform within bins,
+//! the maximum of several such variables, the time of a batch, and the distribution learnt of an application.
 //!
-//! Numbers here are plain milliseconds; whoever schedules converts at its edge. Nothing here keeps a clock: what
-//! depends on time is told it.
+//! Times here are plain milliseconds; schedulers convert at their boundary. Nothing here keeps a clock: the time is
+//! an argument. The code calls a distribution a *law*.
 
 mod batch;
 mod learner;
@@ -14,20 +14,20 @@ pub use learner::{
 };
 pub use maximum::Maximum;
 
-/// Bins where nobody says otherwise: fine enough that a bin's inside hardly matters (with eight bins a mean taken
-/// at bin midpoints is up to a third too low).
+/// Bins by default. They are so fine that the position inside a bin hardly matters; with eight bins a mean taken at
+/// bin midpoints is up to a third too low.
 pub const BINS_DEFAULT: usize = 96;
-/// Most bins: memory and the cost of a decision grow with them, precision no longer does.
+/// Most bins. More cost memory and time for each decision and add no precision.
 pub const BINS_MAX: usize = 1024;
-/// Longest time that is taken for one, in ms: eleven days.
+/// Largest value that is accepted as a time, in ms: eleven days.
 pub const TIME_MS_MAX: f64 = 1e9;
-/// Width of the one bin that equal samples fall into, relative to their value: a static model.
+/// Width of the one bin that equal samples fall into, relative to their value: the distribution of a static model.
 const SPIKE_WIDTH: f64 = 1e-6;
 
-/// Why numbers are no distribution.
+/// Why numbers do not make a distribution.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DistributionError {
-    /// Nothing to make it of.
+    /// There are no samples.
     #[error("there are no samples")]
     Empty,
     /// A sample, edge or mass is NaN, infinite, negative, or beyond [`TIME_MS_MAX`].
@@ -37,7 +37,7 @@ pub enum DistributionError {
         what: &'static str,
         /// Its position.
         at: usize,
-        /// What stands there.
+        /// Its value.
         value: f64,
     },
     /// An edge is not above the one before it.
@@ -46,7 +46,7 @@ pub enum DistributionError {
         /// Its position.
         at: usize,
     },
-    /// Not one mass for each bin.
+    /// The number of masses does not match the number of bins.
     #[error("{edges} edges need {} masses, there are {masses}", edges.saturating_sub(1))]
     Count {
         /// Edges given.
@@ -86,18 +86,18 @@ pub struct Bin {
 }
 
 impl Bin {
-    /// Probability per ms: the `h` with which ORLOJ's equation (2) holds (with a mass it does not).
+    /// Probability per ms: the density `h` of ORLOJ's equation (2), which does not hold with a mass.
     pub fn density(self) -> f64 {
         self.mass / (self.high - self.low)
     }
 }
 
 impl Distribution {
-    /// The law of these samples (ms): `bins` bins of equal width from the least to the largest. Equal samples make
-    /// one very narrow bin.
+    /// The distribution of these samples (ms): `bins` bins of equal width from the least to the largest sample. Equal
+    /// samples make one very narrow bin.
     ///
     /// # Errors
-    /// No samples, a sample that is no time, a number of bins out of range.
+    /// When there are no samples, a sample is not a time, or the number of bins is out of range.
     pub fn from_samples(
         samples: impl IntoIterator<Item = f64>,
         bins: usize,
@@ -127,7 +127,7 @@ impl Distribution {
     /// The law with these bins; masses need not sum to one.
     ///
     /// # Errors
-    /// Edges that do not rise, a number that is no time or mass, counts that do not fit, no mass at all.
+    /// When edges do not rise, a number is not a time or mass, counts do not match, or all masses are zero.
     pub fn from_bins(edges: Vec<f64>, masses: &[f64]) -> Result<Self, DistributionError> {
         check_bins(edges.len().saturating_sub(1))?;
         if masses.len() + 1 != edges.len() {
@@ -147,7 +147,7 @@ impl Distribution {
         Ok(Self::of(edges, masses))
     }
 
-    /// All mass at `value`: in a bin just below it, so that a deadline of exactly that value is met.
+    /// All mass at `value`, in a bin just below it, so that a deadline of exactly that value is met.
     fn spike(value: f64) -> Self {
         let high = value.max(f64::MIN_POSITIVE / SPIKE_WIDTH);
         Self::of(vec![high * (1.0 - SPIKE_WIDTH), high], &[1.0])
@@ -165,21 +165,22 @@ impl Distribution {
         Self::from_cdf(edges, cdf)
     }
 
-    /// From P(L <= edge); the mean follows.
+    /// From P(L <= edge); the mean is computed.
     fn from_cdf(edges: Vec<f64>, mut cdf: Vec<f64>) -> Self {
-        // Sums of shares end near one.
+        // A sum of shares is one only up to rounding.
         *cdf.last_mut().expect("a law has edges") = 1.0;
         let mut law = Distribution {
             edges,
             cdf,
             mean: 0.0,
         };
-        // Equation (5) of ORLOJ with the integrand l f(l), which the print lost: exact for uniform bins.
+        // Equation (5) of ORLOJ with the integrand l f(l), which the paper prints without the factor l: exact for
+        // uniform bins.
         law.mean = law.bins().map(|b| b.mass * 0.5 * (b.low + b.high)).sum();
         law
     }
 
-    /// The same bins with a mean that is known better than the bins can show.
+    /// The same bins with a given mean, where it is known better than from the bins.
     fn with_mean(mut self, mean: f64) -> Self {
         self.mean = mean;
         self
@@ -188,7 +189,7 @@ impl Distribution {
     /// A mixture with the given weights, on `bins` equal bins over the range of all.
     ///
     /// # Errors
-    /// No part, weights that are no numbers or all zero, a number of bins out of range.
+    /// No part, weights that are not numbers or all zero, a number of bins out of range.
     pub fn mixture(parts: &[(f64, &Distribution)], bins: usize) -> Result<Self, DistributionError> {
         check_bins(bins)?;
         let weights: Vec<f64> = parts.iter().map(|part| part.0).collect();
@@ -273,8 +274,8 @@ impl Distribution {
         self.edges[i - 1] + part * (self.edges[i] - self.edges[i - 1])
     }
 
-    /// The law of `offset + factor * L`. Densities shrink by the factor: the Jacobian that ORLOJ's equation (9)
-    /// leaves out.
+    /// The distribution of `offset + factor * L`. Densities are divided by the factor: the Jacobian that ORLOJ's
+    /// equation (9) leaves out.
     ///
     /// # Panics
     /// When the offset is negative or the factor not positive: both come from a checked [`BatchTime`].
@@ -285,7 +286,7 @@ impl Distribution {
         );
         let mean = offset + factor * self.mean;
         let high = offset + factor * self.high();
-        // Beside a large offset narrow bins would be lost in rounding, and their densities without bounds.
+        // Beside a large offset, narrow bins would vanish in rounding and their densities would grow without bound.
         if factor * (self.high() - self.low()) <= high * SPIKE_WIDTH {
             return Self::spike(high).with_mean(mean);
         }
@@ -309,7 +310,7 @@ impl Distribution {
         Distribution { edges, cdf, mean }
     }
 
-    /// The same law on fewer bins, equally wide; the mean is kept.
+    /// The same distribution on fewer bins of equal width; the mean is kept.
     ///
     /// # Errors
     /// A number of bins out of range.

@@ -27,7 +27,7 @@ pub(crate) struct Node {
     /// Line of its first character, from 1.
     pub(crate) line: usize,
     pub(crate) content: Content,
-    /// Its text was written with variables: it is whatever the field needs, number or text.
+    /// Its text was written with variables: it counts as number or text, whichever the field needs.
     pub(crate) has_variables: bool,
     /// Values in it, itself included.
     size: usize,
@@ -117,7 +117,7 @@ struct Builder {
     n_nodes: usize,
     /// Bytes that variables brought.
     n_expanded: usize,
-    /// What is wrong with variables: all of it is told.
+    /// Problems with variables; all of them are reported.
     stops: Vec<Stop>,
 }
 
@@ -221,7 +221,7 @@ impl Builder {
             let (limit, unit) = (DOCUMENT_BYTES_MAX, "bytes, variables counted in full");
             return Err((line, Problem::TooLarge { limit, unit }));
         }
-        // Quotes do not make it a text: inside of `{ }` a variable cannot stand without them.
+        // Quotes do not make it a text: inside `{ }` a variable needs quotes.
         let value = meaning(&text);
         let mut node = Node::new(line, Content::Scalar(text, value));
         node.has_variables = true;
@@ -243,7 +243,7 @@ impl Builder {
     }
 }
 
-/// Reads one document. `None`: the text holds none. Without `variables`, values are taken as they stand.
+/// Reads one document. `None`: the text holds none. Without `variables`, values are taken literally.
 ///
 /// # Errors
 /// Lines and what is wrong there.
@@ -328,7 +328,7 @@ fn build(builder: &mut Builder, text: &str, variables: Option<Variables<'_>>) ->
     Ok(())
 }
 
-/// What the parser says, or the tab that confused it.
+/// The parser's message, or the tab that confused it.
 fn syntax_error(text: &str, line: usize, message: &str) -> Stop {
     let is_tabbed = |text: &str| {
         text.trim_start_matches([' ', '\t']).len() < text.trim_start_matches(' ').len()

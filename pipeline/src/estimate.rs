@@ -1,9 +1,10 @@
-//! The end-to-end estimator (PARD §4.2): what a request is expected still to need after it leaves a module.
+//! The end-to-end estimator (PARD §4.2): the time that a request is expected to need after it leaves a module
+//! (L_sub).
 //!
-//! For each path from a module to a sink it sums queueing delays and execution times and adds the
-//! lambda-quantile of the summed waits, drawn by Monte Carlo from the samples that each module published; the
-//! largest path counts. A module behind a `when:` weighs as often as it runs: its means by its probability, its
-//! wait drawn only as often (an addition of ours: PARD's pipelines have no conditions).
+//! For each path from a module to a sink it sums queueing delays and execution times and adds the lambda-quantile of
+//! the summed waits, drawn by Monte Carlo from the samples that each module published. The largest path counts. A
+//! module behind a `when:` is weighted by how often it runs: its means are multiplied by its probability, and its
+//! wait is drawn with that probability. This is an addition to PARD, whose pipelines have no conditions.
 
 use rand::Rng;
 
@@ -12,28 +13,28 @@ use crate::pipeline::Pipeline;
 
 /// Draws of the summed waits (PARD §4.2, footnote: M = 10,000).
 pub const DRAWS: usize = 10_000;
-/// Paths kept per module, heaviest first. A fork of n branches doubles paths at each step; those that matter
-/// for the maximum are the heaviest.
+/// Paths kept per module, heaviest first. A fork of n branches multiplies the paths; only the heaviest matter for the
+/// maximum.
 pub const PATHS_MAX: usize = 16;
 
-/// What one module contributes. Times in seconds.
+/// The contribution of one module. Times in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Stage {
     /// q: mean queueing delay.
     pub queueing: f64,
     /// d: execution time at the planned batch.
     pub execution: f64,
-    /// Recent execution times of batches, where they depend on what requests bring; then their mean counts in place
-    /// of d, and how far they stray from it is drawn with the waits (an addition of ours). Empty elsewhere.
+    /// Recent execution times of batches, where they depend on the input. Then their mean replaces d, and their
+    /// deviations from it are drawn together with the waits (an addition to PARD). Empty elsewhere.
     pub executions: std::sync::Arc<[f32]>,
-    /// Recent batch waits (or sums of queueing and wait). Empty: it never waited.
+    /// Recent batch waits (or sums of queueing and wait). Empty: no request waited.
     pub waits: std::sync::Arc<[f32]>,
-    /// How often a request that reaches the asking module runs it, 0 to 1.
+    /// Probability that a request at the asking module runs this one, 0 to 1.
     pub probability: f64,
 }
 
 impl Stage {
-    /// How long a batch takes on average.
+    /// Mean execution time of a batch.
     fn mean_execution(&self) -> f64 {
         mean(&self.executions).unwrap_or(self.execution)
     }
@@ -60,11 +61,11 @@ pub enum Waits {
 pub struct PathEstimate {
     /// The modules, the asking one excluded.
     pub modules: Vec<ModuleId>,
-    /// Sum of queueing delays.
+    /// Sum of the queueing delays.
     pub queueing: f64,
-    /// Sum of executions.
+    /// Sum of the execution times.
     pub execution: f64,
-    /// w(lambda).
+    /// w(lambda): the quantile of the summed waits.
     pub waits: f64,
 }
 
@@ -75,7 +76,7 @@ impl PathEstimate {
     }
 }
 
-/// Draws, kept between estimates so that none allocates.
+/// Memory for the draws, kept between estimates so that no estimate allocates.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// One column of [`DRAWS`] waits a module, filled when `filled` says so.
@@ -125,8 +126,8 @@ pub fn downstream<R: Rng>(
     estimates
 }
 
-/// Paths from the successors of `from` to sinks, at most [`PATHS_MAX`] of the largest mean. Suffixes are built
-/// from the sinks upwards, so that no fork is walked twice.
+/// The paths from the successors of `from` to sinks, at most [`PATHS_MAX`] of the largest mean. Suffixes are built
+/// from the sinks upwards, so that each fork is walked once.
 fn heaviest_paths(
     pipeline: &Pipeline,
     successors: &[Vec<ModuleId>],
@@ -164,8 +165,8 @@ fn heaviest_paths(
     all.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The lambda-quantile of the sum of one draw from each module of the path: of its waits, and of how far its executions
-/// stray from their mean.
+/// The lambda-quantile of the sum of one draw from each module of the path: one of its waits, plus one deviation of
+/// its execution times from their mean.
 fn quantile_of_sum<R: Rng>(
     path: &[ModuleId],
     stages: &[Stage],
@@ -208,7 +209,7 @@ fn quantile_of_sum<R: Rng>(
 /// Fills a column with draws. One random word serves two: 32 bits are plenty for a few thousand samples.
 fn draw<R: Rng>(stage: &Stage, rng: &mut R, column: &mut Vec<f32>) {
     let runs = stage.probability < 1.0;
-    // Scaled so that a draw below it runs.
+    // Scaled: a draw below it means that the module runs.
     let threshold = (stage.probability.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
     let mean = stage.mean_execution() as f32;
     column.clear();
@@ -225,7 +226,7 @@ fn draw<R: Rng>(stage: &Stage, rng: &mut R, column: &mut Vec<f32>) {
     }
 }
 
-/// The sample that a random word picks.
+/// The sample that a random word selects.
 fn one_of(samples: &[f32], word: u32) -> Option<f32> {
     let at = (u64::from(word) * samples.len() as u64) >> 32;
     samples.get(at as usize).copied()

@@ -1,4 +1,4 @@
-//! What the holder of a token may do, and the file that says so:
+//! The rights of the holder of a token, and the file that grants them:
 //!
 //! ```yaml
 //! tokens:
@@ -6,7 +6,7 @@
 //!   - { name: office, sha256: "…", pipelines: all }
 //! ```
 //!
-//! The file has no tokens in it, only their SHA-256. No message about it says one back either: what stands in the place of
+//! The file holds no tokens, only their SHA-256. No message repeats a value from it either: the value in the place of
 //! a hash may be the token itself.
 
 use std::sync::Arc;
@@ -16,30 +16,31 @@ use crate::document::{self, Content, Node};
 use crate::problem::Problem;
 use crate::reader;
 
-/// Most tokens of a file: each costs memory, and whoever has more clients than that wants a proxy that knows them.
+/// Most tokens of a file. Each costs memory; more clients than this need a proxy that knows them.
 const TOKENS_MAX: usize = 4096;
-/// Slowest and fastest rate of a token, in requests a second: one in a hundred seconds, and more than a server takes.
+/// Slowest and fastest rate of a token, in requests a second: one in a hundred seconds, and more than a server
+/// serves.
 const RATE: (f64, f64) = (0.01, 1e6);
-/// Most requests in flight that can be written: more than a server takes.
+/// Highest `in_flight` that can be written: more than a server takes.
 const IN_FLIGHT_MAX: u32 = 1_000_000;
 
 const FIELDS: [&str; 5] = ["name", "sha256", "pipelines", "rate", "in_flight"];
 const ENTRY: &str = "{ name: camera-7, sha256: \"...\", pipelines: [traffic] }";
 
-/// What the holder of a token may do.
+/// The rights of the holder of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
-    /// The client's name from then on.
+    /// The client's name.
     pub name: Arc<str>,
     /// SHA-256 of the token.
     pub hash: [u8; 32],
-    /// The pipelines that it may use; all without.
+    /// The pipelines that it may use; `None`: all.
     pub pipelines: Option<Vec<String>>,
     /// Most requests a second.
     pub rate: Option<f64>,
     /// Most requests in flight.
     pub in_flight: Option<u32>,
-    /// Where it stands in its file.
+    /// Its line in the file.
     pub line: usize,
 }
 
@@ -189,7 +190,7 @@ fn read_pipelines(sink: &mut Sink, node: &Node, place: &Place) -> Option<Option<
 }
 
 fn read_hash(node: &Node) -> Option<[u8; 32]> {
-    // Digits alone are a number to YAML.
+    // YAML reads digits alone as a number.
     let Content::Scalar(text, _) = &node.content else {
         return None;
     };

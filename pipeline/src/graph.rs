@@ -1,5 +1,5 @@
-//! Pictures of a pipeline: Graphviz, Mermaid, and SVG drawn here (`svg`). Solid lines carry data
-//! and bear the names of the outputs; dashed ones lead to a module whose `when:` looks at them.
+//! Pictures of a pipeline: Graphviz, Mermaid, and SVG drawn here (`svg`). Solid lines carry data and are labelled
+//! with the names of the outputs. Dashed lines lead to a module whose `when:` looks at these outputs.
 
 mod layout;
 mod svg;
@@ -9,14 +9,14 @@ use std::fmt::Write;
 use crate::id::ModuleId;
 use crate::pipeline::{Module, Pipeline, PortRef};
 
-/// What to draw for.
+/// The format of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Graphviz.
     Dot,
     /// Mermaid, for Markdown.
     Mermaid,
-    /// A picture of its own.
+    /// A finished picture.
     Svg,
 }
 
@@ -59,7 +59,7 @@ struct Box {
     lines: Vec<String>,
 }
 
-/// What a box stands for.
+/// The meaning of a box.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Source,
@@ -71,7 +71,7 @@ enum Kind {
 struct Arrow {
     from: usize,
     to: usize,
-    /// The outputs that flow along it; for a condition those looked at.
+    /// The outputs that flow along it; for a condition, the outputs that it looks at.
     label: String,
     /// The module below runs only when the label is not empty.
     condition: bool,
@@ -184,7 +184,7 @@ fn box_of(pipeline: &Pipeline, module: &Module) -> Box {
         (min, max) => format!("{min}-{max} workers"),
     };
     lines.push(format!("batch {}, {workers}", module.batch.max));
-    // More would make the box wider than the picture is useful.
+    // More would make the box wider than is useful.
     const DEVICES_SHOWN: usize = 3;
     let mut devices = module
         .devices

@@ -17,7 +17,13 @@ macro_rules! id {
 }
 
 id!(
-    /// One request (a frame), unique within a gateway's lifetime and increasing in order of admission.
+    /// A gateway: the home of the requests that it accepts.
+    #[derive(Default)]
+    GatewayId(u16), "g"
+);
+id!(
+    /// One request (a frame), unique over all homes while it is open and increasing in order of admission at its home,
+    /// which its upper 16 bits name.
     RequestId(u64), "r"
 );
 id!(
@@ -42,6 +48,22 @@ id!(
     /// One batch, unique on its device.
     BatchId(u64), "b"
 );
+
+impl RequestId {
+    /// Ids of one home.
+    const OF_HOME: u32 = 48;
+
+    /// The request of that ordinal at a home. After 2^48 of them ids come again.
+    pub fn at(home: GatewayId, ordinal: u64) -> Self {
+        let ordinal = ordinal & ((1 << Self::OF_HOME) - 1);
+        RequestId(u64::from(home.0) << Self::OF_HOME | ordinal)
+    }
+
+    /// Its home.
+    pub fn home(self) -> GatewayId {
+        GatewayId((self.0 >> Self::OF_HOME) as u16)
+    }
+}
 
 impl ModuleId {
     /// The pipeline's source: the stage at which a frame is taken in and decoded.

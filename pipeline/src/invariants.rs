@@ -1,9 +1,8 @@
 //! The invariants of a run, each with an id and one predicate. The simulator stops at the first
 //! violation; the server counts them by id; tests name them.
 //!
-//! A driver feeds a [`Checker`] what happens, in order of time. The checker keeps what it needs to
-//! know about requests in flight; of ended ones it keeps the most recent, so its memory is bounded.
-//! It changes nothing and decides nothing.
+//! A driver tells a [`Checker`] all events, in order of time. The checker remembers the requests in flight and the
+//! most recent of the ended ones, so its memory is bounded. It changes nothing and decides nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,8 +15,8 @@ use crate::id::{BatchId, DeviceId, RequestId};
 use crate::request::Outcome;
 use crate::time::Timestamp;
 
-/// Ended requests that a checker remembers by default. A request that ends twice, or runs after its
-/// end, does so within the time that messages are under way: far fewer requests than these.
+/// Ended requests that a checker remembers by default. A request that ends twice, or runs after its end, does so
+/// within the travel time of a message; far fewer requests end in that time.
 pub const ENDED_REMEMBERED_DEFAULT: usize = 1 << 16;
 
 /// What must hold in every run.
@@ -31,7 +30,7 @@ pub enum Invariant {
     OneBatchPerDevice,
     /// Time never goes back.
     TimeForward,
-    /// A request is not executed after it ended (but for the time its cancellation is under way).
+    /// A request is not executed after it ended, except while its cancellation is on its way.
     NothingAfterEnd,
 }
 
@@ -69,7 +68,7 @@ impl fmt::Display for Invariant {
 pub struct Violation {
     /// Which one.
     pub invariant: Invariant,
-    /// By what.
+    /// The event that violated it.
     pub detail: String,
 }
 
@@ -94,7 +93,7 @@ pub struct Checker {
     now: Timestamp,
     in_flight: IndexSet<RequestId, FxBuildHasher>,
     running: BTreeMap<DeviceId, BatchId>,
-    /// How and when the most recently ended requests ended, and the order in which they did.
+    /// Outcome and time of the most recently ended requests, and the order in which they ended.
     ended: IndexMap<RequestId, (Outcome, Timestamp), FxBuildHasher>,
     ended_order: VecDeque<RequestId>,
     ended_remembered: usize,
@@ -121,8 +120,8 @@ impl Checker {
         }
     }
 
-    /// Lets a request run for so long after its end: a request that one branch drops is known to the
-    /// workers of the other branches only when their cancellation arrives.
+    /// Lets a request run for so long after its end: when one branch drops a request, the workers of the other
+    /// branches learn it only with the cancellation.
     #[must_use]
     pub fn cancel_delay(mut self, delay: Duration) -> Self {
         self.cancel_delay = delay;
@@ -134,7 +133,7 @@ impl Checker {
         self.in_flight.len()
     }
 
-    /// Time has come to `now`; the other events that take a time do this themselves.
+    /// The time is now `now`. Other events that carry a time do this themselves.
     ///
     /// # Errors
     /// [`Invariant::TimeForward`].

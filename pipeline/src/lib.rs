@@ -1,6 +1,6 @@
-//! What a pipeline *is*: YAML text to a checked [`Pipeline`] on a petgraph DAG, ids, time, requests and
-//! their outcomes, latency profiles. No I/O, no clock, no threads, no randomness of its own: this crate
-//! knows nobody, and everybody knows it.
+//! The pipeline: YAML text to a checked [`Pipeline`] on a petgraph DAG, ids, time, requests and their outcomes,
+//! latency profiles. No I/O, clock, threads or randomness of its own. This crate depends on no other crate of the
+//! workspace; every other may depend on it.
 
 pub mod catalog;
 pub mod compile;
@@ -13,6 +13,7 @@ pub mod grant;
 pub mod graph;
 pub mod id;
 pub mod invariants;
+pub mod message;
 mod near;
 pub mod pipeline;
 pub mod policy;

@@ -1,15 +1,15 @@
-//! Near names: what a writer most likely meant by a name that does not exist.
+//! Near names: the known name that a writer probably meant.
 
-/// Longer names are not compared: a typo in them is beyond help.
+/// Longer names are not compared: no suggestion would help.
 const NAME_LEN_MAX: usize = 64;
 
-/// Most letters wrong in a typo.
+/// Most wrong letters of a typo.
 const DISTANCE_MAX: usize = 3;
 
 /// Most names that a problem carries; a message shows one less and says that there are more.
 pub(crate) const KNOWN_MAX: usize = 25;
 
-/// The first of the names that there are.
+/// The first of the known names.
 pub(crate) fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names
         .into_iter()
@@ -18,7 +18,7 @@ pub(crate) fn known<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String>
         .collect()
 }
 
-/// The candidate nearest to `name` if it is near enough to be a typo of it; the first among equals.
+/// The candidate nearest to `name`, if it is near enough to be a typo; of equally near ones the first.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -27,7 +27,7 @@ pub(crate) fn nearest<'a>(
     if name.is_empty() || name.len() > NAME_LEN_MAX {
         return None;
     }
-    // A third of the letters wrong is still a typo, three of a long name; more is another word.
+    // A typo has at most a third of its letters wrong, and three of a long name. More is another word.
     let distance_max = (name.len() / 3).clamp(1, DISTANCE_MAX);
     candidates
         .into_iter()

@@ -19,14 +19,13 @@ pub struct Pipeline {
     pub name: String,
     /// The end-to-end latency objective.
     pub slo: Duration,
-    /// What a request carries.
+    /// The source of its requests.
     pub source: Source,
-    /// All modules in a topological order; `modules[0]` stands for the source, so that a
-    /// `ModuleId` is an index.
+    /// All modules in topological order; `modules[0]` stands for the source, so that a `ModuleId` is an index.
     pub modules: Vec<Module>,
     /// One node a module (node index = `ModuleId`), one edge for each pair that data flows between.
     pub graph: DiGraph<ModuleId, Edge>,
-    /// What a result carries, in the order of the file.
+    /// The fields of a result, in the order of the file.
     pub outputs: Vec<Output>,
     /// Which policies decide.
     pub policy: PolicyConfig,
@@ -34,7 +33,7 @@ pub struct Pipeline {
     pub limits: Limits,
 }
 
-/// What a request carries.
+/// The content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// Name of its one field: `$source.NAME`.
@@ -77,13 +76,14 @@ pub struct Module {
     /// It runs only for requests for which this output is not empty (boxes, texts, labels: at least
     /// one; bytes and tensors: at least one element).
     pub when: Option<PortRef>,
-    /// Model variants, best accuracy last. Empty for types without a model.
+    /// Model variants, the most accurate last. Empty for types without a model.
     pub variants: Vec<Variant>,
     /// Batch limits.
     pub batch: Batch,
-    /// Who forms its batches, where its time depends on what requests bring; `None`: the broker, as planned.
+    /// The scheduler that forms its batches, where its execution time depends on the input; `None`: the broker, as
+    /// planned.
     pub schedule: Option<ScheduleName>,
-    /// How far back the execution times count that it has seen.
+    /// Which of the measured execution times count.
     pub window: Window,
     /// How many workers.
     pub workers: Workers,
@@ -170,7 +170,7 @@ pub struct Output {
     pub ty: ValueType,
 }
 
-/// Bounds at the gateway. What is over a bound is answered at once, never queued.
+/// Bounds at the gateway. A request over a bound is refused at once, never queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most requests of this pipeline in flight.
@@ -181,10 +181,10 @@ pub struct Limits {
     pub pixels: u64,
     /// Most bytes of a frame as sent.
     pub frame_bytes: usize,
-    /// Most time that decoding a frame may take, as its header shows it; `None`: half of the SLO.
+    /// Most time that decoding a frame may take, as computed from its header; `None`: half of the SLO.
     pub decoding: Option<Duration>,
-    /// Most objects that one frame may bring to a module that works on objects; the rest, lowest
-    /// score first, is left out and counted.
+    /// Most objects of one frame for a module that works on objects. The objects with the lowest scores are left out
+    /// and counted.
     pub objects: usize,
 }
 
@@ -231,12 +231,33 @@ impl Pipeline {
         self.graph.edge_weight(edge).copied()
     }
 
-    /// Modules whose outputs nobody but the result reads: a request is done when all these are.
+    /// By module: the outputs that a `when:` looks at.
+    pub fn watched(&self) -> Vec<Vec<PortRef>> {
+        let of = |id: ModuleId| {
+            let whens = self.modules.iter().filter_map(|m| m.when);
+            let mut ports: Vec<PortRef> = whens.filter(|port| port.module == id).collect();
+            ports.sort_unstable_by_key(|port| port.port);
+            ports.dedup();
+            ports
+        };
+        self.modules.iter().map(|m| of(m.id)).collect()
+    }
+
+    /// Modules whose outputs no other module reads.
     pub fn sinks(&self) -> Vec<ModuleId> {
         self.modules
             .iter()
             .map(|m| m.id)
             .filter(|id| self.successors(*id).is_empty())
             .collect()
+    }
+
+    /// By module: whether a request waits for its result, because nobody but the answer reads it or because the answer
+    /// has one of its outputs. A request is done when all these have run or were skipped.
+    pub fn awaited(&self) -> Vec<bool> {
+        let is_awaited = |id: ModuleId| {
+            self.successors(id).is_empty() || self.outputs.iter().any(|o| o.from.module == id)
+        };
+        self.modules.iter().map(|m| is_awaited(m.id)).collect()
     }
 }

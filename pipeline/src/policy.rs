@@ -275,7 +275,7 @@ impl Guidance {
     };
 
     /// The module deadline: the latest moment at which the request may leave this module and still be expected
-    /// to arrive in time (DESIGN §4).
+    /// to arrive in time. It is `sent_at + SLO - L_sub`, the test of PARD §4.2 solved for the end of the batch.
     pub fn module_deadline(&self, request: &Request) -> Timestamp {
         let end = if self.share < 1.0 {
             let slo = request.deadline.since(request.sent_at);

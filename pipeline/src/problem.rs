@@ -1,6 +1,6 @@
-//! What can be wrong in a pipeline or profile file, or a file of tokens: one variant each, so that callers can match; its
-//! text says what is wrong and what would be right. Where it is wrong stands in
-//! [`crate::diagnostic::Diagnostic`].
+//! The problems of a pipeline file, a profile file or a file of tokens: one variant each, so that callers can match
+//! them. The text of a problem says what is wrong and what would be right; [`crate::diagnostic::Diagnostic`] says
+//! where.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub enum Problem {
     /// A variable that is not set and has no default.
     #[error("the environment has no {name}; set it, or write a default: ${{{name}:-VALUE}}")]
     UnsetVariable { name: String },
-    /// Something like a variable that is none.
+    /// Text that looks like a variable and is not one.
     #[error(
         "{} is no variable; write ${{NAME}} or ${{NAME:-default}} (a default holds no variable), and $$ for a $ by itself",
         Quoted(.text)
@@ -173,7 +173,7 @@ pub enum Problem {
     /// A model is needed.
     #[error("{op} runs a model; write model: FILE or variants: [{{ model: FILE, input: 320 }}]")]
     ModelMissing { op: String },
-    /// A model that nobody would run.
+    /// A model for a module type that runs none.
     #[error("{op} runs no model; remove {field}")]
     ModelNotAllowed { op: String, field: &'static str },
     /// Two variants that a client's frame size cannot tell apart.
@@ -248,13 +248,13 @@ pub enum Problem {
     /// A percentile below the median.
     #[error("p99 {} is below p50 {}; p99 is the larger one", format_duration(*.p99), format_duration(*.p50))]
     PercentilesCrossed { p50: Duration, p99: Duration },
-    /// What is no hash of a token. It may be the token: it is not repeated.
+    /// A value that is not the hash of a token. It may be the token itself, so it is not repeated.
     #[error("it is no SHA-256; write the 64 hex digits that `spillgate token` prints")]
     BadHash,
     /// Two entries for one token.
     #[error("the token of line {first} again; each has one entry")]
     RepeatedToken { first: usize },
-    /// Warning: a module for nothing.
+    /// Warning: no result depends on the module.
     #[error("no result depends on it; name one of its outputs under outputs, or remove it")]
     UnusedModule,
 }
@@ -276,7 +276,7 @@ impl fmt::Display for Quoted<'_> {
 
 impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages hold sentences, texts from the file in them are short.
+        // Messages hold sentences; texts from the file in them are short.
         f.write_str(&one_line_of(self.0, 3 * SHOWN_LEN_MAX))
     }
 }
@@ -303,7 +303,7 @@ pub(crate) fn one_line_of(text: &str, len_max: usize) -> String {
     out
 }
 
-/// `; did you mean "x"?`, or the list of what there is.
+/// `; did you mean "x"?`, or the list of known names.
 fn hint(near: &Option<String>, what: &str, known: &[String]) -> String {
     match near {
         Some(near) => format!("; did you mean {}?", Quoted(near)),

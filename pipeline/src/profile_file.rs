@@ -40,9 +40,9 @@ pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics>
         origin: Some(file.to_owned()),
         ..ProfileSet::default()
     };
-    // Profiles are measured, not written by hand: no variables.
+    // Profiles are measured, not written by hand, so they have no variables.
     match document::read(text, None) {
-        // A file of comments is a set without profiles: what is written for a pipeline without modules.
+        // A file with only comments is a set without profiles, as written for a pipeline without modules.
         Ok(Some(root)) if root.describe() != "nothing" => read_set(&mut sink, &root, &mut set),
         Ok(_) => {}
         Err(stops) => {
@@ -61,7 +61,7 @@ fn read_set(sink: &mut Sink, root: &Node, set: &mut ProfileSet) {
     let expected = "a map of kinds of devices, like { cpu: ... }";
     for kind in reader::map(sink, root, &place, expected).iter() {
         if !KINDS.contains(&kind.key) {
-            // No near name: who writes gpu does not mean cpu.
+            // No near name: a writer of `gpu` does not mean `cpu`.
             let (what, value) = ("kind of device".to_owned(), kind.key.to_owned());
             let known = crate::near::known(KINDS);
             sink.error(

@@ -1,5 +1,5 @@
-//! Typed reading of the tree: each function returns the value, or notes what is wrong and returns
-//! nothing, so that one pass finds all problems.
+//! Typed reading of the tree. Each function returns the value, or notes the problem and returns nothing, so that one
+//! pass finds all problems.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// The map in `node`; empty, with the problem noted, when it is none. Keys that appear twice count
-/// once, the first time.
+/// The map in `node`; empty, with the problem noted, when it is not a map. Of a key that appears twice the first
+/// entry counts.
 pub(crate) fn map<'n>(
     sink: &mut Sink,
     node: &'n Node,
@@ -172,7 +172,7 @@ pub(crate) fn integer(
             return out_of_range(sink, place, text.clone(), low.to_string(), high.to_string());
         }
     }
-    // More digits than any number type has are a text to YAML.
+    // YAML reads more digits than any number type has as a text.
     if let Content::Scalar(text, Value::String(_)) = &node.content {
         let digits = text.strip_prefix('-').unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {

@@ -6,13 +6,13 @@ use crate::spec::BATCH_MAX;
 
 /// Most applications that are told apart; the rest share the last.
 pub const APPLICATIONS_MAX: usize = 64;
-/// Largest batch that a scheduler forms, and so the largest `batch: max` of a module that has one: it looks at each size
-/// that it may choose, and at laws of as many members.
+/// Largest batch that a scheduler forms, and so the largest `batch: max` of a module that has one: it computes a
+/// distribution for each size up to this.
 pub const SCHEDULED_BATCH_MAX: u32 = 256;
 const _: () = assert!(SCHEDULED_BATCH_MAX <= BATCH_MAX);
 
-/// Whose request it is: requests of one application have one law of execution times. Dense inside one module, in
-/// order of first appearance.
+/// The application of a request. Requests of one application have one distribution of execution times. Ordinals are
+/// dense inside one module, in order of first appearance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Application(pub u16);
 
@@ -28,19 +28,19 @@ impl Application {
 pub enum ScheduleName {
     /// `goodput`: our own; the most expected completions in time per expected device time, of all batches.
     Goodput,
-    /// `orloj`: Algorithm 1, each request by its own application's law in a batch of the mixture.
+    /// `orloj`: Algorithm 1, each request by its own application's distribution in a batch of the mixture.
     Orloj,
-    /// `orloj-shared`: the paper's estimate, one law for all applications (ORLOJ §4.3).
+    /// `orloj-shared`: the paper's estimate, one distribution for all applications (ORLOJ §4.3).
     OrlojShared,
     /// `clockwork`: strategies by required start, the largest of the last ten durations as estimate.
     Clockwork,
     /// `clockwork-mean`: the same with the mean of the last ten.
     ClockworkMean,
-    /// `edf`: the earliest deadlines that bear the expected time of a batch.
+    /// `edf`: the earliest deadlines that fit the expected time of a batch.
     Edf,
-    /// `nexus`: batches as planned; what stands before the first window in time is dropped.
+    /// `nexus`: batches as planned; drops the requests before the first window in time.
     Nexus,
-    /// `clipper`: batches as large as additive increase and multiplicative decrease found bearable.
+    /// `clipper`: batches as large as additive increase and multiplicative decrease allow.
     Clipper,
     /// `static`: whatever waits, up to the planned size, in order of arrival.
     Static,
@@ -80,7 +80,7 @@ impl ScheduleName {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Whether it gives requests up by its own estimate, and so is its module's drop policy unless another is named.
+    /// Whether it drops requests by its own estimate. Then it is its module's drop policy unless another is named.
     pub fn drops(self) -> bool {
         !matches!(self, ScheduleName::Static | ScheduleName::Clipper)
     }

@@ -1,6 +1,6 @@
-//! The JSON Schema (draft 2020-12) of pipeline files, for editors: every field with its description
-//! and range, and for each op its inputs and options. It says what a file may look like; whether its
-//! references and its graph are right only [`crate::compile()`] knows.
+//! The JSON Schema (draft 2020-12) of pipeline files, for editors: every field with its description and range, and
+//! the inputs and options of each op. The schema describes the form of a file; only [`crate::compile()`] checks
+//! references and graph.
 
 mod variables;
 
@@ -313,7 +313,7 @@ fn module(catalog: &Catalog) -> Value {
     })
 }
 
-/// What a module looks like if it is of this op.
+/// The form of a module of this op.
 fn rules_of_op(ty: &ModuleType) -> Value {
     let mut required = Vec::new();
     let needs_inputs = ty.inputs.iter().any(|p| !p.optional);
@@ -415,7 +415,7 @@ fn value_of_option(ty: &OptionType, doc: &str) -> Value {
     value
 }
 
-/// The catalogue's half sentences as whole ones.
+/// Turns the catalogue's phrases into sentences.
 fn sentence(doc: &str) -> String {
     let mut letters = doc.chars();
     let first = letters

@@ -1,8 +1,8 @@
 //! The pipeline as written: fields, defaults and ranges, names still unresolved. [`crate::compile()`]
 //! turns it into a [`crate::Pipeline`].
 //!
-//! A field with a problem gets its default here; the problem is noted, so the pipeline is refused in
-//! the end, but the other fields are still looked at.
+//! A field with a problem gets its default here and the problem is noted. So the pipeline fails in the end, but the
+//! other fields are checked too.
 
 mod module;
 
@@ -16,9 +16,9 @@ use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyCo
 use crate::problem::Problem;
 use crate::reader;
 
-/// Shortest objective: less than one frame takes over a local network.
+/// Shortest objective: a frame takes longer over a local network.
 pub const SLO_MIN: Duration = Duration::from_millis(1);
-/// Longest objective: whoever can wait an hour needs no deadline.
+/// Longest objective: requests that can wait an hour need no deadline.
 pub const SLO_MAX: Duration = Duration::from_secs(3600);
 /// Most modules: the graph stays readable and planning stays quick.
 pub const MODULES_MAX: usize = 1024;
@@ -42,7 +42,7 @@ pub const IN_FLIGHT_MAX: u32 = 1 << 20;
 pub const PIXELS_MAX: u32 = 1 << 30;
 /// Shortest `decoding`: less than any picture takes.
 pub(crate) const DECODING_MIN: Duration = Duration::from_micros(10);
-/// Longest `decoding`: no frame is worth a decoder for longer.
+/// Longest `decoding`: no frame may occupy a decoder for longer.
 pub(crate) const DECODING_MAX: Duration = Duration::from_secs(60);
 /// Highest `frame_bytes`: a gigabyte, more than any codec needs.
 pub const FRAME_BYTES_MAX: u32 = 1 << 30;
@@ -68,11 +68,11 @@ const ROOT_FIELDS: [&str; 7] = [
     "name", "slo", "source", "modules", "outputs", "policy", "limits",
 ];
 const POLICY_FIELDS: [&str; 5] = ["drop", "dispatch", "lambda", "gate", "window"];
-/// Largest `gate`: a gate that lets pass more than this shuts nothing out.
+/// Largest `gate`: a larger one refuses nothing.
 pub const GATE_MAX: f64 = 100.0;
 /// Shortest window of a State Planner: shorter ones hold too few batches.
 pub const WINDOW_MIN: Duration = Duration::from_millis(100);
-/// Longest window: what was an hour ago says nothing of a burst.
+/// Longest window: older values say nothing about a burst.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
 const LIMIT_FIELDS: [&str; 6] = [
     "in_flight",

@@ -1,5 +1,4 @@
-//! Small pipelines for tests of the crates above this one, without YAML. Also the shape that the
-//! simulator's own tests use.
+//! Small pipelines without YAML, for tests of the crates above this one and of the simulator.
 
 use std::time::Duration;
 

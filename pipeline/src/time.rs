@@ -1,6 +1,6 @@
-//! Time as integer nanoseconds. A `Timestamp` counts from an epoch that the driver chooses (process
-//! start in the server, zero in the simulator); spans are `std::time::Duration`, and what is left of
-//! a budget is a `Budget`, which may be negative.
+//! Time as integer nanoseconds. A `Timestamp` counts from an epoch that the driver chooses (process start in the
+//! server, zero in the simulator). Spans are `std::time::Duration`. The remaining time of a request is a `Budget`,
+//! which may be negative.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -36,7 +36,7 @@ impl Timestamp {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// What is left from `now` until `self`; negative when it has passed.
+    /// The time from `now` until `self`; negative when it has passed.
     pub fn budget_at(self, now: Timestamp) -> Budget {
         Budget(self.0 as i64 - now.0 as i64)
     }
@@ -99,7 +99,7 @@ pub fn format_duration(span: Duration) -> String {
     format!("{text}{unit}")
 }
 
-/// Reads what [`parse_duration`] does, but for 0.
+/// As [`parse_duration`], but refuses 0.
 ///
 /// # Errors
 /// A sentence that says what would be right.

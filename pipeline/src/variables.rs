@@ -1,17 +1,17 @@
-//! Variables in the values of a pipeline file: `${NAME}`, `${NAME:-default}`; `$$` is a `$` by itself. Keys have none,
-//! and references (`$module.output`) are none: they have no braces.
+//! Variables in the values of a pipeline file: `${NAME}`, `${NAME:-default}`; `$$` stands for a `$`. Keys have no
+//! variables. References (`$module.output`) are not variables: they have no braces.
 //!
-//! Where variables come from the caller says: this crate reads no environment.
+//! The caller supplies the values of the variables: this crate reads no environment.
 
 use crate::problem::Problem;
 
-/// What a variable is; `None` when it is not set.
+/// The value of a variable; `None` when it is not set.
 pub type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
 /// Longest value that a variable may bring: a path or a list of devices is far shorter.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// The text with its variables' values; `None` when it has none.
+/// The text with its variables replaced; `None` when it has none.
 ///
 /// # Errors
 /// The first variable that is not set or not written right.
@@ -48,7 +48,7 @@ pub(crate) fn expand(text: &str, variables: Variables<'_>) -> Result<Option<Stri
     Ok(Some(out))
 }
 
-/// What stands for `NAME` or `NAME:-default`; `None` when it is neither.
+/// The value of `NAME` or `NAME:-default`; `None` when it is neither.
 fn value(inside: &str, variables: Variables<'_>) -> Result<Option<String>, Problem> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
@@ -56,7 +56,7 @@ fn value(inside: &str, variables: Variables<'_>) -> Result<Option<String>, Probl
     };
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_name = name.starts_with(|c: char| is_word(c) && !c.is_ascii_digit());
-    // A default holds no variable: its brace would end here.
+    // A default holds no variable: its closing brace would end here.
     if !is_name || !name.chars().all(is_word) || default.is_some_and(|d| d.contains("${")) {
         return Ok(None);
     }

@@ -22,7 +22,7 @@ use spillgate_pipeline::catalog::{
     Catalog, ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType,
 };
 
-/// The example of DESIGN.md §6.
+/// A pipeline with every kind of field: variants, a condition, a join at the outputs.
 pub(crate) const TRAFFIC: &str = "\
 name: traffic
 slo: 400ms

@@ -1,35 +1,34 @@
-//! How many requests can at most be completed in time, whatever a policy does: what every policy is measured against.
+//! An upper bound on the number of requests that any policy can complete in time: every policy is measured against
+//! it.
 //!
 //! **Bound by windows.** Take a request that is completed in time, and a module that every request passes. Its batch
 //! there starts no earlier than its arrival + `before`, the least time of the way to that module (a hop an edge,
-//! batches of one on idle devices), and ends no later than its deadline - `after`, the least time of the way from
-//! there to the result. So all its service lies in a window. A batch of `k` keeps a worker busy for `d(k)`; spread
-//! the service of its members evenly over that time, each at a rate of `1 / d(k)`: then `n` workers never serve more
-//! than `rate = n * max k/d(k)` requests a second, the maximum taken over sizes that fit into the longest window.
-//! In any interval no more requests are served than `rate * length`; let the slots of length `1 / rate` cut up time,
-//! then the requests whose windows touch only `s` consecutive slots are at most `s`. By Hall's theorem they can
-//! all be matched to slots, one request a slot, each inside its window. The largest such matching over all
-//! requests is therefore at least the number completed in time; giving each slot to the waiting request of the earliest
-//! deadline finds it (Glover 1967). Every module gives such a bound, the least of them counts.
+//! batches of one on idle devices). The batch ends no later than its deadline - `after`, the least time of the way
+//! from there to the result. So all its service lies in a window. A batch of `k` keeps a worker busy for `d(k)`.
+//! Spread the service of its members evenly over that time, each at a rate of `1 / d(k)`: then `n` workers never
+//! serve more than `rate = n * max k/d(k)` requests a second, the maximum taken over sizes that fit into the longest
+//! window. In any interval at most `rate * length` requests are served. Cut time into slots of length `1 / rate`:
+//! then at most `s` requests have windows that touch only `s` given consecutive slots. By Hall's theorem all of them
+//! can be matched to slots, one request a slot, each inside its window. The largest such matching over all requests
+//! is therefore at least the number completed in time. Giving each slot to the waiting request of the earliest
+//! deadline finds it (Glover 1967). Every module gives such a bound; the least of them counts.
 //!
 //! **For a given plan** ([`Scene::of_plan`]) sizes go up to the plan's and workers are the plan's. **Over all plans**
 //! ([`Scene::of_any_plan`]) sizes go up to what the module allows and workers are split in the best way.
 //!
-//! What is not bounded: modules with a `when:` and those behind them may be skipped, so they count as taking no time.
-//! Where execution times vary or workers come and go, hand in the least times and the most workers.
+//! Not bounded: modules with a `when:` and those behind them may be skipped, so they count as taking no time. Where
+//! execution times vary or workers come and go, pass the least times and the most workers.
 //!
-//! **How tight.** On the reference workload (NOTES.md: 4 pipelines x 3 traces x 3 windows, loads 0.9 and 1.1, 24 GPUs,
-//! one seed) at least 10.4% must be dropped on average on the reference plan, 8.6% on the larger one and 7.4% on any.
-//! NOTES.md states 10.96% and 9.02% for a bound by windows that it does not define in full. Long overload is bounded
-//! tightly. Loose are the ends of bursts: each module alone may serve the backlog until the last moment, as if
-//! the others then served it in batches of one at the same rate.
+//! **How tight.** On the reference workload (4 pipelines x 3 traces x 3 windows, loads 0.9 and 1.1, 24 GPUs, one
+//! seed) at least 10.4% must be dropped on average on the reference plan, 8.6% on the larger one and 7.4% on any.
+//! Long overload is bounded tightly. The ends of bursts are bounded loosely: each module alone may serve the backlog
+//! until the last moment, as if the others then served it in batches of one at the same rate.
 //!
-//! **Tighter?** Prices on the workers' time of all modules at once (the dual of filling workers with fractions of batches;
-//! it bounds by what each request must pay at least) are a proven bound, too, and were tried: seconds a run, for 0.2
-//! points more dropped on the one window refined for long, at most 0.14 on 55 others (20 rounds); 2.3 for load that jumps between half and 1.6
-//! times the capacity each second. Nor does latency over the whole path limit the rate over all plans: on all four
-//! pipelines, sizes that reach the rate of the best split fit the SLO together. So most of what is left seems to
-//! be whole batches and the unknown future, not looseness that another bound on fractions would find.
+//! **A tighter bound** uses prices on the workers' time of all modules at once (the dual of filling workers with
+//! fractions of batches; each request must pay at least its prices). It takes seconds a run and is tighter by a few
+//! tenths of a point at most, except for load that jumps each second, so it is not used. Latency over the whole path
+//! does not limit the rate over all plans: on all four pipelines, sizes that reach the rate of the best split fit the
+//! SLO together. So most of the remaining gap seems to come from whole batches and the unknown future.
 
 #[cfg(test)]
 mod tests;
@@ -42,14 +41,14 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::time::Timestamp;
 
-/// What is offered to a pipeline, and how fast it can be.
+/// The load of a pipeline, and its least execution times.
 #[derive(Clone, Copy)]
 pub struct Scene<'a> {
     /// The pipeline.
     pub pipeline: &'a Pipeline,
-    /// Its execution times.
+    /// Execution times; the source's are not used.
     pub execution: &'a ExecutionTimes,
-    /// Travel along an edge.
+    /// Travel time along an edge.
     pub hop: Duration,
     /// Arrival times, in order.
     pub arrivals: &'a [Timestamp],
@@ -57,7 +56,7 @@ pub struct Scene<'a> {
     pub deadlines: Option<&'a [Timestamp]>,
 }
 
-/// A module that every request passes, as the bound sees it.
+/// A module that every request passes, in the terms of the bound.
 struct Passed {
     module: usize,
     before: Duration,
@@ -89,7 +88,7 @@ impl Scene<'_> {
         if all.is_empty() {
             return Ok(self.offered());
         }
-        // Those that may be skipped still have a worker each.
+        // Modules that may be skipped still have a worker each.
         let free = gpus - (modules - all.len() as u32);
         let rates: Vec<f64> = all.iter().map(|p| self.worker_rate(p, u32::MAX)).collect();
         let mut known = BTreeMap::new();
@@ -101,8 +100,8 @@ impl Scene<'_> {
         loop {
             let of_split = split.iter().enumerate().map(|(i, &n)| bound(i, n));
             let least = of_split.min().unwrap_or_default();
-            // The fewest workers with which each module alone is better than the least now: every split that
-            // beats it has at least those.
+            // The fewest workers with which each module alone exceeds the present minimum: every better split has at
+            // least these.
             for (i, workers) in split.iter_mut().enumerate() {
                 while *workers > 1 && bound(i, *workers - 1) > least {
                     *workers -= 1;
@@ -159,7 +158,7 @@ impl Scene<'_> {
             .collect()
     }
 
-    /// The longest time that any request has.
+    /// The longest time from arrival to deadline of any request.
     fn longest(&self) -> Duration {
         match self.deadlines {
             None => self.pipeline.slo,
@@ -182,7 +181,7 @@ impl Scene<'_> {
             .fold(0.0, f64::max)
     }
 
-    /// The bound of one module: how many requests find a slot inside their window.
+    /// The bound of one module: the number of requests that find a slot inside their window.
     fn served(&self, passed: &Passed, rate: f64) -> u64 {
         if rate.is_infinite() {
             return self.offered();
@@ -192,7 +191,7 @@ impl Scene<'_> {
         }
         let slots_a_ns = rate * 1e-9;
         let mut served = 0;
-        // The next slot, and the last slots of those that wait, the earliest first.
+        // The next slot, and the last slots of the waiting requests, the earliest first.
         let (mut slot, mut waiting) = (0u64, VecDeque::new());
         let mut serve_until = |end: u64, waiting: &mut VecDeque<u64>| {
             while slot < end
@@ -214,14 +213,14 @@ impl Scene<'_> {
             if from >= until {
                 continue;
             }
-            // Every slot that the window touches: more than lie inside.
+            // Every slot that the window touches: more than the slots inside it.
             let first = (from.as_ns() as f64 * slots_a_ns) as u64;
             let last = ((until.as_ns() - 1) as f64 * slots_a_ns) as u64;
             serve_until(first, &mut waiting);
             if waiting.back().is_none_or(|other| *other <= last) {
                 waiting.push_back(last);
             } else {
-                // Only where deadlines are not in the order of arrivals.
+                // Needed only where deadlines are not in the order of arrivals.
                 waiting.insert(waiting.partition_point(|other| *other <= last), last);
             }
         }
@@ -230,7 +229,7 @@ impl Scene<'_> {
     }
 }
 
-/// Workers so that the slowest module is as fast as it can be; a start for the search, at least one each.
+/// Workers that make the slowest module as fast as possible, at least one each; the start of the search.
 fn balanced(rates: &[f64], gpus: u32) -> Vec<u32> {
     let mut workers = vec![1; rates.len()];
     for _ in rates.len() as u32..gpus {

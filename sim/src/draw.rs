@@ -1,4 +1,4 @@
-//! Draws that several worlds need.
+//! Random draws that several simulations need.
 
 use rand::Rng;
 

@@ -1,5 +1,5 @@
-//! One dynamic module on one device in virtual time: requests whose execution time depends on their content, served by a
-//! batch scheduler. It evaluates a [`Scheduler`] alone, on the very same requests for each.
+//! One dynamic module on one device in virtual time: requests whose execution time depends on their content, served
+//! by a batch scheduler. It evaluates each [`Scheduler`] alone, on the same requests.
 //!
 //! Nothing here decides: the scheduler is asked whenever the device is free and something may have changed.
 
@@ -21,46 +21,46 @@ use spillgate_worker_policy::schedule::{
 pub use clairvoyant::clairvoyant;
 pub use workload::{Mode, SIZES, Shape, Workload, WorkloadError};
 
-/// A request as the world knows it: the scheduler is not told its length.
+/// A request; the scheduler does not learn its length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Job {
     /// When it arrives.
     pub at: Timestamp,
-    /// Whose it is.
+    /// Its application.
     pub application: Application,
     /// Its length, ms.
     pub length_ms: f64,
 }
 
-/// A device, what comes to it, and what is known beforehand.
+/// A device, its load, and the lengths known before the start.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// Time of a batch.
     pub time: BatchTime,
     /// Sizes that a batch can be computed at, rising.
     pub sizes: Vec<u32>,
-    /// From arrival to deadline.
+    /// Time from arrival to deadline.
     pub slo: Duration,
     /// Requests in order of arrival.
     pub jobs: Vec<Job>,
     /// Lengths of earlier requests: they fill the distributions before the start.
     pub history: Vec<(Application, f64)>,
-    /// How far back lengths count.
+    /// Which lengths count.
     pub window: Window,
-    /// Most requests that wait; what comes beyond is refused.
+    /// Most requests that wait; further ones are refused.
     pub capacity: usize,
-    /// Every so many-th finished request is run again alone, and its length learnt; 0: none. Re-runs cost no device
-    /// time here: the profiler works on idle time.
+    /// Every n-th finished request runs again alone and its length is learnt; 0: none. Reruns cost no device time
+    /// here: the profiler uses idle time.
     pub sample_every: u32,
     /// How `orloj` scores requests.
     pub scoring: Scoring,
 }
 
-/// Requests that wait at most, unless a scene says otherwise.
+/// Most waiting requests by default.
 pub const CAPACITY_DEFAULT: usize = 4096;
 
 impl Scene {
-    /// A scene with the usual window and capacity that learns nothing while it runs.
+    /// A scene with the default window and capacity that learns nothing while it runs.
     pub fn new(time: BatchTime, sizes: Vec<u32>, slo: Duration) -> Self {
         Scene {
             time,
@@ -75,8 +75,8 @@ impl Scene {
         }
     }
 
-    /// The batch that a planner of static models would choose: the largest size of which two fit into the SLO, one
-    /// to wait for and one to be in, at the mean length.
+    /// The batch that a planner of static models would choose at the mean length: the largest size of which two fit
+    /// into the SLO, one to wait for and one to run in.
     pub fn planned(&self) -> u32 {
         let mean = self.mean_length_ms();
         let slo_ms = self.slo.as_secs_f64() * 1e3;
@@ -94,7 +94,7 @@ impl Scene {
         lengths().sum::<f64>() / self.history.len() as f64
     }
 
-    /// How long a batch of these members takes.
+    /// Execution time of a batch of these members.
     fn duration(&self, size: u32, lengths: impl Iterator<Item = f64>) -> Duration {
         let (longest, sum) = lengths.fold((0.0f64, 0.0), |(longest, sum), length| {
             (longest.max(length), sum + length)
@@ -103,7 +103,7 @@ impl Scene {
     }
 }
 
-/// What came of a scene.
+/// The result of a scene.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finish {
     /// Requests in time over all requests.
@@ -114,11 +114,11 @@ pub struct Finish {
     pub batch_mean: f64,
     /// Share of the time that the device ran, from the first arrival to the last end.
     pub utilisation: f64,
-    /// Requests that the scheduler gave up or refused.
+    /// Requests that the scheduler dropped or refused.
     pub given_up: u64,
 }
 
-/// Adds up what came of the requests.
+/// Adds up the outcomes of the requests.
 #[derive(Debug, Default)]
 struct Tally {
     /// (in time, all) by application.
@@ -180,7 +180,7 @@ impl Tally {
 /// Runs the scene under the scheduler of that name.
 ///
 /// # Errors
-/// A scene that no scheduler can be built for.
+/// When no scheduler can be built for the scene.
 pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
     let mut scheduler = Scheduler::new(SchedulerConfig {
         name,

@@ -1,8 +1,8 @@
-//! The virtual-time driver: runs the very policies that the server runs (ledger, joiners, dispatchers,
-//! brokers, device executors) on an emulated pipeline, deterministically. It simulates the world, never the
-//! logic: what a request costs, how long a message travels, which way a condition goes.
+//! The virtual-time driver. It runs the same policies as the server (ledger, joiners, dispatchers, brokers, device
+//! executors) on an emulated pipeline, deterministically. It simulates the world, never the logic: the execution time
+//! of a batch, the travel time of a message, the result of a condition.
 //!
-//! Equal configurations give equal runs, proven by a hash over every event; the invariants of
+//! Equal configurations give equal runs, shown by a hash over every event. The invariants of
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 pub mod bound;

@@ -1,4 +1,4 @@
-//! What a run showed.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::world::SimConfig;
 
-/// Totals of one run. The measures are those of DESIGN §7.
+/// Totals of one run. ARCHITECTURE.md has the measures in its glossary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Requests that were offered.
@@ -21,15 +21,15 @@ pub struct Report {
     pub good: u64,
     /// Completed late.
     pub late: u64,
-    /// Dropped, refused ones included.
+    /// Dropped, refused requests included.
     pub dropped: u64,
-    /// Requests completed in time, a second of offered load.
+    /// Requests completed in time, per second of the run.
     pub goodput: f64,
-    /// (dropped + late) / requests.
+    /// (dropped + late + failed) / requests.
     pub drop_rate: f64,
     /// Device time spent on requests that did not complete in time / all device time.
     pub invalid_rate: f64,
-    /// Failed: the worker that had it died.
+    /// Failed: their worker died.
     pub failed: u64,
     /// Drops by module and reason.
     pub drops: BTreeMap<String, BTreeMap<String, u64>>,
@@ -37,7 +37,7 @@ pub struct Report {
     pub goodput_min: f64,
     /// Part of the device time that was used.
     pub utilisation: f64,
-    /// Part of the device time in which finished requests ran again, for their times alone.
+    /// Part of the device time in which finished requests ran again, to learn their times alone.
     pub rerun_utilisation: f64,
     /// Latency of completed requests in milliseconds: p50.
     pub latency_ms_p50: f64,
@@ -66,10 +66,10 @@ pub struct Report {
     pub trace_hash: String,
 }
 
-/// What came of the requests of an application.
+/// The outcomes of the requests of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Finished {
-    /// How many were offered.
+    /// Requests offered.
     pub requests: u64,
     /// Completed in time.
     pub good: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Tally {
     applications: Vec<Finished>,
     /// Requests offered in each second.
     offered: Vec<u32>,
-    /// Of those, completed in time.
+    /// Of these, completed in time.
     good_offered: Vec<u32>,
     /// Requests completed in time in each second.
     good: Vec<u32>,

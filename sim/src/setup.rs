@@ -1,4 +1,4 @@
-//! From a pipeline and its profiles to runs: plans, worlds and reports that can be compared.
+//! From a pipeline and its profiles to comparable runs: plans, worlds and reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::world::{Served, SimConfig, run};
 
 /// Most devices that are planned for or simulated.
 pub const DEVICES_MAX: u32 = 20_000;
-/// Seconds in which more than this part of the capacity is offered count as overloaded.
+/// A second counts as overloaded when the offered rate is above this part of the capacity.
 const OVERLOADED: f64 = 0.95;
 
 /// A pipeline with its execution times.
@@ -41,7 +41,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// The plan that counts.
+    /// The plan in force.
     pub fn plan(&self) -> PlanName {
         self.plan.unwrap_or(PlanName::of(self.policy.drop))
     }
@@ -52,7 +52,7 @@ impl Contender {
 pub struct Load {
     /// Arrival times.
     pub arrivals: Arc<[Timestamp]>,
-    /// How long load is offered.
+    /// Duration of the load.
     pub duration: Duration,
     /// Mean rate over the bottleneck throughput of the reference plan.
     pub load: f64,
@@ -78,20 +78,20 @@ pub struct Run {
     pub load: f64,
     /// Quantile of the waits downstream.
     pub lambda: f64,
-    /// Multiple of the bottleneck that passes the gate; none without a gate.
+    /// Multiple of the bottleneck that the gate lets pass; `None` without a gate.
     pub gate: Option<f64>,
     /// Devices.
     pub gpus: u32,
-    /// What came of it.
+    /// The results.
     #[serde(flatten)]
     pub report: Report,
-    /// Requests completed in time, per second, of those offered in seconds in which more than 95% of the
-    /// capacity is offered.
+    /// Requests completed in time, per second, of the requests that are offered in seconds with more than 95% of the
+    /// capacity.
     pub goodput_overloaded: f64,
     /// How many seconds those are.
     pub overloaded_seconds: u64,
-    /// The paper's optimal goodput: min(arrivals, bottleneck throughput) each second, on the run's plan. No
-    /// true bound: it ignores waiting within the SLO.
+    /// PARD's optimal goodput: min(arrivals, bottleneck throughput) each second, on the run's plan. It is not a true
+    /// bound: it ignores waiting within the SLO.
     pub optimal_goodput: f64,
     /// Most requests that any policy can complete in time, where it was computed ([`Setup::bounds`]).
     #[serde(flatten)]
@@ -151,7 +151,7 @@ impl Setup {
         SimConfig::undisturbed(served, seed)
     }
 
-    /// What no policy can exceed under that load, hop included.
+    /// Upper bounds under that load, hop included.
     ///
     /// # Errors
     /// When there are fewer devices than modules.
@@ -166,7 +166,7 @@ impl Setup {
         let mut largest = plan.clone();
         let branches = self.pipeline.modules.iter().any(|m| m.when.is_some());
         if branches {
-            // Sizes follow how many requests run a module, so those of the plan bind nobody.
+            // Sizes follow the number of requests that run a module, so the plan's sizes are no limit.
             for module in &self.pipeline.modules[1..] {
                 largest.batch[module.id.idx()] = module.batch.max;
             }
@@ -177,7 +177,7 @@ impl Setup {
         })
     }
 
-    /// Runs a world and says what came of it.
+    /// Runs a world and returns its results.
     ///
     /// # Errors
     /// The first invariant that did not hold.

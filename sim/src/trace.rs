@@ -1,7 +1,7 @@
-//! Arrivals from files: traces of requests an interval, windows of them, and exact arrival times. Also bursty
-//! traces made up here, and the windows of the reference workload (papers/NOTES.md, PARD).
+//! Arrivals from files: traces of requests an interval, windows of them, and exact arrival times. Also synthetic
+//! bursty traces, and the windows of the reference workload: nine windows of the kinds of traces that PARD §5.1 uses.
 //!
-//! Texts come in, arrival times go out; who reads the files is the caller.
+//! Texts come in, arrival times go out; the caller reads the files.
 
 mod parse;
 mod synthetic;
@@ -20,23 +20,23 @@ pub use synthetic::Bursty;
 /// Largest trace or table that should be read, in bytes: days of arrivals, one a line.
 pub const TABLE_BYTES_MAX: usize = 256 << 20;
 
-/// Requests in each of a row of intervals.
+/// Requests in each interval of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// What an interval is: `second`, `minute` or `hour`, as its header says.
+    /// The kind of interval, from the header: `second`, `minute` or `hour`.
     pub unit: &'static str,
     /// Index of the interval and number of requests in it, by rising index. Some may be missing.
     pub rows: Vec<(u64, f64)>,
 }
 
-/// A stretch of a trace, and how fast it is replayed.
+/// A part of a trace, and the speed of its replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Index of its first row.
     pub offset: u64,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// A row is replayed as that many seconds; its requests spread evenly over them.
+    /// Seconds in which a row is replayed; its requests spread evenly over them.
     pub seconds_per_row: u32,
 }
 
@@ -69,7 +69,7 @@ const fn reference(
     }
 }
 
-/// The windows of NOTES.md: each 300 s long, scaled to a mean rate of load x bottleneck throughput of the
+/// The windows of the reference workload: each 300 s long, scaled to a mean rate of load x bottleneck throughput of the
 /// reference plan.
 pub const REFERENCE_WINDOWS: [ReferenceWindow; 9] = [
     reference("tweet", "tweet.csv", 5160, 1),
@@ -83,7 +83,7 @@ pub const REFERENCE_WINDOWS: [ReferenceWindow; 9] = [
     reference("azure", "azure_400fn.csv", 420, 1),
 ];
 
-/// What is wrong with a trace, and what would be right.
+/// A problem of a trace, with what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     /// Line of the text, from 1; `None` when it is about the choice of a window or a rate.
@@ -123,8 +123,8 @@ impl Trace {
         }
     }
 
-    /// Requests a second in each second of a window. Rows are found by their index: some may be missing, and a
-    /// window over a hole would replay another stretch than its name says.
+    /// Requests a second in each second of a window. Rows are found by their index, since some may be missing; a
+    /// window over a hole would replay another part than its name says.
     ///
     /// # Errors
     /// When a row of the window is missing, or it has none.

@@ -1,4 +1,4 @@
-//! When requests arrive.
+//! Arrival times of requests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::draw::gap;
 
-/// The law of arrivals.
+/// The arrival process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
     /// Equal gaps.

@@ -4,7 +4,7 @@ mod agenda;
 mod config;
 mod devices;
 mod hostile;
-mod scaling;
+mod roles;
 mod work;
 
 use std::collections::VecDeque;
@@ -13,35 +13,37 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
-use spillgate_controller_policy::module::{Command, Event as ModuleEvent, ModuleController};
-use spillgate_controller_policy::planner::BatchReport;
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
+use spillgate_controller_policy::ledger::{Offer, Refusal};
+use spillgate_controller_policy::module::{
+    ControllerConfig, Event as ControllerEvent, ModuleController,
+};
+use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
+use spillgate_pipeline::message::{Filled, Incarnation, Place};
+use spillgate_pipeline::pipeline::PortRef;
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Arrival, Device, Event as DeviceEvent};
+use spillgate_worker_policy::device::{Device, Event as DeviceEvent};
 use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
-use agenda::{Agenda, Branch, Message, Next, Occurrence};
+use agenda::{Agenda, Next, Occurrence};
 pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
 use devices::EmulatedDevice;
-use scaling::Scaling;
 pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
 
-struct Open {
-    request: Request,
-    /// Device time that it used, in nanoseconds.
-    used: u64,
-}
+/// The one gateway.
+const GATEWAY: GatewayId = GatewayId(0);
+/// The first life of each process.
+const FIRST: Incarnation = Incarnation(0);
 
 struct World {
     config: SimConfig,
@@ -49,21 +51,24 @@ struct World {
     agenda: Agenda,
     hash: u64,
     events: u64,
-    ledger: Ledger,
-    modules: Vec<ModuleController>,
-    successors: Vec<Vec<ModuleId>>,
-    /// Device and module of each worker.
-    places: Vec<(usize, ModuleId)>,
+    /// It keeps, of each open request, the device time that it used, in nanoseconds.
+    gateway: Gateway<u64, ()>,
+    controllers: Vec<ModuleController>,
+    places: Vec<Place>,
+    /// By module: the outputs that a `when:` looks at.
+    watched: Vec<Vec<PortRef>>,
+    /// Earliest wakeup of the gateway in the agenda; later ones need none.
+    gateway_armed: Timestamp,
     /// Workers of each module.
     workers: Vec<Vec<WorkerId>>,
     devices: Vec<EmulatedDevice>,
-    open: Vec<Option<Open>>,
+    /// The id of the next request of hostile clients.
+    next_hostile: u64,
     checker: Checker,
     rng: ChaCha8Rng,
     when: f64,
     pace: Vec<f64>,
     tally: Tally,
-    scaling: Option<Scaling>,
 }
 
 /// Runs a configuration to its end.
@@ -110,12 +115,15 @@ impl World {
         let mut brokers: Vec<Vec<(WorkerId, BrokerConfig)>> = vec![Vec::new(); n_devices];
         let mut places = Vec::new();
         let mut workers = Vec::new();
-        let mut modules = Vec::new();
         for module in &pipeline.modules {
             let mut serving = Vec::new();
             for &device in &config.workers[module.id.idx()] {
                 let worker = WorkerId(places.len() as u32);
-                places.push((usize::from(device), module.id));
+                places.push(Place {
+                    worker,
+                    module: module.id,
+                    device: DeviceId(device),
+                });
                 serving.push(worker);
                 let broker = BrokerConfig {
                     module: module.id,
@@ -130,20 +138,31 @@ impl World {
                 };
                 brokers[usize::from(device)].push((worker, broker));
             }
-            modules.push(ModuleController::new(
-                &pipeline,
-                module.id,
-                &config.planned,
-                &serving,
-                config.seed,
-            ));
             workers.push(serving);
         }
-        let on_devices: Vec<Vec<usize>> = config
-            .workers
-            .iter()
-            .map(|on| on.iter().map(|&device| usize::from(device)).collect())
-            .collect();
+        let scaling = config.scaling.as_ref();
+        let controller = |module: ModuleId| {
+            ModuleController::new(&ControllerConfig {
+                module,
+                incarnation: FIRST,
+                pipeline: &pipeline,
+                planned: &config.planned,
+                places: &places,
+                scaling: scaling.and_then(|s| s.config.of(module)),
+                seed: config.seed,
+                born: Timestamp::ZERO,
+            })
+        };
+        let controllers = pipeline.modules.iter().map(|m| controller(m.id)).collect();
+        let gateway = Gateway::new(&GatewayConfig {
+            id: GATEWAY,
+            incarnation: FIRST,
+            pipeline: &pipeline,
+            planned: &config.planned,
+            places: &places,
+            seed: config.seed,
+            born: Timestamp::ZERO,
+        });
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
@@ -153,6 +172,7 @@ impl World {
                 running: None,
                 rerun_since: None,
                 bound: VecDeque::new(),
+                is_down: false,
                 armed: Timestamp::MAX,
                 skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
                 life: 0,
@@ -166,23 +186,19 @@ impl World {
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
             hash: 0xcbf2_9ce4_8422_2325,
             events: 0,
-            ledger: Ledger::new(&pipeline, &config.planned, &on_devices),
-            modules,
-            successors: pipeline
-                .modules
-                .iter()
-                .map(|m| pipeline.successors(m.id))
-                .collect(),
+            gateway,
+            controllers,
             places,
+            watched: pipeline.watched(),
+            gateway_armed: Timestamp::MAX,
             workers,
             devices,
-            open: (0..config.arrivals.len()).map(|_| None).collect(),
+            next_hostile: config.arrivals.len() as u64,
             checker,
             rng,
             when: config.when_probability,
             pace: vec![1.0; pipeline.modules.len()],
             tally: Tally::new(&config),
-            scaling: config.scaling.as_ref().map(Scaling::new),
             config,
         }
     }
@@ -195,20 +211,8 @@ impl World {
             self.agenda
                 .at(Timestamp::ZERO, Occurrence::Hostile(clients));
         }
-        for module in 0..self.modules.len() {
-            let id = ModuleId(module as u16);
-            if let Some(at) = self.modules[module].next_wakeup() {
-                self.agenda
-                    .at(at, Occurrence::ControllerWakeup { module: id });
-            }
-            let guidance = self.modules[module].guidance();
-            for worker in self.workers[module].clone() {
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Guide(worker, guidance))?;
-            }
-        }
-        self.teach()?;
-        self.start_scaling()
+        self.greet()?;
+        self.teach()
     }
 
     /// Earlier requests fill the distributions.
@@ -219,7 +223,7 @@ impl World {
         for (module, dynamic) in work.modules.iter().enumerate() {
             let Some(dynamic) = dynamic else { continue };
             for worker in self.workers[module].clone() {
-                let device = self.places[worker.idx()].0;
+                let device = self.places[worker.idx()].device.idx();
                 for &(application, length_ms) in work.history.iter() {
                     let ms = dynamic.time.alone_ms(length_ms);
                     let ran = DeviceEvent::Ran {
@@ -265,154 +269,50 @@ impl World {
             None => Application::default(),
         };
         self.tally.offered(self.now, application);
-        let request = match self.admit(id, timeout) {
-            Ok(request) => Request {
-                application,
-                ..request
-            },
-            Err(refusal) => {
-                self.tally.refused(refusal.reason().label());
-                return Ok(());
-            }
-        };
+        if let Err(refusal) = self.admit(id, timeout, application) {
+            self.tally.refused(refusal.reason().label());
+            return Ok(());
+        }
         self.checker.accepted(id)?;
-        self.open[id.0 as usize] = Some(Open { request, used: 0 });
         if self.config.cancelled > 0.0 && self.rng.random::<f64>() < self.config.cancelled {
             self.agenda.at(
                 self.now + self.config.pipeline.slo / 2,
                 Occurrence::Leave(id),
             );
         }
-        self.passed(ModuleId::SOURCE, &[(request, true)])
+        let filled = self.filled(ModuleId::SOURCE);
+        self.drive_gateway(GatewayEvent::Read(id, Ok(filled)))
     }
 
-    fn admit(&mut self, id: RequestId, timeout: Option<Duration>) -> Result<Request, Refusal> {
+    fn admit(
+        &mut self,
+        id: RequestId,
+        timeout: Option<Duration>,
+        application: Application,
+    ) -> Result<Request, Refusal> {
         let offer = Offer {
             sent_at: self.now,
             timeout,
             decoding: Duration::ZERO,
+            application,
+            client: ClientId::default(),
         };
-        self.ledger.admit(self.now, id, &offer)
+        let admitted = self.gateway.admit(self.now, id, &offer, 0, ());
+        self.arm_gateway();
+        admitted
     }
 
-    /// A module ran for requests, or was skipped: its successors hear of it a hop later.
-    fn passed(&mut self, module: ModuleId, requests: &[(Request, bool)]) -> Result<(), Violation> {
-        if self.successors[module.idx()].is_empty() {
-            for (request, _) in requests {
-                if let Some(outcome) = self.ledger.sink_done(self.now, request.id) {
-                    self.ended(request.id, outcome)?;
-                }
+    /// Which outputs of a module are not empty for a request, as far as a `when:` looks at them.
+    fn filled(&mut self, module: ModuleId) -> Filled {
+        let (rng, when) = (&mut self.rng, self.when);
+        let ports = self.watched[module.idx()].iter();
+        ports.fold(Filled::default(), |filled, port| {
+            if rng.random::<f64>() < when {
+                filled.with(port.port)
+            } else {
+                filled
             }
-            return Ok(());
-        }
-        for s in 0..self.successors[module.idx()].len() {
-            let to = self.successors[module.idx()][s];
-            let when = self.config.pipeline.modules[to.idx()].when;
-            let conditional = when.is_some_and(|port| port.module == module);
-            let branches: Vec<Branch> = requests
-                .iter()
-                .map(|&(request, present)| {
-                    let condition =
-                        (conditional && present).then(|| self.rng.random::<f64>() < self.when);
-                    (request, present, condition)
-                })
-                .collect();
-            let message = Message::Branches {
-                from: module,
-                to,
-                branches,
-            };
-            self.agenda.send(self.now, message);
-        }
-        Ok(())
-    }
-
-    fn deliver(&mut self, message: Message) -> Result<(), Violation> {
-        match message {
-            Message::Branches { from, to, branches } => {
-                let mut commands = Vec::with_capacity(branches.len());
-                for (request, present, condition) in branches {
-                    self.note(2, request.id.0 << 8 | u64::from(to.0));
-                    if self.ledger.is_open(request.id) {
-                        let branch = ModuleEvent::Branch {
-                            request,
-                            from,
-                            present,
-                            condition,
-                        };
-                        self.modules[to.idx()].on_event(self.now, branch, &mut commands);
-                    }
-                }
-                self.perform(to, commands)
-            }
-            Message::Started {
-                worker,
-                size,
-                expected_end,
-            } => {
-                self.note(3, u64::from(worker.0));
-                let module = self.places[worker.idx()].1;
-                let started = ModuleEvent::Started {
-                    worker,
-                    size,
-                    expected_end,
-                };
-                self.drive_module(module, started)
-            }
-            Message::Ended {
-                worker,
-                started_at,
-                ended_at,
-                members,
-            } => {
-                let module = self.places[worker.idx()].1;
-                for member in &members {
-                    self.note(4, member.request.id.0);
-                    self.drive_module(module, ModuleEvent::Returned(member.request.id))?;
-                }
-                let times: Vec<(Timestamp, Timestamp)> = members
-                    .iter()
-                    .map(|m| (m.arrived_at, m.batched_at))
-                    .collect();
-                let report = BatchReport {
-                    started_at,
-                    ended_at,
-                    members: &times,
-                };
-                self.drive_module(module, ModuleEvent::Ended { worker, report })
-            }
-            Message::Forgotten { module, request } => {
-                self.note(18, request.0);
-                match self.ledger.forgotten(request) {
-                    true => self.drive_module(module, ModuleEvent::Unasked),
-                    false => Ok(()),
-                }
-            }
-            Message::Dropped { module, request } => {
-                self.note(5, request.0);
-                self.drive_module(module, ModuleEvent::Dropped(request))
-            }
-            Message::Cancel { worker, request } => {
-                self.note(6, request.0);
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Cancel(request))
-            }
-            Message::Guide { worker, guidance } => {
-                self.note(7, guidance.downstream.as_nanos() as u64);
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, DeviceEvent::Guide(worker, guidance))
-            }
-            Message::Offered { to, rate } => self.drive_module(to, ModuleEvent::Offered(rate)),
-            Message::Peer { to, state } => {
-                self.note(8, u64::from(to.0) << 32 | state.version);
-                if to == ModuleId::SOURCE {
-                    let rate = self.ledger.learn(self.now, &state);
-                    let to = state.module;
-                    self.agenda.send(self.now, Message::Offered { to, rate });
-                }
-                self.drive_module(to, ModuleEvent::Peer(Box::new((*state).clone())))
-            }
-        }
+        })
     }
 
     fn occur(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
@@ -440,12 +340,19 @@ impl World {
                 self.note(10, device as u64);
                 self.drive_device(device, DeviceEvent::Wakeup)
             }
+            Occurrence::GatewayWakeup => {
+                if self.gateway_armed <= self.now {
+                    self.gateway_armed = Timestamp::MAX;
+                }
+                self.note(15, 0);
+                self.drive_gateway(GatewayEvent::Wakeup)
+            }
             Occurrence::ControllerWakeup { module } => {
                 self.note(11, u64::from(module.0));
-                self.drive_module(module, ModuleEvent::Wakeup)?;
+                self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
-                if !(self.agenda.all_offered() && self.ledger.in_flight() == 0)
-                    && let Some(at) = self.modules[module.idx()].next_wakeup()
+                if !(self.agenda.all_offered() && self.gateway.in_flight() == 0)
+                    && let Some(at) = self.controllers[module.idx()].next_wakeup()
                 {
                     self.agenda.at(at, Occurrence::ControllerWakeup { module });
                 }
@@ -454,138 +361,20 @@ impl World {
             Occurrence::Hostile(clients) => self.offer_hostile(clients),
             Occurrence::Leave(request) => {
                 self.note(12, request.0);
-                let drop = self.drop_of(request, ModuleId::SOURCE, DropReason::Cancelled, None);
-                drop.map_or(Ok(()), |drop| {
-                    self.end_early(request, Outcome::Dropped(drop))
-                })
+                self.drive_gateway(GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
-            Occurrence::Scale => self.scale(),
-            Occurrence::ColdStarted { module, ordinal } => self.cold_started(module, ordinal),
+            Occurrence::Loaded { place, life } => self.loaded(place, life),
         }
     }
 
-    fn drive_module(&mut self, module: ModuleId, event: ModuleEvent<'_>) -> Result<(), Violation> {
-        let mut commands = Vec::new();
-        self.modules[module.idx()].on_event(self.now, event, &mut commands);
-        self.perform(module, commands)
-    }
-
-    fn perform(&mut self, module: ModuleId, commands: Vec<Command>) -> Result<(), Violation> {
-        // Requests that came together reach a device together: they may start as one batch.
-        let mut sends: Vec<(usize, Vec<Arrival<()>>)> = Vec::new();
-        let mut skipped = Vec::new();
-        for command in commands {
-            match command {
-                Command::Send { request, worker } => {
-                    let device = self.places[worker.idx()].0;
-                    let arrival = Arrival {
-                        worker,
-                        request,
-                        payload: (),
-                    };
-                    match sends.iter_mut().find(|(d, _)| *d == device) {
-                        Some((_, list)) => list.push(arrival),
-                        None => sends.push((device, vec![arrival])),
-                    }
-                }
-                Command::Skip(request) => skipped.push((request, false)),
-                Command::Drop {
-                    request,
-                    reason,
-                    estimate,
-                } => {
-                    if let Some(drop) = self.drop_of(request, module, reason, estimate) {
-                        self.end_early(request, Outcome::Dropped(drop))?;
-                    }
-                }
-                Command::Fail(request) => self.end_early(request, Outcome::Failed { module })?,
-                Command::CancelAt { request, worker } => {
-                    self.agenda
-                        .send(self.now, Message::Cancel { worker, request });
-                }
-                Command::Publish(state) => {
-                    let state = Arc::new(state);
-                    for to in (0..self.modules.len() as u16).map(ModuleId) {
-                        let is_lost = self.config.exchange_loss > 0.0
-                            && self.rng.random::<f64>() < self.config.exchange_loss;
-                        if to != module && !is_lost {
-                            let state = state.clone();
-                            self.agenda.send(self.now, Message::Peer { to, state });
-                        }
-                    }
-                }
-                Command::Compute(computation) => {
-                    let computed = ModuleEvent::Computed(Box::new(computation.run()));
-                    self.drive_module(module, computed)?;
-                }
-                Command::Guide(guidance) => {
-                    for &worker in &self.workers[module.idx()] {
-                        self.agenda
-                            .send(self.now, Message::Guide { worker, guidance });
-                    }
-                }
-            }
-        }
-        if !skipped.is_empty() {
-            self.passed(module, &skipped)?;
-        }
-        for (device, mut arrivals) in sends {
-            self.drive_device(device, DeviceEvent::Arrivals(&mut arrivals))?;
-        }
-        Ok(())
-    }
-
-    fn drop_of(
-        &self,
-        request: RequestId,
-        module: ModuleId,
-        reason: DropReason,
-        estimate: Option<Estimate>,
-    ) -> Option<Drop> {
-        let open = self.open[request.0 as usize].as_ref()?;
-        Some(Drop {
-            module,
-            reason,
-            at: self.now,
-            budget: open.request.deadline.budget_at(self.now),
-            estimate,
-        })
-    }
-
-    fn ended(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
-        self.checker.ended(id, outcome)?;
-        let open = self.open[id.0 as usize].take().expect("what ends was open");
-        if self.counts(id) {
-            self.tally
-                .ended(&open.request, self.now, outcome, open.used);
+    fn ended(&mut self, ended: &Ended<u64>) -> Result<(), Violation> {
+        let (request, outcome, used) = (&ended.request, ended.outcome, ended.payload);
+        self.checker.ended(request.id, outcome)?;
+        if self.counts(request.id) {
+            self.tally.ended(request, self.now, outcome, used);
         } else {
-            self.tally.wasted(open.used);
-        }
-        Ok(())
-    }
-
-    fn end_early(&mut self, id: RequestId, outcome: Outcome) -> Result<(), Violation> {
-        let Some(ended) = self.ledger.end(id) else {
-            return Ok(());
-        };
-        self.ended(id, outcome)?;
-        let mut told = 0;
-        for module in 0..self.modules.len() as u16 {
-            let mut commands = Vec::new();
-            self.modules[usize::from(module)].on_event(
-                self.now,
-                ModuleEvent::Forget(id),
-                &mut commands,
-            );
-            let cancels = commands.iter();
-            told += cancels
-                .filter(|c| matches!(c, Command::CancelAt { .. }))
-                .count();
-            self.perform(ModuleId(module), commands)?;
-        }
-        if outcome.is_clients_doing() {
-            self.ledger.gives_back(self.now, &ended, told);
+            self.tally.wasted(used);
         }
         Ok(())
     }

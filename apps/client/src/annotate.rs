@@ -1,6 +1,6 @@
-//! Draws results into pictures: boxes, what they are, plate texts, names, and a line with the frame's fate.
+//! Draws results into pictures: boxes with their classes, plate texts, names, and a line with the frame's outcome.
 //!
-//! Letters are Noto Sans Mono, rendered beforehand at three heights; the one that suits the picture is taken.
+//! Letters are Noto Sans Mono, rendered in advance at three heights; the height that suits the picture is used.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use spillgate_proto::pb::Outcome;
 use crate::findings::{Found, Shown};
 use crate::tally::outcome_word;
 
-/// One colour for each output of boxes, in the order of their names; told apart by the colour-blind too.
+/// One colour for each output of boxes, in the order of their names; colour-blind people can tell them apart.
 const COLOURS: [Rgb<u8>; 6] = [
     Rgb([255, 176, 0]),
     Rgb([80, 200, 255]),
@@ -26,11 +26,11 @@ const BAD: Rgb<u8> = Rgb([255, 120, 100]);
 const INK: Rgb<u8> = Rgb([16, 16, 16]);
 const PAPER: Rgb<u8> = Rgb([24, 24, 28]);
 
-/// Draws what a result says into its picture.
+/// Draws a result into its picture.
 pub fn annotate(picture: &mut RgbImage, result: &pb::Result, latency: Duration) {
     let shown = Shown::from_outputs(&result.outputs);
     let pen = Pen::for_picture(picture);
-    // Boxes first: no box then crosses a caption.
+    // Boxes first, so that no box crosses a caption.
     for (idx, group) in shown.groups.iter().enumerate() {
         for found in &group.found {
             pen.frame(picture, &found.area, COLOURS[idx % COLOURS.len()]);
@@ -129,7 +129,7 @@ impl Pen {
         let height = self.height.val() as i64;
         let width = self.text_width(text);
         let x = x.min(i64::from(picture.width()) - width).max(0);
-        // The headline owns the first row.
+        // The first row is for the headline.
         let y = if y - height < height {
             y + self.line
         } else {
@@ -178,7 +178,7 @@ impl Pen {
     }
 }
 
-/// A server's numbers may be anything; no picture is larger than this.
+/// A server may send any numbers; no picture is larger than this.
 fn pixel(place: f32) -> i64 {
     (place as i64).clamp(-1_000_000, 1_000_000)
 }

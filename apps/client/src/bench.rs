@@ -1,7 +1,7 @@
 //! `spillgate bench`: load on a pipeline, at exact times or with a fixed number of requests in flight.
 //!
-//! Two threads: the pacer says when, the generator sends and takes the answers. What requests carry is made before
-//! the load starts and sent over and over: what is measured is the server, not the client's encoder.
+//! Two threads: the pacer decides when, the generator sends and receives. Payloads are made before the load starts
+//! and sent repeatedly: the run measures the server, not the client's encoder.
 
 mod arrivals;
 mod generator;
@@ -36,12 +36,12 @@ use crate::ExitSummary;
 use crate::connect::{Server, ServerArgs, describe};
 use crate::source::scene;
 
-/// Of constant and closed-loop load, unless told otherwise.
+/// Default duration of constant and closed-loop load.
 const DURATION: Duration = Duration::from_secs(10);
-/// From being connected to the first request.
+/// Time from the connections being ready to the first request.
 const START_IN: Duration = Duration::from_millis(50);
 
-/// Requests a second that are taken as a serious wish; sending needs about 5 microseconds each.
+/// Largest plausible rate in requests a second; sending takes about 5 microseconds each.
 const RATE_MAX: f64 = 1e6;
 
 /// Arguments of `spillgate bench`.
@@ -169,7 +169,8 @@ fn positive(text: &str) -> Result<f64, String> {
 /// Runs the load to its end, or to Ctrl-C, and prints the summary.
 ///
 /// # Errors
-/// When it could not begin, the server was lost under it, or a file cannot be written; one line that says why.
+/// When it could not begin, the server was lost during the run, or a file cannot be written; one line with the
+/// reason.
 pub async fn run(args: BenchArgs) -> Result<ExitSummary> {
     let stop = CancellationToken::new();
     let interrupted = stop.clone();
@@ -183,7 +184,7 @@ pub async fn run(args: BenchArgs) -> Result<ExitSummary> {
     run_until(args, stop).await
 }
 
-/// Like [`run`], with any other event in the place of Ctrl-C.
+/// Like [`run`], with another event in place of Ctrl-C.
 ///
 /// # Errors
 /// As [`run`].
@@ -261,7 +262,7 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     })
 }
 
-/// When requests leave.
+/// When requests are sent.
 struct Load {
     kind: LoadKind,
     planned: Duration,
@@ -331,7 +332,7 @@ struct Config {
     silent: bool,
 }
 
-/// A runtime of its own: what else the caller's runtime does cannot delay a request.
+/// A runtime of its own: other work of the caller's runtime cannot delay a request.
 async fn on_own_thread(config: Config, load: Load, stop: CancellationToken) -> Result<Measure> {
     let (sender, outcome) = oneshot::channel();
     let thread = std::thread::Builder::new()
@@ -344,7 +345,7 @@ async fn on_own_thread(config: Config, load: Load, stop: CancellationToken) -> R
                 Ok(runtime) => runtime.block_on(generate(config, load, stop)),
                 Err(error) => Err(error.into()),
             };
-            // The caller has gone: nobody wants the numbers.
+            // The caller is gone and does not need the numbers.
             let _ = sender.send(measured);
         })
         .context("cannot start a thread for the generator")?;
@@ -383,7 +384,7 @@ async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result
     let generator = Generator::new(start, transport, order, config.patience, measure);
     let tell = |line: String| {
         if !config.silent {
-            // A line that cannot be shown is no reason to end a run.
+            // A line that cannot be shown is no reason to end the run.
             let _ = crate::print(&format!("{line}\n"));
         }
     };

@@ -1,7 +1,7 @@
-//! Reaching a server: its address, how it is proven and who asks, and errors that say what to do.
+//! Reaching a server: its address, TLS, the client's token, and errors that say what to do.
 //!
-//! [`Server`] is where to and how; it dials for the generated client and for `bench`, which speaks HTTP/2 itself.
-//! Nothing is retried here: who lost a server decides whether to dial again.
+//! [`Server`] holds the address and the settings. It dials for the generated client and for `bench`, which speaks
+//! HTTP/2 itself. Nothing is retried here: the caller that lost a server decides whether to dial again.
 
 mod tls;
 mod token;
@@ -29,13 +29,13 @@ use tonic::{Code, Status};
 
 pub(crate) use self::token::Authorize;
 
-/// Where `spillgate serve` listens unless told otherwise.
+/// Default address of `spillgate serve`.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7700";
 
-/// A server on the same network answers the handshakes of TCP and TLS well within this.
+/// Most time for the handshakes of TCP and TLS; a server on the same network needs much less.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Results may carry pictures: as much as a large frame in RGB.
+/// Largest result in bytes. It may contain pictures: as much as a large frame in RGB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// Which server, and how it is reached: the same for `stream` and `bench`.
@@ -69,12 +69,12 @@ pub struct ServerArgs {
 /// A server, ready to be dialled. Cloning is cheap.
 #[derive(Clone)]
 pub struct Server {
-    /// Like `https://gpu-box:7700`.
+    /// For example `https://gpu-box:7700`.
     pub(crate) url: String,
-    /// Like `gpu-box:7700`.
+    /// For example `gpu-box:7700`.
     authority: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// This client has a certificate of its own.
+    /// This client has a certificate.
     certified: bool,
     authorize: Authorize,
 }
@@ -89,7 +89,7 @@ impl Server {
     /// Reads the address and the files.
     ///
     /// # Errors
-    /// When the address is none, or a file cannot be used; one line that names the flag or the file.
+    /// When the address is malformed, or a file cannot be used; one line that names the flag or the file.
     pub fn from_args(args: &ServerArgs) -> Result<Self> {
         let url = server_url(&args.server)?;
         let uri: Uri = url.parse()?;
@@ -144,7 +144,7 @@ impl Server {
     /// A connection that speaks HTTP/2, with TLS if the address says so.
     ///
     /// # Errors
-    /// When the server is not there, or not who it should be.
+    /// When the server is not there, or its certificate is not trusted.
     pub(crate) async fn dial(&self) -> Result<Connection> {
         timeout(CONNECT_TIME_MAX, self.shake_hands())
             .await
@@ -165,9 +165,10 @@ impl Server {
     /// Connects the generated client.
     ///
     /// # Errors
-    /// One line that says why the server could not be reached.
+    /// One line with the reason why the server could not be reached.
     pub(crate) async fn connect(&self) -> Result<Client> {
-        // The connector speaks TLS itself: for tonic the connection is a plain one, with the true address in its calls.
+        // The connector speaks TLS itself. For tonic the connection is a plain one, with the true address in its
+        // calls.
         let origin: Uri = self.url.parse()?;
         let channel = Endpoint::from_shared(format!("http://{}", self.authority))
             .with_context(|| format!("\"{}\" is no server address", self.url))?
@@ -183,7 +184,7 @@ impl Server {
 }
 
 impl Server {
-    /// The error of a call that was refused as a whole: what the server said, in one line.
+    /// The error of a refused call: the server's message, in one line.
     pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
         let message = status.message().replace('\n', " ");
         match status.code() {
@@ -193,7 +194,8 @@ impl Server {
             Code::Unauthenticated => {
                 anyhow!("the server does not know this client: {message} (--token-file, --cert)")
             }
-            // A server refuses a client's certificate, or that there is none, by leaving, after the handshake.
+            // A server that refuses a client's certificate, or its absence, closes the connection after the
+            // handshake.
             Code::Unknown | Code::Unavailable | Code::Cancelled if self.tls.is_some() => {
                 let cause = root_cause(status);
                 let advice = if self.certified {
@@ -208,7 +210,7 @@ impl Server {
     }
 }
 
-/// [`Server::dial`] as tonic wants it.
+/// [`Server::dial`] in the form that tonic needs.
 struct Dialler(Server);
 
 impl tower_service::Service<Uri> for Dialler {
@@ -229,7 +231,7 @@ impl tower_service::Service<Uri> for Dialler {
 /// `127.0.0.1:7700` and `http://127.0.0.1:7700/` mean the same.
 ///
 /// # Errors
-/// When the text is no address.
+/// When the text is not an address.
 fn server_url(text: &str) -> Result<String> {
     let text = text.trim().trim_end_matches('/');
     let url = if text.contains("://") {

@@ -1,11 +1,11 @@
-//! Pictures to what goes over the wire.
+//! Encodes pictures for the wire.
 
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use image::RgbImage;
 use spillgate_proto::pb::FrameFormat;
 
-/// How pictures are sent.
+/// The format in which pictures are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// JPEG of this quality, 1 to 100.
@@ -17,13 +17,13 @@ pub enum Encoding {
 /// A picture as it is sent.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// How `data` is to be read.
+    /// The format of `data`.
     pub format: FrameFormat,
     /// The bytes.
     pub data: Bytes,
-    /// Columns; zero when the format says so itself.
+    /// Columns; zero when the format contains them.
     pub width: u32,
-    /// Rows; zero when the format says so itself.
+    /// Rows; zero when the format contains them.
     pub height: u32,
 }
 

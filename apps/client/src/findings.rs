@@ -1,8 +1,8 @@
-//! A pipeline's outputs, put together again: which texts and labels belong to which boxes.
+//! Puts a pipeline's outputs together: which texts and labels belong to which boxes.
 //!
-//! Texts and labels say which box of which output they belong to. Where they do not (servers before that, boxes that are
-//! not among the outputs), lists of equal length belong together; where that leaves a choice, texts go to vehicles and
-//! labels to people, as in the shipped pipelines. Nothing is drawn or judged here.
+//! Texts and labels name the output and the box that they belong to. Where they do not (the server does not say, or
+//! the boxes are not among the outputs), lists of equal length belong together. Where that leaves a choice, texts go
+//! to vehicles and labels to people, as in the shipped pipelines. Nothing is drawn or judged here.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use spillgate_proto::pb::value::Value;
 use spillgate_scenes::Rect;
 use spillgate_scenes::score::Findings;
 
-/// A box and what is said about it.
+/// A box with its texts and labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The box.
@@ -31,21 +31,21 @@ pub struct Group {
     labels: Vec<String>,
 }
 
-/// All that a result shows.
+/// All findings of a result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shown {
     /// Boxes, by output.
     pub groups: Vec<Group>,
-    /// What belongs to no box, `name: text`.
+    /// Findings without a box, as `name: text`.
     pub notes: Vec<String>,
 }
 
-/// What an output says about boxes, perhaps.
+/// The findings of an output that may refer to boxes.
 struct Captions<'a> {
     name: &'a str,
-    /// The output that has the boxes; empty when the server does not say.
+    /// The output with the boxes; empty when the server does not name it.
     objects: &'a str,
-    /// Each with the index of its box, where the server says it.
+    /// Each with the index of its box, where the server gives it.
     texts: Vec<(Option<u32>, String)>,
 }
 
@@ -171,7 +171,7 @@ impl Shown {
         *field(group) = captions;
     }
 
-    /// For comparison with a scene's ground truth.
+    /// The boxes, for comparison with a scene's ground truth.
     pub fn findings(&self) -> Findings {
         let mut findings = Findings::default();
         if let Some(group) = self.groups.iter().find(|g| g.is_of_vehicles()) {

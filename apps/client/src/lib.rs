@@ -10,8 +10,8 @@
 //! | [`mod@bench`] | load at exact times, latencies free of coordinated omission |
 //! | [`tally`] | how requests ended, counted for both |
 //!
-//! This crate decides nothing about serving: it sends what it is told to send, when it is told to, and reports
-//! what came back. It knows no model and no policy.
+//! This crate makes no decisions about serving: it sends what it is told to send, when it is told to, and reports the
+//! answers. It knows no model and no policy.
 
 use std::io::Write;
 
@@ -28,7 +28,7 @@ pub mod stream;
 pub mod tally;
 pub mod video;
 
-/// Writes a text to standard output. A reader that has seen enough, such as `head`, is no error.
+/// Writes a text to standard output. A reader that stops early, such as `head`, is not an error.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -40,7 +40,7 @@ pub fn print(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// What is left to the caller once a run has printed its summary.
+/// The result of a run after its summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitSummary {
     /// Requests that were sent, or were due and could not be sent.

@@ -1,6 +1,6 @@
 //! Results as JSON lines: one object a frame, for other programs.
 //!
-//! Field names are a published format: they are added to, never changed.
+//! Field names are a published format: they are added, never changed.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use spillgate_proto::pb::value::Value;
 
 use crate::tally::outcome_word;
 
-/// A frame that ended, as its client saw it. Times count from the start of the run.
+/// A frame that ended, from the client's view. Times count from the start of the run.
 #[derive(Clone, Debug)]
 pub struct FrameEnd {
-    /// Which client sent it.
+    /// The client that sent it.
     pub client: usize,
-    /// When it was to leave.
+    /// When it was due.
     pub due: Duration,
-    /// When it left; `None` when it could not.
+    /// When it was sent; `None` when it could not be.
     pub sent: Option<Duration>,
     /// When its end was known.
     pub ended: Duration,
@@ -87,7 +87,7 @@ fn timing_to_json(timing: &pb::ModuleTiming) -> Json {
     })
 }
 
-/// Pictures and bytes are told by their size only.
+/// Of pictures and bytes only the size is written.
 fn value_to_json(value: &pb::Value) -> Json {
     match &value.value {
         None => Json::Null,
@@ -121,7 +121,7 @@ fn value_to_json(value: &pb::Value) -> Json {
     }
 }
 
-/// Adds which box of which output it belongs to, where that is known.
+/// Adds the output and the box that it belongs to, where that is known.
 fn of_object(mut item: Json, object: Option<u32>, objects: &str) -> Json {
     if let Some(object) = object {
         item["object"] = object.into();
@@ -132,7 +132,7 @@ fn of_object(mut item: Json, object: Option<u32>, objects: &str) -> Json {
     item
 }
 
-/// Four decimals: a hundredth of a pixel and of a percent is more than anybody asks for.
+/// Four decimals: a hundredth of a pixel or of a percent is precise enough.
 fn short(value: f32) -> Json {
     json!((f64::from(value) * 1e4).round() / 1e4)
 }

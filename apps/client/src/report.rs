@@ -59,7 +59,7 @@ pub(crate) fn write_causes(text: &mut String, tally: &Tally) -> Result {
             "  {:<8} {:<14} {:<24} {requests:>8}",
             cause.outcome, cause.module, cause.reason
         )?;
-        // A drop is explained by its reason; the numbers behind it are another request's.
+        // A drop is explained by its reason; the numbers belong to one request only.
         let is_drop = cause.outcome == outcome_word(Outcome::Dropped);
         if !is_drop && !detail.is_empty() {
             writeln!(text, "           such as: {}", detail.replace('\n', " "))?;

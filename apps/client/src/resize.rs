@@ -1,16 +1,16 @@
-//! Pictures that are larger than what is worth sending, made smaller; and boxes that were found in the small one,
-//! put where they are in the large one.
+//! Makes pictures smaller that are larger than necessary, and scales the boxes found in the small picture to the
+//! large one.
 
 use image::RgbImage;
 use image::imageops::thumbnail;
 use spillgate_proto::pb;
 use spillgate_proto::pb::value::Value;
 
-/// The longer side of what is sent, in pixels, unless told otherwise: no network that is served looks at more, and 4K
-/// takes four times the encoding, sending and decoding.
+/// Default of the longer side of a sent picture, in pixels. No served network looks at more, and 4K takes four times
+/// the encoding, sending and decoding.
 pub(crate) const MAX_SIDE: u32 = 1920;
 
-/// Pixels of the source's picture for each pixel of the one that was sent: columns, rows.
+/// Pixels of the source's picture for each pixel of the sent one: columns, rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale(f32, f32);
 
@@ -18,7 +18,7 @@ impl Scale {
     /// The picture is sent in its own size.
     pub(crate) const ONE: Scale = Scale(1.0, 1.0);
 
-    /// Boxes in pixels of what was sent become boxes in pixels of the source's picture.
+    /// Converts boxes from pixels of the sent picture to pixels of the source's picture.
     pub(crate) fn map_back(self, result: &mut pb::Result) {
         if self == Scale::ONE {
             return;
@@ -36,7 +36,7 @@ impl Scale {
     }
 }
 
-/// The size of a picture of `size` when no side may be longer than `max_side`; `None` when it is small enough.
+/// The size of a picture of `size` when no side may be longer than `max_side`; `None` when it fits.
 pub(crate) fn smaller(size: (u32, u32), max_side: u32) -> Option<(u32, u32)> {
     let (width, height) = size;
     let longer = width.max(height);
@@ -48,7 +48,7 @@ pub(crate) fn smaller(size: (u32, u32), max_side: u32) -> Option<(u32, u32)> {
     Some((side(width), side(height)))
 }
 
-/// A smaller copy where one is needed, each of its pixels the mean of those it stands for.
+/// A smaller copy where one is needed; each pixel is the mean of the pixels that it replaces.
 pub(crate) fn shrink(picture: &RgbImage, max_side: u32) -> Option<(RgbImage, Scale)> {
     let (width, height) = smaller(picture.dimensions(), max_side)?;
     let scale = Scale(

@@ -1,7 +1,7 @@
-//! Where pictures come from. A [`SourceSpec`] is what the user wrote; opened, it is a [`Source`] that yields
-//! frames until it ends.
+//! Sources of pictures. A [`SourceSpec`] is what the user wrote; opened, it is a [`Source`] that yields frames until
+//! it ends.
 //!
-//! Sources block: they run on a thread of their own. They know nothing of time: who asks decides when.
+//! Sources block, so they run on a thread of their own. They know nothing of time: the caller decides when to ask.
 
 mod ffmpeg;
 mod folder;
@@ -22,7 +22,7 @@ pub use self::stdin::RawVideo;
 pub struct SourceFrame {
     /// The picture.
     pub content: Content,
-    /// What is really in it, where that is known.
+    /// The ground truth, where it is known.
     pub truth: Option<GroundTruth>,
 }
 
@@ -30,7 +30,7 @@ pub struct SourceFrame {
 pub enum Content {
     /// Pixels.
     Picture(RgbImage),
-    /// A JPEG or PNG file, to be sent as it is.
+    /// A JPEG or PNG file, sent unchanged.
     File {
         /// Its bytes.
         data: Bytes,
@@ -47,23 +47,23 @@ pub trait Source: Send {
     /// When the rest cannot be read. One line that names the file.
     fn next_frame(&mut self) -> Result<Option<SourceFrame>>;
 
-    /// How many frames there are in all, where that is known and finite.
+    /// Number of frames in all, where it is known and finite.
     fn frame_count(&self) -> Option<u64> {
         None
     }
 
-    /// Frames a second that the source was made for.
+    /// Frames a second of the recording.
     fn frames_per_second(&self) -> Option<f64> {
         None
     }
 
-    /// Whether the frames come at their own pace, and old ones are worth nothing.
+    /// Whether the frames come at their own pace, and old ones are worthless.
     fn is_live(&self) -> bool {
         false
     }
 }
 
-/// What to stream, as the user wrote it.
+/// The source, as the user wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceSpec {
     /// `scene:` with options.
@@ -72,14 +72,14 @@ pub enum SourceSpec {
     Folder(PathBuf),
     /// An MP4 file.
     Mp4(PathBuf),
-    /// Whatever `ffmpeg` reads: another file, an RTSP or HTTP address, a camera.
+    /// Anything that `ffmpeg` reads: another file, an RTSP or HTTP address, a camera.
     Ffmpeg(String),
     /// Standard input: pictures (MJPEG), or pixels.
     Stdin(Option<RawVideo>),
 }
 
 impl SourceSpec {
-    /// Reads what the user wrote.
+    /// Parses the user's text.
     ///
     /// # Errors
     /// When it names nothing that exists, or a scene option is wrong.
@@ -114,7 +114,7 @@ impl SourceSpec {
         })
     }
 
-    /// Opens it for the client with this number: scenes differ by client, all else is the same.
+    /// Opens it for the client with this number; only scenes differ by client.
     ///
     /// # Errors
     /// When it cannot be read. One line that names the file.

@@ -1,7 +1,7 @@
-//! `spillgate stream`: sends a source's frames at their rate and shows what comes back.
+//! `spillgate stream`: sends a source's frames at their rate and shows the answers.
 //!
-//! Each client has a producer thread, which reads and encodes, and a session task, which sends and takes the
-//! answers; all report to one board. Frames leave on schedule whether or not answers came.
+//! Each client has a producer thread, which reads and encodes, and a session task, which sends and receives. All
+//! report to one board. Frames are sent on schedule whether or not answers came.
 
 mod backoff;
 mod board;
@@ -40,11 +40,11 @@ use crate::encode::Encoding;
 use crate::resize::MAX_SIDE;
 use crate::source::{RawVideo, SourceSpec};
 
-/// For sources that do not say at what rate they were made.
+/// Default rate of sources that do not state one.
 const DEFAULT_FRAMES_PER_SECOND: f64 = 25.0;
-/// From the last client being ready to the first frame.
+/// Time from the last client being ready to the first frame.
 const START_IN: Duration = Duration::from_millis(20);
-/// How often it is judged who keeps up.
+/// How often source and server are checked for keeping up.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Arguments of `spillgate stream`.
@@ -186,7 +186,7 @@ fn share(text: &str) -> Result<f64, String> {
 /// Streams until the source ends, a limit is reached, or Ctrl-C; then prints the summary.
 ///
 /// # Errors
-/// When streaming could not begin, or the source broke off; one line that says why.
+/// When streaming could not begin, or the source broke off; one line with the reason.
 pub async fn run(args: StreamArgs) -> Result<ExitSummary> {
     let stop = CancellationToken::new();
     let interrupted = stop.clone();
@@ -200,7 +200,7 @@ pub async fn run(args: StreamArgs) -> Result<ExitSummary> {
     run_until(args, stop).await
 }
 
-/// Like [`run`], with any other event in the place of Ctrl-C.
+/// Like [`run`], with another event in place of Ctrl-C.
 ///
 /// # Errors
 /// As [`run`].
@@ -265,7 +265,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     let clients = sessions.len();
     let mut running = JoinSet::new();
     for (client, session) in sessions {
-        // Clients take turns within an interval, as cameras do that nobody synchronised.
+        // Clients take turns within an interval, like unsynchronised cameras.
         let phase = interval.mul_f64(client as f64 / clients as f64);
         let clock = FrameClock::new(start + phase, interval);
         let saving = saving.for_client(client, clients);

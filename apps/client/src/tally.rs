@@ -1,7 +1,7 @@
-//! How requests ended, counted: outcomes, causes, latencies, and where the time went.
+//! Counts of requests: outcomes, causes, latencies, and where the time went.
 //!
-//! A latency counts from the moment a request was *due*, so one that left late because the client was busy
-//! is not flattered (coordinated omission). Only requests that were served have a latency.
+//! A latency counts from the moment a request was *due*, so a request that was sent late because the client was busy
+//! does not look faster than it was (coordinated omission). Only served requests have a latency.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use spillgate_proto::pb;
 use spillgate_proto::pb::Outcome;
 
-/// Longest latency that is told apart: ten minutes, in microseconds.
+/// Longest latency that is measured: ten minutes, in microseconds.
 const LATENCY_US_MAX: u64 = 600_000_000;
 
 /// Durations with three digits.
@@ -26,19 +26,19 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one; a longer one than ten minutes counts as ten minutes.
+    /// Adds one duration; more than ten minutes counts as ten minutes.
     pub fn add(&mut self, latency: Duration) {
         self.0
             .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Adds all of another.
+    /// Adds all durations of another.
     pub fn add_all(&mut self, other: &Latencies) {
-        // Equal bounds: cannot fail.
+        // Equal bounds, so it cannot fail.
         let _ = self.0.add(&other.0);
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -66,11 +66,11 @@ pub struct Outcomes {
     pub completed: u64,
     /// Completed after their deadline.
     pub late: u64,
-    /// Given up by the server because their time was over or would be.
+    /// Dropped.
     pub dropped: u64,
-    /// Never accepted.
+    /// Refused: never accepted.
     pub refused: u64,
-    /// Everything else.
+    /// Any other end.
     pub failed: u64,
 }
 
@@ -80,7 +80,7 @@ impl Outcomes {
         self.completed + self.late + self.dropped + self.refused + self.failed
     }
 
-    /// Those that completed, in time or late.
+    /// Completed, in time or late.
     pub fn served(&self) -> u64 {
         self.completed + self.late
     }
@@ -97,14 +97,14 @@ impl Outcomes {
     }
 }
 
-/// Why requests were not served: where, why, and what kind of end it was.
+/// Why requests were not served: the place, the reason, and the kind of end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause {
     /// `dropped`, `refused` or `failed`.
     pub outcome: &'static str,
     /// A module, `source`, or `client` when the request never reached the server.
     pub module: String,
-    /// In a word.
+    /// The reason, in a word.
     pub reason: String,
     /// The gRPC status code.
     pub code: i32,
@@ -115,7 +115,7 @@ pub struct Cause {
 pub struct Unserved {
     /// How many.
     pub requests: u64,
-    /// What was said of the first of them; empty when nothing was.
+    /// The detail of the first of them; empty when there was none.
     pub detail: String,
 }
 
@@ -126,9 +126,9 @@ pub struct ModuleTally {
     pub queueing: Latencies,
     /// Waiting for the batch to start.
     pub batch_wait: Latencies,
-    /// Of the batches, each counted for every request in it.
+    /// Execution of the batches, counted for every request.
     pub execution: Latencies,
-    /// Sum over requests of one over the batch size: the number of batches.
+    /// Sum of 1 / batch size over the requests: the number of batches.
     batches: f64,
 }
 
@@ -147,7 +147,7 @@ impl ModuleTally {
         self.batches += other.batches;
     }
 
-    /// Requests that went through.
+    /// Requests that ran there.
     pub fn requests(&self) -> u64 {
         self.queueing.count()
     }
@@ -162,7 +162,7 @@ impl ModuleTally {
     }
 }
 
-/// Device time, each batch's shared equally by its members.
+/// Device time; that of a batch is shared equally by its members.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceTime {
     /// Of all requests whose timings are known, seconds.
@@ -178,13 +178,13 @@ pub struct Tally {
     pub outcomes: Outcomes,
     /// By cause, of those that were not served.
     pub causes: BTreeMap<Cause, Unserved>,
-    /// From due to answered, of the served.
+    /// From due to answered, of served requests.
     pub latency: Latencies,
-    /// As the server measured it, of the served.
+    /// As the server measured it, of served requests.
     pub server_latency: Latencies,
     /// By module, in the order of first arrival.
     pub modules: IndexMap<String, ModuleTally>,
-    /// Device time by what came of it.
+    /// Device time by outcome.
     pub device_time: DeviceTime,
     /// Results from emulated devices.
     pub emulated: u64,

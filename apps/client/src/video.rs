@@ -1,6 +1,6 @@
 //! Writes pictures to an MP4 file: H.264 by OpenH264, no sound, constant rate.
 //!
-//! The file is playable once [`VideoWriter::finish`] has run; a writer that is dropped before leaves a torso.
+//! The file is playable once [`VideoWriter::finish`] has run; without it the file is incomplete.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -18,9 +18,9 @@ use openh264::formats::{RgbSliceU8, YUVBuffer};
 
 /// Ticks a second of the file's clock: divisible by the usual frame rates.
 const TIMESCALE: u32 = 90_000;
-/// Of every picture, 0 (best) to 51: letters stay sharp, and a quiet scene costs little.
+/// Quantiser of every picture, 0 (best) to 51: letters stay sharp, and a quiet scene costs little.
 const QUANTISER: u8 = 24;
-/// A player can jump to one frame in so many.
+/// Distance of the frames that a player can jump to.
 const KEY_FRAME_EVERY: u32 = 50;
 const TRACK: u32 = 1;
 
@@ -41,7 +41,8 @@ pub struct VideoWriter {
 }
 
 impl VideoWriter {
-    /// Starts a file for pictures of this size; an odd side loses its last line, as H.264 has none.
+    /// Starts a file for pictures of this size; of an odd side the last line is cut off, since H.264 has only even
+    /// sides.
     ///
     /// # Errors
     /// When the file cannot be made, or the size or rate is not encodable.
@@ -167,7 +168,7 @@ fn track(units: &Units<'_>, width: u32, height: u32) -> Result<TrackConfig> {
     })
 }
 
-/// An encoded picture, taken apart.
+/// An encoded picture, split into units.
 struct Units<'a> {
     sequence_parameters: Option<&'a [u8]>,
     picture_parameters: Option<&'a [u8]>,

@@ -4,7 +4,7 @@
 //! Planners'.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -14,14 +14,15 @@ use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{
-    Dispatched, MemberResult, Now, PipelineHost, RequestIds, Worker, WorkerLink,
+    DeviceLink, HostConfig, MemberResult, Now, PipelineHost, RequestIds,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
-use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::message::{Envelope, Link, Message, Place, ToGateway};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
-use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Request};
+use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::metrics::{PlannerReading, PlannerReadings, QueueLengths, ReadPlanners};
 use spillgate_worker::clock::Clock;
@@ -33,10 +34,10 @@ use spillgate_worker::executor::{
 };
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Arrival, Device};
+use spillgate_worker_policy::device::Device;
 use spillgate_worker_policy::policy::BrokerPolicy;
 
-use crate::placement::{Place, PlacingError, place};
+use crate::placement::{Placed, PlacingError, place};
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -99,24 +100,27 @@ impl Embedded {
         let now: Now = Arc::new(move || clock.now());
         let hosts: Vec<Arc<PipelineHost>> = deployments
             .iter()
-            .zip(placement.workers.into_iter().zip(&placement.planned))
-            .map(|(deployment, (workers, planned))| {
-                Arc::new(PipelineHost::new(
-                    deployment.pipeline.clone(),
+            .zip(placement.workers)
+            .zip(placement.planned.iter().zip(placement.scaling))
+            .map(|((deployment, workers), (planned, scaling))| {
+                Arc::new(PipelineHost::new(HostConfig {
+                    pipeline: deployment.pipeline.clone(),
                     planned,
                     workers,
-                    ids.clone(),
-                    now.clone(),
-                    observer.clone(),
-                ))
+                    scaling,
+                    ids: ids.clone(),
+                    now: now.clone(),
+                    observer: observer.clone(),
+                }))
             })
             .collect();
         let upstream = Arc::new(Upstreams::default());
         let routes: IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher> = hosts
             .iter()
-            .flat_map(|host| host.workers().map(|w| (w.id, host.clone())))
+            .flat_map(|host| host.workers().map(|w| (w.worker, host.clone())))
             .collect();
         let _ = upstream.routes.set(routes);
+        let _ = upstream.hosts.set(hosts.clone());
         let timers = TimerThread::start(clock, "timer")?;
         let mut devices = Vec::new();
         let mut names = Vec::new();
@@ -124,14 +128,13 @@ impl Embedded {
             loading(&name);
             let id = DeviceId(i as u16);
             names.push((id, name.clone()));
-            let broker = |place: &Place| (place.spec.worker, broker_config(place));
+            let broker = |place: &Placed| (place.spec.worker, broker_config(place));
             let brokers = places.iter().map(broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
             let config = DeviceConfig {
                 id,
                 name: name.clone(),
                 policy: Device::new(brokers, BIND_LEAD),
-                workers: specs.iter().map(|s| s.worker).collect(),
             };
             let executor = executor_factory(name.clone(), specs, library.clone());
             let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
@@ -141,20 +144,21 @@ impl Embedded {
                 })?;
             devices.push(thread);
         }
-        let links: Vec<Arc<dyn WorkerLink>> = devices
+        let links: Vec<DeviceLink> = devices
             .iter()
-            .map(|d| Arc::new(DeviceLink(d.handle())) as Arc<dyn WorkerLink>)
+            .map(|d| Arc::new(LocalLink(d.handle())) as DeviceLink)
             .collect();
-        for (host, scaling) in hosts.iter().zip(placement.scaling) {
-            host.connect(links.clone());
-            if let Some(scaling) = scaling {
-                host.scale_with(scaling);
-            }
-        }
         let planners = TimerThread::start(clock, "planner")?;
         for host in &hosts {
-            let alarm = planners.add(Arc::new(Planners(host.clone())));
-            if let Some(at) = host.next_wakeup() {
+            let alarm = planners.add(Arc::new(Roles(Arc::downgrade(host))));
+            host.connect(
+                links.clone(),
+                Box::new({
+                    let alarm = alarm.clone();
+                    move |at| alarm.arm(at)
+                }),
+            );
+            if let Some(at) = host.wake() {
                 alarm.arm(at);
             }
         }
@@ -192,14 +196,14 @@ impl Embedded {
         let hosts = self.hosts.clone();
         let handles = self.device_handles();
         Box::new(move || {
-            let worker = |host: &Arc<PipelineHost>, w: &Worker| {
+            let worker = |host: &Arc<PipelineHost>, w: &Place| {
                 let pipeline = host.pipeline();
                 let module = pipeline.modules[w.module.idx()].name.clone();
                 (
                     pipeline.name.clone(),
                     module,
-                    w.id.0,
-                    handles[w.link].waiting(w.id),
+                    w.worker.0,
+                    handles[w.device.idx()].waiting(w.worker),
                 )
             };
             hosts
@@ -249,7 +253,7 @@ impl Embedded {
     }
 }
 
-fn broker_config(place: &Place) -> BrokerConfig {
+fn broker_config(place: &Placed) -> BrokerConfig {
     let spec = &place.spec;
     let pipeline = &spec.pipeline;
     BrokerConfig {
@@ -266,12 +270,12 @@ fn broker_config(place: &Place) -> BrokerConfig {
     }
 }
 
-/// The State Planners of a pipeline, woken at their time.
-struct Planners(Arc<PipelineHost>);
+/// Gateway and controllers of a pipeline, woken at their time. The host holds the alarm, so this holds no host.
+struct Roles(Weak<PipelineHost>);
 
-impl Sleeper for Planners {
+impl Sleeper for Roles {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-        self.0.wake()
+        self.0.upgrade()?.wake()
     }
 }
 
@@ -298,6 +302,7 @@ fn executor_factory(
 #[derive(Default)]
 struct Upstreams {
     routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher>>,
+    hosts: OnceLock<Vec<Arc<PipelineHost>>>,
 }
 
 impl Upstreams {
@@ -311,8 +316,8 @@ impl Upstreams {
 }
 
 impl Upstream for Upstreams {
-    fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp) {
-        self.host(worker).started(worker, size, expected_end);
+    fn tell(&self, worker: WorkerId, message: ToGateway) {
+        self.host(worker).device_says(worker, message);
     }
 
     fn finished(&self, finished: Finished) {
@@ -360,59 +365,26 @@ impl Upstream for Upstreams {
         self.host(worker).reran(worker, took);
     }
 
-    fn forgotten(&self, worker: WorkerId, request: RequestId) {
-        self.host(worker).forgotten(worker, request);
-    }
-
-    fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord) {
-        self.host(worker).dropped(request, drop);
-    }
-
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
         let result = result.map_err(|error| error.to_string());
         self.host(worker).worker_loaded(worker, result);
     }
 
-    fn workers_down(&self, workers: &[WorkerId], cause: &str) {
-        for &worker in workers {
-            self.host(worker).workers_down(&[worker], cause);
+    fn down(&self, device: DeviceId, cause: &str) {
+        for host in self.hosts.get().into_iter().flatten() {
+            host.lost(device, cause);
         }
     }
 }
 
-/// The way to a device in this process: a plain call.
-struct DeviceLink(DeviceHandle);
+/// The local link to a device: a plain call.
+struct LocalLink(DeviceHandle);
 
-impl WorkerLink for DeviceLink {
-    fn send(&self, requests: Vec<Dispatched>) {
-        let mut arrivals: Vec<Arrival<Arc<Job>>> = requests
-            .into_iter()
-            .map(|d| Arrival {
-                worker: d.worker,
-                request: d.request,
-                payload: d.job,
-            })
-            .collect();
-        self.0.send(&mut arrivals);
-    }
-
-    fn cancel(&self, request: RequestId) {
-        self.0.cancel(request);
-    }
-
-    fn withdraw(&self, request: RequestId, reason: DropReason) {
-        self.0.withdraw(request, reason);
-    }
-
-    fn guide(&self, worker: WorkerId, guidance: Guidance) {
-        self.0.guide(worker, guidance);
-    }
-
-    fn load(&self, worker: WorkerId) {
-        self.0.load(worker);
-    }
-
-    fn unload(&self, worker: WorkerId) {
-        self.0.unload(worker);
+impl Link<Arc<Job>> for LocalLink {
+    fn send(&self, envelope: Envelope<Arc<Job>>) {
+        match envelope.message {
+            Message::Device(message) => self.0.tell(message),
+            _ => unreachable!("a message that is not for a device"),
+        }
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
-use spillgate_controller::host::Worker;
 use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
-use spillgate_pipeline::id::{ModuleId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::message::Place;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{NoProfile, ProfileSet};
 use spillgate_worker::executor::WorkerSpec;
@@ -54,7 +54,7 @@ pub enum PlacingError {
 }
 
 /// A worker on its device.
-pub(crate) struct Place {
+pub(crate) struct Placed {
     pub(crate) spec: WorkerSpec,
     /// Requests in a batch.
     pub(crate) batch: u32,
@@ -66,9 +66,9 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Placement {
     /// Device name -> its workers.
-    pub(crate) devices: IndexMap<String, Vec<Place>>,
+    pub(crate) devices: IndexMap<String, Vec<Placed>>,
     /// By pipeline.
-    pub(crate) workers: Vec<Vec<Worker>>,
+    pub(crate) workers: Vec<Vec<Place>>,
     pub(crate) planned: Vec<Arc<Planned>>,
     pub(crate) scaling: Vec<Option<ScalingConfig>>,
     next_worker: u32,
@@ -94,7 +94,7 @@ pub(crate) fn place(
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");
         }
-        let mut placed = Vec::new();
+        let mut places = Vec::new();
         for (module, devices) in pipeline.modules.iter().zip(&workers.devices) {
             for (i, device) in devices.iter().enumerate() {
                 let execution = match module.id {
@@ -113,15 +113,15 @@ pub(crate) fn place(
                     execution,
                     from_start: i < workers.least[module.id.idx()] as usize,
                 };
-                let place = Place {
+                let placed = Placed {
                     spec,
                     batch,
                     schedule,
                 };
-                placed.push(placement.add(device, place));
+                places.push(placement.add(device, placed));
             }
         }
-        placement.workers.push(placed);
+        placement.workers.push(places);
         placement.scaling.push(workers.scaling(&planned));
         placement.planned.push(Arc::new(planned));
     }
@@ -143,15 +143,19 @@ fn tell_shortage(pipeline: &Pipeline, workers: &PlacedWorkers) {
 
 impl Placement {
     /// Puts the next worker on a device.
-    fn add(&mut self, device: &str, place: Place) -> Worker {
+    fn add(&mut self, device: &str, placed: Placed) -> Place {
         self.next_worker += 1;
-        let (id, module) = (place.spec.worker, place.spec.module);
+        let (worker, module) = (placed.spec.worker, placed.spec.module);
         let known = self.devices.get_index_of(device);
-        let link = known.unwrap_or(self.devices.len());
+        let ordinal = known.unwrap_or(self.devices.len());
         self.devices
             .entry(device.to_owned())
             .or_default()
-            .push(place);
-        Worker { id, module, link }
+            .push(placed);
+        Place {
+            worker,
+            module,
+            device: DeviceId(ordinal as u16),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Which batches are exported: those in which a sampled request was. A batch is reported apart from its
-//! members, before or after them, so each waits here for the other.
+//! Decides which batches are exported: those with a sampled member. A batch is reported separately from its members,
+//! before or after them, so each waits here for the other.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use rustc_hash::FxHashMap;
 
 use crate::entry::BatchEntry;
 
-/// Batches remembered. The longest wait is that of a batch of the first module for the end of its slowest
-/// member: at 1000 batches a second this allows 16 s, beyond any latency objective.
+/// Batches remembered. The longest wait is that of a batch of the first module for the end of its slowest member; at
+/// 1000 batches a second this allows 16 s, more than any usual latency objective.
 const BATCHES_MAX: usize = 16_384;
 
 enum State {
-    /// It ended; no sampled member so far.
+    /// It ended; no member is known to be sampled so far.
     Ended(BatchEntry),
-    /// A sampled member named it; it has not been reported.
+    /// A sampled member named it; it has not been reported yet.
     Wanted,
     /// Its span was made.
     Exported,
@@ -25,12 +25,12 @@ enum State {
 pub(crate) struct Batches {
     states: FxHashMap<u64, State>,
     oldest_first: VecDeque<u64>,
-    /// Batches that were wanted and pushed out before they were reported.
+    /// Batches that were wanted and removed before they were reported.
     n_unknown: u64,
 }
 
 impl Batches {
-    /// A batch ended. Given back when its span is wanted now.
+    /// A batch ended. It is returned when its span is wanted now.
     pub(crate) fn ended(&mut self, span: u64, entry: BatchEntry) -> Option<BatchEntry> {
         match self.states.get_mut(&span) {
             None => {
@@ -45,7 +45,7 @@ impl Batches {
         }
     }
 
-    /// A sampled request was in this batch. The batch is given when its span is to be made now.
+    /// A sampled request was in this batch. The batch is returned when its span is to be made now.
     pub(crate) fn wanted(&mut self, span: u64) -> Option<BatchEntry> {
         match self.states.get_mut(&span) {
             None => {
@@ -62,7 +62,7 @@ impl Batches {
         }
     }
 
-    /// How many batches were wanted but pushed out unreported, since this was last asked.
+    /// Number of batches that were wanted but removed unreported, since the last call of this.
     pub(crate) fn take_unknown(&mut self) -> u64 {
         std::mem::take(&mut self.n_unknown)
     }

@@ -1,5 +1,5 @@
-//! What waits in the queue between the serving threads and the exporter: the part of a record that spans
-//! are made of. The record itself is not kept, for it owns the frame.
+//! The entries of the queue between the serving threads and the exporter: the part of a record from which spans are
+//! made. The record itself is not kept, because it owns the frame.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
-/// One thing that ended.
+/// One ended request or batch.
 pub(crate) enum Entry {
     Request(RequestEntry),
     Batch(BatchEntry),

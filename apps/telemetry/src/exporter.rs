@@ -1,9 +1,9 @@
 //! The thread that turns queued entries into spans and sends them to an OTLP endpoint.
 //!
-//! It polls its queue instead of sleeping on it, so that putting an entry in never wakes a thread: the
-//! hot path makes no system call. While an export is under way the queue fills; what no longer fits is
-//! counted by whoever could not put it in. One export at a time, each under a timeout; a failed one is
-//! not retried, for spans of a server in trouble would only pile up.
+//! It polls its queue instead of sleeping on it, so that adding an entry never wakes a thread: the hot path makes no
+//! system call. While an export is under way the queue fills; entries that no longer fit are counted by their sender.
+//! Exports run one at a time, each under a timeout. A failed export is not retried: spans of a server in trouble
+//! would only pile up.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::spans::SpanBuilder;
 /// How often the queue is looked at: with a queue of 8192 entries this takes 160,000 a second, and an
 /// idle server wakes 20 times a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest that a span waits for others to be exported with.
+/// Longest time that a span waits for others to be exported with.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// Spans that make an export without waiting for more. About 300 bytes each: well below the 4 MB that
-/// gRPC servers take by default, also with the spans of the one entry by which it may be passed.
+/// Spans that are exported without waiting for more. At about 300 bytes each they are well below the 4 MB that gRPC
+/// servers accept by default, also with the spans of one more entry.
 const SPANS_PER_EXPORT: usize = 2048;
 
 /// What the exporter is started with.
@@ -47,20 +47,20 @@ pub(crate) struct Exporter {
     queue: SyncSender<Entry>,
     metrics: Arc<Metrics>,
     stop: Arc<Stop>,
-    /// Says when the thread is done. Locked by `shutdown` only.
+    /// Signals that the thread is done. Locked by `shutdown` only.
     done: Mutex<Receiver<Infallible>>,
 }
 
 #[derive(Default)]
 struct Stop {
-    /// Set once: what is not exported by then is lost.
+    /// Set once: entries that are not exported by then are lost.
     deadline: Mutex<Option<Instant>>,
     wake: Notify,
 }
 
 impl Exporter {
-    /// Starts the thread. Fails when the endpoint is no URL or the thread cannot be started; whether
-    /// anybody listens there is not checked, it may come up later.
+    /// Starts the thread. Fails when the endpoint is not a URL or the thread cannot be started. Whether a collector
+    /// listens there is not checked: it may come up later.
     pub(crate) fn start(config: ExporterConfig, metrics: Arc<Metrics>) -> Result<Self, String> {
         let (queue, entries) = mpsc::sync_channel(config.queue_capacity.max(1));
         let (started_tx, started) = mpsc::sync_channel(1);
@@ -122,11 +122,11 @@ impl Exporter {
         counter.inc();
     }
 
-    /// Exports what is queued, for at most `timeout`. Whether nothing was lost on the way.
+    /// Exports the queue, for at most `timeout`. Returns whether nothing was lost on the way.
     pub(crate) fn shutdown(&self, timeout: Duration) -> bool {
         let n_lost = self.metrics.losses().total();
         self.request_stop(Instant::now() + timeout);
-        // The thread stops by itself at the deadline; the grace is for noticing it.
+        // The thread stops by itself at the deadline; the extra time is for noticing it.
         let ended = self.done.lock().recv_timeout(timeout + POLL_INTERVAL);
         matches!(ended, Err(RecvTimeoutError::Disconnected))
             && self.metrics.losses().total() == n_lost
@@ -178,7 +178,7 @@ struct Worker {
     oldest_span_at: Instant,
     sender: opentelemetry_otlp::SpanExporter,
     timeout: Duration,
-    /// The last export failed; said once, not each time.
+    /// The last export failed; logged once, not each time.
     failing: bool,
     stop: Arc<Stop>,
     metrics: Arc<Metrics>,
@@ -211,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// Makes spans of what is queued, up to one export. Whether the queue is empty now.
+    /// Makes spans of queued entries, up to one export. Returns whether the queue is empty now.
     fn take_entries(&mut self) -> bool {
         while self.spans.len() < SPANS_PER_EXPORT {
             let Ok(entry) = self.entries.try_recv() else {
@@ -270,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// Counts what is left as lost.
+    /// Counts the remaining entries as lost.
     fn give_up(&mut self) {
         self.losses().spans_stopped.inc_by(self.spans.len() as u64);
         while let Ok(entry) = self.entries.try_recv() {

@@ -1,5 +1,5 @@
-//! Trace and span ids: drawn from a seeded generator that any thread may use without waiting, or, for
-//! batches, derived from what the batch is, so that a request can link to it without a table of ids.
+//! Trace and span ids. They are drawn from a seeded generator that threads use without waiting. Ids of batches are
+//! derived from the batch instead, so that a request can link to it without a table of ids.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,8 +5,8 @@
 //! say, complain, a panic ──────────────────────────────────────────────────┴▶ Queue ─▶ thread "log" ─▶ stderr
 //! ```
 //!
-//! Whoever logs never waits for the reader of standard error and never fails with it: the queue is bounded, what does
-//! not fit or cannot be written is lost and counted, and the count is told once there is room again.
+//! A thread that logs never waits for the reader of standard error and never fails with it. The queue is bounded;
+//! lines that do not fit or cannot be written are lost and counted, and the count is logged once there is room again.
 
 mod lines;
 mod queue;
@@ -28,16 +28,16 @@ use lines::{Format, message_of};
 use queue::Queue;
 use repeats::Repeats;
 
-/// What is logged when the environment does not say otherwise.
+/// The default filter, where the environment names none.
 const DEFAULT_FILTER: &str = "info";
-/// How often the log's thread looks whether a count of repeated lines is due.
+/// How often the log's thread looks for due counts of repeated lines.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a panic waits for its message to be written: the process may be about to end.
 const PANIC_LIMIT: Duration = Duration::from_millis(200);
-/// What lines of the program itself, which are no events, are said to come from.
+/// The source of lines of the program itself, which are not events.
 const TARGET: &str = "spillgate";
 
-/// The log of this process, once it was set up.
+/// The log of this process, once it is set up.
 static LOG: OnceLock<Log> = OnceLock::new();
 
 struct Log {
@@ -49,7 +49,7 @@ struct Log {
 /// without it, `info` and above.
 ///
 /// # Errors
-/// When logging was set up before, or the system gives no thread.
+/// When logging is already set up, or the system gives no thread.
 pub fn init_logging(json: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
@@ -98,12 +98,12 @@ pub fn init_logging(json: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Tells people something that is no event: as it is, or as the message of a JSON object.
+/// Logs a message for people that is not an event: as it is, or as the message of a JSON object.
 pub fn say(text: &str) {
     write(Level::INFO, text);
 }
 
-/// The same for what went wrong.
+/// The same for an error.
 pub fn complain(text: &str) {
     write(Level::ERROR, text);
 }
@@ -111,7 +111,7 @@ pub fn complain(text: &str) {
 fn write(level: Level, text: &str) {
     match LOG.get() {
         Some(log) => log.queue.push(log.format.said(level, TARGET, text)),
-        // Before logging is set up; a reader that is gone is no reason to end.
+        // Before logging is set up. A missing reader is no reason to end.
         None => {
             let _ = writeln!(std::io::stderr(), "{text}");
         }
@@ -123,7 +123,7 @@ pub fn is_json() -> bool {
     LOG.get().is_some_and(|log| log.format == Format::Json)
 }
 
-/// A usage error as the log would have it, for one that is found before logging is set up.
+/// Formats a usage error like the log, for errors found before logging is set up.
 pub fn json_error(text: &str) -> String {
     let line = Format::Json.said(Level::ERROR, TARGET, text);
     String::from_utf8_lossy(&line).into_owned()
@@ -136,13 +136,13 @@ pub fn flush(limit: Duration) {
     }
 }
 
-/// Lets a call site's events pass until they are too many: [`Repeats`] decides.
+/// Lets the events of a call site pass until they are too many: [`Repeats`] decides.
 struct Counted(Arc<Mutex<Repeats>>);
 
 impl<S: Subscriber> Layer<S> for Counted {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        // Who asks for more than `info` wants to see all of it.
+        // Levels below `info` are shown completely: they are asked for explicitly.
         if *metadata.level() > Level::INFO {
             return true;
         }

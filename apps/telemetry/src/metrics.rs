@@ -46,7 +46,7 @@ pub use planners::{PlannerReading, PlannerReadings, ReadPlanners};
 pub const REQUESTS: &str = "spillgate_gateway_requests_total";
 /// Requests completed within their deadline; their rate is the goodput.
 pub const GOOD_REQUESTS: &str = "spillgate_gateway_good_requests_total";
-/// Requests that were never admitted, by reason.
+/// Requests that were refused, by reason.
 pub const REFUSED_REQUESTS: &str = "spillgate_gateway_refused_requests_total";
 /// From admission to the end, by outcome.
 pub const LATENCY: &str = "spillgate_gateway_latency_seconds";
@@ -60,37 +60,37 @@ pub const BATCH_WAIT: &str = "spillgate_module_batch_wait_seconds";
 pub const EXECUTION: &str = "spillgate_module_execution_seconds";
 /// Requests in a batch.
 pub const BATCH_SIZE: &str = "spillgate_module_batch_size_requests";
-/// Execution of finished requests that ran again alone, on a device without work: what batch schedulers learn from.
+/// Times of finished requests that ran again, alone, on an idle device; batch schedulers learn from them.
 pub const ALONE: &str = "spillgate_module_alone_seconds";
-/// Distance of a batch's measured duration from the expected one, by direction.
+/// Difference between a batch's measured and expected duration, by direction.
 pub const PREDICTION_ERROR: &str = "spillgate_module_prediction_error_seconds";
-/// What a module's State Planner last published: requests offered to it, per second.
+/// Published by a module's State Planner: requests offered to the module, per second.
 pub const PLANNER_OFFERED: &str = "spillgate_planner_offered_requests_per_second";
-/// The same: requests executed, per second.
+/// As published: requests executed, per second.
 pub const PLANNER_EXECUTED: &str = "spillgate_planner_executed_requests_per_second";
-/// The same: requests a second that its workers can serve.
+/// As published: capacity of its workers in requests a second.
 pub const PLANNER_CAPACITY: &str = "spillgate_planner_capacity_requests_per_second";
-/// The same: workers that serve.
+/// As published: workers that serve.
 pub const PLANNER_WORKERS: &str = "spillgate_planner_workers";
-/// The same: measured over profiled execution time of its batches.
+/// As published: measured over profiled execution time of its batches.
 pub const PLANNER_PACE: &str = "spillgate_planner_pace_ratio";
-/// The same: q of PARD, its mean queueing delay.
+/// As published: q of PARD, the mean queueing delay.
 pub const PLANNER_QUEUEING: &str = "spillgate_planner_queueing_seconds";
-/// L_sub of PARD: what a request is expected to need after the module.
+/// L_sub of PARD: the time that a request is expected to need after the module.
 pub const PLANNER_DOWNSTREAM: &str = "spillgate_planner_downstream_seconds";
 /// 1 when the module's brokers serve the highest remaining budget first.
 pub const PLANNER_ORDER: &str = "spillgate_planner_highest_budget_first";
-/// Requests a second that the entry gate lets pass.
+/// Rate of the entry gate in requests a second.
 pub const GATE: &str = "spillgate_gateway_gate_requests_per_second";
-/// Connections that are open, read at each scrape.
+/// Open connections, read at each scrape.
 pub const CONNECTIONS: &str = "spillgate_edge_connections";
 /// Most connections (`--connections`).
 pub const CONNECTIONS_MAX: &str = "spillgate_edge_connections_limit";
-/// Connections that were turned away: there was no place, or no memory, for them.
+/// Connections that were turned away: there was no place or memory for them.
 pub const CONNECTIONS_TURNED_AWAY: &str = "spillgate_edge_connections_turned_away_total";
-/// Connections that gave way to a newcomer, or were closed since they were idle, silent or left answers unread.
+/// Connections closed: idle, silent, with unread answers, or in favour of a new one.
 pub const CONNECTIONS_CLOSED: &str = "spillgate_edge_connections_closed_total";
-/// Bytes that are held for clients.
+/// Bytes held for clients.
 pub const MEMORY_HELD: &str = "spillgate_edge_memory_held_bytes";
 /// Bytes that may be held for clients (`--memory`).
 pub const MEMORY_BUDGET: &str = "spillgate_edge_memory_limit_bytes";
@@ -98,8 +98,8 @@ pub const MEMORY_BUDGET: &str = "spillgate_edge_memory_limit_bytes";
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
 pub const DEVICE_BUSY: &str = "spillgate_device_busy_seconds_total";
-/// Device time by the outcome of the requests it was spent on, decoding left out; a batch's time is
-/// shared equally. All but `completed`, divided by all, is the invalid rate.
+/// Device time by the outcome of the requests, decoding left out; a batch's time is shared equally by its members.
+/// The part of outcomes other than `completed` is the invalid rate.
 pub const DEVICE_REQUEST_TIME: &str = "spillgate_device_request_time_seconds_total";
 /// Spans that were exported.
 pub const EXPORTED_SPANS: &str = "spillgate_telemetry_exported_spans_total";
@@ -108,7 +108,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 /// Sampled requests and batches of which no span was built, by kind and cause.
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
-/// All names, as queries see them.
+/// All names, as in queries.
 pub const ALL: [&str; 32] = [
     REQUESTS,
     GOOD_REQUESTS,
@@ -147,14 +147,14 @@ pub const ALL: [&str; 32] = [
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Most pipelines whose handles are kept at hand. A reload adds one under the same name; the oldest goes
-/// first, and its series stay.
+/// Most pipelines whose handles are cached. A reload adds one under the same name; the oldest is removed first, and
+/// its series stay.
 const PIPELINES_MAX: usize = 64;
 
 /// Reads the queue lengths: pipeline, module, worker and waiting requests of each worker.
 pub type QueueLengths = Box<dyn Fn() -> Vec<(String, String, u32, usize)> + Send + Sync>;
 
-/// What telemetry itself lost or sent.
+/// Counts of what telemetry sent and lost.
 #[derive(Clone, Debug)]
 pub struct Losses {
     /// Requests that found the queue full.
@@ -165,7 +165,7 @@ pub struct Losses {
     pub requests_stopped: Counter,
     /// Batches still queued when the time to shut down was over.
     pub batches_stopped: Counter,
-    /// Batches that a request links to but of which nothing was heard.
+    /// Batches that a request links to and that were never reported.
     pub batches_unknown: Counter,
     /// Spans whose export failed or timed out.
     pub spans_export_failed: Counter,
@@ -320,8 +320,8 @@ impl Metrics {
         }
     }
 
-    /// Makes the handles of a pipeline, so that its first request finds them. A pipeline of the same
-    /// name goes on with the same series.
+    /// Makes the handles of a pipeline before its first request. A pipeline of the same name continues the same
+    /// series.
     pub fn register_pipeline(&self, pipeline: &Arc<Pipeline>) {
         let mut pipelines = self.pipelines.write();
         if pipelines
@@ -339,7 +339,7 @@ impl Metrics {
         ));
     }
 
-    /// Gives a device its name (`cuda:0`); one without is labelled by its number.
+    /// Gives a device its name (`cuda:0`); a device without a name is labelled by its number.
     pub fn register_device(&self, device: DeviceId, name: &str) {
         let busy = self.device_busy.handle(DeviceLabels {
             device: name.to_owned(),
@@ -356,12 +356,12 @@ impl Metrics {
         self.queue_lengths.sources.write().push(read);
     }
 
-    /// Adds a source of what State Planners know, read at each scrape.
+    /// Adds a source of planner readings, read at each scrape.
     pub fn register_planners(&self, read: ReadPlanners) {
         self.planners.sources.write().push(read);
     }
 
-    /// Says where the edge is read, at each scrape.
+    /// Sets the reader of the edge, called at each scrape.
     pub fn register_edge(&self, read: ReadEdge) {
         *self.edge.source.write() = Some(read);
     }
@@ -395,7 +395,7 @@ impl Metrics {
         self.with_pipeline(pipeline, |metrics| metrics.reran(module, took));
     }
 
-    /// What telemetry lost or sent.
+    /// Counts of what telemetry sent and lost.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
@@ -408,7 +408,7 @@ impl Metrics {
         text
     }
 
-    /// Calls `update` with the handles of a pipeline, which a pipeline not registered gets now.
+    /// Calls `update` with the handles of a pipeline; an unregistered pipeline is registered now.
     fn with_pipeline(&self, pipeline: &Arc<Pipeline>, update: impl Fn(&PipelineMetrics)) {
         let find = || {
             let pipelines = self.pipelines.read();
@@ -460,7 +460,7 @@ impl Collector for QueueLengthCollector {
     }
 }
 
-/// Registers a metric under the name that queries see: the encoder appends `_total` to counters itself.
+/// Registers a metric under its name in queries; the encoder appends `_total` to counters itself.
 fn add(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
     registry.register(
         name.strip_suffix("_total").unwrap_or(name),

@@ -1,9 +1,9 @@
-//! Which requests are traced, and W3C trace context (<https://www.w3.org/TR/trace-context/>): decided
-//! once, when a request is admitted.
+//! Decides which requests are traced, once, at admission; reads and writes W3C trace context
+//! (<https://www.w3.org/TR/trace-context/>).
 //!
-//! A client's choice counts (its flag says whether the rest of its trace exists); requests without one
-//! are sampled at a ratio, by their trace id, so that every process decides alike. `tracestate` is not
-//! carried: Spillgate calls nobody to whom it could be passed on.
+//! A client's choice counts: its flag says whether the rest of its trace exists. Other requests are sampled at a
+//! ratio, by their trace id, so that every process decides alike. `tracestate` is not carried, because Spillgate
+//! calls no other service.
 
 use spillgate_controller::record::TraceContext;
 
@@ -23,8 +23,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Samples the given part (0 to 1) of the traces that begin here; ids follow from `seed`. A ratio
-    /// outside the range counts as its nearer end, one that is no number as 0.
+    /// Samples this part (0 to 1) of the traces that begin here; ids follow from `seed`. A ratio outside the range
+    /// counts as its nearer end, NaN as 0.
     pub fn new(ratio: f64, seed: u64) -> Self {
         let ratio = if ratio.is_nan() {
             0.0

@@ -1,4 +1,4 @@
-//! Spans of a request and of a batch, from what is known once they have ended.
+//! Spans of a request and of a batch, made after they have ended.
 //!
 //! ```text
 //! request                       root; under the client's span when it sent one
@@ -11,8 +11,8 @@
 //! batch detect                  a trace of its own
 //! ```
 //!
-//! A module at which a request was dropped or failed has no recorded arrival: its span begins when its
-//! inputs were ready (the last of the modules before it ended), or is of no length when they were not.
+//! A module at which a request was dropped or failed has no recorded arrival. Its span begins when its inputs were
+//! ready (the last of the modules before it ended); if they were not, it has length zero.
 
 mod drop_event;
 
@@ -36,7 +36,7 @@ pub(crate) struct SpanBuilder {
     scope: InstrumentationScope,
 }
 
-/// Where a span lies in its trace.
+/// The position of a span in its trace.
 #[derive(Clone, Copy)]
 struct Place {
     trace: u128,

@@ -12,26 +12,26 @@ use crate::exporter::{Exporter, ExporterConfig};
 use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPlanners};
 use crate::sampler::Sampler;
 
-/// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times what
-/// arrives between two looks at the queue; a megabyte or two.
+/// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times the number that
+/// arrives between two looks at the queue; one or two megabytes.
 const QUEUE_CAPACITY: usize = 8192;
 /// How long one export may take by default. A collector on the same network answers in milliseconds.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How telemetry is set up.
+/// The settings of telemetry.
 #[derive(Clone, Debug)]
 pub struct TelemetryConfig {
     /// Where spans are sent: OTLP over gRPC, `http://host:4317`. Without it there are no traces.
     pub otlp_endpoint: Option<String>,
     /// `service.name` of the spans.
     pub service_name: String,
-    /// Part of the traces that begin here which is sampled, 0 to 1. A client's own choice goes first.
+    /// Part of the traces that begin here which is sampled, 0 to 1. A client's own choice has priority.
     pub sample_ratio: f64,
-    /// Requests and batches that wait for the exporter; what comes on top is lost, and counted.
+    /// Requests and batches that may wait for the exporter; further ones are lost and counted.
     pub queue_capacity: usize,
     /// How long one export may take.
     pub export_timeout: Duration,
-    /// Trace and span ids follow from it; draw it anew in each process.
+    /// Seed of trace and span ids; draw it anew in each process.
     pub seed: u64,
 }
 
@@ -56,7 +56,7 @@ pub enum TelemetryError {
     Exporter {
         /// The endpoint.
         endpoint: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The ratio lies outside 0 to 1.
@@ -76,8 +76,8 @@ impl Telemetry {
     /// `epoch_unix` is the moment from which timestamps count.
     ///
     /// # Errors
-    /// When the endpoint is no URL, or the ratio is out of range. That nobody listens at the endpoint is
-    /// no error.
+    /// When the endpoint is not a URL, or the ratio is out of range. A collector that does not answer is not an
+    /// error.
     pub fn new(config: TelemetryConfig, epoch_unix: SystemTime) -> Result<Self, TelemetryError> {
         if !(0.0..=1.0).contains(&config.sample_ratio) {
             return Err(TelemetryError::SampleRatio(config.sample_ratio));
@@ -90,14 +90,14 @@ impl Telemetry {
                 queue_capacity: config.queue_capacity,
                 export_timeout: config.export_timeout,
                 epoch_unix,
-                // Not the sampler's: span ids must not repeat halves of trace ids.
+                // Not the sampler's seed: span ids must not repeat halves of trace ids.
                 seed: !config.seed,
             };
             Exporter::start(exporter_config, metrics.clone())
                 .map_err(|reason| TelemetryError::Exporter { endpoint, reason })
         };
         let exporter = config.otlp_endpoint.map(start).transpose()?;
-        // Without an endpoint nothing is sampled, so that nothing is copied for nobody.
+        // Without an endpoint nothing is sampled, so that nothing is copied in vain.
         let ratio = if exporter.is_some() {
             config.sample_ratio
         } else {
@@ -131,12 +131,12 @@ impl Telemetry {
         self.metrics.register_queue_lengths(read);
     }
 
-    /// Says where the edge is read.
+    /// Sets the reader of the edge.
     pub fn register_edge(&self, read: ReadEdge) {
         self.metrics.register_edge(read);
     }
 
-    /// Adds a source of what State Planners know, read at each scrape.
+    /// Adds a source of planner readings, read at each scrape.
     pub fn register_planners(&self, read: ReadPlanners) {
         self.metrics.register_planners(read);
     }
@@ -151,9 +151,9 @@ impl Telemetry {
         self.metrics.render()
     }
 
-    /// Exports what is queued, for at most `timeout` (and blocks for as long: not on an async task).
-    /// Call it once everything else has ended; what cannot be exported in that time is counted as lost,
-    /// and so is what still comes. Whether nothing was lost.
+    /// Exports the queue, for at most `timeout`, and blocks for as long: do not call it on an async task. Call it
+    /// once everything else has ended. Entries that cannot be exported in that time are lost and counted, and so are
+    /// later ones. Returns whether nothing was lost.
     pub fn shutdown(&self, timeout: Duration) -> bool {
         self.exporter
             .as_ref()
@@ -184,7 +184,7 @@ impl Observer for Telemetry {
         let Some(exporter) = &self.exporter else {
             return;
         };
-        // Whether a member is sampled is known only when it ends; the exporter brings both together.
+        // Whether a member is sampled is known only when it ends; the exporter matches both.
         let pipeline = pipeline.clone();
         let record = *record;
         exporter.push(Entry::Batch(BatchEntry { pipeline, record }));

@@ -1,5 +1,4 @@
-//! Records for tests, examples and the cost measurement: one small traffic pipeline and requests that
-//! went through it.
+//! Records for tests, examples and the cost measurement: one small traffic pipeline and requests through it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use spillgate_pipeline::time::Timestamp;
 pub const DETECT: ModuleId = ModuleId(1);
 /// The module that reads plates; it works on what [`DETECT`] found.
 pub const PLATES: ModuleId = ModuleId(2);
-/// The module that knows faces; it works on what [`DETECT`] found.
+/// The module that recognises faces; it works on what [`DETECT`] found.
 pub const FACES: ModuleId = ModuleId(3);
 
 /// `ms` milliseconds after the epoch.
@@ -51,7 +50,7 @@ pub fn times(module: ModuleId, [r, b, e, end]: [u64; 4], batch: u64, size: u32) 
     }
 }
 
-/// A request that went through all modules: frame 17 of `gate-3`, sampled, under no client's span.
+/// A request that went through all modules: frame 17 of `gate-3`, sampled, with no client's span above it.
 pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
     let frame = Frame {
         format: FrameFormat::Bytes,

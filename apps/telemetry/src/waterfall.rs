@@ -1,10 +1,10 @@
-//! `spillgate trace ID`: a trace fetched back from Jaeger and drawn, in the terminal or as a picture.
+//! `spillgate trace ID`: a trace fetched from Jaeger and drawn, in the terminal or as a picture.
 //!
 //! [`fetch`] asks Jaeger's query API and gives a [`Trace`]; [`Trace::from_json`] reads a stored answer.
-//! [`Trace::to_text`] and [`Trace::to_svg`] draw it. Spans of other programs (a client's) are drawn
-//! as well; only colours and hatching know Spillgate's names.
+//! [`Trace::to_text`] and [`Trace::to_svg`] draw it. Spans of other programs (a client's) are drawn as well; only
+//! colours and hatching depend on Spillgate's names.
 //!
-//! Not here: searching traces, TLS, other back ends than Jaeger.
+//! Not here: search of traces, TLS, other back ends than Jaeger.
 
 mod jaeger;
 mod svg;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How long Jaeger may take to answer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest answer read: thousands of times a trace of ours.
+/// Longest answer that is read: thousands of times the size of one of our traces.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Where Jaeger's query API listens in the set-ups of `deploy/`.
@@ -48,15 +48,15 @@ pub struct Span {
     pub length: Duration,
     /// Key and value, as sent.
     pub tags: Vec<(String, String)>,
-    /// What happened during it.
+    /// Its events.
     pub events: Vec<Event>,
     /// Spans of other traces that it belongs to, such as its batch.
     pub links: Vec<Link>,
-    /// What went wrong, when its status is an error.
+    /// The error, when its status is an error.
     pub error: Option<String>,
 }
 
-/// What a span of Spillgate stands for.
+/// The meaning of a Spillgate span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The whole request.
@@ -69,7 +69,7 @@ pub enum Part {
     BatchWait,
     /// D.
     Execution,
-    /// Anything else: a batch, or a span that is not ours.
+    /// Anything else: a batch, or a span of another program.
     Other,
 }
 
@@ -93,7 +93,7 @@ pub struct Event {
     pub at: Duration,
     /// Its name.
     pub name: String,
-    /// What it says: its message, or its attributes.
+    /// Its message, or its attributes.
     pub text: String,
 }
 
@@ -109,7 +109,7 @@ pub struct Link {
 /// Why there is no trace to draw.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The id cannot be one.
+    /// The id is malformed.
     #[error("\"{0}\" is no trace id; it has up to 32 hexadecimal digits")]
     Id(String),
     /// Jaeger was not reached.
@@ -119,12 +119,12 @@ pub enum TraceError {
          traces to it"
     )]
     Unreachable {
-        /// What was asked.
+        /// The URL asked.
         url: String,
-        /// What went wrong.
+        /// The error.
         reason: String,
     },
-    /// Jaeger does not have it.
+    /// Jaeger does not have the trace.
     #[error(
         "Jaeger at {jaeger} has no trace {id}; it may not have been sampled, or not yet arrived"
     )]
@@ -134,7 +134,7 @@ pub enum TraceError {
         /// The trace asked for.
         id: String,
     },
-    /// The answer is none of Jaeger's.
+    /// The answer is not one of Jaeger's.
     #[error("cannot read the answer: {0}")]
     Answer(String),
 }
@@ -173,7 +173,7 @@ impl Trace {
         svg::draw(self)
     }
 
-    /// One line that says what the trace is.
+    /// One line that describes the trace.
     fn title(&self) -> String {
         let mut title = self.service.clone();
         let tag = |key| self.spans.iter().find_map(|span| span.tag(key));
@@ -245,7 +245,7 @@ fn milliseconds(span: Duration) -> String {
     }
 }
 
-/// The tags worth a place beside a bar, in words.
+/// The tags that are shown beside a bar, in words.
 fn notes(span: &Span) -> String {
     let mut notes = Vec::new();
     if let (Some(worker), Some(size)) = (

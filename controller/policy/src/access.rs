@@ -1,5 +1,5 @@
-//! Who may ask what: tokens by their hash, and how much of what each may ask it has asked. The same over all connections of
-//! a token.
+//! The rights of clients: tokens by their hash, and how much of its rights each token has used, over all its
+//! connections.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
 
-/// Span of a token's rate whose requests may come at once: what a client saved up while its network stood still.
+/// The requests of this span of a token's rate may come at once, for instance after the client's network stood still.
 const DEPTH: Duration = Duration::from_secs(1);
 
-/// A token's number, unique at its gateway: one that was taken away and comes back has another.
+/// A token's number, unique at its gateway. A token that is removed and added again gets another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub u32);
 
 /// Why a token's request is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Denied {
-    /// The token was taken away.
+    /// The token was removed.
     Gone,
     /// It has no right to this pipeline.
     Pipeline,
-    /// It asks more often than it may.
+    /// It sends more requests a second than it may.
     Rate {
-        /// Requests a second that it may ask.
+        /// Requests a second that it may send.
         rate: f64,
     },
-    /// As many of its requests as may be are in flight.
+    /// It has as many requests in flight as it may have.
     InFlight {
-        /// As many.
+        /// Their number.
         limit: u32,
     },
 }
@@ -51,7 +51,7 @@ impl Token {
         }
     }
 
-    /// The same token may now do this.
+    /// The same token gets other rights.
     fn set(&mut self, now: Timestamp, grant: Grant) {
         match (&mut self.gate, grant.rate) {
             (Some(gate), Some(rate)) => gate.set(now, rate, DEPTH),
@@ -70,8 +70,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// These may come from now on, and nobody else. A token with the name and hash of one before goes on from what that
-    /// has asked.
+    /// Replaces the set of tokens. A token with the name and hash of an earlier one keeps the count of its requests.
     pub fn set(&mut self, now: Timestamp, grants: Vec<Grant>) {
         let mut before = std::mem::take(&mut self.tokens);
         let ids = std::mem::take(&mut self.ids);
@@ -107,22 +106,22 @@ impl Access {
         self.ids.get(hash).copied()
     }
 
-    /// Whether it may use this pipeline, which is no request yet.
+    /// Whether the token may use this pipeline. This does not count as a request.
     pub fn allows(&self, id: TokenId, pipeline: &str) -> bool {
         let token = self.tokens.get(&id);
         token.is_some_and(|token| token.grant.allows(pipeline))
     }
 
-    /// One more request of it: in flight from now on until it is [`Self::done`].
+    /// Counts one more request of the token: it is in flight until [`Self::done`].
     ///
     /// # Errors
-    /// When it may not; then nothing changes.
+    /// When the token may not send it; then nothing changes.
     pub fn ask(&mut self, now: Timestamp, id: TokenId, pipeline: &str) -> Result<(), Denied> {
         let token = self.tokens.get_mut(&id).ok_or(Denied::Gone)?;
         if !token.grant.allows(pipeline) {
             return Err(Denied::Pipeline);
         }
-        // Before the rate: what is refused here takes nothing of it.
+        // Checked before the rate: a request that is refused here uses none of the rate.
         if let Some(limit) = token.grant.in_flight
             && token.in_flight >= limit
         {
@@ -137,7 +136,7 @@ impl Access {
         Ok(())
     }
 
-    /// A request of it has ended. Of a token that was taken away nothing is known any more.
+    /// A request of the token has ended. A removed token is not known any more.
     pub fn done(&mut self, id: TokenId) {
         if let Some(token) = self.tokens.get_mut(&id) {
             token.in_flight = token.in_flight.saturating_sub(1);

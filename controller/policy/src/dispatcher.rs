@@ -1,10 +1,9 @@
 //! Chooses the worker that serves a request, and remembers which worker has it.
 
-use std::time::Duration;
-
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, RequestId, WorkerId};
+use spillgate_pipeline::message::{BatchShape, Started};
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::time::Timestamp;
 
@@ -13,12 +12,14 @@ struct Shadow {
     worker: WorkerId,
     up: bool,
     outstanding: usize,
-    /// Requests in the batches that run or are bound behind them.
-    executing: usize,
+    /// The batches that run or are bound behind them, and their sizes.
+    batches: Vec<(BatchId, usize)>,
     /// When the first of those batches is expected to end.
     runs_until: Timestamp,
     /// When the last of those batches is expected to end.
     free_at: Timestamp,
+    /// The last of its batches that ended.
+    ended: Option<BatchId>,
 }
 
 impl Shadow {
@@ -27,29 +28,26 @@ impl Shadow {
             worker,
             up: true,
             outstanding: 0,
-            executing: 0,
+            batches: Vec::new(),
             runs_until: Timestamp::ZERO,
             free_at: Timestamp::ZERO,
+            ended: None,
         }
+    }
+
+    /// Requests in batches that run or are bound.
+    fn executing(&self) -> usize {
+        self.batches.iter().map(|(_, size)| size).sum()
     }
 
     /// When what runs is expected to end; before all times for one that is idle.
     fn free_first(&self) -> Timestamp {
-        if self.executing == 0 {
+        if self.batches.is_empty() {
             Timestamp::ZERO
         } else {
             self.runs_until
         }
     }
-}
-
-/// The shape of a module's batches, for the forecast of a worker.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchShape {
-    /// Requests in a batch, as planned.
-    pub size: u32,
-    /// Its execution time.
-    pub execution: Duration,
 }
 
 /// The dispatcher of one module: a shadow of each of its workers.
@@ -116,7 +114,7 @@ impl Dispatcher {
     /// When the first batch of the worker that has room for one more starts: whole batches of what waits there
     /// go before it.
     fn next_start(&self, now: Timestamp, shadow: &Shadow) -> Timestamp {
-        let waiting = shadow.outstanding.saturating_sub(shadow.executing);
+        let waiting = shadow.outstanding.saturating_sub(shadow.executing());
         let before = waiting as u32 / self.shape.size.max(1);
         shadow.free_at.max(now) + self.shape.execution * before
     }
@@ -126,23 +124,26 @@ impl Dispatcher {
         self.shape = shape;
     }
 
-    /// A worker bound a batch of that many, expected to end then.
-    pub fn started(&mut self, worker: WorkerId, size: usize, expected_end: Timestamp) {
-        // What a worker reported before it died may come after the news of its death.
+    /// A worker bound a batch. One whose end was reported first has ended.
+    pub fn started(&mut self, started: &Started) {
         let mut up = self.workers.iter_mut().filter(|s| s.up);
-        if let Some(shadow) = up.find(|s| s.worker == worker) {
-            if shadow.executing == 0 {
-                shadow.runs_until = expected_end;
+        if let Some(shadow) = up.find(|s| s.worker == started.worker) {
+            if shadow.ended.is_some_and(|ended| started.batch <= ended) {
+                return;
             }
-            shadow.executing += size;
-            shadow.free_at = expected_end;
+            if shadow.batches.is_empty() {
+                shadow.runs_until = started.expected_end;
+            }
+            shadow.batches.push((started.batch, started.size));
+            shadow.free_at = started.expected_end;
         }
     }
 
-    /// A batch of that many ended.
-    pub fn ended(&mut self, worker: WorkerId, size: usize) {
+    /// A batch ended, and all that were bound before it.
+    pub fn ended(&mut self, worker: WorkerId, batch: BatchId) {
         if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
-            shadow.executing = shadow.executing.saturating_sub(size);
+            shadow.ended = shadow.ended.max(Some(batch));
+            shadow.batches.retain(|(id, _)| *id > batch);
             // At most one batch is bound behind the one that ran.
             shadow.runs_until = shadow.free_at;
         }
@@ -166,10 +167,11 @@ impl Dispatcher {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return Vec::new();
         };
-        self.workers[idx].up = false;
-        self.workers[idx].outstanding = 0;
-        self.workers[idx].executing = 0;
-        self.workers[idx].free_at = Timestamp::ZERO;
+        // Another life of it begins with another count of batches.
+        self.workers[idx] = Shadow {
+            up: false,
+            ..Shadow::new(worker)
+        };
         let mut lost: Vec<RequestId> = self
             .sent
             .iter()
@@ -196,11 +198,6 @@ impl Dispatcher {
         }
     }
 
-    /// Workers that serve.
-    pub fn workers_up(&self) -> usize {
-        self.workers.iter().filter(|s| s.up).count()
-    }
-
     /// Requests sent to a worker and not back yet.
     pub fn outstanding(&self, worker: WorkerId) -> usize {
         self.workers
@@ -212,6 +209,8 @@ impl Dispatcher {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const SHAPE: BatchShape = BatchShape {
@@ -223,18 +222,39 @@ mod tests {
         Timestamp::from_ns(ns)
     }
 
+    fn bound(worker: u32, batch: u64, size: usize, end: u64) -> Started {
+        Started {
+            worker: WorkerId(worker),
+            batch: BatchId(batch),
+            size,
+            expected_end: at(end),
+        }
+    }
+
+    #[test]
+    fn a_batch_whose_end_is_reported_before_its_start_has_ended() {
+        let mut d = dispatcher(DispatchPolicyName::EarliestStart);
+        assert_eq!(send_all(&mut d, 0..2), [0, 1]);
+        d.ended(WorkerId(0), BatchId(7));
+        d.take_back(RequestId(0));
+        d.started(&bound(0, 7, 1, 50));
+        assert_eq!(d.next_start(at(6), &d.workers[0]), at(6));
+        d.started(&bound(0, 8, 1, 60));
+        assert_eq!(d.next_start(at(6), &d.workers[0]), at(60));
+    }
+
     #[test]
     fn earliest_start_counts_what_runs_and_what_waits() {
         let mut d = dispatcher(DispatchPolicyName::EarliestStart);
         // All idle: in turn. Worker 0 runs until 8, worker 1 until 5, worker 2 until 9.
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
         for (worker, end) in [(0, 8), (1, 5), (2, 9)] {
-            d.started(WorkerId(worker), 1, at(end));
+            d.started(&bound(worker, 0, 1, end));
         }
         // Worker 1 has room for two in its next batch; then 0 at 8, 0 again, then 2, 2, then 1 at 15.
         assert_eq!(send_all(&mut d, 3..10), [1, 1, 0, 0, 2, 2, 1]);
         d.take_back(RequestId(1));
-        d.ended(WorkerId(1), 1);
+        d.ended(WorkerId(1), BatchId(0));
         assert_eq!(d.outstanding(WorkerId(1)), 3);
         assert_eq!(d.next_start(at(6), &d.workers[1]), at(16));
         assert_eq!(d.earliest_start(at(6)), Some(at(16)));
@@ -255,7 +275,7 @@ mod tests {
     fn a_report_that_comes_after_a_death_changes_nothing() {
         let mut d = dispatcher(DispatchPolicyName::EarliestStart);
         d.worker_down(WorkerId(1));
-        d.started(WorkerId(1), 2, at(50));
+        d.started(&bound(1, 0, 2, 50));
         d.worker_up(WorkerId(1));
         assert_eq!(d.next_start(at(6), &d.workers[1]), at(6));
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
@@ -284,16 +304,16 @@ mod tests {
         let mut d = dispatcher(DispatchPolicyName::LeastOutstandingFree);
         // All idle: in turn. Then worker 1 is free first, though another batch is bound behind what it runs.
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
-        for (worker, end) in [(0, 8), (1, 5), (1, 50), (2, 9)] {
-            d.started(WorkerId(worker), 1, at(end));
+        for (worker, batch, end) in [(0, 0, 8), (1, 0, 5), (1, 1, 50), (2, 0, 9)] {
+            d.started(&bound(worker, batch, 1, end));
         }
         assert_eq!(send_all(&mut d, 3..6), [1, 0, 2]);
         // What ran at worker 1 has ended: it runs until 50 now.
-        d.ended(WorkerId(1), 1);
+        d.ended(WorkerId(1), BatchId(0));
         assert_eq!(send_all(&mut d, 6..9), [0, 2, 1]);
         // Workers 0 and 2 have one less, and nothing runs there: the turn, after nine requests, is at worker 0.
         for (worker, request) in [(0, 0), (2, 2)] {
-            d.ended(WorkerId(worker), 1);
+            d.ended(WorkerId(worker), BatchId(0));
             d.take_back(RequestId(request));
         }
         assert_eq!(send_all(&mut d, 9..10), [0]);

@@ -1,11 +1,11 @@
-//! The door of a gateway: which connections it keeps when there are more than it has places for.
+//! The door of a gateway: which connections it keeps when more come than it has places for.
 //!
-//! A connection without a call in progress for a while, or that never had one, gives way to a newcomer, the longest idle one
-//! first, and among those of the address that has the most of them. Only where every place is in use is the newcomer turned away. So connections
-//! that are merely held open keep nobody out.
+//! A connection gives way to a new one if it never had a call, or had none in progress for a while. Of these the
+//! longest idle one goes first, among those of the address that has the most connections. The new connection is
+//! turned away only where every place is in use. So connections that are merely held open keep no other client out.
 //!
-//! A connection that is idle for long, whose client does not read its answers, or whose stream brings nothing, is closed
-//! without a newcomer, too.
+//! A connection is also closed without a new one when it is idle for long, when its client does not read its answers,
+//! or when its stream brings nothing.
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::time::Timestamp;
 
-/// A connection that is used again within this time was not idle: clients that ask one thing after the other keep theirs.
+/// A connection that is used again within this time was not idle, so clients that send one request after the other
+/// keep theirs.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// A connection with calls that have neither asked nor been answered anything for this long gives way, too.
+/// A connection with calls gives way, too, when nothing was sent or answered on it for this long.
 const SILENT_MIN: Duration = Duration::from_secs(10);
 
 /// Bounds of the door.
@@ -26,11 +27,11 @@ pub struct DoorLimits {
     pub connections: usize,
     /// Most connections from one address.
     pub per_address: usize,
-    /// A connection without a call is closed after this long.
+    /// A connection without a call is closed after this time.
     pub idle: Duration,
-    /// A connection whose stream brings no message, with nothing under way for it, is closed after this long.
+    /// A connection is closed when its stream brings no message for this long and nothing is under way for it.
     pub silent: Duration,
-    /// A connection is closed whose client leaves an answer unread for this long.
+    /// A connection is closed when its client leaves an answer unread for this long.
     pub unread: Duration,
 }
 
@@ -38,38 +39,38 @@ pub struct DoorLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// What is seen of a connection.
+/// How a connection is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Its calls in progress.
     pub calls: usize,
-    /// It had one at some time.
+    /// It has had a call.
     pub was_used: bool,
-    /// When it last asked something or took an answer.
+    /// Time of its last message or read answer.
     pub active_at: Timestamp,
     /// Since when the oldest of its unread answers waits, if there is one.
     pub unread_since: Option<Timestamp>,
 }
 
-/// What is to be done with a newcomer.
+/// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Welcome {
-    /// It has a place.
+    /// It gets a free place.
     Come(ConnectionId),
-    /// It has the place of this one, which is to be closed.
+    /// It gets the place of this connection, which is to be closed.
     Instead(ConnectionId, ConnectionId),
-    /// There is none.
+    /// There is no place.
     Full,
 }
 
 /// Why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// It has had no call for long.
+    /// It has had no call for too long.
     Idle,
     /// Its streams bring nothing.
     Silent,
-    /// Its client does not read.
+    /// Its client does not read answers.
     Unread,
 }
 
@@ -102,7 +103,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
         self.addresses.is_empty()
     }
 
-    /// A newcomer knocks. `uses` says how the others use theirs.
+    /// Decides about a new connection. `uses` says how the others are used.
     pub fn knock(
         &mut self,
         now: Timestamp,
@@ -126,7 +127,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
         }
     }
 
-    /// A connection is gone. One that had to give way has left already.
+    /// A connection has ended. One that had to give way has left already.
     pub fn left(&mut self, id: ConnectionId) {
         let Some(address) = self.addresses.swap_remove(&id) else {
             return;
@@ -139,7 +140,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
         }
     }
 
-    /// Connections that are to be closed now, newcomers or not.
+    /// Connections that are to be closed now, whether new ones come or not.
     pub fn sweep(
         &self,
         now: Timestamp,
@@ -175,7 +176,7 @@ impl<A: Copy + Eq + Hash> Door<A> {
         id
     }
 
-    /// The connection of that address that may give way first.
+    /// The connection of that address that gives way first.
     fn idlest(
         &self,
         now: Timestamp,
@@ -201,8 +202,8 @@ impl<A: Copy + Eq + Hash> Door<A> {
         may.min().map(|(_, _, _, id)| id)
     }
 
-    /// The same, of the address with the most connections that has one. An address with fewer than the newcomer's would
-    /// then have gives way to nobody.
+    /// The same, of the address with the most connections that has one. An address gives way only if it has at least
+    /// as many connections as the address of the new one would then have.
     fn idlest_of_most(
         &self,
         now: Timestamp,

@@ -1,5 +1,5 @@
-//! The gate at the entry: a token bucket at what the bottleneck can serve, so that what cannot be served is refused
-//! before it costs anything.
+//! The entry gate: a token bucket at the capacity of the bottleneck. It refuses requests that cannot be served before
+//! they cost anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use crate::plan::Planned;
 use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
 
-/// At least this part of what passes is taken to be in time.
+/// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
 
-/// At least so many pass at once: one that runs and one that waits for it.
+/// Least depth in requests: one that runs and one that waits for it.
 const TOKENS_MIN: f64 = 2.0;
 
-/// Of a module whose time depends on what requests bring, a request may take this part of the shortest batch that was seen.
+/// Least time of a request at a module whose time depends on the input, as a part of the shortest batch seen.
 const SHORTEST_PART: f64 = 0.5;
 
-/// The gate of one pipeline.
+/// A token bucket.
 #[derive(Clone, Debug)]
 pub struct Gate {
     /// Requests a second that pass.
     rate: f64,
-    /// Span whose requests may pass at once.
+    /// The requests of this span may pass at once.
     depth: Duration,
     tokens: f64,
     updated_at: Timestamp,
 }
 
 impl Gate {
-    /// A gate that lets `rate` requests a second pass, and at once as many as come in `depth`. Full at first.
+    /// A gate that lets `rate` requests a second pass, and the requests of `depth` at once. Full at first.
     pub fn new(rate: f64, depth: Duration) -> Self {
         Gate {
             rate,
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// The rate or the depth changed.
+    /// Changes the rate and the depth.
     pub fn set(&mut self, now: Timestamp, rate: f64, depth: Duration) {
         self.refill(now);
         self.rate = rate;
@@ -66,7 +66,7 @@ impl Gate {
         true
     }
 
-    /// One that passed asks for nothing after all: another may pass in its place.
+    /// A request that passed gives its place back: another may pass instead.
     pub fn give_back(&mut self) {
         self.tokens += 1.0;
     }
@@ -85,11 +85,12 @@ pub(crate) struct EntryGate {
     pipeline: Pipeline,
     /// Open until every module has reported once.
     gate: Option<Gate>,
-    /// What each module but the source reported.
+    /// Reports of all modules but the source.
     reports: Vec<Option<Bound>>,
-    /// The modules whose workers are on each device, once a worker.
+    /// By device: the modules of its workers, one entry a worker.
     devices: Vec<Vec<usize>>,
-    /// By module: the least time that a request needs there, as far as it is known; nothing where requests may skip it.
+    /// By module: the least time that a request needs there, as far as it is known; zero where requests may skip the
+    /// module.
     least: Vec<Duration>,
     /// The least time from the entry to the answer.
     least_path: Duration,
@@ -106,7 +107,7 @@ impl EntryGate {
         let factor = pipeline.policy.gate()?;
         let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
         let mut devices = vec![Vec::new(); n_devices];
-        // The source bounds nothing: decoding costs little beside the modules.
+        // The source does not bound the gate: decoding costs little beside the modules.
         for (module, on) in workers.iter().enumerate().skip(1) {
             for &device in on {
                 devices[device].push(module);
@@ -143,7 +144,7 @@ impl EntryGate {
         }
     }
 
-    /// Whether a request that needs `decoding` first can be in time if it has the pipeline for itself.
+    /// Whether a request that needs `decoding` first would miss its deadline even alone in the pipeline.
     pub(crate) fn is_hopeless(
         &self,
         now: Timestamp,
@@ -182,7 +183,7 @@ impl EntryGate {
         let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
         let rate = rate / self.part_in_time(&known);
         let path = plan::longest_path(&self.pipeline, |m| known[m - 1].execution);
-        // What the SLO leaves for waiting beside the executions.
+        // The time that the SLO leaves for waiting beside the executions.
         let depth = self.pipeline.slo.saturating_sub(path);
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
@@ -191,7 +192,8 @@ impl EntryGate {
         }
     }
 
-    /// A worker that is quicker than planned makes more possible; one that is slower may be so for a moment only.
+    /// A worker that is quicker than planned lowers the least time; a slower one does not raise it, since it may be
+    /// slow for a moment only.
     fn learn_least(&mut self, state: &ModuleState) {
         let module = state.module.idx();
         let least = if self.pipeline.modules[module].schedule.is_none() {
@@ -216,8 +218,9 @@ impl EntryGate {
         schedule.is_some_and(ScheduleName::drops)
     }
 
-    /// Part of those that pass that can be in time: where a batch takes most of the SLO, the others come at the wrong
-    /// moment, which only our brokers know. Where modules share devices the brokers have more to choose from.
+    /// Part of the accepted requests that can be in time. Where a batch takes most of the SLO, the others arrive at
+    /// the wrong moment, and only our brokers know which. Where modules share devices the part counts as 1: the
+    /// brokers have more requests to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
         if !self.pipeline.policy.drop.is_ours() || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
@@ -243,7 +246,7 @@ impl EntryGate {
     }
 }
 
-/// Whether there are requests that do not run the module: it has a condition, or needs a module that has one.
+/// Whether some requests skip the module: it has a condition, or requires a module that some requests skip.
 fn may_be_skipped(pipeline: &Pipeline, module: usize) -> bool {
     let module = &pipeline.modules[module];
     let needs_one_that_may = |from: ModuleId| {
@@ -257,23 +260,23 @@ fn may_be_skipped(pipeline: &Pipeline, module: usize) -> bool {
             .any(needs_one_that_may)
 }
 
-/// What a worker's module takes of its device.
+/// The load of a worker's module on its device.
 struct Load {
     /// Requests a second.
     capacity: f64,
-    /// Part of the requests that runs it.
+    /// Part of the requests that run it.
     probability: f64,
     /// Its batch scheduler drops by itself.
     drops: bool,
 }
 
-/// Requests a second that a device bears whose workers have these loads: each takes `probability / capacity` of its
-/// time for every request into the pipeline.
+/// Capacity of a device with these workers, in requests a second into the pipeline. Each request takes `probability /
+/// capacity` of the device's time for each worker.
 ///
-/// Modules that only some requests run bound nothing by themselves: those that skip them need not wait for them,
-/// and who runs them is known only when their turn comes. Their own brokers drop. Nor do modules whose scheduler drops:
-/// it serves more of the short requests than of all alike, which is all that a gate could refuse. Beside a module
-/// that bounds they take its time.
+/// A module that only some requests run does not bound the device alone: requests that skip it need not wait for it,
+/// and which requests run it is known only at the module, where its brokers drop. Nor does a module whose scheduler
+/// drops: the gate would refuse long and short requests alike, while the scheduler serves more of the short ones.
+/// Beside a module that bounds the device, both take its time.
 fn borne(workers: impl Iterator<Item = Load>) -> f64 {
     let (mut busy, mut is_bound) = (0.0, false);
     for load in workers {

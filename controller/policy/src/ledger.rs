@@ -20,10 +20,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
 use crate::plan::Planned;
-use crate::planner::{ModuleState, Window};
-
-/// Span of the offered rate: long enough for a rate, short enough to follow a burst.
-const OFFERED_WINDOW: Duration = Duration::from_secs(2);
+use crate::planner::ModuleState;
 
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +49,10 @@ pub struct Offer {
     pub timeout: Option<Duration>,
     /// Expected time to decode its picture; zero where there is none.
     pub decoding: Duration,
+    /// Whose work it is.
+    pub application: Application,
+    /// Who sent it.
+    pub client: ClientId,
 }
 
 impl Refusal {
@@ -67,12 +68,12 @@ impl Refusal {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Open {
+struct Open<T> {
     deadline: Timestamp,
-    sinks_missing: u16,
+    missing: u16,
     /// A device ran a module for it.
     ran: bool,
+    content: T,
 }
 
 /// A request that was in the ledger, and ended before it was done.
@@ -89,37 +90,43 @@ struct Returning {
     deadline: Timestamp,
 }
 
-/// The ledger of one pipeline.
-pub struct Ledger {
+/// The ledger of one pipeline. `T` is what its gateway knows of an open request.
+pub struct Ledger<T> {
     slo: Duration,
     limit: usize,
-    n_sinks: u16,
+    awaited: u16,
     draining: bool,
     gate: Option<EntryGate>,
-    offered: Window,
-    open: IndexMap<RequestId, Open, FxBuildHasher>,
+    offered: u64,
+    returned: u64,
+    open: IndexMap<RequestId, Open<T>, FxBuildHasher>,
     /// No more than the limit of requests in flight.
     returning: IndexMap<RequestId, Returning, FxBuildHasher>,
 }
 
-impl Ledger {
+impl<T> Ledger<T> {
     /// An empty ledger. `workers`: the device of each worker, by module, so that the gate knows which modules
     /// share one.
     pub fn new(pipeline: &Pipeline, planned: &Arc<Planned>, workers: &[Vec<usize>]) -> Self {
         Ledger {
             slo: pipeline.slo,
             limit: pipeline.limits.in_flight,
-            n_sinks: pipeline.sinks().len() as u16,
+            awaited: pipeline
+                .awaited()
+                .iter()
+                .filter(|awaited| **awaited)
+                .count() as u16,
             draining: false,
             gate: EntryGate::new(pipeline, planned, workers),
-            offered: Window::new(OFFERED_WINDOW),
+            offered: 0,
+            returned: 0,
             open: IndexMap::default(),
             returning: IndexMap::default(),
         }
     }
 
     /// Accepts a request. A timeout that the client asks for is capped at the
-    /// pipeline's SLO, so that nobody gains priority by claiming more time. Whose it is the caller writes into it.
+    /// pipeline's SLO, so that nobody gains priority by claiming more time.
     ///
     /// # Errors
     /// When it is refused: its time is over already or is less than it needs even alone, the limit is reached, more
@@ -129,11 +136,14 @@ impl Ledger {
         now: Timestamp,
         id: RequestId,
         offer: &Offer,
+        content: impl FnOnce(&Request) -> T,
     ) -> Result<Request, Refusal> {
         let &Offer {
             sent_at,
             timeout,
             decoding,
+            application,
+            client,
         } = offer;
         if self.draining {
             return Err(Refusal::Draining);
@@ -146,44 +156,54 @@ impl Ledger {
         if gate.is_some_and(|g| g.is_hopeless(now, deadline, decoding)) {
             return Err(Refusal::Hopeless);
         }
-        self.offered.add(now, 0.0, 1, 0.0);
+        self.offered += 1;
         if self.open.len() >= self.limit {
             return Err(Refusal::Full { limit: self.limit });
         }
         if self.gate.as_mut().is_some_and(|g| !g.pass(now)) {
             return Err(Refusal::Overload);
         }
+        let request = Request {
+            id,
+            sent_at,
+            deadline,
+            application,
+            client,
+            decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
+        };
         let known = self.open.insert(
             id,
             Open {
                 deadline,
-                sinks_missing: self.n_sinks,
+                missing: self.awaited,
                 ran: false,
+                content: content(&request),
             },
         );
         assert!(known.is_none(), "request ids are unique");
-        Ok(Request {
-            id,
-            sent_at,
-            deadline,
-            application: Application::default(),
-            client: ClientId::default(),
-            decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
-        })
+        Ok(request)
     }
 
-    /// A module published its state: the gate follows the bottleneck. Returns [`Ledger::offered_rate`] for the planner
-    /// of that module, which sees only what passes.
-    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) -> f64 {
+    /// What the gateway knows of a request; `None` once it has ended.
+    pub fn get(&self, id: RequestId) -> Option<&T> {
+        Some(&self.open.get(&id)?.content)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        Some(&mut self.open.get_mut(&id)?.content)
+    }
+
+    /// A module published its state: the gate follows the bottleneck.
+    pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         if let Some(gate) = &mut self.gate {
             gate.learn(now, state);
         }
-        self.offered_rate(now)
     }
 
-    /// Requests a second that are offered, refused ones included, over the last seconds.
-    pub fn offered_rate(&mut self, now: Timestamp) -> f64 {
-        self.offered.rate(now)
+    /// Requests that were offered, refused ones included, and of those requests that gave their place back.
+    pub fn offered(&self) -> (u64, u64) {
+        (self.offered, self.returned)
     }
 
     /// Requests a second that the gate lets pass; `None` when there is none or it is open.
@@ -191,27 +211,32 @@ impl Ledger {
         self.gate.as_ref()?.rate()
     }
 
-    /// A sink of the pipeline is done with the request, or was skipped. Says how the request ended
-    /// when that was the last one.
-    pub fn sink_done(&mut self, now: Timestamp, id: RequestId) -> Option<Outcome> {
+    /// One of the results that the request waits for is there, or will not come: its module was skipped. Says how the
+    /// request ended when that was the last one.
+    pub fn result_in(&mut self, now: Timestamp, id: RequestId) -> Option<(Outcome, T)> {
         let open = self.open.get_mut(&id)?;
-        open.sinks_missing -= 1;
-        if open.sinks_missing > 0 {
+        open.missing -= 1;
+        if open.missing > 0 {
             return None;
         }
-        let deadline = open.deadline;
-        self.open.swap_remove(&id);
-        Some(if now <= deadline {
+        let open = self.open.swap_remove(&id)?;
+        let outcome = if now <= open.deadline {
             Outcome::Completed
         } else {
             Outcome::Late
-        })
+        };
+        Some((outcome, open.content))
     }
 
     /// The request ends before it is done. `None` when it had ended already: then nobody is to be told.
-    pub fn end(&mut self, id: RequestId) -> Option<Ended> {
-        let Open { deadline, ran, .. } = self.open.swap_remove(&id)?;
-        Some(Ended { id, deadline, ran })
+    pub fn end(&mut self, id: RequestId) -> Option<(Ended, T)> {
+        let Open {
+            deadline,
+            ran,
+            content,
+            ..
+        } = self.open.swap_remove(&id)?;
+        Some((Ended { id, deadline, ran }, content))
     }
 
     /// A request ended by its client's doing, and `workers` of them are told to forget it. If no device ran it, its place
@@ -250,7 +275,7 @@ impl Ledger {
 
     /// Its place is another's, and it was never offered.
     fn give_back(&mut self) {
-        self.offered.take_back();
+        self.returned += 1;
         if let Some(gate) = &mut self.gate {
             gate.give_back();
         }
@@ -271,6 +296,22 @@ impl Ledger {
     /// Whether the request has not ended. Branches of one that has are not passed on.
     pub fn is_open(&self, id: RequestId) -> bool {
         self.open.contains_key(&id)
+    }
+
+    /// The requests whose deadline and grace have passed, and when the first of the others is at that point.
+    pub fn overdue(&self, now: Timestamp, grace: Duration) -> (Vec<RequestId>, Option<Timestamp>) {
+        let mut overdue = Vec::new();
+        let mut next: Option<Timestamp> = None;
+        for (id, open) in &self.open {
+            let at = open.deadline + grace;
+            if at <= now {
+                overdue.push(*id);
+            } else {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        overdue.sort_unstable();
+        (overdue, next)
     }
 
     /// Refuses all that comes from now on.

@@ -7,14 +7,15 @@ pub mod access;
 pub mod dispatcher;
 pub mod door;
 pub mod gate;
-pub mod joiner;
+pub mod gateway;
 pub mod ledger;
 pub mod module;
 pub mod plan;
 pub mod planner;
 pub mod scaling;
 
+pub use gateway::Gateway;
 pub use ledger::{Ledger, Refusal};
-pub use module::{Command, Event, ModuleController};
+pub use module::ModuleController;
 pub use plan::Planned;
 pub use planner::{ModuleState, StatePlanner};

@@ -1,291 +1,358 @@
-//! The controller of one module: joins branches, dispatches to workers, and plans for its brokers.
+//! The controller of one module: its State Planner and its scaler. It stands beside the way of requests: reports come in,
+//! guidance for workers, plans for gateways and the list of workers go out.
 
 use std::sync::Arc;
 
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::pipeline::{Edge, Pipeline};
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
+use spillgate_pipeline::message::{
+    Address, Demand, Envelope, Incarnation, Message, ModuleState, Place, Sessions, ToController,
+    ToDevice, ToGateway,
+};
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-
-use crate::dispatcher::{BatchShape, Dispatcher};
-use crate::joiner::{Branch, Joined, Joiner};
 use crate::plan::Planned;
-use crate::planner::{BatchReport, Computation, Computed, ModuleState, StatePlanner};
+use crate::planner::{Computation, Computed, StatePlanner};
+use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 
-/// What happens at a module.
+/// What happens at a controller.
 #[derive(Debug)]
-pub enum Event<'a> {
-    /// A request enters the pipeline here: there is no branch to wait for.
-    Begin(Request),
-    /// A predecessor is done with a request.
-    Branch {
-        /// The request.
-        request: Request,
-        /// The predecessor.
-        from: ModuleId,
-        /// It ran (false: it was skipped).
-        present: bool,
-        /// What this module's `when:` says, if it looks at that predecessor and it ran.
-        condition: Option<bool>,
-    },
-    /// A worker is done with a request.
-    Returned(RequestId),
-    /// A worker dropped a request.
-    Dropped(RequestId),
-    /// A worker bound a batch.
-    Started {
-        /// The worker.
-        worker: WorkerId,
-        /// Requests in it.
-        size: usize,
-        /// When it is expected to end.
-        expected_end: Timestamp,
-    },
-    /// A worker's batch ended. Its requests return by events of their own.
-    Ended {
-        /// The worker.
-        worker: WorkerId,
-        /// What it reports.
-        report: BatchReport<'a>,
-    },
-    /// The State Planner of another module published its state.
-    Peer(Box<ModuleState>),
-    /// So many requests a second are offered to the pipeline, those included that the ledger refuses.
-    Offered(f64),
+pub enum Event {
+    /// A peer greets: a process began, or a connection to it.
+    Greeted(Address, Incarnation),
+    /// A peer is gone.
+    Lost(Address),
+    /// A peer said something, in that life.
+    Message(Address, Incarnation, ToController),
     /// The time of [`ModuleController::next_wakeup`] has come.
     Wakeup,
     /// An estimate that a command asked for was made.
     Computed(Box<Computed>),
-    /// The request ended elsewhere.
-    Forget(RequestId),
-    /// A request that had reached the module ended by its client's doing before a device ran it ([`Ledger::forgotten`]).
-    ///
-    /// [`Ledger::forgotten`]: crate::ledger::Ledger::forgotten
-    Unasked,
-    /// A worker died.
-    WorkerDown(WorkerId),
-    /// A worker serves, for the first time or again.
-    WorkerUp(WorkerId),
-    /// A worker gets no more requests, and finishes what it has.
-    WorkerRetired(WorkerId),
 }
 
-/// What the driver must do.
+/// What the driver must do, in this order. `L` is what requests carry to workers: a controller sends none.
 #[derive(Debug)]
-pub enum Command {
-    /// Send the request to this worker.
-    Send {
-        /// The request.
-        request: Request,
-        /// The worker.
-        worker: WorkerId,
-    },
-    /// The module does not run for this request: report an absent branch to its successors.
-    Skip(Request),
-    /// Answer the request: it is dropped here.
-    Drop {
-        /// The request.
-        request: RequestId,
-        /// Why.
-        reason: DropReason,
-        /// The numbers behind it, where there are any.
-        estimate: Option<Estimate>,
-    },
-    /// Answer the request: the worker that had it died.
-    Fail(RequestId),
-    /// Tell the worker to forget the request.
-    CancelAt {
-        /// The request.
-        request: RequestId,
-        /// The worker that has it.
-        worker: WorkerId,
-    },
-    /// Tell the controllers of the other modules, and the ledger.
-    Publish(ModuleState),
+pub enum Command<L> {
+    /// Send this.
+    Send(Envelope<L>),
     /// Make this estimate and bring back the result: thousands of draws, so not under anybody's lock.
     Compute(Box<Computation>),
-    /// Tell each worker of this module.
-    Guide(Guidance),
+}
+
+/// What a controller is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerConfig<'a> {
+    /// Its module.
+    pub module: ModuleId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Its pipeline.
+    pub pipeline: &'a Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: &'a Arc<Planned>,
+    /// The pipeline's workers.
+    pub places: &'a [Place],
+    /// How workers follow the load; `None`: all serve all the time.
+    pub scaling: Option<ModuleScaling>,
+    /// Seed of the planner's draws.
+    pub seed: u64,
+    /// When this life began.
+    pub born: Timestamp,
 }
 
 /// The controller of one module of one pipeline.
 pub struct ModuleController {
-    /// Edges from each predecessor.
-    predecessors: Vec<(ModuleId, Edge)>,
-    joiner: Joiner,
-    dispatcher: Dispatcher,
+    module: ModuleId,
+    incarnation: Incarnation,
+    n_modules: usize,
+    /// By ordinal: the workers, and whether they serve.
+    workers: Vec<(Place, bool)>,
+    /// By ordinal: whether its device is gone.
+    is_lost: Vec<bool>,
+    gateways: Vec<GatewayId>,
+    sessions: Sessions,
+    /// What each gateway reported last, in that life.
+    demands: IndexMap<Address, (Incarnation, Box<Demand>), FxBuildHasher>,
     planner: StatePlanner,
-    rng: ChaCha8Rng,
+    scaler: Option<Scaler>,
+    scales_at: Timestamp,
 }
 
 impl ModuleController {
-    /// The controller of `module`, served by `workers`.
-    pub fn new(
-        pipeline: &Arc<Pipeline>,
-        module: ModuleId,
-        planned: &Arc<Planned>,
-        workers: &[WorkerId],
-        seed: u64,
-    ) -> Self {
-        let predecessors: Vec<(ModuleId, Edge)> = pipeline
-            .predecessors(module)
-            .into_iter()
-            .filter_map(|from| Some((from, pipeline.edge(from, module)?)))
+    /// A controller to which nobody has greeted yet.
+    pub fn new(config: &ControllerConfig<'_>) -> Self {
+        let &ControllerConfig {
+            module,
+            incarnation,
+            pipeline,
+            planned,
+            places,
+            scaling,
+            seed,
+            born,
+        } = config;
+        let scaler = scaling.map(Scaler::new);
+        let mut workers: Vec<(Place, bool)> = places
+            .iter()
+            .filter(|p| p.module == module)
+            .map(|p| (*p, true))
             .collect();
-        let shape = BatchShape {
-            size: planned.batch[module.idx()],
-            execution: planned.duration(module),
-        };
+        for ordinal in scaler.iter().flat_map(Scaler::off_at_first) {
+            workers[ordinal as usize].1 = false;
+        }
+        let up = workers.iter().filter(|(_, serves)| *serves).count();
         ModuleController {
-            joiner: Joiner::new(predecessors.len()),
-            predecessors,
-            dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, workers),
-            planner: StatePlanner::new(
-                pipeline.clone(),
-                module,
-                planned.clone(),
-                workers.len(),
-                seed,
-            ),
-            rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
+            module,
+            incarnation,
+            n_modules: pipeline.modules.len(),
+            planner: StatePlanner::new(pipeline.clone(), module, planned.clone(), up, seed, born),
+            is_lost: vec![false; workers.len()],
+            workers,
+            gateways: Vec::new(),
+            sessions: Sessions::default(),
+            demands: IndexMap::default(),
+            scaler,
+            scales_at: born + SCALING_PERIOD,
         }
     }
 
-    /// Part of the requests of the pipeline that run the module.
-    pub fn probability(&mut self, now: Timestamp) -> f64 {
-        self.planner.probability(now)
-    }
-
-    /// What the module's brokers are to go by from the start.
+    /// What the module's brokers go by.
     pub fn guidance(&self) -> Guidance {
         self.planner.guidance()
     }
 
-    /// The next moment at which something happens without an event from outside.
-    pub fn next_wakeup(&self) -> Option<Timestamp> {
-        self.planner.next_wakeup()
+    /// The state that was published last.
+    pub fn published(&self) -> Option<&ModuleState> {
+        self.planner.published()
     }
 
-    /// The worker that has the request now.
-    pub fn location(&self, request: RequestId) -> Option<WorkerId> {
-        self.dispatcher.location(request)
+    /// The next moment at which something happens without an event from outside.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        let scales_at = self.scaler.is_some().then_some(self.scales_at);
+        [self.planner.next_wakeup(), scales_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes in one event.
-    pub fn on_event(&mut self, now: Timestamp, event: Event<'_>, out: &mut Vec<Command>) {
+    pub fn on_event<L>(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command<L>>) {
         match event {
-            Event::Begin(request) => out.push(self.dispatch(now, request)),
-            Event::Branch {
-                request,
-                from,
-                present,
-                condition,
-            } => {
-                let edge = self
-                    .predecessors
-                    .iter()
-                    .find(|(id, _)| *id == from)
-                    .map(|(_, e)| *e);
-                let Edge {
-                    condition: conditional,
-                    required,
-                } = edge.expect("branches come from predecessors only");
-                // A condition on a module that was skipped does not hold.
-                let condition = conditional.then_some(present && condition.unwrap_or(true));
-                match self
-                    .joiner
-                    .branch(request.id, Branch::new(present, required, condition))
-                {
-                    Joined::Waiting => {}
-                    Joined::Skip => {
-                        self.planner.reached(now, &request, false);
-                        out.push(Command::Skip(request));
-                    }
-                    Joined::Run => out.push(self.dispatch(now, request)),
+            Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
+            Event::Lost(peer) => self.lost(now, peer, out),
+            Event::Message(from, incarnation, message) => {
+                if self.sessions.counts(from, incarnation) {
+                    self.hear(now, from, incarnation, message, out);
                 }
             }
-            Event::Returned(request) => {
-                self.dispatcher.take_back(request);
-            }
-            Event::Dropped(request) => {
-                self.dispatcher.take_back(request);
-                self.planner.dropped(now);
-            }
-            Event::Started {
-                worker,
-                size,
-                expected_end,
-            } => self.dispatcher.started(worker, size, expected_end),
-            Event::Ended { worker, report } => {
-                self.dispatcher.ended(worker, report.members.len());
-                self.planner.batch(now, &report);
-            }
-            Event::Peer(state) => self.planner.peer(*state),
-            Event::Offered(rate) => self.planner.offered(rate),
-            Event::Wakeup => {
-                let woken = self.planner.wake(now);
-                out.extend(woken.publish.map(Command::Publish));
-                out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
-                out.extend(woken.guidance.map(Command::Guide));
-            }
+            Event::Wakeup => self.wake(now, out),
             Event::Computed(computed) => {
-                out.push(Command::Guide(self.planner.computed(*computed)));
-                self.dispatcher.reshape(self.planner.shape());
-            }
-            Event::WorkerRetired(worker) => {
-                self.dispatcher.retire(worker);
-                self.planner.set_workers(self.dispatcher.workers_up());
-            }
-            Event::WorkerUp(worker) => {
-                self.dispatcher.worker_up(worker);
-                self.planner.set_workers(self.dispatcher.workers_up());
-            }
-            Event::Forget(request) => {
-                self.joiner.forget(request);
-                if let Some(worker) = self.dispatcher.take_back(request) {
-                    out.push(Command::CancelAt { request, worker });
-                }
-            }
-            Event::Unasked => self.planner.unasked(),
-            Event::WorkerDown(worker) => {
-                out.extend(
-                    self.dispatcher
-                        .worker_down(worker)
-                        .into_iter()
-                        .map(Command::Fail),
-                );
-                self.planner.set_workers(self.dispatcher.workers_up());
+                let guidance = self.planner.computed(*computed);
+                self.tell_plan(out);
+                self.guide(guidance, out);
             }
         }
     }
 
-    fn dispatch(&mut self, now: Timestamp, request: Request) -> Command {
-        self.planner.reached(now, &request, true);
-        let drop = |reason, estimate| Command::Drop {
-            request: request.id,
-            reason,
-            estimate,
+    fn hear<L>(
+        &mut self,
+        now: Timestamp,
+        from: Address,
+        incarnation: Incarnation,
+        message: ToController,
+        out: &mut Vec<Command<L>>,
+    ) {
+        match message {
+            ToController::Demand(demand) => {
+                let last = self.demands.entry(from).or_default();
+                if last.0 != incarnation {
+                    *last = (incarnation, Box::default());
+                }
+                self.planner.demanded(now, &demand.since(&mut last.1));
+            }
+            ToController::Report(report) => self.planner.batch(now, &report),
+            ToController::Loaded(worker, is_ready) => {
+                if let Some(ordinal) = self.ordinal_of(worker) {
+                    let event = match is_ready {
+                        true => scaling::Event::Started(ordinal),
+                        false => scaling::Event::NotStarted(ordinal),
+                    };
+                    self.scale(now, event, out);
+                }
+            }
+            ToController::Peer(state) => self.planner.peer(incarnation, state),
+        }
+    }
+
+    fn wake<L>(&mut self, now: Timestamp, out: &mut Vec<Command<L>>) {
+        if self.planner.next_wakeup().is_some_and(|at| at <= now) {
+            let woken = self.planner.wake(now);
+            if let Some(state) = woken.publish {
+                self.publish(&state, out);
+            }
+            self.tell_plan(out);
+            out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
+            if let Some(guidance) = woken.guidance {
+                self.guide(guidance, out);
+            }
+        }
+        if self.scaler.is_some() && self.scales_at <= now {
+            self.scales_at = now + SCALING_PERIOD;
+            let rate = self.planner.demand(now) * self.planner.probability(now);
+            self.scale(now, scaling::Event::Offered(rate), out);
+        }
+    }
+
+    /// What a new peer is to go by.
+    fn greeted<L>(
+        &mut self,
+        now: Timestamp,
+        peer: Address,
+        incarnation: Incarnation,
+        out: &mut Vec<Command<L>>,
+    ) {
+        self.sessions.greet(peer, incarnation);
+        match peer {
+            Address::Gateway(gateway) => {
+                if !self.gateways.contains(&gateway) {
+                    self.gateways.push(gateway);
+                }
+                let plan = ToGateway::Plan(self.module, self.planner.plan());
+                self.send(peer, Message::Gateway(plan), out);
+                for &(place, serves) in &self.workers {
+                    let listed = match serves {
+                        true => ToGateway::Serve(place.worker),
+                        false => ToGateway::Retire(place.worker),
+                    };
+                    self.send(peer, Message::Gateway(listed), out);
+                }
+            }
+            Address::Device(device) => {
+                for ordinal in self.ordinals_on(device) {
+                    let worker = self.workers[ordinal as usize].0.worker;
+                    let guide = ToDevice::Guide(worker, self.planner.guidance());
+                    self.send(peer, Message::Device(guide), out);
+                    if std::mem::take(&mut self.is_lost[ordinal as usize]) {
+                        match self.scaler {
+                            Some(_) => self.scale(now, scaling::Event::Returned(ordinal), out),
+                            None => self.serves(ordinal, true, out),
+                        }
+                    }
+                }
+            }
+            Address::Controller(_) => {}
+        }
+    }
+
+    /// The workers of a device that is gone serve no more.
+    fn lost<L>(&mut self, now: Timestamp, peer: Address, out: &mut Vec<Command<L>>) {
+        self.sessions.lose(peer);
+        match peer {
+            Address::Gateway(gateway) => self.gateways.retain(|g| *g != gateway),
+            Address::Controller(_) => {}
+            Address::Device(device) => {
+                for ordinal in self.ordinals_on(device) {
+                    self.serves(ordinal, false, out);
+                    self.is_lost[ordinal as usize] = true;
+                    self.scale(now, scaling::Event::Died(ordinal), out);
+                }
+            }
+        }
+    }
+
+    fn scale<L>(&mut self, now: Timestamp, event: scaling::Event, out: &mut Vec<Command<L>>) {
+        let Some(scaler) = &mut self.scaler else {
+            return;
         };
-        let admits = self.planner.admits();
-        if admits < 1.0 && self.rng.random::<f64>() >= admits {
-            self.planner.dropped(now);
-            return drop(DropReason::Overload, None);
+        let mut commands = Vec::new();
+        scaler.on_event(now, event, &mut commands);
+        for command in commands {
+            match command {
+                scaling::Command::Start(ordinal) => {
+                    let place = self.workers[ordinal as usize].0;
+                    self.tell_device(place.device, ToDevice::Load(place.worker), out);
+                }
+                scaling::Command::Serve(ordinal) => self.serves(ordinal, true, out),
+                scaling::Command::Retire(ordinal) => {
+                    self.serves(ordinal, false, out);
+                    let place = self.workers[ordinal as usize].0;
+                    self.tell_device(place.device, ToDevice::Unload(place.worker), out);
+                }
+            }
         }
-        if let Some(starts_at) = self.dispatcher.earliest_start(now)
-            && let Some(estimate) = self.planner.refuses(&request, starts_at)
-        {
-            self.planner.dropped(now);
-            let wait = starts_at.since(now);
-            return drop(DropReason::Predicted, Some(Estimate { wait, ..estimate }));
+    }
+
+    /// A worker takes requests from now on, or no more.
+    fn serves<L>(&mut self, ordinal: u32, serves: bool, out: &mut Vec<Command<L>>) {
+        let (place, known) = &mut self.workers[ordinal as usize];
+        *known = serves;
+        let worker = place.worker;
+        let up = self.workers.iter().filter(|(_, serves)| *serves).count();
+        self.planner.set_workers(up);
+        self.tell_gateways(
+            &match serves {
+                true => ToGateway::Serve(worker),
+                false => ToGateway::Retire(worker),
+            },
+            out,
+        );
+    }
+
+    /// The state goes to the gateways, and to the controllers of the other modules.
+    fn publish<L>(&self, state: &Arc<ModuleState>, out: &mut Vec<Command<L>>) {
+        self.tell_gateways(&ToGateway::State(state.clone()), out);
+        for other in (0..self.n_modules as u16).map(ModuleId) {
+            if other != self.module {
+                let peer = Message::Controller(ToController::Peer(state.clone()));
+                self.send(Address::Controller(other), peer, out);
+            }
         }
-        match self.dispatcher.send(now, request.id) {
-            Some(worker) => Command::Send { request, worker },
-            None => drop(DropReason::NoWorker, None),
+    }
+
+    fn tell_plan<L>(&self, out: &mut Vec<Command<L>>) {
+        self.tell_gateways(&ToGateway::Plan(self.module, self.planner.plan()), out);
+    }
+
+    fn guide<L>(&self, guidance: Guidance, out: &mut Vec<Command<L>>) {
+        for (place, _) in &self.workers {
+            let guide = ToDevice::Guide(place.worker, guidance);
+            self.tell_device(place.device, guide, out);
         }
+    }
+
+    fn ordinal_of(&self, worker: WorkerId) -> Option<u32> {
+        let mut workers = self.workers.iter();
+        let ordinal = workers.position(|(p, _)| p.worker == worker)?;
+        Some(ordinal as u32)
+    }
+
+    fn ordinals_on(&self, device: DeviceId) -> Vec<u32> {
+        let workers = (0..).zip(&self.workers);
+        let on_it = workers.filter(|(_, (p, _))| p.device == device);
+        on_it.map(|(ordinal, _)| ordinal).collect()
+    }
+
+    fn tell_gateways<L>(&self, message: &ToGateway, out: &mut Vec<Command<L>>) {
+        for &gateway in &self.gateways {
+            let message = Message::Gateway(message.clone());
+            self.send(Address::Gateway(gateway), message, out);
+        }
+    }
+
+    fn tell_device<L>(&self, device: DeviceId, message: ToDevice<L>, out: &mut Vec<Command<L>>) {
+        self.send(Address::Device(device), Message::Device(message), out);
+    }
+
+    fn send<L>(&self, to: Address, message: Message<L>, out: &mut Vec<Command<L>>) {
+        out.push(Command::Send(Envelope {
+            from: Address::Controller(self.module),
+            incarnation: self.incarnation,
+            to,
+            message,
+        }));
     }
 }
 

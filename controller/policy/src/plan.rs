@@ -1,8 +1,8 @@
-//! Plans: how large the batches of each module are and how many workers it gets, from execution times alone.
+//! Plans: batch size and number of workers of each module, from execution times alone.
 //!
-//! The rule is the reference workload's (papers/NOTES.md, PARD): sizes are raised where a larger batch gains most
-//! throughput, as long as the longest path fits a share of the SLO; workers are split so that the slowest module is
-//! as fast as it can be.
+//! The reference rule raises batch sizes where a larger batch gains most throughput, as long as the longest path fits
+//! a share of the SLO. Workers are split so that the slowest module is as fast as possible. PARD leaves both rules
+//! open (its implementation follows Nexus and Clipper), so the published policies share this one.
 
 mod in_time;
 mod joint;
@@ -29,15 +29,16 @@ pub use workers::PlacedWorkers;
 /// Largest batch of a plan, whatever `batch: max` allows: that of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
 const _: () = assert!(BATCH_LIMIT <= BATCH_MAX);
-/// The reference plan keeps `slack * execution <= SLO` on every path: as much time again may go to waiting.
+/// The reference plan keeps `slack * execution <= SLO` on every path: waiting may take as long as the executions.
 pub const REFERENCE_SLACK: f64 = 2.0;
-/// The slack of the larger plan of NOTES.md.
+/// The slack of a larger plan that comparisons use: batches may use more of the SLO.
 pub const LARGER_SLACK: f64 = 1.4;
-/// The slack of our own plan (docs/policy.md has the sweep): requests bound late wait less, so that batches may
+/// The slack of our own plan (docs/policy.md has the sweep). Late binding makes requests wait less, so batches may
 /// use more of the SLO.
 pub const SPILLGATE_SLACK: f64 = 1.6;
 
-/// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
+/// Counts are whole numbers computed from quotients of floats; a quotient this close to a whole number is that
+/// number.
 const ROUNDING: f64 = 1e-9;
 
 /// Plans by name.
@@ -66,7 +67,7 @@ impl PlanName {
         Self::ALL.into_iter().find(|plan| plan.name() == name)
     }
 
-    /// The plan that a drop policy runs with unless another is named.
+    /// The default plan of a drop policy.
     pub fn of(policy: DropPolicyName) -> Self {
         if policy.is_ours() {
             PlanName::Spillgate
@@ -163,12 +164,12 @@ pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Du
     ends.into_iter().max().unwrap_or_default()
 }
 
-/// Batch sizes by the reference rule: from 1 each, the module that gains most in
-/// `(d(b)/b - d(b+1)/(b+1)) / beta` is raised by one, as long as `slack * d` on the longest path is at most the
-/// SLO. `beta` is the mean slope of its table. A module that gains nothing more, does not fit, or is at its
-/// limit (32, `batch: max`, its table) stays; the others go on. Of equal gains the first module's counts.
+/// Batch sizes by the reference rule. Starting from 1 each, the module that gains most in `(d(b)/b - d(b+1)/(b+1)) /
+/// beta` is raised by one, as long as `slack * d` on the longest path is at most the SLO. `beta` is the mean slope of
+/// its table. A module stays when it gains nothing more, does not fit, or is at its limit (32, `batch: max`, its
+/// table); the others go on. Of equal gains the first module's counts.
 ///
-/// Where even batches of 1 do not leave the slack, they are the answer: they are the best there is.
+/// Where even batches of 1 do not leave the slack, the sizes are 1.
 ///
 /// # Errors
 /// When a module has no execution times, or the longest path exceeds the SLO in batches of 1.
@@ -208,7 +209,7 @@ pub fn batch_sizes(
         }
         let Some(&m) = open.get(best) else { break };
         batch[m] += 1;
-        // What does not fit now never will: the other sizes only grow, and with them every path.
+        // A module that does not fit now never will: the other sizes only grow, and with them every path.
         if !fits(&batch) {
             batch[m] -= 1;
             open.remove(best);
@@ -231,7 +232,7 @@ fn gain(table: &[Duration], size: u32, limit: u32) -> f64 {
     let each = |b: u32| table[b as usize - 1].as_secs_f64() / f64::from(b);
     let (first, last) = (table[0].as_secs_f64(), table[table.len() - 1].as_secs_f64());
     let beta = (last - first) / (table.len() - 1) as f64;
-    // A table that does not rise costs nothing to go along: any gain is without bound.
+    // A table that does not rise: a larger batch costs nothing, so any gain counts without bound.
     (each(size) - each(size + 1)) / beta.max(f64::MIN_POSITIVE)
 }
 
@@ -293,8 +294,8 @@ pub fn workers_for_gpus(
     Ok(workers_for_rate(execution, batch, share, best))
 }
 
-/// The plan of that name for a number of GPUs: the reference's by [`batch_sizes`] and [`workers_for_gpus`], ours by
-/// choosing sizes and workers together, for the highest rate.
+/// The plan of that name for a number of GPUs. The reference's is by [`batch_sizes`] and [`workers_for_gpus`]; ours
+/// chooses sizes and workers together for the highest rate.
 ///
 /// # Errors
 /// Those of the two.
@@ -348,7 +349,7 @@ pub fn plan_for_rate(
     Ok(sizes.planned(execution))
 }
 
-/// The reference plan of NOTES.md.
+/// The reference plan: sizes by [`batch_sizes`] with [`REFERENCE_SLACK`], workers by [`workers_for_gpus`].
 ///
 /// # Errors
 /// Those of [`plan_for_gpus`].

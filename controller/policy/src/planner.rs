@@ -21,19 +21,18 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::message::{BatchReport, BatchShape, Demand, Incarnation};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
-use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::dispatcher::BatchShape;
 use crate::plan::{PlanName, Planned};
 
 pub use computation::{Computation, Computed};
 use pace::Pace;
 pub use policy::{OrderRule, OverloadControl, PlannerPolicy, Reserve, next_order};
-pub use sizes::Shares;
 use sizes::{Asked, Observed};
+pub use spillgate_pipeline::message::ModuleState;
 pub use window::{Reservoir, SAMPLES_MAX, Window};
 
 /// States are exchanged this often (PARD §4.2: every second).
@@ -42,65 +41,14 @@ pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(10);
 /// The input rate of the load factor is that of this last span.
 const INPUT_SPAN: Duration = Duration::from_secs(1);
-
-/// What a module tells the others.
-#[derive(Clone, Debug)]
-pub struct ModuleState {
-    /// The module.
-    pub module: ModuleId,
-    /// Rises with each publication.
-    pub version: u64,
-    /// q: mean queueing delay over the window.
-    pub queueing: Duration,
-    /// d: execution at the planned batch; for our own policy at the pace that its workers show.
-    pub execution: Duration,
-    /// Recent batch waits in seconds.
-    pub batch_waits: Arc<[f32]>,
-    /// Recent execution times of batches in seconds, one a request, where a batch scheduler forms them: they depend on
-    /// what requests bring, and so does what to leave for them. Empty elsewhere and under published policies.
-    pub executions: Arc<[f32]>,
-    /// The largest latency (Q + W + D) in the window.
-    pub worst: Duration,
-    /// Requests offered to it, per second.
-    pub offered: f64,
-    /// Requests that it executed, per second.
-    pub executed: f64,
-    /// Requests that it dropped / requests offered, in the window.
-    pub drop_rate: f64,
-    /// Mean batch size in the window.
-    pub batch_size: f64,
-    /// T_m: requests a second that its workers can serve in planned batches.
-    pub capacity: f64,
-    /// Part of the requests of the pipeline that run it (1 without conditions).
-    pub probability: f64,
-    /// Workers that serve it.
-    pub workers: u32,
-    /// Measured over planned execution time.
-    pub pace: f64,
-    /// Standard deviation of that from batch to batch.
-    pub spread: f64,
-    /// What part of the SLO its requests ask for.
-    pub asked: Shares,
-    /// Share of arrivals that it and its predecessors are to admit (`pard-oc`); 1 without overload.
-    pub admit: f64,
-}
-
-/// One batch that ended, as its worker reports it.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchReport<'a> {
-    /// When it started.
-    pub started_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Timestamp,
-    /// t_r and t_b of each member.
-    pub members: &'a [(Timestamp, Timestamp)],
-}
+/// Span of the rate offered to the pipeline: long enough for a rate, short enough to follow a burst.
+const DEMAND_SPAN: Duration = Duration::from_secs(2);
 
 /// What a planner has to say when it is woken.
 #[derive(Debug, Default)]
 pub struct Woken {
     /// Its state, for the others.
-    pub publish: Option<ModuleState>,
+    pub publish: Option<Arc<ModuleState>>,
     /// An estimate to be made and brought back.
     pub compute: Option<Computation>,
     /// New guidance.
@@ -120,14 +68,15 @@ pub struct StatePlanner {
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
-    /// The newest state of each module, this one included.
-    states: Vec<Option<ModuleState>>,
+    /// The newest state of each module, this one included, and the life of the controller that published it.
+    states: Vec<Option<(Incarnation, Arc<ModuleState>)>>,
+
     workers_up: usize,
     queueing: Window,
     last_second: Window,
     offered: Window,
-    /// Requests a second that are offered to the pipeline, as far as it is known.
-    demand: f64,
+    /// Requests offered to the pipeline, refused ones included.
+    demand: Window,
     input: Window,
     dropped: Window,
     batches: Window,
@@ -146,6 +95,8 @@ pub struct StatePlanner {
     publishes_at: Timestamp,
     computes_at: Option<Timestamp>,
     guidance: Guidance,
+    /// The shape of the module's batches as of the last estimate.
+    shape: BatchShape,
     admits: f64,
     paths: Vec<PathEstimate>,
 }
@@ -158,6 +109,7 @@ impl StatePlanner {
         planned: Arc<Planned>,
         n_workers: usize,
         seed: u64,
+        born: Timestamp,
     ) -> Self {
         let policy = PlannerPolicy::of(&pipeline.policy);
         let length = pipeline.policy.window;
@@ -169,6 +121,10 @@ impl StatePlanner {
         let n_modules = pipeline.modules.len();
         let is_first = pipeline.predecessors(module) == [ModuleId::SOURCE];
         let batch = planned.batch.clone();
+        let first_shape = BatchShape {
+            size: batch[module.idx()],
+            execution: planned.duration(module),
+        };
         let mut planner = StatePlanner {
             is_first,
             door_margin: crate::plan::door_margin(&pipeline),
@@ -181,66 +137,60 @@ impl StatePlanner {
             scratch: Scratch::default(),
             states: vec![None; n_modules],
             workers_up: n_workers,
-            queueing: Window::new(length),
-            last_second: Window::new(INPUT_SPAN),
-            offered: Window::new(length),
-            demand: 0.0,
-            input: Window::new(INPUT_SPAN),
-            dropped: Window::new(length),
-            batches: Window::new(length),
-            latency: Window::new(length),
+            queueing: Window::new(length, born),
+            last_second: Window::new(INPUT_SPAN, born),
+            offered: Window::new(length, born),
+            demand: Window::new(DEMAND_SPAN, born),
+            input: Window::new(INPUT_SPAN, born),
+            dropped: Window::new(length, born),
+            batches: Window::new(length, born),
+            latency: Window::new(length, born),
             batch_waits: Reservoir::new(length),
             executions: Reservoir::new(length),
-            pace: Pace::new(length),
-            asked: Asked::new(length),
+            pace: Pace::new(length, born),
+            asked: Asked::new(length, born),
             leaves_time: true,
             batch,
-            ran: Window::new(length),
+            ran: Window::new(length, born),
             version: 0,
-            publishes_at: Timestamp::ZERO + EXCHANGE_PERIOD,
+            publishes_at: born + EXCHANGE_PERIOD,
             computes_at: None,
             guidance: Guidance::NONE,
+            shape: first_shape,
             admits: 1.0,
             paths: Vec::new(),
         };
-        let first = planner.compute(Timestamp::ZERO);
+        let first = planner.compute(born);
         if let Some(computation) = first {
             planner.computed(computation.run());
         }
         planner
     }
 
-    /// A request reached the module and runs it, or skips it.
-    pub fn reached(&mut self, now: Timestamp, request: &Request, runs: bool) {
+    /// So much more was asked of the module.
+    pub fn demanded(&mut self, now: Timestamp, more: &Demand) {
+        self.demand.add(now, 0.0, more.offered, 0.0);
+        self.demand.take_back(more.returned);
+        let (ran, skipped) = (more.reached, more.skipped);
+        self.ran.add(now, ran as f64, ran + skipped, 1.0);
+        for window in [&mut self.offered, &mut self.input] {
+            window.add(now, 0.0, ran, 0.0);
+            window.take_back(more.unasked);
+        }
+        self.dropped.add(now, 0.0, more.dropped, 0.0);
         if self.is_first {
-            self.asked.add(now, self.pipeline.slo, request);
+            self.asked.add(now, &more.asked);
         }
-        self.ran.add(now, f64::from(u8::from(runs)), 1, 1.0);
-        if runs {
-            self.offered.add(now, 0.0, 1, 0.0);
-            self.input.add(now, 0.0, 1, 0.0);
-        }
-    }
-
-    /// A request that had reached the module asks for nothing after all.
-    pub fn unasked(&mut self) {
-        self.offered.take_back();
-        self.input.take_back();
-    }
-
-    /// A request was dropped here.
-    pub fn dropped(&mut self, now: Timestamp) {
-        self.dropped.add(now, 0.0, 1, 0.0);
     }
 
     /// A batch ended.
-    pub fn batch(&mut self, now: Timestamp, report: &BatchReport<'_>) {
+    pub fn batch(&mut self, now: Timestamp, report: &BatchReport) {
         let n = report.members.len();
         self.batches.add(now, n as f64, 1, n as f64);
         let (mut queueing, mut worst) = (0.0, 0.0f64);
         let took = report.ended_at.since(report.started_at);
         let is_dynamic = self.is_dynamic();
-        for (arrived_at, batched_at) in report.members {
+        for (arrived_at, batched_at) in &report.members {
             queueing += batched_at.since(*arrived_at).as_secs_f64();
             worst = worst.max(report.ended_at.since(*arrived_at).as_secs_f64());
             let wait = report.started_at.since(*batched_at).as_secs_f64();
@@ -275,16 +225,19 @@ impl StatePlanner {
     }
 
     /// The state of another module came in. Late and repeated ones change nothing.
-    pub fn peer(&mut self, state: ModuleState) {
+    pub fn peer(&mut self, incarnation: Incarnation, state: Arc<ModuleState>) {
         let known = &mut self.states[state.module.idx()];
-        if known.as_ref().is_none_or(|k| k.version < state.version) {
-            *known = Some(state);
+        let is_newer = |(life, known): &(Incarnation, Arc<ModuleState>)| {
+            *life != incarnation || known.version < state.version
+        };
+        if known.as_ref().is_none_or(is_newer) {
+            *known = Some((incarnation, state));
         }
     }
 
-    /// So many requests a second are offered to the pipeline.
-    pub fn offered(&mut self, rate: f64) {
-        self.demand = rate;
+    /// Requests a second that are offered to the pipeline, refused ones included.
+    pub fn demand(&mut self, now: Timestamp) -> f64 {
+        self.demand.rate(now)
     }
 
     /// The next moment at which [`StatePlanner::wake`] has something to do. `None` when nothing of what it
@@ -303,8 +256,8 @@ impl StatePlanner {
     pub fn wake(&mut self, now: Timestamp) -> Woken {
         let mut woken = Woken::default();
         if self.publishes_at <= now {
-            let state = self.state(now);
-            self.states[self.module.idx()] = Some(state.clone());
+            let state = Arc::new(self.state(now));
+            self.states[self.module.idx()] = Some((Incarnation::default(), state.clone()));
             self.publishes_at = now + EXCHANGE_PERIOD;
             self.computes_at = Some(now + SETTLE);
             woken.publish = Some(state);
@@ -322,7 +275,20 @@ impl StatePlanner {
         self.guidance = computed.guidance;
         self.paths = computed.paths;
         self.scratch = computed.scratch;
+        self.shape = self.current_shape();
         self.guidance
+    }
+
+    /// The state that was published last.
+    pub fn published(&self) -> Option<&ModuleState> {
+        self.state_of(self.module)
+    }
+
+    /// The newest state of a module.
+    fn state_of(&self, module: ModuleId) -> Option<&ModuleState> {
+        self.states[module.idx()]
+            .as_ref()
+            .map(|(_, state)| &**state)
     }
 
     /// What the brokers go by now.
@@ -342,7 +308,7 @@ impl StatePlanner {
 
     /// The least share that this module or one after it asks for.
     fn least_admitted(&self) -> f64 {
-        let states = self.states.iter().flatten();
+        let states = self.states.iter().flatten().map(|(_, state)| state);
         states
             .filter(|s| self.reaches_from(self.module, s.module))
             .map(|s| s.admit)
@@ -413,15 +379,13 @@ impl StatePlanner {
     /// Sets the guidance, or says which estimate is needed for it.
     fn compute(&mut self, now: Timestamp) -> Option<Computation> {
         if self.policy.adapts_batch {
-            self.adapt_batch();
+            self.adapt_batch(now);
         }
         if self.policy.overload.is_some() {
             self.admits = self.least_admitted();
         }
-        let mine = &self.states[self.module.idx()];
-        let (capacity, smoothed) = mine
-            .as_ref()
-            .map_or((0.0, 0.0), |s| (s.capacity, s.offered));
+        let mine = self.state_of(self.module);
+        let (capacity, smoothed) = mine.map_or((0.0, 0.0), |s| (s.capacity, s.offered));
         let input = self.input.rate(now);
         let order = next_order(
             self.policy.order,
@@ -442,9 +406,7 @@ impl StatePlanner {
             },
             Reserve::SplitByWorst => Guidance {
                 share: self.cumulative_share(|p, m| {
-                    let worst = p.states[m.idx()]
-                        .as_ref()
-                        .map_or(0.0, |s| s.worst.as_secs_f64());
+                    let worst = p.state_of(m).map_or(0.0, |s| s.worst.as_secs_f64());
                     worst.max(p.planned.duration(m).as_secs_f64())
                 }),
                 order,
@@ -459,10 +421,11 @@ impl StatePlanner {
     }
 
     /// Batch sizes for what is observed: every planner that knows the same states comes to the same sizes.
-    fn adapt_batch(&mut self) {
+    fn adapt_batch(&mut self, now: Timestamp) {
+        let demand = self.demand(now);
         self.batch.clone_from(&self.planned.batch);
-        let states: Option<Vec<&ModuleState>> =
-            self.states[1..].iter().map(Option::as_ref).collect();
+        let modules = (1..self.states.len()).map(|m| ModuleId(m as u16));
+        let states: Option<Vec<&ModuleState>> = modules.map(|m| self.state_of(m)).collect();
         let Some(states) = states else { return };
         let first = self.successors[ModuleId::SOURCE.idx()].first();
         let Some(first) = first.map(|m| states[m.idx() - 1]) else {
@@ -474,7 +437,7 @@ impl StatePlanner {
             planned: &self.planned,
             slack: PlanName::Spillgate.slack(),
             rate: first.offered,
-            demand: self.demand.max(first.offered),
+            demand: demand.max(first.offered),
             shares: &first.asked,
             observed: &observed,
         };
@@ -489,8 +452,8 @@ impl StatePlanner {
         (self.batch[idx] != self.planned.batch[idx]).then_some(self.batch[idx])
     }
 
-    /// The shape of the module's batches now.
-    pub fn shape(&self) -> BatchShape {
+    /// The shape of the module's batches by what is known now.
+    fn current_shape(&self) -> BatchShape {
         let size = self.batch[self.module.idx()];
         let execution = self.planned.duration_of(self.module, size);
         let execution = execution.mul_f64(self.stretch());
@@ -503,13 +466,11 @@ impl StatePlanner {
         queueing: bool,
         order: BudgetOrder,
     ) -> Computation {
-        let here = self.states[self.module.idx()]
-            .as_ref()
-            .map_or(1.0, |s| s.probability);
+        let here = self.state_of(self.module).map_or(1.0, |s| s.probability);
         let stages: Vec<Stage> = (0..self.states.len())
             .map(|idx| {
                 let id = ModuleId(idx as u16);
-                let state = self.states[idx].as_ref();
+                let state = self.state_of(id);
                 Stage {
                     queueing: match state {
                         Some(s) if queueing => s.queueing.as_secs_f64(),

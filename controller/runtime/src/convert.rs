@@ -1,4 +1,4 @@
-//! Between records and the wire: results, values, status codes.
+//! Conversion from records to the wire: results, values, status codes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use crate::record::RequestRecord;
 
-/// Whether a module's devices only emulate.
+/// Whether a device of the module is emulated.
 pub fn is_emulated(module: &Module) -> bool {
     module.devices.iter().any(|d| device_kind(d) == "emulated")
 }
@@ -72,7 +72,7 @@ pub fn result(record: &RequestRecord) -> pb::Result {
         }
         Outcome::Failed { module } => {
             out.set_outcome(pb::Outcome::Failed);
-            // What fails at the source is the client's frame; elsewhere it is ours.
+            // A failure at the source means an unreadable frame, which is the client's; elsewhere it is ours.
             let at_source = *module == spillgate_pipeline::id::ModuleId::SOURCE;
             out.code = if at_source {
                 Code::InvalidArgument
@@ -92,7 +92,7 @@ pub fn result(record: &RequestRecord) -> pb::Result {
     out
 }
 
-/// The result of a frame that was not accepted.
+/// The result of a refused frame.
 pub fn refused(number: u64, code: Code, reason: &str, detail: String) -> pb::Result {
     let mut out = pb::Result {
         number,
@@ -184,17 +184,17 @@ fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
         .collect()
 }
 
-/// The boxes that a module worked on: its texts, labels and tensors are about them.
+/// The boxes that a module worked on, to which its texts, labels and tensors refer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Objects<'a> {
-    /// How many; 0 when the module worked on whole frames.
+    /// Their number; 0 when the module worked on whole frames.
     n: usize,
-    /// The output of the pipeline that has them; empty when there is none.
+    /// The output of the pipeline that contains them; empty when there is none.
     output: &'a str,
 }
 
 impl<'a> Objects<'a> {
-    /// Those of the module that this output is of.
+    /// The boxes of the module that this output belongs to.
     fn of(record: &'a RequestRecord, from: PortRef) -> Self {
         let pipeline = &record.pipeline;
         let wired = pipeline.modules[from.module.idx()].inputs.iter().flatten();
@@ -202,7 +202,7 @@ impl<'a> Objects<'a> {
             Value::Boxes(boxes) => Some((*port, boxes.len())),
             _ => None,
         });
-        // Between two inputs of boxes nobody could tell.
+        // With two inputs of boxes it is not known which one counts.
         let (Some((port, n)), None) = (boxes.next(), boxes.next()) else {
             return Objects::default();
         };
@@ -213,13 +213,13 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// The box of the item at this index of `n_items`: each box has as many.
+    /// The box of the item at this index of `n_items`; each box has equally many items.
     fn index(self, idx: usize, n_items: usize) -> Option<u32> {
         let each = n_items.checked_div(self.n).filter(|each| *each > 0)?;
         (each * self.n == n_items && idx < n_items).then(|| (idx / each) as u32)
     }
 
-    /// Its name for a list of so many items.
+    /// The name of the output for a list of that many items.
     fn name(self, n_items: usize) -> String {
         match self.index(0, n_items) {
             Some(_) => self.output.to_owned(),

@@ -1,7 +1,7 @@
-//! The edge: connections and calls before they are requests. Every byte that a client makes the process hold is on the
-//! account of bytes; every wait has a limit; connections that are merely held open give way to newcomers.
+//! The edge: connections and calls before they are requests. Every byte that a client makes the process hold is on
+//! the account of bytes, and every wait has a limit. Connections that are merely held open give way to new ones.
 //!
-//! What is decided about connections is [`spillgate_controller_policy::door`]'s; here it is carried out.
+//! Decisions about connections are made by [`spillgate_controller_policy::door`] and carried out here.
 
 pub(crate) mod access;
 mod answers;
@@ -41,16 +41,17 @@ use access::Tokens;
 
 use crate::host::Now;
 
-/// Bytes that a client may send on a connection before it must wait for the server to read, at most: holds a few frames, so
-/// that large ones are not cut into round trips.
+/// Largest HTTP/2 window: the bytes that a client may send on a connection before the server has read them. It holds
+/// a few frames, so that large frames are not cut into round trips.
 const WINDOW_MAX: u32 = 1 << 20;
-/// The same at least: HTTP/2 knows no smaller one.
+/// Smallest HTTP/2 window; the protocol has no smaller one.
 const WINDOW_MIN: u32 = 64 << 10;
-/// Part of the budget that windows over the least may take, and how many connections may have as large a one as the next.
+/// Windows above the least may take one part in `WINDOWS_PART` of the budget. A connection gets the largest window of
+/// which `WINDOWS_SHARE` would fit into what is left.
 const WINDOWS_PART: u64 = 4;
 const WINDOWS_SHARE: u64 = 32;
 
-/// Bytes that a connection holds before it asks anything.
+/// Bytes that a connection holds before its first call.
 pub fn idle_connection_bytes(has_tls: bool) -> u64 {
     u64::from(WINDOW_MIN) + if has_tls { TLS_BYTES } else { 0 }
 }
@@ -58,38 +59,38 @@ pub fn idle_connection_bytes(has_tls: bool) -> u64 {
 /// Bounds of the edge.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeLimits {
-    /// Of connections.
+    /// Bounds of connections.
     pub door: DoorLimits,
     /// Most concurrent calls on one connection.
     pub calls_per_connection: u32,
     /// Most bytes of one message.
     pub message_bytes: usize,
-    /// A message that has begun, a call's first one, a greeting is to be whole after this long.
+    /// Most time from the first byte of a message, or from the headers of a call, until the message is whole.
     pub message: Duration,
 }
 
-/// What is known of the edge, for metrics and readiness.
+/// The state of the edge, for metrics and readiness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeView {
     /// Connections that have a place.
     pub connections: usize,
     /// Most connections.
     pub connections_max: usize,
-    /// Connections that were turned away since the start: every place was in use.
+    /// Connections turned away since the start: every place was in use, or no memory was free.
     pub turned_away: u64,
-    /// Connections that were closed for a newcomer, or because they were idle, silent or left answers unread.
+    /// Connections closed in favour of a new one, or because they were idle, silent or left answers unread.
     pub closed: u64,
     /// Bytes that are held.
     pub held: u64,
     /// Bytes that may be held.
     pub budget: u64,
-    /// Newcomers are turned away, wherever they come from.
+    /// New connections are turned away, whatever their address.
     pub is_full: bool,
 }
 
 struct Open {
     door: Door<IpAddr>,
-    /// Who holds what comes from each address that has connections.
+    /// The holder of each address that has connections.
     addresses: IndexMap<IpAddr, Weak<Holder>, FxBuildHasher>,
     connections: IndexMap<ConnectionId, Arc<Connection>, FxBuildHasher>,
 }
@@ -98,12 +99,12 @@ struct Open {
 pub struct Edge {
     limits: EdgeLimits,
     account: Arc<Account>,
-    /// Holds what connections may send unasked.
+    /// Holds the windows of the connections.
     windows: Arc<Holder>,
-    /// Where only holders of a token are served.
+    /// The tokens, where only holders of a token are served.
     tokens: Option<Tokens>,
     now: Now,
-    /// The time as of the last sweep: exact enough for limits of seconds.
+    /// The time of the last sweep: exact enough for limits of seconds.
     about_now: AtomicU64,
     open: Mutex<Open>,
     next_client: AtomicU32,
@@ -113,7 +114,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// An edge without connections. With grants it serves the holders of those tokens only.
+    /// An edge without connections. With grants it serves only the holders of those tokens.
     pub fn new(
         limits: EdgeLimits,
         account: Arc<Account>,
@@ -133,7 +134,7 @@ impl Edge {
                 addresses: IndexMap::default(),
                 connections: IndexMap::default(),
             }),
-            // 0 is nobody.
+            // 0 stands for no client.
             next_client: AtomicU32::new(1),
             turned_away: AtomicU64::new(0),
             closed: AtomicU64::new(0),
@@ -148,12 +149,12 @@ impl Edge {
         &self.limits
     }
 
-    /// The account that it writes on.
+    /// The account of bytes.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// What is known of it.
+    /// Its state.
     pub fn view(&self) -> EdgeView {
         EdgeView {
             connections: self.open.lock().door.len(),
@@ -180,7 +181,7 @@ impl Edge {
         ClientId(self.next_client.fetch_add(1, Ordering::Relaxed).max(1))
     }
 
-    /// A connection that was accepted; `None` when there is no place or no memory for it.
+    /// Admits an accepted connection; `None` when there is no place or no memory for it.
     pub(crate) fn welcome(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
         let now = self.now();
         let address = address_of(peer);
@@ -197,7 +198,7 @@ impl Edge {
             Welcome::Full => {
                 let is_full = door.len() >= self.limits.door.connections;
                 drop(open);
-                // Readiness is about all: what one address has used up is its own.
+                // Readiness is about the whole server: the limit of one address does not count.
                 if is_full {
                     self.is_full.store(true, Ordering::Relaxed);
                     self.turn_away("every connection is in use (--connections)");
@@ -233,7 +234,7 @@ impl Edge {
         tracing::warn!(why, "a connection was turned away");
     }
 
-    /// How much a connection may send unasked: less, the more of them there are.
+    /// The window of a new connection: smaller, the more connections there are.
     fn window(&self) -> Option<(u32, Lease)> {
         let part = self.account.budget() / WINDOWS_PART;
         let share = part.saturating_sub(self.windows.held()) / WINDOWS_SHARE;
@@ -253,7 +254,7 @@ impl Edge {
     }
 }
 
-/// Who holds what comes from an address: all of its connections together.
+/// The holder of an address: all of its connections together.
 fn holder_of(
     addresses: &mut IndexMap<IpAddr, Weak<Holder>, FxBuildHasher>,
     account: &Arc<Account>,
@@ -262,14 +263,14 @@ fn holder_of(
     if let Some(known) = addresses.get(&address).and_then(Weak::upgrade) {
         return known;
     }
-    // As many as have connections, or something that is still held for them.
+    // Entries remain for addresses that have connections or for which something is still held.
     addresses.retain(|_, holder| holder.strong_count() > 0);
     let holder = account.holder();
     addresses.insert(address, Arc::downgrade(&holder));
     holder
 }
 
-/// What is seen of a connection that has just gone.
+/// The use of a connection that has just ended.
 fn nothing() -> Use {
     Use {
         calls: 0,
@@ -279,7 +280,7 @@ fn nothing() -> Use {
     }
 }
 
-/// What counts as one address: a whole subnet of IPv6, of which each host has as many addresses as it likes.
+/// What counts as one address: for IPv6 the whole /64, since each host in it can choose its address.
 fn address_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {

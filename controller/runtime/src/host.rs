@@ -1,34 +1,35 @@
-//! Owns the ledger and the module controllers of one pipeline and passes requests between them and the workers.
-//! Each event is one short critical section; sends, cancellations, guidance and answers follow after the lock is
-//! released, and so do the State Planners' estimates, which take a thousand times as long.
+//! Drives the gateway and the module controllers of one pipeline, in this process. Each event is one short critical
+//! section; messages to devices and answers follow after the lock is released, and so do the State Planners' estimates,
+//! which take a thousand times as long.
 
-mod effects;
+mod drive;
 mod finished;
-mod flow;
-mod scaling;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::{Job, Ran};
-use spillgate_controller_policy::ledger::{Ledger, Offer, Refusal};
-use spillgate_controller_policy::module::{Command, Event, ModuleController};
+use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
+use spillgate_controller_policy::ledger::{Offer, Refusal};
+use spillgate_controller_policy::module::{
+    ControllerConfig, Event as ControllerEvent, ModuleController,
+};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::ModuleState;
+use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Filled, Incarnation, Link, Place};
+use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{Drop as DropRecord, DropReason, ModuleTimes, Outcome, Request};
-use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
+use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::record::{Observer, RequestRecord, TraceContext};
-use effects::Effects;
-use scaling::Scaling;
 
 /// The process's clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -36,57 +37,24 @@ pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// Seed of the planners' draws and of admission by chance. Fixed: nothing is gained by another.
 const SEED: u64 = 1;
 
-/// Hands out request ids, unique in this process.
+/// Hands out the ids of requests whose home is this process.
 #[derive(Default)]
 pub struct RequestIds(AtomicU64);
 
 impl RequestIds {
     fn next(&self) -> RequestId {
-        RequestId(self.0.fetch_add(1, Ordering::Relaxed))
+        RequestId::at(GATEWAY, self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// A request on its way to a worker.
-pub struct Dispatched {
-    /// The worker.
-    pub worker: WorkerId,
-    /// The request.
-    pub request: Request,
-    /// Its values.
-    pub job: Arc<Job>,
-}
+/// The gateway of this process.
+const GATEWAY: GatewayId = GatewayId(0);
 
-/// The way to the workers of one device. Called without locks held; may call back.
-pub trait WorkerLink: Send + Sync {
-    /// Brings requests that belong together.
-    fn send(&self, requests: Vec<Dispatched>);
+/// The way to a device. Called without locks held; may call back.
+pub type DeviceLink = Arc<dyn Link<Arc<Job>> + Send + Sync>;
 
-    /// Forgets a request that ended elsewhere.
-    fn cancel(&self, request: RequestId);
-
-    /// Drops a request if it still waits.
-    fn withdraw(&self, request: RequestId, reason: DropReason);
-
-    /// Tells a worker what its brokers are to go by from now on.
-    fn guide(&self, worker: WorkerId, guidance: Guidance);
-
-    /// Makes a worker ready; [`PipelineHost::worker_loaded`] is told when it is.
-    fn load(&self, worker: WorkerId);
-
-    /// Gives back what a worker holds once it has no more requests.
-    fn unload(&self, worker: WorkerId);
-}
-
-/// A worker of this pipeline and the way to it.
-#[derive(Clone)]
-pub struct Worker {
-    /// Its id.
-    pub id: WorkerId,
-    /// Its module.
-    pub module: ModuleId,
-    /// Ordinal of its device's link in the list given to [`PipelineHost::connect`].
-    pub link: usize,
-}
+/// Wakes the host at a time or earlier.
+pub type Alarm = Box<dyn Fn(Timestamp) + Send + Sync>;
 
 /// What the State Planners of a pipeline know, for metrics.
 #[derive(Clone, Debug)]
@@ -136,8 +104,8 @@ pub struct MemberResult {
     pub result: Ran,
 }
 
+/// What is kept for an open request.
 struct Open {
-    request: Request,
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
@@ -147,121 +115,104 @@ struct Open {
     on_end: OnEnd,
 }
 
+type Command = gateway::Command<Box<Open>, Arc<Job>>;
+
 struct Control {
-    ledger: Ledger,
-    modules: Vec<ModuleController>,
-    open: IndexMap<RequestId, Open, FxBuildHasher>,
+    gateway: Gateway<Box<Open>, Arc<Job>>,
+    controllers: Vec<ModuleController>,
     commands: Vec<Command>,
-    /// When the members of the batch that ended last arrived and were batched.
-    times: Vec<(Timestamp, Timestamp)>,
-    /// The last state that each module published.
-    published: Vec<Option<ModuleState>>,
-    /// Where workers follow the load.
-    scaling: Option<Scaling>,
-    applications: Applications,
 }
 
-/// Applications by name, as many as schedulers tell apart; the rest share the last.
-#[derive(Default)]
-struct Applications(IndexSet<Arc<str>, FxBuildHasher>);
-
-impl Applications {
-    fn of(&mut self, name: &Arc<str>) -> Application {
-        let known = self.0.get_index_of(name);
-        let idx = known.unwrap_or_else(|| {
-            if self.0.len() < APPLICATIONS_MAX {
-                self.0.insert(name.clone());
-            }
-            self.0.len() - 1
-        });
-        Application(idx as u16)
-    }
+/// What a host is built from.
+pub struct HostConfig<'a> {
+    /// The pipeline.
+    pub pipeline: Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: &'a Arc<Planned>,
+    /// The pipeline's workers.
+    pub workers: Vec<Place>,
+    /// How they follow the load; `None`: all serve all the time.
+    pub scaling: Option<ScalingConfig>,
+    /// Ids of requests.
+    pub ids: Arc<RequestIds>,
+    /// The clock.
+    pub now: Now,
+    /// Told of all that ends.
+    pub observer: Arc<dyn Observer>,
 }
 
-/// One pipeline at its gateway.
+/// One pipeline in this process.
 pub struct PipelineHost {
     pipeline: Arc<Pipeline>,
-    successors: Vec<Vec<ModuleId>>,
     ids: Arc<RequestIds>,
     now: Now,
     observer: Arc<dyn Observer>,
-    workers: IndexMap<WorkerId, Worker, FxBuildHasher>,
-    links: OnceLock<Vec<Arc<dyn WorkerLink>>>,
+    workers: IndexMap<WorkerId, Place, FxBuildHasher>,
+    /// By module: the outputs that a `when:` looks at.
+    watched: Vec<Vec<PortRef>>,
+    links: OnceLock<Vec<DeviceLink>>,
+    alarm: OnceLock<Alarm>,
     control: Mutex<Control>,
 }
 
 impl PipelineHost {
-    /// A host of `pipeline`, served by `workers`. Serves nothing until it is connected.
-    pub fn new(
-        pipeline: Arc<Pipeline>,
-        planned: &Arc<Planned>,
-        workers: Vec<Worker>,
-        ids: Arc<RequestIds>,
-        now: Now,
-        observer: Arc<dyn Observer>,
-    ) -> Self {
-        let modules = pipeline
-            .modules
-            .iter()
-            .map(|module| {
-                let serving: Vec<WorkerId> = workers
-                    .iter()
-                    .filter(|w| w.module == module.id)
-                    .map(|w| w.id)
-                    .collect();
-                ModuleController::new(&pipeline, module.id, planned, &serving, SEED)
+    /// A host. Serves nothing until it is connected.
+    pub fn new(config: HostConfig<'_>) -> Self {
+        let HostConfig {
+            pipeline,
+            planned,
+            workers,
+            scaling,
+            ids,
+            now,
+            observer,
+        } = config;
+        let born = now();
+        let incarnation = Incarnation::default();
+        let controller = |module: ModuleId| {
+            ModuleController::new(&ControllerConfig {
+                module,
+                incarnation,
+                pipeline: &pipeline,
+                planned,
+                places: &workers,
+                scaling: scaling.as_ref().and_then(|s| s.of(module)),
+                seed: SEED,
+                born,
             })
-            .collect();
-        let devices: Vec<Vec<usize>> = pipeline
-            .modules
-            .iter()
-            .map(|module| {
-                let serving = workers.iter().filter(|w| w.module == module.id);
-                serving.map(|w| w.link).collect()
-            })
-            .collect();
+        };
         let control = Control {
-            ledger: Ledger::new(&pipeline, planned, &devices),
-            modules,
-            open: IndexMap::default(),
+            controllers: pipeline.modules.iter().map(|m| controller(m.id)).collect(),
+            gateway: Gateway::new(&GatewayConfig {
+                id: GATEWAY,
+                incarnation,
+                pipeline: &pipeline,
+                planned,
+                places: &workers,
+                seed: SEED,
+                born,
+            }),
             commands: Vec::new(),
-            times: Vec::new(),
-            published: vec![None; pipeline.modules.len()],
-            scaling: None,
-            applications: Applications::default(),
         };
         PipelineHost {
-            successors: pipeline
-                .modules
-                .iter()
-                .map(|m| pipeline.successors(m.id))
-                .collect(),
+            watched: pipeline.watched(),
             pipeline,
             ids,
             now,
             observer,
-            workers: workers.into_iter().map(|w| (w.id, w)).collect(),
+            workers: workers.into_iter().map(|w| (w.worker, w)).collect(),
             links: OnceLock::new(),
+            alarm: OnceLock::new(),
             control: Mutex::new(control),
         }
     }
 
-    /// Gives the ways to the devices, once, and tells the workers what to go by at first.
-    pub fn connect(&self, links: Vec<Arc<dyn WorkerLink>>) {
-        let first = self.links.set(links).is_ok();
+    /// Gives the ways to the devices, by id, and the alarm that leads to [`PipelineHost::wake`]; once. The roles greet each
+    /// other.
+    pub fn connect(&self, links: Vec<DeviceLink>, alarm: Alarm) {
+        let first = self.links.set(links).is_ok() && self.alarm.set(alarm).is_ok();
         assert!(first, "a host is connected once");
-        let guides = {
-            let control = self.control.lock();
-            let of = |m: &ModuleController| m.guidance();
-            (0..)
-                .map(ModuleId)
-                .zip(control.modules.iter().map(of))
-                .collect()
-        };
-        self.perform(Effects {
-            guides,
-            ..Effects::default()
-        });
+        self.act(|control, now, effects| self.greet(control, now, effects));
     }
 
     /// The pipeline.
@@ -275,7 +226,7 @@ impl PipelineHost {
     }
 
     /// The workers, in order of id.
-    pub fn workers(&self) -> impl Iterator<Item = &Worker> {
+    pub fn workers(&self) -> impl Iterator<Item = &Place> {
         self.workers.values()
     }
 
@@ -296,74 +247,42 @@ impl PipelineHost {
             trace,
             on_end,
         } = submission;
-        let now = (self.now)();
         let id = self.ids.next();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            // A client without a clock exchange is taken to have sent when its frame arrived (DESIGN §5).
+        self.act(|control, now, effects| {
+            // A client without a clock exchange is taken to have sent when its frame arrived.
             let offer = Offer {
                 sent_at: now,
                 timeout,
                 decoding,
-            };
-            let request = control
-                .ledger
-                .admit(now, id, &offer)
-                .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
-            let request = Request {
-                application: control.applications.of(&application),
+                application: self.application(control, now, &application, effects),
                 client: client_id,
-                ..request
             };
-            let open = Open {
-                request,
+            let open = Box::new(Open {
                 admitted_at: now,
                 number,
                 client,
                 trace,
-                job,
+                job: job.clone(),
                 times: Vec::with_capacity(self.pipeline.modules.len()),
                 on_end,
+            });
+            control
+                .gateway
+                .admit(now, id, &offer, open, job)
+                .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
+            let event = match source_done {
+                // A frame of bytes is its own output.
+                true => gateway::Event::Read(id, Ok(Filled::ALL)),
+                false => gateway::Event::Decode(id),
             };
-            control.open.insert(id, open);
-            if source_done {
-                self.module_done(
-                    &mut control,
-                    now,
-                    request,
-                    ModuleId::SOURCE,
-                    true,
-                    &mut effects,
-                );
-            } else {
-                let begin = Event::Begin(request);
-                self.drive_module(&mut control, now, ModuleId::SOURCE, begin, &mut effects);
-            }
-        }
-        self.perform(effects);
-        Ok(id)
+            self.drive_gateway(control, now, event, effects);
+            Ok(id)
+        })
     }
 
     /// A frame was refused before it was submitted.
     pub fn note_refused(&self, reason: &'static str) {
         self.observer.request_refused(&self.pipeline, reason);
-    }
-
-    /// A worker begins a batch of that many.
-    pub fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp) {
-        let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
-            return;
-        };
-        let started = Event::Started {
-            worker,
-            size,
-            expected_end,
-        };
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        self.drive_module(&mut self.control.lock(), now, module, started, &mut effects);
-        self.perform(effects);
     }
 
     /// A finished request ran again at a worker, for its time alone.
@@ -373,161 +292,61 @@ impl PipelineHost {
         }
     }
 
-    /// Wakes the planners whose time has come, makes their estimates, and scales. Returns the next time at which one
-    /// wants to be woken. To be called from a thread that no request waits for.
+    /// Wakes the roles whose time has come, and makes the planners' estimates. Returns the next time at which one wants to be
+    /// woken. To be called from a thread that no request waits for.
     pub fn wake(&self) -> Option<Timestamp> {
-        for module in self.pipeline.modules.iter().map(|m| m.id) {
-            let now = (self.now)();
-            let mut effects = Effects::default();
-            {
-                // One module at a time, so that requests get in between.
-                let mut control = self.control.lock();
-                let due = control.modules[module.idx()].next_wakeup();
-                if due.is_none_or(|at| at > now) {
-                    continue;
-                }
-                self.drive_module(&mut control, now, module, Event::Wakeup, &mut effects);
+        self.act(|control, now, effects| {
+            if control.gateway.next_wakeup().is_some_and(|at| at <= now) {
+                self.drive_gateway(control, now, gateway::Event::Wakeup, effects);
             }
-            self.perform(effects);
+        });
+        for module in self.pipeline.modules.iter().map(|m| m.id) {
+            // One module at a time, so that requests get in between.
+            self.act(|control, now, effects| {
+                let due = control.controllers[module.idx()].next_wakeup();
+                if due.is_some_and(|at| at <= now) {
+                    let wakeup = ControllerEvent::Wakeup;
+                    self.drive_controller(control, now, module, wakeup, effects);
+                }
+            });
         }
-        self.scale();
-        self.next_wakeup()
-    }
-
-    /// When [`PipelineHost::wake`] has something to do; never under a policy that does not plan, with fixed workers.
-    pub fn next_wakeup(&self) -> Option<Timestamp> {
         let control = self.control.lock();
-        let wakeups = control.modules.iter().filter_map(|m| m.next_wakeup());
-        wakeups.chain(Self::scales_at(&control)).min()
+        let wakeups = control.controllers.iter().filter_map(|m| m.next_wakeup());
+        wakeups.chain(control.gateway.next_wakeup()).min()
     }
 
     /// What the State Planners know.
     pub fn planner_view(&self) -> PlannerView {
         let control = self.control.lock();
-        let published = control.published.iter().cloned();
-        let guidance = control.modules.iter().map(ModuleController::guidance);
+        let known = |m: &ModuleController| (m.published().cloned(), m.guidance());
         PlannerView {
-            gate: control.ledger.gate_rate(),
-            modules: published.zip(guidance).collect(),
+            gate: control.gateway.gate_rate(),
+            modules: control.controllers.iter().map(known).collect(),
         }
-    }
-
-    /// A worker that was told to forget a request had not begun it.
-    pub fn forgotten(&self, worker: WorkerId, request: RequestId) {
-        let Some(module) = self.workers.get(&worker).map(|w| w.module) else {
-            return;
-        };
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        let mut control = self.control.lock();
-        if control.ledger.forgotten(request) {
-            self.drive_module(&mut control, now, module, Event::Unasked, &mut effects);
-        }
-    }
-
-    /// A worker dropped a request that waited there.
-    pub fn dropped(&self, request: Request, drop: DropRecord) {
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            let dropped = Event::Dropped(request.id);
-            self.drive_module(&mut control, drop.at, drop.module, dropped, &mut effects);
-            let outcome = Outcome::Dropped(drop);
-            self.end_early(
-                &mut control,
-                drop.at,
-                request.id,
-                outcome,
-                None,
-                &mut effects,
-            );
-        }
-        self.perform(effects);
     }
 
     /// The client left: whatever the request still waits for is freed.
     pub fn cancel(&self, id: RequestId) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        self.drop_from_here(
-            &mut self.control.lock(),
-            now,
-            id,
-            DropReason::Cancelled,
-            &mut effects,
-        );
-        self.perform(effects);
+        self.tell(gateway::Event::Cancel(id));
     }
 
     /// A newer frame takes this one's place, if it still waits.
     pub fn supersede(&self, id: RequestId) {
-        let waits_at: Vec<WorkerId> = {
-            let control = self.control.lock();
-            control
-                .modules
-                .iter()
-                .filter_map(|m| m.location(id))
-                .collect()
-        };
-        for worker in waits_at {
-            self.link(worker).withdraw(id, DropReason::Superseded);
-        }
-    }
-
-    /// Workers died.
-    pub fn workers_down(&self, workers: &[WorkerId], cause: &str) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            for worker in workers.iter().filter_map(|id| self.workers.get(id)) {
-                let down = Event::WorkerDown(worker.id);
-                let mut commands = std::mem::take(&mut control.commands);
-                control.modules[worker.module.idx()].on_event(now, down, &mut commands);
-                for command in commands.drain(..) {
-                    if let Command::Fail(id) = command {
-                        let outcome = Outcome::Failed {
-                            module: worker.module,
-                        };
-                        let cause = Some(cause.to_owned());
-                        self.end_early(&mut control, now, id, outcome, cause, &mut effects);
-                    }
-                }
-                control.commands = commands;
-                self.worker_died(&mut control, now, worker.id, &mut effects);
-            }
-        }
-        self.perform(effects);
+        self.tell(gateway::Event::Supersede(id));
     }
 
     /// Refuses what comes from now on.
     pub fn drain(&self) {
-        self.control.lock().ledger.drain();
+        self.control.lock().gateway.drain();
     }
 
     /// Requests that have not ended.
     pub fn in_flight(&self) -> usize {
-        self.control.lock().ledger.in_flight()
+        self.control.lock().gateway.in_flight()
     }
 
     /// Drops all that has not ended.
     pub fn abort(&self) {
-        let now = (self.now)();
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            for id in control.ledger.open_requests() {
-                self.drop_from_here(&mut control, now, id, DropReason::Draining, &mut effects);
-            }
-        }
-        self.perform(effects);
-    }
-
-    fn link(&self, worker: WorkerId) -> &Arc<dyn WorkerLink> {
-        let links = self
-            .links
-            .get()
-            .expect("a host is connected before it serves");
-        &links[self.workers[&worker].link]
+        self.tell(gateway::Event::Abort);
     }
 }

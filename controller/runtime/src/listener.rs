@@ -1,5 +1,5 @@
-//! Accepts connections and serves HTTP/2 on them, until told to stop. The API's own calls go straight to
-//! their service; health and reflection go through tonic's router.
+//! Accepts connections and serves HTTP/2 on them until told to stop. Calls of the API go straight to their service;
+//! health and reflection go through tonic's router.
 //!
 //! tonic's own server would enforce `grpc-timeout` itself and answer an expired call with CANCELLED; here the
 //! deadline belongs to the pipeline, which answers with DEADLINE_EXCEEDED and the reason.
@@ -28,20 +28,19 @@ use crate::edge::{
 };
 use crate::gateway::Gateway;
 
-/// Largest HTTP/2 frame taken in: fewer, larger pieces for pictures.
+/// Largest HTTP/2 frame accepted: pictures come in fewer, larger pieces.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
 /// Most bytes of a call's headers, as HTTP/2 counts them.
 const HEADERS_MAX: u32 = 8 << 10;
-/// A connection without traffic is probed after this long, so that a vanished client's work is freed.
+/// A connection without traffic is probed after this time, so that the requests of a vanished client are dropped.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A probe unanswered for this long ends the connection.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client that has not sent HTTP/2's greeting this long after connecting is no client: it holds one of the
-/// connections that others may want.
+/// Time until HTTP/2's preface must have come. A connection without it holds a place that others may want.
 const PREFACE_LIMIT: Duration = Duration::from_secs(3);
 
-/// What is served on each connection.
+/// The services on each connection.
 #[derive(Clone)]
 pub struct Services {
     gateway: Arc<Gateway>,
@@ -49,7 +48,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// The API and whatever else tonic routes: health, reflection.
+    /// Other services, routed by tonic: health, reflection.
     pub fn new(gateway: Gateway, other: Routes) -> Self {
         Services {
             gateway: Arc::new(gateway),
@@ -58,21 +57,21 @@ impl Services {
     }
 }
 
-/// What is served on one connection.
+/// The services on one connection.
 struct Served {
     services: Services,
     connection: Arc<Connection>,
 }
 
 type Answered = Result<http::Response<Answers<Body>>, Infallible>;
-/// What a service of tonic's will answer.
+/// The future answer of a tonic service.
 type Asked = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-/// The answer to a call, once there is one.
+/// The future answer to a call.
 enum Answer {
-    /// It is turned down.
+    /// The call is refused.
     Now(Option<Status>),
-    /// Its service is asked.
+    /// The call is with its service.
     Asked {
         answer: Asked,
         call: Arc<Call>,
@@ -113,7 +112,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     type Future = Answer;
 
     fn call(&self, mut request: http::Request<Incoming>) -> Answer {
-        // Before anything is read or said, whatever is asked for.
+        // Checked before anything is read or answered, on every path.
         let token = match self.connection.edge().identify(request.headers()) {
             Ok(token) => token,
             Err(status) => {
@@ -122,7 +121,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             }
         };
         if token.is_some() {
-            // Nothing that follows can log it.
+            // So that no later code can log it.
             request.headers_mut().remove(http::header::AUTHORIZATION);
         }
         let n_headers = request.headers().len();
@@ -139,7 +138,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         let limits = self.connection.edge().limits();
         let mut request = request.map(|body| {
             let (bytes_max, limit) = (limits.message_bytes, limits.message);
-            // Moved often on its way: a pointer is cheaper to move.
+            // A pointer, because it is moved often.
             Box::new(Messages::new(
                 body,
                 call.clone(),
@@ -165,8 +164,8 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     }
 }
 
-/// Serves connections, over TLS if there is one, until `stop` is cancelled; then no new ones are taken, those that are
-/// open finish their calls, and `tracker` is empty once the last has ended.
+/// Serves connections, over TLS if given, until `stop` is cancelled. Then no new connections are accepted and open
+/// ones finish their calls. `tracker` is empty once the last has ended.
 pub async fn serve(
     listener: TcpListener,
     services: Services,
@@ -181,7 +180,7 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: let some connections end.
+                    // Most likely out of file descriptors: let some connections end.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -203,8 +202,9 @@ pub async fn serve(
     }
 }
 
-/// Serves what comes from `peer` over a stream of bytes that was opened elsewhere, until it ends or `stop` is cancelled;
-/// nothing where the edge has no place for it. Limits of time do not end it.
+/// Serves one stream of bytes that was opened elsewhere, from `peer`, until it ends or `stop` is cancelled. Returns
+/// at once where the edge has no place for it. The edge's sweeper does not close it: the task is the caller's. The
+/// other limits of time hold.
 pub async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: IpAddr,

@@ -1,9 +1,9 @@
-//! Whether the objective is possible at all: the longest path of an idle system, each module with its
-//! fastest variant on its fastest kind of device and alone in its batch. A module without a profile
-//! counts nothing, so the sum is a lower bound of what any request along that path needs.
+//! Checks whether the objective is possible at all. The bound is the longest path of an idle system, each module with
+//! its fastest variant on its fastest kind of device and alone in its batch. A module without a profile counts as
+//! zero, so the sum is a lower bound for any request along that path.
 //!
-//! A module on `auto` may run on any kind of device in the profile: a profile speaks for the machine
-//! on which it was measured.
+//! A module on `auto` may run on any kind of device in the profile: a profile describes the machine on which it was
+//! measured.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::pipeline::{Module, Pipeline};
 use crate::problem::Problem;
 use crate::profile::{ProfileSet, device_kind};
 
-/// The longest way that ends with a module.
+/// The longest path that ends with a module.
 #[derive(Clone, Default)]
 struct Way {
     needed: Duration,
@@ -68,9 +68,8 @@ pub(super) fn check(sink: &mut Sink, pipeline: &Pipeline, slo: &Place, profiles:
     );
 }
 
-/// The shortest profiled execution of one request, and on which kind of device. `None` unless every
-/// variant has a profile on every kind of device that may serve the module: the missing one might be
-/// faster.
+/// The shortest profiled execution of one request, and its kind of device. `None` unless every variant has a profile
+/// on every kind of device that may serve the module: the missing one might be faster.
 fn fastest(module: &Module, profiles: &ProfileSet) -> Option<(Duration, String)> {
     let mut kinds: Vec<&str> = Vec::new();
     for device in &module.devices {

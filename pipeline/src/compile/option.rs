@@ -122,7 +122,7 @@ fn entries<'n>(
     Some(list)
 }
 
-/// What one would write.
+/// An example of a right value.
 pub(crate) fn example(ty: &OptionType) -> String {
     match ty {
         OptionType::Bool => "true or false".to_owned(),

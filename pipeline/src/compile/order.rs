@@ -1,4 +1,4 @@
-//! A topological order of the modules, the file's order among equals; or the cycles that forbid one.
+//! A topological order of the modules, ties in the order of the file; or the cycles that forbid an order.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::spec::Spec;
 
 use super::reference::Wiring;
 
-/// Positions in the file in topological order; notes one cycle for each knot of modules.
+/// Positions in the file in topological order. Notes one cycle for each strongly connected component.
 pub(super) fn topological(sink: &mut Sink, spec: &Spec<'_>, wiring: &Wiring) -> Option<Vec<usize>> {
     let n_modules = spec.modules.len();
     let mut readers: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n_modules];
@@ -76,7 +76,7 @@ fn cycles(readers: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     cycles
 }
 
-/// The way from `first` back to it, both ends included. There is one.
+/// The path from `first` back to it, both ends included. There is one.
 fn shortest_cycle(readers: &[BTreeSet<usize>], first: usize) -> Vec<usize> {
     let mut reached_from: Vec<Option<usize>> = vec![None; readers.len()];
     let mut queue = VecDeque::from([first]);

@@ -1,4 +1,4 @@
-//! References: `$module.output` of inputs, conditions and results, resolved and their types compared.
+//! Resolves references: `$module.output` of inputs, conditions and results. Compares their types.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::problem::Problem;
 use crate::reader::is_name;
 use crate::spec::{Located, ModuleSpec, Spec};
 
-/// Most outputs that a message offers; more would hide it.
+/// Most outputs that a message offers; a longer list would hide the message.
 const OFFERS_MAX: usize = 6;
 
-/// What a reference names. Modules by their position in the file.
+/// The target of a reference. Modules are named by their position in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// `None`: the source.
@@ -27,7 +27,7 @@ pub(super) struct Wires {
     /// One for each input of the type.
     pub(super) inputs: Vec<Option<Target>>,
     pub(super) when: Option<Target>,
-    /// Modules waited for, also where the output is wrong: a cycle is found all the same.
+    /// Modules that it waits for, also where the output is wrong, so that a cycle is still found.
     pub(super) after: Vec<usize>,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Wiring {
     pub(super) outputs: Vec<(String, Target)>,
 }
 
-/// What a place for a reference takes.
+/// What kind of value a place for a reference takes.
 #[derive(Clone, Copy)]
 enum Wanted {
     Any,
     Type(ValueType),
-    /// What can be empty.
+    /// A value that can be empty.
     Condition,
 }
 
@@ -57,10 +57,10 @@ impl Wanted {
     }
 }
 
-/// What a reference led to.
+/// The result of resolving a reference.
 enum Found {
     Output(Target),
-    /// The module exists, its output does not or cannot be known.
+    /// The module exists; its output does not exist or is not known.
     OnlyModule(Option<usize>),
     Nothing,
 }
@@ -159,7 +159,7 @@ impl<'a> Resolver<'a> {
         wires
     }
 
-    /// Notes required inputs that are not there, unless an input of a wrong name was meant for them.
+    /// Notes required inputs that are missing, unless an input with a wrong name was meant for them.
     fn check_required(&self, sink: &mut Sink, at: usize, module: &ModuleSpec<'_>, ty: &ModuleType) {
         if module.has_unread_inputs {
             return;
@@ -187,7 +187,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What a reference names. `reader` is the module that holds it, `wanted` the type it needs.
+    /// The target of a reference. `reader` is the module that holds it, `wanted` the type that it needs.
     fn find(
         &self,
         sink: &mut Sink,
@@ -242,7 +242,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// A reference that would be right: to the module that was named, else to any.
+    /// A right reference to suggest: to the module that was named, else to any.
     fn example(&self, text: &str, reader: Option<usize>, wanted: Wanted) -> Option<String> {
         let bare = text.trim_start_matches('$');
         let is_of_module = |candidate: &String| {
@@ -260,14 +260,14 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What a message offers for an input of this type.
+    /// What a message suggests for an input of this type.
     fn offers(&self, ty: ValueType, reader: usize) -> Vec<String> {
         self.candidates(Wanted::Type(ty), Some(reader))
             .take(OFFERS_MAX)
             .collect()
     }
 
-    /// Outputs that fit, the source's first; not those of the reader itself.
+    /// Outputs of the right type, the source's first; none of the reader itself.
     fn candidates(&self, wanted: Wanted, reader: Option<usize>) -> impl Iterator<Item = String> {
         let source = &self.spec.source;
         let of_source = wanted

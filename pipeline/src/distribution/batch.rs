@@ -1,12 +1,13 @@
-//! How long a batch takes, from the lengths of its members: the forms, their fit to a profile, their law.
+//! The time of a batch from the lengths of its members: the forms, their fit to a profile, the distribution of the
+//! time.
 
 use super::{BINS_DEFAULT, Distribution, Maximum, equal_edges};
 use crate::profile::ModuleProfile;
 
-/// Lengths count this much at least, so that a length can be told from any time.
+/// Least weight of a length, so that a length can be computed from any time.
 const FACTOR_MIN: f64 = 1e-6;
 
-/// Which terms a batch's time has.
+/// Which terms the time of a batch has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchForm {
     /// `c0 + c1 k max(l)`: members are padded to the longest and computed one after another (ORLOJ, equation 3,
@@ -14,8 +15,8 @@ pub enum BatchForm {
     Padded,
     /// `c0 + c1 max(l)`: padded, but the device computes the members side by side.
     Longest,
-    /// `c0 + c1 max(l) + c2 sum(l)`: stages from which members exit. A stage costs a fixed part while anyone is
-    /// left and a part for each member left; when the two are in the same ratio in all stages this is exact.
+    /// `c0 + c1 max(l) + c2 sum(l)`: stages from which members exit. A stage costs a fixed part while any member is
+    /// left, and a part for each member left. This is exact when the two have the same ratio in all stages.
     Shrinking,
     /// `c0 + c2 sum(l)`: work on each object of each member.
     PerObject,
@@ -40,7 +41,7 @@ impl BatchForm {
         }
     }
 
-    /// What `c1` and `c2` multiply.
+    /// The factors of `c1` and `c2`.
     fn terms(self, size: u32, longest: f64, sum: f64) -> [f64; 2] {
         match self {
             BatchForm::Padded => [f64::from(size) * longest, 0.0],
@@ -51,9 +52,9 @@ impl BatchForm {
     }
 }
 
-/// The time of a batch of a module: its form and constants. ORLOJ's profile "measured alone" contradicts its equation
-/// (3) unless c0 = 0 and c1 = 1; here a request's *length* l is what the constants multiply, and its time alone is
-/// `c0 + (c1 + c2) l`.
+/// The time of a batch of a module: its form and constants. The constants multiply a request's *length* l, and the
+/// time of a request alone is `c0 + (c1 + c2) l`. This deviates from ORLOJ, whose profile "measured alone"
+/// contradicts its equation (3) unless c0 = 0 and c1 = 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchTime {
     form: BatchForm,
@@ -71,11 +72,11 @@ pub struct BatchPoint {
     pub longest_ms: f64,
     /// Lengths of all members together, ms.
     pub sum_ms: f64,
-    /// What it took, ms.
+    /// Its execution time, ms.
     pub took_ms: f64,
 }
 
-/// A fitted form and how far it is off.
+/// A fitted form and its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     /// The form with its constants.
@@ -89,7 +90,7 @@ pub struct Fit {
 /// Why a batch time is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FitError {
-    /// A constant is NaN, infinite or negative, or all that depend on length are zero.
+    /// A constant is NaN, infinite or negative, or all constants that multiply lengths are zero.
     #[error(
         "c0 {c0}, c1 {c1}, c2 {c2}: constants are finite and not negative, and one of c1 and c2 that the form has is positive"
     )]
@@ -101,7 +102,7 @@ pub enum FitError {
         /// Factor of the sum.
         c2: f64,
     },
-    /// A measurement is no measurement.
+    /// A measurement is not valid.
     #[error(
         "point {at}: size, lengths and time must be finite and positive, and the sum no less than the longest"
     )]
@@ -120,11 +121,12 @@ pub enum FitError {
 }
 
 impl BatchTime {
-    /// A form with known constants: `c0` in ms, the others without unit. Those that the form lacks are zero. Where no
-    /// length matters, a batch that takes the same whatever is in it, lengths count a millionth.
+    /// A form with known constants: `c0` in ms, the others without unit. Constants that the form lacks are zero.
+    /// Where no constant multiplies a length (a batch takes the same time whatever is in it), lengths count a
+    /// millionth.
     ///
     /// # Errors
-    /// A constant that is NaN, infinite or negative, or that the form lacks.
+    /// A constant is NaN, infinite or negative, or the form lacks it.
     pub fn new(form: BatchForm, c0: f64, c1: f64, c2: f64) -> Result<Self, FitError> {
         let [has_longest, has_sum] = form.terms(1, 1.0, 1.0);
         let valid = [c0, c1, c2].iter().all(|c| c.is_finite() && *c >= 0.0);
@@ -140,10 +142,10 @@ impl BatchTime {
         Ok(BatchTime { form, c0, c1, c2 })
     }
 
-    /// The constants with the least relative squared error over the points, none of them negative.
+    /// The constants with the least mean squared relative error over the points, none of them negative.
     ///
     /// # Errors
-    /// Points that are no measurements, or too few or too alike to settle the constants.
+    /// Points are not valid measurements, or they are too few or too alike to determine the constants.
     pub fn fit(form: BatchForm, points: &[BatchPoint]) -> Result<Fit, FitError> {
         for (at, p) in points.iter().enumerate() {
             let positive = [p.longest_ms, p.sum_ms, p.took_ms]
@@ -153,14 +155,14 @@ impl BatchTime {
                 return Err(FitError::Point { at });
             }
         }
-        // Relative errors: each row is divided by what it should give.
+        // Relative errors: each row is divided by its measured time.
         let row = |p: &BatchPoint| {
             let [longest, sum] = form.terms(p.size, p.longest_ms, p.sum_ms);
             [1.0, longest, sum].map(|term| term / p.took_ms)
         };
         let rows: Vec<[f64; 3]> = points.iter().map(row).collect();
         let mut best: Option<Fit> = None;
-        // Least squares on every subset of the constants: the best one without a negative is the answer.
+        // Least squares on every subset of the constants; the best subset without a negative constant wins.
         for subset in 1..8usize {
             let Some(c) = least_squares(&rows, subset) else {
                 continue;
@@ -186,7 +188,7 @@ impl BatchTime {
         })
     }
 
-    /// The form that fits best; of equally good ones (within a thousandth) the simplest.
+    /// The form that fits best; of equally good forms (within a thousandth) the simplest.
     ///
     /// # Errors
     /// When none fits.
@@ -205,8 +207,8 @@ impl BatchTime {
         best
     }
 
-    /// From a profile by batch size alone: every member has the length `length_ms`, which is the scale in which
-    /// lengths will be told.
+    /// From a profile by batch size alone: every member has the length `length_ms`, which defines the scale of
+    /// lengths.
     ///
     /// # Errors
     /// As [`BatchTime::fit`].
@@ -221,7 +223,7 @@ impl BatchTime {
         BatchTime::fit(BatchForm::Padded, &points)
     }
 
-    /// On a device that takes `pace` times as long.
+    /// The same on a device that takes `pace` times as long.
     ///
     /// # Panics
     /// When the pace is not positive and finite.
@@ -266,16 +268,17 @@ impl BatchTime {
         self.ms(1, length_ms, length_ms)
     }
 
-    /// Length of a request that took this long alone: what a profiler hands to a
-    /// [`Learner`](super::Learner). Zero when it took less than c0.
+    /// Length of a request that took this long alone: the sample that a profiler gives to a
+    /// [`Learner`](super::Learner). Zero when the request took less than c0.
     pub fn length_ms(&self, alone_ms: f64) -> f64 {
         ((alone_ms - self.c0) / (self.c1 + self.c2)).max(0.0)
     }
 
-    /// Law of the time of a batch computed at `size` with `n` members of each law.
+    /// Distribution of the time of a batch computed at `size` with `n` members of each distribution.
     ///
-    /// Exact up to levelling within bins where only the longest member counts, or there is one member. Where the
-    /// sum counts, the sum of the others is taken as normal within each of `STRATA` equal slices of the longest.
+    /// Exact up to levelling within bins where only the longest member counts, or where there is one member. Where
+    /// the sum counts, the sum of the other members is taken as normal within each of `STRATA` equal slices of the
+    /// longest.
     ///
     /// # Panics
     /// When there is no member.
@@ -301,7 +304,7 @@ impl BatchTime {
         count: u32,
     ) -> Distribution {
         let per_longest = self.per_longest(size);
-        // All but the longest: whose turn it is to be that is anybody's.
+        // All members but the longest; each of them may be the longest.
         let others = f64::from(count - 1) / f64::from(count);
         let slice = |i: usize| {
             let at = longest.quantile((i as f64 + 0.5) / STRATA as f64);
@@ -338,10 +341,10 @@ impl BatchTime {
     }
 }
 
-/// Equal slices of the longest member's law within which the sum of the others is taken as normal.
+/// Equal slices of the distribution of the longest member; within each the sum of the others is taken as normal.
 pub(crate) const STRATA: usize = 16;
 
-/// Mean and variance of the law given that the value is at most `at`.
+/// Mean and variance under the condition that the value is at most `at`.
 fn truncated(law: &Distribution, at: f64) -> (f64, f64) {
     let (mut mass, mut first, mut second) = (0.0, 0.0, 0.0);
     for bin in law.bins().take_while(|bin| bin.low < at) {
@@ -388,7 +391,7 @@ fn least_squares(rows: &[[f64; 3]], subset: usize) -> Option<[f64; 3]> {
     }
     for i in 0..n {
         let scale = rows.iter().map(|row| row[columns[i]].powi(2)).sum::<f64>();
-        // What is left of a column after the ones before it: nothing, and it says nothing of its own.
+        // The rest of a column after elimination of the columns before it: nothing, so it adds no information.
         if a[i][i] <= scale * 1e-12 {
             return None;
         }

@@ -1,5 +1,5 @@
-//! What is known of one application's execution times on one model variant: a sliding window of samples that
-//! starts afresh when the times jump (ORLOJ §3.2, long-term feedback).
+//! The distribution of one application's execution times on one model variant, from a sliding window of samples. The
+//! window starts afresh when the times jump (ORLOJ §3.2, long-term feedback).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use std::time::Duration;
 use super::{BINS_DEFAULT, Distribution, DistributionError, TIME_MS_MAX, check_bins};
 use crate::time::Timestamp;
 
-/// Most samples that a window keeps: 64 KiB each, and the 99th percentile still rests on forty of them.
+/// Most samples of a window: 64 KiB, and forty of them lie above the 99th percentile.
 pub const SAMPLES_MAX: usize = 4096;
-/// Samples from which the window speaks; before, the prior does.
+/// From this number of samples on, the window determines the distribution; below it, the prior does.
 pub const SAMPLES_ENOUGH: usize = 8;
-/// Newest samples that are held against the older ones: few, so that a jump shows after sixteen requests.
+/// Newest samples that are compared with the older ones: few, so that a jump shows after sixteen requests.
 const RECENT: usize = 16;
-/// Largest distance of the two distribution functions that chance explains: sixteen samples of the same law
+/// Largest distance of the two distribution functions that chance explains: sixteen samples of one distribution
 /// exceed it once in a million trials (Kolmogorov and Smirnov).
 const DISTANCE_MAX: f64 = 0.68;
-/// Means may differ by this factor before it is called a jump: a narrow law that moves by a hundredth differs
-/// too, but the window follows that by itself.
+/// Means may differ by this factor before it counts as a jump. A narrow distribution that moves by a hundredth also
+/// fails the other test, but the window follows such a move by itself.
 const RATIO_MAX: f64 = 1.5;
 
-/// How far back samples count.
+/// Which samples count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Most samples, up to [`SAMPLES_MAX`].
     pub samples: usize,
-    /// Oldest sample; [`SAMPLES_ENOUGH`] of them are kept whatever their age.
+    /// Greatest age of a sample; the newest [`SAMPLES_ENOUGH`] are kept whatever their age.
     pub age: Duration,
 }
 
@@ -38,7 +38,7 @@ pub const WINDOW_DEFAULT: Window = Window {
 /// Why a window or a sample is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LearnerError {
-    /// Nothing could ever be learnt.
+    /// The window could never hold enough samples.
     #[error(
         "the window holds {samples} samples of {age:?}; it needs {SAMPLES_ENOUGH} to {SAMPLES_MAX} samples and an age above zero"
     )]
@@ -53,24 +53,24 @@ pub enum LearnerError {
     Distribution(#[from] DistributionError),
 }
 
-/// What one sample changed.
+/// The effect of one sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Learnt {
     /// It joined the window.
     Added,
-    /// The times jumped: the window was emptied but for the newest samples.
+    /// The times jumped: all but the newest samples were discarded.
     Jumped {
-        /// Mean before, ms.
+        /// Mean of the discarded samples, ms.
         from: f64,
         /// Mean of the newest samples, ms.
         to: f64,
     },
 }
 
-/// The law to go by before there are samples: uniform from half to one and a half of the expected time.
+/// The distribution used while there are no samples: uniform from half to one and a half of the expected time.
 ///
 /// # Errors
-/// A mean that is no time, or zero.
+/// The mean is not a time, or is zero.
 pub fn prior(mean_ms: f64) -> Result<Distribution, DistributionError> {
     Distribution::from_bins(vec![0.5 * mean_ms, 1.5 * mean_ms], &[1.0])
 }
@@ -81,14 +81,14 @@ pub struct Learner {
     window: Window,
     bins: usize,
     samples: VecDeque<(Timestamp, f64)>,
-    /// Law of the samples when it was last asked for; the prior at first.
+    /// Distribution of the samples at the last request for it; the prior at first.
     law: Distribution,
     is_stale: bool,
     jumps: u64,
 }
 
 impl Learner {
-    /// An empty window; `prior` speaks until [`SAMPLES_ENOUGH`] samples are there.
+    /// An empty window; `prior` counts until [`SAMPLES_ENOUGH`] samples are there.
     ///
     /// # Errors
     /// A window of no samples or no age, a number of bins out of range.
@@ -114,15 +114,15 @@ impl Learner {
     /// The default window and bins over a prior with that mean.
     ///
     /// # Errors
-    /// A mean that is no time, or zero.
+    /// The mean is not a time, or is zero.
     pub fn with_prior(mean_ms: f64) -> Result<Self, LearnerError> {
         Self::new(WINDOW_DEFAULT, BINS_DEFAULT, prior(mean_ms)?)
     }
 
-    /// Takes in the time of one request, alone, in ms.
+    /// Adds the execution time of one request alone, in ms.
     ///
     /// # Errors
-    /// NaN, infinite, negative, beyond [`TIME_MS_MAX`]: nothing changes.
+    /// NaN, infinite, negative, beyond [`TIME_MS_MAX`]; then nothing changes.
     pub fn observe(&mut self, now: Timestamp, time_ms: f64) -> Result<Learnt, LearnerError> {
         if !(0.0..=TIME_MS_MAX).contains(&time_ms) {
             let refused = DistributionError::Value {
@@ -136,7 +136,8 @@ impl Learner {
         self.is_stale = true;
         let jump = self.jump();
         if let Learnt::Jumped { .. } = jump {
-            // A jump shows before all of the newest are of the new law: keep those that surely are.
+            // A jump shows before all of the newest samples are of the new distribution: keep those that certainly
+            // are.
             self.samples.drain(..self.samples.len() - SAMPLES_ENOUGH);
             self.jumps += 1;
         }
@@ -147,7 +148,7 @@ impl Learner {
         Ok(jump)
     }
 
-    /// The law to go by at `now`.
+    /// The distribution to use at `now`.
     pub fn law(&mut self, now: Timestamp) -> &Distribution {
         self.forget(now);
         if self.is_stale && self.is_taught() {
@@ -159,7 +160,7 @@ impl Learner {
         &self.law
     }
 
-    /// Whether the law is of samples, not the prior.
+    /// Whether the distribution is from samples, not from the prior.
     pub fn is_taught(&self) -> bool {
         self.samples.len() >= SAMPLES_ENOUGH
     }
@@ -195,8 +196,8 @@ impl Learner {
         }
     }
 
-    /// Holds the newest samples against the older ones. Both tests must fail: the means differ much, and so do the
-    /// distribution functions, so that a run of long requests of a broad law is no jump.
+    /// Compares the newest samples with the older ones. Both tests must fail: the means differ much, and so do the
+    /// distribution functions. So a run of long requests of a broad distribution is not a jump.
     fn jump(&self) -> Learnt {
         let n = self.samples.len();
         if n < 2 * RECENT {

@@ -1,13 +1,13 @@
-//! The largest of several independent times: a batch of padded requests is as slow as its slowest member.
+//! The largest of several independent times (an order statistic): a padded batch is as slow as its slowest member.
 
 use super::{Bin, Distribution, range};
 
-/// The maximum of independent variables, `n` of each law (ORLOJ §4.2).
+/// The maximum of independent variables, `n` of each distribution (ORLOJ §4.2).
 ///
-/// Its distribution function is the product of those of the members: O(k), no cancellation. That is a deviation
-/// from equation (8), whose 2^k - 1 alternating terms lose four digits at k = 16, and from the remark below
+/// Its distribution function is the product of the members' functions: O(k), without cancellation. This deviates from
+/// equation (8), whose 2^k - 1 alternating terms lose four digits at k = 16. It also deviates from the remark below
 /// equation (6) that F^k would be too inaccurate: inside a bin each factor is linear, so the integral of the product
-/// is that of a polynomial, which a Gauss rule of k/2 + 1 nodes gives exactly.
+/// is that of a polynomial, and a Gauss rule of k/2 + 1 nodes gives it exactly.
 #[derive(Clone, Debug)]
 pub struct Maximum<'a> {
     parts: Vec<(&'a Distribution, u32)>,
@@ -15,10 +15,10 @@ pub struct Maximum<'a> {
 }
 
 impl<'a> Maximum<'a> {
-    /// The maximum over `n` draws of each law.
+    /// The maximum over `n` draws of each distribution.
     ///
     /// # Panics
-    /// When there is not a single draw: a batch has members.
+    /// When there is no draw: a batch has members.
     pub fn new(parts: &[(&'a Distribution, u32)]) -> Self {
         let parts: Vec<_> = parts.iter().copied().filter(|part| part.1 > 0).collect();
         let count = parts.iter().map(|part| part.1).sum();
@@ -50,7 +50,7 @@ impl<'a> Maximum<'a> {
         let edges = self.edges();
         let rule = gauss_legendre(self.count as usize / 2 + 1);
         let mut mean = edges[0];
-        // Value and slope of each part's distribution function within the bin at hand.
+        // Value and slope of each part's distribution function within the current bin.
         let mut lines: Vec<(f64, f64, i32)> = Vec::with_capacity(self.parts.len());
         for (low, high) in edges.iter().zip(&edges[1..]) {
             lines.clear();
@@ -68,7 +68,8 @@ impl<'a> Maximum<'a> {
         mean
     }
 
-    /// As a law with the members' edges: masses of bins and mean are exact, the density inside a bin is levelled.
+    /// As a distribution with the members' edges. Masses of bins and mean are exact; the density inside a bin is
+    /// levelled.
     pub fn levelled(&self) -> Distribution {
         let edges = self.edges();
         let cdf = edges.iter().map(|&x| self.cdf(x)).collect();
@@ -84,7 +85,7 @@ impl<'a> Maximum<'a> {
     fn edges(&self) -> Vec<f64> {
         let (_, high) = range(self.parts.iter().map(|part| part.0)).expect("a batch has members");
         let lows = self.parts.iter().map(|part| part.0.low());
-        // Below this one member at least is not done.
+        // Below this value at least one member is not done.
         let low = lows.fold(0.0, f64::max);
         let mut edges: Vec<f64> = self
             .parts

@@ -25,7 +25,7 @@ fn estimated(pipeline: &Pipeline, from: u16, stages: &[Stage], waits: Waits) -> 
 }
 
 /// With equal executions and uniform waits the quantile of the sum is that of the Irwin-Hall distribution: for
-/// n waits of at most d, x such that x^n / n! = 0.1 while x <= 1 (PARD §4.2, NOTES).
+/// n waits of at most d, x such that x^n / n! = 0.1 while x <= 1 (PARD §4.2 draws such waits).
 #[test]
 fn summed_uniform_waits_have_irwin_hall_quantiles() {
     let chain = noop_pipeline(Duration::from_secs(1), &[&[0], &[1], &[2], &[3]], &[]);

@@ -1,9 +1,9 @@
-//! Where things stand in the SVG: a small layered layout. A box stands in the layer of the longest
-//! way to it; arrows that pass layers get a place of their own in each, so that they go around boxes;
-//! boxes are ordered in their layer by the average place of their neighbours, which removes most
-//! crossings (Sugiyama's method without its refinements).
+//! The positions of the SVG's parts: a small layered layout. A box stands in the layer of the longest path to it. An
+//! arrow that passes a layer gets a slot of its own there, so that it goes around boxes. Boxes are ordered in their
+//! layer by the average position of their neighbours, which removes most crossings (Sugiyama's method without its
+//! refinements).
 //!
-//! Text is measured by a fixed width for each letter: there is no font here to ask.
+//! Text is measured by a fixed width for each letter, since no font is available.
 
 use super::{Box, Drawing, Kind};
 
@@ -11,18 +11,18 @@ use super::{Box, Drawing, Kind};
 const LETTER_WIDTH: f64 = 7.2;
 const NAME_WIDTH: f64 = 8.6;
 pub(super) const LINE_HEIGHT: f64 = 17.0;
-/// Between a box and its text.
+/// Distance between a box and its text.
 pub(super) const PADDING: f64 = 14.0;
 const GAP_X: f64 = 36.0;
 const GAP_Y: f64 = 72.0;
 pub(super) const MARGIN: f64 = 24.0;
-/// At the sides, where labels of the outermost arrows may stand out.
+/// Margin at the sides, for labels of the outermost arrows.
 const SIDE: f64 = 61.0;
 const TITLE_HEIGHT: f64 = 34.0;
 /// Sweeps down and up that settle the order; more changes nothing in pipelines of any size seen.
 const SWEEPS: usize = 8;
 
-/// A place in a layer: a box, or where an arrow passes.
+/// A slot in a layer: a box, or a place where an arrow passes.
 pub(super) struct Slot {
     pub(super) width: f64,
     pub(super) height: f64,
@@ -38,7 +38,7 @@ pub(super) struct Slot {
 /// A point of the picture.
 pub(super) type Point = (f64, f64);
 
-/// Where everything stands.
+/// All positions.
 pub(super) struct Layout {
     pub(super) slots: Vec<Slot>,
     /// Slots of each layer from left to right.
@@ -70,7 +70,7 @@ impl Layout {
         for arrow in &drawing.arrows {
             rank[arrow.to] = rank[arrow.to].max(rank[arrow.from] + 1);
         }
-        // The result stands below everything, also below modules that nobody reads.
+        // The result stands below everything, also below modules without readers.
         let n_layers = rank.iter().max().map_or(1, |last| last + 1);
         if let Some(result) = drawing.boxes.iter().position(|b| b.kind == Kind::Result) {
             rank[result] = n_layers - 1;

@@ -7,9 +7,9 @@ use super::{Arrow, Box, Drawing, Kind, label_of};
 
 const LABEL_WIDTH: f64 = 6.2;
 const LABEL_HEIGHT: f64 = 14.0;
-/// In how many of an arrow's last gaps its label may stand: it belongs near the reader.
+/// Number of an arrow's last gaps in which its label may stand: it belongs near the reader.
 const LABEL_GAPS: usize = 3;
-/// Where on a curve a label may stand, the best place first.
+/// Positions on a curve at which a label may stand, the best one first.
 const LABEL_PLACES: [f64; 7] = [0.5, 0.38, 0.62, 0.28, 0.72, 0.2, 0.8];
 
 /// Draws a pipeline.
@@ -48,7 +48,7 @@ pub(super) fn render(drawing: &Drawing) -> String {
             draw_box(&mut out, slot, &drawing.boxes[b]);
         }
     }
-    // Labels last: nothing may cross them.
+    // Labels come last, so that nothing crosses them.
     draw_labels(&mut out, &layout, drawing);
     out.push_str("</svg>\n");
     out
@@ -132,7 +132,7 @@ impl Area {
     }
 }
 
-/// Draws the labels, each where its arrow leaves it the most room.
+/// Draws the labels, each where there is most room on its arrow.
 fn draw_labels(out: &mut String, layout: &Layout, drawing: &Drawing) {
     let mut taken: Vec<Area> = layout
         .slots
@@ -148,7 +148,7 @@ fn draw_labels(out: &mut String, layout: &Layout, drawing: &Drawing) {
     for (arrow, points) in drawing.arrows.iter().zip(&layout.lines) {
         let text = label_of(arrow);
         let width = text.chars().count() as f64 * LABEL_WIDTH + 6.0;
-        // Best in the gap above the box that reads it, in the middle; then elsewhere on the way.
+        // The best place is the middle of the gap above the reading box; then the other places of the arrow.
         let gaps = points.windows(2).rev().step_by(2).take(LABEL_GAPS);
         let places = gaps.flat_map(|gap| {
             LABEL_PLACES.map(|t| {
@@ -206,7 +206,7 @@ fn bezier((x0, y0): Point, (x1, y1): Point, t: f64) -> Point {
     (weigh(x0, x0, x1, x1), weigh(y0, middle, middle, y1))
 }
 
-/// Text inside an element or an attribute. What XML cannot hold is left out.
+/// Text inside an element or an attribute. Characters that XML cannot hold are left out.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Variables in the schema: a value may also be a text that names one, whatever it must be without. Names of fields and
-//! modules, which are keys, may not.
+//! Variables in the schema: any value may also be a text that names a variable. Keys (names of fields and modules)
+//! may not.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ const ONE: [&str; 5] = ["additionalProperties", "items", "then", "else", "not"];
 const LIST: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 /// Keywords whose value is a map of schemas.
 const MAP: [&str; 2] = ["properties", "$defs"];
-/// Keywords that say what a plain value must be.
+/// Keywords that restrict a plain value.
 const PLAIN: [&str; 7] = [
     "type",
     "pattern",
@@ -22,7 +22,7 @@ const PLAIN: [&str; 7] = [
     "minLength",
 ];
 
-/// The schema that also takes variables. What decides between branches (`if`) stays as it is.
+/// The schema that also accepts variables. Conditions that decide between branches (`if`) stay as they are.
 pub(super) fn allow(schema: Value) -> Value {
     let Value::Object(fields) = schema else {
         return schema;

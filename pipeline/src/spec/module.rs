@@ -22,7 +22,7 @@ const MODULE_FIELDS: [&str; 13] = [
 ];
 const VARIANT_FIELDS: [&str; 3] = ["model", "input", "accuracy"];
 
-/// How long samples of execution times count, at least and at most.
+/// Least and greatest age of the samples of execution times.
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// See [`AGE_MIN`].
 const AGE_MAX: Duration = Duration::from_secs(3600);
@@ -34,15 +34,15 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) op: Option<Located<String>>,
     /// Inputs and the references they name.
     pub(crate) inputs: Vec<(String, Located<String>)>,
-    /// Some of the inputs could not be read: others may only seem to be missing.
+    /// Some of the inputs could not be read, so others may only seem to be missing.
     pub(crate) has_unread_inputs: bool,
     pub(crate) inputs_place: Place,
     pub(crate) when: Option<Located<String>>,
     pub(crate) variants: Vec<Variant>,
-    /// Each of the fields that speak of a model, where there is one.
+    /// Each of the fields about models, where it is written.
     pub(crate) model_fields: Vec<Located<&'static str>>,
     pub(crate) batch: Batch,
-    /// Where its size is written, or the module.
+    /// The place of its size, or of the module.
     pub(crate) batch_place: Place,
     pub(crate) schedule: Option<ScheduleName>,
     pub(crate) window: Window,

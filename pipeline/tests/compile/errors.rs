@@ -186,7 +186,7 @@ modules:
         self.compiled(field, &text);
     }
 
-    /// The example of DESIGN.md §6 with another objective, against a profile.
+    /// [`TRAFFIC`] with another objective, against a profile.
     fn objective(&mut self, slo: &str, profile: &str) {
         let text = TRAFFIC.replace("400ms", slo);
         let profiles = parse_profiles(profile, "traffic.profile.yaml").expect("a good profile");

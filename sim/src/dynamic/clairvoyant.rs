@@ -1,8 +1,7 @@
-//! What a schedule could have reached that knew every length and every arrival: the upper mark beside the schedulers.
+//! A schedule that knows every length and every arrival: the upper reference for the schedulers.
 //!
-//! A beam search, not an optimum: what it reports is a schedule that exists, so the true mark is no lower. Its
-//! states are sorted by the moment at which the device is free again; of those within a few milliseconds the best
-//! are kept.
+//! It is a beam search, not an optimum. It reports a schedule that exists, so the optimum is no lower. States are
+//! sorted by the moment at which the device is free again; of those within a few milliseconds the best are kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +14,8 @@ use super::{Finish, Scene, Tally};
 const WIDTH: usize = 24;
 /// Waiting requests that a state considers, the earliest deadlines; the others stay.
 const CONSIDERED_MAX: usize = 24;
-/// Worth of a waiting request that could still be served, when states are compared: tried one after the other, the
-/// best result counts.
+/// Values of a waiting request that can still be served, for the comparison of states. Each is tried; the best result
+/// counts.
 const WORTHS: [f64; 3] = [0.2, 0.4, 0.6];
 /// Buckets in the time of the shortest possible batch.
 const BUCKETS: f64 = 2.0;
@@ -44,10 +43,10 @@ struct Made {
 struct Beam<'a> {
     scene: &'a Scene,
     worth: f64,
-    /// Shortest time of any batch, and how far apart states may be to be compared.
+    /// Shortest time of any batch, and the distance within which states are compared.
     bucket: u64,
     made: Vec<Made>,
-    /// States by bucket, each with its worth.
+    /// States by bucket, each with its value.
     states: BTreeMap<u64, Vec<(f64, State)>>,
 }
 
@@ -95,7 +94,7 @@ fn search(scene: &Scene, worth: f64) -> Finish {
 }
 
 impl Beam<'_> {
-    /// All that can follow; false when nothing can.
+    /// Adds all successors; false when there are none.
     fn expand(&mut self, state: &State) -> bool {
         let mut follows = false;
         if let Some(job) = self.scene.jobs.get(state.next) {
@@ -113,7 +112,7 @@ impl Beam<'_> {
         lengths.sort_unstable_by(f64::total_cmp);
         for i in 0..self.scene.sizes.len() {
             let size = self.scene.sizes[i];
-            // The longest member may be any: the fewer, the longer.
+            // Any member may be the longest; the fewer members, the longer it may be.
             for &longest in &lengths {
                 follows |= self.batch(state, considered, size, longest);
             }
@@ -136,7 +135,7 @@ impl Beam<'_> {
             .filter(fits)
             .take(size as usize)
             .collect();
-        // A batch that the next smaller size holds is better computed at that.
+        // A batch that fits the next smaller size is better computed at that size.
         if 2 * members.len() <= size as usize && members.len() < size as usize {
             return false;
         }
@@ -156,7 +155,7 @@ impl Beam<'_> {
         true
     }
 
-    /// Brings a state to its moment and puts it where it is compared.
+    /// Advances a state to its moment and adds it to its bucket.
     fn keep(&mut self, mut state: State) {
         let scene = self.scene;
         while scene
@@ -176,7 +175,7 @@ impl Beam<'_> {
         let worth = state.good as f64 + self.worth * state.waiting.len() as f64;
         let bucket = state.free_at.as_ns() / self.bucket;
         let states = self.states.entry(bucket).or_default();
-        // The same work in another order: one of them is enough.
+        // The same requests in another order: one of the states is enough.
         let same = |other: &(f64, State)| {
             other.1.good == state.good
                 && other.1.next == state.next

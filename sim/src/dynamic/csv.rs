@@ -1,5 +1,5 @@
 //! Dynamic work as tables: arrivals `time_s,app,length_ms` and earlier lengths `app,length_ms`, so that another
-//! implementation can be compared on the very same requests. Text in; whoever calls reads files.
+//! implementation can be compared on the same requests. Texts are the input; the caller reads files.
 
 use spillgate_pipeline::distribution::TIME_MS_MAX;
 use spillgate_pipeline::schedule::Application;
@@ -32,14 +32,14 @@ pub enum TableError {
         /// As they should be.
         expected: &'static str,
     },
-    /// A value that is no time.
+    /// A value that is not a time.
     #[error("line {line}: {value:?} is no {column}; write a number from 0 to {max}")]
     Number {
         /// Its number, from one.
         line: usize,
         /// Which column.
         column: &'static str,
-        /// What stands there.
+        /// The text in its place.
         value: String,
         /// The largest that is possible.
         max: f64,
@@ -118,7 +118,7 @@ pub fn history(text: &str, names: &mut Names) -> Result<Vec<(Application, f64)>,
 
 type Row<'a, const N: usize> = Result<(usize, [&'a str; N]), TableError>;
 
-/// The values of each line below the names of the columns; empty lines say nothing.
+/// The values of each line below the header; empty lines are skipped.
 fn rows<'a, const N: usize>(
     text: &'a str,
     expected: &'static str,

@@ -1,6 +1,6 @@
-//! The workloads of ORLOJ's evaluation by name. The paper gives the number of modes, the ratios of their deviations, and
-//! mean and 99th percentile of its tasks (Table 1); where the modes lie is assumed here: between 20 and 90 ms, with
-//! deviations of 10 ms where nothing else is said.
+//! The workloads of ORLOJ's evaluation by name. The paper gives the number of modes, the ratios of their deviations,
+//! and mean and 99th percentile of its tasks (Table 1). The positions of the modes are assumed here: between 20 and
+//! 90 ms, with deviations of 10 ms by default.
 
 use super::workload::{Mode, Shape, Workload};
 
@@ -95,7 +95,7 @@ pub fn workload(named: &Named, fixed_share: f64, load: f64, slo: f64, requests: 
         .fold(f64::INFINITY, f64::min);
     Workload {
         modes: named.modes.clone(),
-        // A tenth of the least mean, at most the reference's 2 ms.
+        // A tenth of the least mean, at most the 2 ms of the reference workload.
         least_ms: (least / 10.0).min(2.0),
         fixed_share,
         load,

@@ -16,9 +16,9 @@ use crate::trace::{self, TraceError};
 pub const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 /// Lengths known before the start.
 const HISTORY: usize = 2000;
-/// The 99th percentile of the standard normal law.
+/// The 99th percentile of the standard normal distribution.
 const Z99: f64 = 2.326_347_874;
-/// Lengths that mean and percentile are taken from.
+/// Number of lengths from which mean and percentile are computed.
 const DRAWS: usize = 100_000;
 
 /// Shape of a peak.
@@ -31,7 +31,7 @@ pub enum Shape {
     LogNormal,
 }
 
-/// One application: a peak of the law of lengths.
+/// One application: a peak of the distribution of lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mode {
     /// Mean length, ms.
@@ -40,7 +40,7 @@ pub struct Mode {
     pub deviation_ms: f64,
     /// Its share of the requests, over the sum of all shares.
     pub weight: f64,
-    /// Normal unless said.
+    /// Normal by default.
     pub shape: Shape,
 }
 
@@ -82,32 +82,32 @@ pub struct Workload {
     pub modes: Vec<Mode>,
     /// Shorter lengths are drawn anew, ms.
     pub least_ms: f64,
-    /// Share of the mean length that a batch's fixed part is; the rest is `c1`.
+    /// The fixed part of a batch, as a share of the mean length; the rest is `c1`.
     pub fixed_share: f64,
-    /// Arrivals over what the device can serve one at a time.
+    /// Arrival rate over the rate at which the device can serve single requests.
     pub load: f64,
     /// SLO over the 99th percentile of the time alone.
     pub slo: f64,
-    /// Requests, of Poisson arrivals.
+    /// Number of requests, with Poisson arrivals.
     pub requests: usize,
 }
 
 /// Why there is no such workload.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
-    /// No application, or a number that is none.
+    /// No application, or a number that is not valid.
     #[error("a workload has applications with positive means and weights, a positive load and SLO")]
     Numbers,
-    /// A batch time that is none.
+    /// The time of a batch is not valid.
     #[error(transparent)]
     Time(#[from] FitError),
-    /// Rates that are none.
+    /// The rates are not valid.
     #[error(transparent)]
     Rates(#[from] TraceError),
 }
 
 impl Workload {
-    /// Two applications, half of the requests each, at 20 and 90 ms: the reference workload.
+    /// The reference workload of docs/schedulers.md: two applications, half of the requests each, at 20 and 90 ms.
     pub fn reference(slo: f64, requests: usize) -> Self {
         let mode = |mean_ms| Mode {
             mean_ms,
@@ -128,7 +128,7 @@ impl Workload {
     /// Draws a scene: Poisson arrivals.
     ///
     /// # Errors
-    /// Numbers that make no workload.
+    /// When the numbers make no workload.
     pub fn scene(&self, rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
         let (mut scene, rate_per_ms) = self.empty(rng)?;
         let mut at_ms = 0.0;
@@ -140,11 +140,11 @@ impl Workload {
         Ok(scene)
     }
 
-    /// The same with a rate that changes each second: Poisson within a second, as many requests as come. The rates
-    /// are scaled so that their mean is the load.
+    /// The same with a rate that changes each second. Arrivals are Poisson within a second, and their number is not
+    /// fixed. The rates are scaled so that their mean is the load.
     ///
     /// # Errors
-    /// Numbers that make no workload, rates that are all zero.
+    /// When the numbers make no workload, or the rates are all zero.
     pub fn scene_at(&self, rates: &[f64], rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
         let (mut scene, rate_per_ms) = self.empty(rng)?;
         let rates = trace::scaled(rates, 1e3 * rate_per_ms)?;
@@ -202,7 +202,7 @@ impl Workload {
             left -= mode.weight;
         }
         let mode = self.modes[chosen];
-        // The mean lies above the least: half of the draws at least are good.
+        // The mean lies above the least length, so at least half of the draws are good.
         loop {
             let length_ms = mode.draw(rng);
             if length_ms >= self.least_ms {

@@ -1,4 +1,4 @@
-//! Texts to traces and arrival times. Errors name the line and what would be right.
+//! Parses texts to traces and arrival times. Errors name the line and what would be right.
 
 use spillgate_pipeline::time::Timestamp;
 
@@ -23,7 +23,7 @@ fn error(line: usize, problem: String) -> TraceError {
 /// index and the number of requests in that interval.
 ///
 /// # Errors
-/// The first line that is not so.
+/// The first line that is not of this form.
 pub fn parse_trace(text: &str) -> Result<Trace, TraceError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line));
     let header = lines.next().map_or("", |(_, line)| line.trim());
@@ -65,11 +65,11 @@ pub fn parse_trace(text: &str) -> Result<Trace, TraceError> {
     Ok(Trace { unit, rows })
 }
 
-/// Reads one arrival time in seconds a line, in order; equal times are allowed. No header, no comments, no blank
-/// lines: such a file is made by a program, and what it does not mean to say is a mistake.
+/// Reads one arrival time in seconds a line, in order; equal times are allowed. Headers, comments and blank lines are
+/// errors: such a file is made by a program, and anything else in it is a mistake.
 ///
 /// # Errors
-/// The first line that is not so.
+/// The first line that is not of this form.
 pub fn parse_arrivals(text: &str) -> Result<Vec<Timestamp>, TraceError> {
     let mut times: Vec<Timestamp> = Vec::new();
     for (i, text) in text.lines().enumerate() {

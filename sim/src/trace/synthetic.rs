@@ -6,12 +6,12 @@ use crate::draw::normal;
 
 /// A trace of stated burstiness: log-normal rates whose logarithm is a stationary first-order autoregression.
 /// Its coefficient of variation is `cv`, and the correlation of its logarithm falls to 1/e within `burst` seconds.
-/// Real traces of NOTES.md for comparison: CV 0.1 to 0.9 over 20 minutes.
+/// For comparison: the real traces of the reference workload have a CV of 0.1 to 0.9 over 20 minutes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursty {
     /// Mean rate, requests a second; exact over the trace.
     pub mean: f64,
-    /// Standard deviation / mean of the law that the rates are drawn from. A trace of few bursts shows less.
+    /// Standard deviation / mean of the distribution that the rates are drawn from. A trace of few bursts shows less.
     pub cv: f64,
     /// How long a burst lasts, seconds.
     pub burst: f64,

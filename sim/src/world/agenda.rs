@@ -2,74 +2,17 @@
 //! sent and need no heap; offers come from a sorted list; the rest, of which there is little at a time, is on a
 //! heap.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_controller_policy::planner::ModuleState;
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::Request;
+use spillgate_pipeline::id::{BatchId, ModuleId, RequestId};
+use spillgate_pipeline::message::{Envelope, Link, Place};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::broker::Member;
 
 use super::config::Disturbance;
-
-/// A branch of a request on its way to a module: the request, whether the module before it ran, what the `when:`
-/// of the next one says.
-pub(super) type Branch = (Request, bool, Option<bool>);
-
-/// A message between the processes of the emulated system.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// To a controller: requests that passed the module before.
-    Branches {
-        from: ModuleId,
-        to: ModuleId,
-        branches: Vec<Branch>,
-    },
-    /// To a controller: a worker bound a batch.
-    Started {
-        worker: WorkerId,
-        size: usize,
-        expected_end: Timestamp,
-    },
-    /// To a controller: a batch ended.
-    Ended {
-        worker: WorkerId,
-        started_at: Timestamp,
-        ended_at: Timestamp,
-        members: Vec<Member<()>>,
-    },
-    /// To a controller: a worker dropped a request.
-    Dropped {
-        module: ModuleId,
-        request: RequestId,
-    },
-    /// To the ledger and a controller: a worker that was told to forget a request had not begun it.
-    Forgotten {
-        module: ModuleId,
-        request: RequestId,
-    },
-    /// To a worker: forget a request.
-    Cancel {
-        worker: WorkerId,
-        request: RequestId,
-    },
-    /// To a worker: new guidance.
-    Guide {
-        worker: WorkerId,
-        guidance: Guidance,
-    },
-    /// To a controller, or to the ledger (the source): a module's state.
-    Peer {
-        to: ModuleId,
-        state: Arc<ModuleState>,
-    },
-    /// From the ledger to a controller: what is offered to the pipeline.
-    Offered { to: ModuleId, rate: f64 },
-}
 
 /// What happens without a message.
 #[derive(Debug)]
@@ -90,18 +33,17 @@ pub(super) enum Occurrence {
     DeviceWakeup {
         device: usize,
     },
+    GatewayWakeup,
     ControllerWakeup {
         module: ModuleId,
     },
     Leave(RequestId),
     /// The next request of the hostile clients of that ordinal.
     Hostile(usize),
-    /// The scaler looks at the offered rate.
-    Scale,
-    /// A worker that was asked for has started.
-    ColdStarted {
-        module: ModuleId,
-        ordinal: u32,
+    /// A worker that a device was asked for has started.
+    Loaded {
+        place: Place,
+        life: u32,
     },
     Disturbance(Disturbance),
 }
@@ -110,7 +52,7 @@ pub(super) enum Occurrence {
 #[derive(Debug)]
 pub(super) enum Next {
     Occurrence(Occurrence),
-    Message(Message),
+    Message(Envelope<()>),
     /// The request of that ordinal is offered.
     Offer(usize),
 }
@@ -151,7 +93,8 @@ pub(super) struct Agenda {
     hop: Duration,
     offers: Arc<[Timestamp]>,
     next_offer: usize,
-    messages: VecDeque<(Timestamp, Message)>,
+    now: Timestamp,
+    messages: RefCell<VecDeque<(Timestamp, Envelope<()>)>>,
     heap: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
 }
@@ -162,14 +105,11 @@ impl Agenda {
             hop,
             offers,
             next_offer: 0,
-            messages: VecDeque::new(),
+            now: Timestamp::ZERO,
+            messages: RefCell::default(),
             heap: BinaryHeap::new(),
             sequence: 0,
         }
-    }
-
-    pub(super) fn send(&mut self, now: Timestamp, message: Message) {
-        self.messages.push_back((now + self.hop, message));
     }
 
     pub(super) fn at(&mut self, at: Timestamp, occurrence: Occurrence) {
@@ -185,15 +125,16 @@ impl Agenda {
     /// Takes out what is next. At one time occurrences come first, then messages, then offers.
     pub(super) fn next(&mut self) -> Option<(Timestamp, Next)> {
         let heap = self.heap.peek().map(|Reverse(e)| e.at);
-        let message = self.messages.front().map(|(at, _)| *at);
+        let message = self.messages.get_mut().front().map(|(at, _)| *at);
         let offer = self.offers.get(self.next_offer).copied();
         let first = [heap, message, offer].into_iter().flatten().min()?;
+        self.now = first;
         if heap == Some(first) {
             let Reverse(entry) = self.heap.pop()?;
             return Some((first, Next::Occurrence(entry.occurrence)));
         }
         if message == Some(first) {
-            let (_, message) = self.messages.pop_front()?;
+            let (_, message) = self.messages.get_mut().pop_front()?;
             return Some((first, Next::Message(message)));
         }
         self.next_offer += 1;
@@ -203,5 +144,13 @@ impl Agenda {
     /// Whether all requests have been offered.
     pub(super) fn all_offered(&self) -> bool {
         self.next_offer == self.offers.len()
+    }
+}
+
+/// The simulated link: an envelope arrives a hop later.
+impl Link<()> for Agenda {
+    fn send(&self, envelope: Envelope<()>) {
+        let arrives_at = self.now + self.hop;
+        self.messages.borrow_mut().push_back((arrives_at, envelope));
     }
 }

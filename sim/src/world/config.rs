@@ -13,7 +13,7 @@ use super::work::DynamicWork;
 
 /// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
 pub const HANDOFF_DEFAULT: Duration = Duration::from_micros(500);
-/// Travel of a message, unless said otherwise (NOTES: 0.5 ms a hop).
+/// Travel time of a message from part to part by default: that of the reference workload.
 pub const HOP_DEFAULT: Duration = Duration::from_micros(500);
 
 /// One emulated run.

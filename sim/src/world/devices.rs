@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_controller_policy::module::Event as ModuleEvent;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::request::Outcome;
+use spillgate_pipeline::message::{
+    Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
+};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
@@ -14,8 +15,8 @@ use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
 
 use crate::draw::normal;
 
-use super::agenda::{Message, Occurrence};
-use super::{Disturbance, World};
+use super::agenda::Occurrence;
+use super::{Disturbance, GATEWAY, World};
 
 pub(super) struct Running {
     batch: BatchId,
@@ -41,6 +42,8 @@ pub(super) struct EmulatedDevice {
     pub(super) skew: i64,
     /// Rises when it dies: what it still had to do is void.
     pub(super) life: u32,
+    /// It is dead: nothing reaches it.
+    pub(super) is_down: bool,
     /// It has just become free: a batch bound now pays the hand-off.
     pub(super) just_freed: bool,
 }
@@ -59,17 +62,9 @@ impl World {
             match command {
                 Command::Execute(batch) => self.bound(device, batch)?,
                 Command::Rerun(rerun) => self.run_again(device, &rerun)?,
-                Command::Forgotten { worker, request } => {
-                    let module = self.places[worker.idx()].1;
-                    self.agenda
-                        .send(self.now, Message::Forgotten { module, request });
-                }
-                Command::Drop { rejected, .. } => {
-                    let module = rejected.drop.module;
-                    let request = rejected.request.id;
-                    self.agenda
-                        .send(self.now, Message::Dropped { module, request });
-                    self.end_early(request, Outcome::Dropped(rejected.drop))?;
+                Command::Tell { message, .. } => {
+                    let gateway = Address::Gateway(GATEWAY);
+                    self.say(device, gateway, Message::Gateway(message))?;
                 }
             }
         }
@@ -89,12 +84,6 @@ impl World {
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
         self.checker
             .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
-        let started = Message::Started {
-            worker: batch.worker,
-            size: batch.members.len(),
-            expected_end: batch.expected_end,
-        };
-        self.agenda.send(self.now, started);
         let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind == Bind::Late;
         let d = &mut self.devices[device];
         d.bound.push_back(batch);
@@ -145,7 +134,7 @@ impl World {
     /// Runs a finished request once more, for its time alone.
     fn run_again(&mut self, device: usize, rerun: &Rerun<()>) -> Result<(), Violation> {
         self.note(15, (device as u64) << 40 | rerun.id.0);
-        let module = self.places[rerun.worker.idx()].1;
+        let module = self.places[rerun.worker.idx()].module;
         let requests = [rerun.request];
         self.checker
             .batch_started(DeviceId(device as u16), rerun.id, 1, self.now, &requests)?;
@@ -210,26 +199,35 @@ impl World {
         let took = self.now.since(started_at);
         let share = took.as_nanos() as u64 / members.len() as u64;
         // Results first, then the device: what they bring to modules here competes for the next batch.
-        let mut requests = Vec::with_capacity(members.len());
         for member in &members {
-            self.ledger.ran(member.request.id, module);
-            match &mut self.open[member.request.id.0 as usize] {
-                Some(open) => {
-                    open.used += share;
-                    requests.push((open.request, true));
-                }
+            match self.gateway.payload_mut(member.request.id) {
+                Some(used) => *used += share,
                 None => self.tally.wasted(share),
             }
         }
-        self.passed(module, &requests)?;
         let skew = self.devices[device].skew;
-        let ended = Message::Ended {
+        let report = BatchReport {
             worker,
             started_at: shifted(started_at, skew),
             ended_at: shifted(self.now, skew),
-            members,
+            members: members
+                .iter()
+                .map(|m| (m.arrived_at, m.batched_at))
+                .collect(),
         };
-        self.agenda.send(self.now, ended);
+        let members = members.iter().map(|member| Finished {
+            request: member.request.id,
+            result: Ok(self.filled(module)),
+        });
+        let finished = ToGateway::Finished {
+            worker,
+            batch,
+            members: members.collect(),
+        };
+        let gateway = Address::Gateway(GATEWAY);
+        self.say(device, gateway, Message::Gateway(finished))?;
+        let report = Message::Controller(ToController::Report(report));
+        self.say(device, Address::Controller(module), report)?;
         if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         } else {
@@ -252,8 +250,10 @@ impl World {
             Disturbance::When(probability) => self.when = probability,
             Disturbance::Down(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
-                let d = &mut self.devices[self.places[worker.idx()].0];
+                let id = self.places[worker.idx()].device;
+                let d = &mut self.devices[id.idx()];
                 d.life += 1;
+                d.is_down = true;
                 d.policy = Device::new(d.brokers.clone(), self.config.handoff);
                 d.bound.clear();
                 d.rerun_since = None;
@@ -262,16 +262,16 @@ impl World {
                     let used = self.now.since(lost.started_at).as_nanos() as u64;
                     self.tally.wasted(used);
                 }
-                self.checker
-                    .device_lost(DeviceId(self.places[worker.idx()].0 as u16));
-                self.drive_module(module, ModuleEvent::WorkerDown(worker))?;
+                self.checker.device_lost(id);
+                self.lost(id)?;
             }
             Disturbance::Up(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
-                let guidance = self.modules[module.idx()].guidance();
-                let device = self.places[worker.idx()].0;
-                self.drive_device(device, Event::Guide(worker, guidance))?;
-                self.drive_module(module, ModuleEvent::WorkerUp(worker))?;
+                let id = self.places[worker.idx()].device;
+                let d = &mut self.devices[id.idx()];
+                d.is_down = false;
+                let life = Incarnation(u64::from(d.life));
+                self.greeted(id, life)?;
             }
         }
         Ok(())

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::Ending;
 use spillgate_pipeline::request::Outcome;
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::agenda::Occurrence;
-use super::{Hostile, HostileKind, Open, World};
+use super::{Hostile, HostileKind, World};
 
 impl World {
     /// A request of hostile clients, and the time of their next one.
@@ -18,29 +21,33 @@ impl World {
         if next < Timestamp::ZERO + self.config.duration {
             self.agenda.at(next, Occurrence::Hostile(clients));
         }
-        let id = RequestId(self.open.len() as u64);
-        self.open.push(None);
+        let id = RequestId(self.next_hostile);
+        self.next_hostile += 1;
         self.note(17, id.0);
         let timeout = match kind {
             HostileKind::Hurry(timeout) => Some(timeout),
             HostileKind::Unreadable | HostileKind::Leave(_) => None,
         };
-        let Ok(request) = self.admit(id, timeout) else {
+        if self.admit(id, timeout, Application::default()).is_err() {
             return Ok(());
-        };
+        }
         self.checker.accepted(id)?;
-        self.open[id.0 as usize] = Some(Open { request, used: 0 });
         match kind {
             HostileKind::Hurry(_) => {}
             HostileKind::Unreadable => {
                 let module = ModuleId::SOURCE;
-                return self.end_early(id, Outcome::Failed { module });
+                let unread = Ending {
+                    outcome: Outcome::Failed { module },
+                    cause: "no picture".to_owned(),
+                };
+                return self.drive_gateway(GatewayEvent::Read(id, Err(unread)));
             }
             HostileKind::Leave(after) => {
                 self.agenda.at(self.now + after, Occurrence::Leave(id));
             }
         }
-        self.passed(ModuleId::SOURCE, &[(request, true)])
+        let filled = self.filled(ModuleId::SOURCE);
+        self.drive_gateway(GatewayEvent::Read(id, Ok(filled)))
     }
 
     /// Whether the request is one of the workload.

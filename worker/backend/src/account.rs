@@ -1,18 +1,20 @@
-//! The account of bytes: what a process holds for its clients, who holds it, and how much more each may take.
+//! The account of bytes: the bytes that a process holds for its clients, the holder of each, and how much more each
+//! may take.
 //!
-//! Whoever is to hold something takes a [`Lease`] for it first and keeps the lease with it; dropped, it gives the bytes back,
-//! wherever it then is. A holder belongs to another one (a connection to its client), and all to the process.
+//! Code that is to hold something for a client first takes a [`Lease`] for it and keeps the lease with it. A dropped
+//! lease gives its bytes back, wherever it then is. A holder belongs to another one (a connection to its client), and
+//! all holders to the process.
 //!
-//! Nobody may hold more than is still free (a dynamic threshold: Choudhury and Hahne, "Dynamic Queue Length Thresholds for
-//! Shared-Memory Packet Switches", 1998, with alpha 1): a single client has half of the budget, two a third each, and there
-//! is always something left for the next one.
+//! No holder may have more than is still free (a dynamic threshold: Choudhury and Hahne, "Dynamic Queue Length
+//! Thresholds for Shared-Memory Packet Switches", 1998, with alpha 1). So a single client has half of the budget, two
+//! have a third each, and some is always left for the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-/// The part of the budget that answers may not take: newcomers are to find a place.
+/// One part in `KEPT_PART` of the budget that answers may not take, so that new clients find a place.
 const KEPT_PART: u64 = 8;
 
 /// The bytes of a process.
@@ -20,20 +22,20 @@ const KEPT_PART: u64 = 8;
 pub struct Account {
     budget: u64,
     held: AtomicU64,
-    /// The most that was held since somebody asked.
+    /// The most bytes held since the last question.
     most: AtomicU64,
 }
 
-/// Someone who holds bytes.
+/// A holder of bytes: a client, a connection, an address.
 #[derive(Debug)]
 pub struct Holder {
     account: Arc<Account>,
-    /// Whose bytes these are, too.
+    /// The holder whose bytes these are as well.
     owner: Option<Arc<Holder>>,
     held: AtomicU64,
 }
 
-/// There are no bytes left for this.
+/// The bytes are not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{asked} bytes are asked for, of {budget} (--memory) {held} are held, {own} of them by this client: nobody may hold \
@@ -42,11 +44,11 @@ pub struct Holder {
 pub struct Full {
     /// Bytes asked for.
     pub asked: u64,
-    /// Bytes that the one who asked holds.
+    /// Bytes that the asking holder has.
     pub own: u64,
-    /// Bytes that all hold.
+    /// Bytes that all holders have.
     pub held: u64,
-    /// Bytes of the process.
+    /// Budget of the process.
     pub budget: u64,
 }
 
@@ -67,12 +69,12 @@ impl Account {
         })
     }
 
-    /// An account without a bound, for what serves nobody: profiles, tests.
+    /// An account without a bound, where no client is served: profiles, tests.
     pub fn unbounded() -> Arc<Self> {
         Account::new(u64::MAX)
     }
 
-    /// All bytes.
+    /// The budget.
     pub fn budget(&self) -> u64 {
         self.budget
     }
@@ -82,12 +84,12 @@ impl Account {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were held at a time since this was asked last.
+    /// The most bytes held at a time since the last call of this.
     pub fn most_since(&self) -> u64 {
         self.most.swap(0, Ordering::Relaxed)
     }
 
-    /// Someone new who holds nothing yet.
+    /// A new holder without bytes.
     pub fn holder(self: &Arc<Self>) -> Arc<Holder> {
         Arc::new(Holder {
             account: self.clone(),
@@ -98,7 +100,7 @@ impl Account {
 }
 
 impl Holder {
-    /// Someone new whose bytes are this one's, too.
+    /// A new holder without bytes. Its bytes will count as this one's, too.
     pub fn member(self: &Arc<Self>) -> Arc<Holder> {
         Arc::new(Holder {
             account: self.account.clone(),
@@ -120,24 +122,25 @@ impl Holder {
     /// Takes bytes.
     ///
     /// # Errors
-    /// When it, or its owner, would hold more than is free then.
+    /// When the holder, or its owner, would have more than is free then.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
         self.add(bytes, shared)?;
         Ok(self.lease(bytes))
     }
 
-    /// Takes bytes of which others will soon be given back, as an answer's are for what it was made of: within its share
-    /// always, and over it as long as enough is left for others.
+    /// Takes bytes in exchange for others that will soon be given back, as an answer's bytes are for those of its
+    /// request. Within its share the holder always gets them, over its share only as long as enough is left for
+    /// others.
     ///
     /// # Errors
-    /// When it would hold more than its share, and the process nearly its whole budget.
+    /// When the holder would have more than its share, and the process nearly its whole budget.
     pub fn take_on(self: &Arc<Self>, bytes: u64) -> Result<Lease, Full> {
         let kept = self.account.budget / KEPT_PART;
         self.add(bytes, |free, its| shared(free, its) || free >= kept)?;
         Ok(self.lease(bytes))
     }
 
-    /// Takes bytes without which a newcomer could not even ask: up to the whole budget.
+    /// Takes bytes that a new client needs to be heard at all: up to the whole budget.
     ///
     /// # Errors
     /// When the process would hold more than its budget.
@@ -157,11 +160,11 @@ impl Holder {
         std::iter::successors(Some(self), |holder| holder.owner.as_deref())
     }
 
-    /// Adds bytes if `may` says so of what would be free then and of what each holder would have.
+    /// Adds bytes if `may` allows it, given the bytes that would be free then and those that each holder would have.
     fn add(&self, bytes: u64, may: impl Fn(u64, u64) -> bool) -> Result<(), Full> {
         let account = &self.account;
-        // Added first and taken back if it does not fit: two at a time can be refused where one would fit, never more
-        // granted than there is.
+        // Added first and taken back if they do not fit. Two concurrent callers may both be refused where one would
+        // fit; the budget is never exceeded.
         let all = account.held.fetch_add(bytes, Ordering::Relaxed);
         let all = all.saturating_add(bytes);
         let free = account.budget.checked_sub(all);
@@ -173,7 +176,7 @@ impl Holder {
             fits &= free.is_some_and(|free| may(free, its));
         }
         if fits {
-            // Two at a time may miss the larger: it is for a rough look.
+            // Concurrent callers may miss the larger value; it is a rough figure.
             if all > account.most.load(Ordering::Relaxed) {
                 account.most.store(all, Ordering::Relaxed);
             }
@@ -205,28 +208,28 @@ impl Lease {
     /// Takes more.
     ///
     /// # Errors
-    /// As [`Holder::take`]; then it holds what it held.
+    /// As [`Holder::take`]; then the lease is unchanged.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Full> {
         self.holder.add(bytes, shared)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Gives back what is over `bytes`.
+    /// Gives back the bytes above `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let over = self.bytes.saturating_sub(bytes);
         self.holder.subtract(over);
         self.bytes -= over;
     }
 
-    /// A part of it as a lease of its own, all of it at most; the rest stays here.
+    /// Splits off a part as a lease of its own, at most all of it; the rest stays here.
     pub fn split(&mut self, bytes: u64) -> Lease {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.holder.lease(bytes)
     }
 
-    /// The same bytes, held for as long as anyone holds a part of them.
+    /// The same bytes, held for as long as any slice of them exists.
     pub fn around(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Leased {
             bytes,
@@ -241,7 +244,7 @@ impl Drop for Lease {
     }
 }
 
-/// Nobody holds more than is free.
+/// No holder has more than is free.
 fn shared(free: u64, its: u64) -> bool {
     its <= free
 }

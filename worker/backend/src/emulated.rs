@@ -1,13 +1,12 @@
-//! Emulated execution: takes the time that a profile says, and nothing else. What goes through it is
-//! marked as emulated in every output.
+//! Emulated execution: it takes the time of the profile and computes nothing. Its outputs are marked as emulated.
 
 use std::time::{Duration, Instant};
 
-/// Shorter spans cost more to wait for than they last.
+/// Shorter spans are not waited for: waiting would cost more than they last.
 const NO_WAIT: Duration = Duration::from_micros(5);
 
-/// Makes this thread wake from sleep as exactly as the kernel can, instead of within its usual 50
-/// microseconds of slack. Call once on a device thread; where the kernel refuses, sleeps stay coarser.
+/// Makes this thread wake from sleep as exactly as the kernel can, instead of within its usual 50 microseconds of
+/// slack. Call it once on a device thread. Where the kernel refuses, sleeps stay coarser.
 pub fn use_exact_timers() {
     if let Err(error) = nix::sys::prctl::set_timerslack(1) {
         tracing::warn!(%error, "emulated devices will be less exact: no control over timer slack");

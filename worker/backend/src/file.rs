@@ -1,5 +1,5 @@
-//! Reads small files whatever stands at their path: up to a limit, and without waiting for ever. A pipe that nobody
-//! writes, a device without end or a folder is an error like any other.
+//! Reads small files, whatever is at their path: up to a limit, and within bounded time. A pipe without a writer, an
+//! endless device or a folder is an error like any other.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -7,33 +7,33 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a pipe may take to give all that it has: somebody writes it now, or nobody does.
+/// Most time until a pipe has given all its content: a writer writes now, or never.
 pub const PIPE_LIMIT: Duration = Duration::from_secs(5);
-/// How often a pipe that has nothing yet is looked at.
+/// How often an empty pipe is looked at.
 const PIPE_POLL: Duration = Duration::from_millis(5);
 
-/// Why a file could not be read. Names no path: whoever reads knows it.
+/// Why a file could not be read. It names no path, since the caller knows it.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system says no.
+    /// The system's error.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// A folder.
     #[error("it is a folder; name a file in it")]
     Folder,
-    /// More than is read.
+    /// The file is longer than the limit.
     #[error("it has more than the {limit} bytes that are read")]
     TooLong {
-        /// Most bytes.
+        /// The limit in bytes.
         limit: usize,
     },
     /// A pipe that gives nothing, or never ends.
     #[error("it is a pipe and had not ended after {} s; write all of it and close it, or name a file", PIPE_LIMIT.as_secs())]
     Endless,
-    /// Bytes where text is needed.
+    /// Bytes that are not UTF-8.
     #[error("it is no text: no UTF-8 at byte {at}")]
     NoText {
-        /// Where, from 0.
+        /// Position, from 0.
         at: usize,
     },
 }

@@ -1,5 +1,5 @@
-//! A request on its way through the modules of one process: the frame as it came and, for each module
-//! that is done, its outputs. Shared by reference; what is written once never moves again.
+//! A request on its way through the modules of one process: its frame and, for each finished module, the outputs. It
+//! is shared by reference; written values never move.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::value::Value;
 /// How the bytes of a frame are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFormat {
-    /// JPEG or PNG, told from the first bytes.
+    /// JPEG or PNG, detected from the first bytes.
     Auto,
     /// JPEG.
     Jpeg,
@@ -27,12 +27,12 @@ pub enum FrameFormat {
     Bytes,
 }
 
-/// A frame as it came over the wire.
+/// A frame as received.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// How to read `data`.
     pub format: FrameFormat,
-    /// The frame; a slice of the message that brought it.
+    /// The content; a slice of the message that brought it.
     pub data: Bytes,
     /// Columns, for `Rgb8`.
     pub width: u32,
@@ -43,9 +43,9 @@ pub struct Frame {
 /// Why a module has no outputs for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It could not compute them: a sentence for the client.
+    /// The module could not compute them: a sentence for the client.
     Module(String),
-    /// They would have taken more bytes than the client may hold.
+    /// They would take more bytes than the client may hold.
     Memory(Full),
 }
 
@@ -55,14 +55,14 @@ impl From<String> for Failure {
     }
 }
 
-/// What a module has for a request.
+/// The outcome of a module for a request.
 pub type Ran = Result<Outputs, Failure>;
 
 /// A request's values.
 #[derive(Debug)]
 pub struct Job {
     frame: Frame,
-    /// What the frame holds.
+    /// The lease of the frame's bytes.
     _lease: Option<Lease>,
     outputs: Box<[OnceLock<Held>]>,
     holder: Arc<Holder>,
@@ -77,8 +77,8 @@ struct Held {
 }
 
 impl Job {
-    /// A request of `holder` that carries `frame` through a pipeline of that many modules, the source included. `lease`
-    /// is for the frame's bytes.
+    /// A request of `holder` that carries `frame` through a pipeline of that many modules, the source included.
+    /// `lease` covers the frame's bytes.
     pub fn new(frame: Frame, lease: Option<Lease>, n_modules: usize, holder: Arc<Holder>) -> Self {
         Job {
             frame,
@@ -89,33 +89,33 @@ impl Job {
         }
     }
 
-    /// The same for a request that no client sent.
+    /// The same for a request without a client.
     pub fn unaccounted(frame: Frame, n_modules: usize) -> Self {
         Job::new(frame, None, n_modules, Account::unbounded().holder())
     }
 
-    /// Who holds its bytes.
+    /// The holder of its bytes.
     pub fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
 
-    /// The request has ended: nobody waits for what is still computed for it.
+    /// The request has ended: results that are still computed for it are not needed.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has.
+    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// The frame as it came.
+    /// The frame as received.
     pub fn frame(&self) -> &Frame {
         &self.frame
     }
 
-    /// Stores a module's outputs. A module runs at most once for a request: a second write is lost. What the source hands
-    /// on holds its bytes already; so does what other modules pass on as it came.
+    /// Stores a module's outputs. A module runs at most once for a request: a second write is ignored. The outputs of
+    /// the source already hold their bytes; so do payloads that other modules pass on unchanged.
     ///
     /// # Errors
     /// When they take more bytes than the client may hold; then they are not stored.
@@ -143,7 +143,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether a payload came with the request or is another module's.
+    /// Whether a payload came with the request or from another module.
     fn knows(&self, payload: &Bytes) -> bool {
         let is = |other: &Bytes| other.as_ptr() == payload.as_ptr();
         let values = self.outputs.iter().filter_map(OnceLock::get);

@@ -1,8 +1,8 @@
-//! What runs a model. [`Backend`] loads model files and runs them on one device; [`operator::Operator`] is
-//! a module's code around a model (pre-processing, forward, post-processing) and belongs to the module
-//! library or to the user; [`value::Value`] is what flows between modules.
+//! Backends and operators. A [`Backend`] loads model files and runs them on one device. An [`operator::Operator`] is
+//! a module's code around a model (pre-processing, forward, post-processing); it belongs to the module library or to
+//! the user. A [`value::Value`] flows between modules.
 //!
-//! A backend and all that it loaded live on one device thread: nothing here needs a lock.
+//! A backend and everything that it loaded live on one device thread, so nothing here needs a lock.
 
 pub mod account;
 pub mod emulated;
@@ -35,7 +35,7 @@ pub trait Model {
     /// One forward pass. Inputs and outputs lie in host memory, row-major.
     ///
     /// # Errors
-    /// When the model refuses the shapes or fails.
+    /// When the model rejects the shapes or fails.
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
 }
 
@@ -47,7 +47,7 @@ pub enum BackendError {
     Load {
         /// The file.
         path: PathBuf,
-        /// What the library said, on one line.
+        /// The library's message, on one line.
         detail: String,
     },
     /// The model failed on this input.
@@ -55,7 +55,7 @@ pub enum BackendError {
     Forward {
         /// Shapes given.
         shapes: String,
-        /// What the library said, on one line.
+        /// The library's message, on one line.
         detail: String,
     },
     /// There is no such device here.

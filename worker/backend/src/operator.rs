@@ -1,5 +1,5 @@
-//! A module's code around a model. The module library implements these traits for the shipped types;
-//! users implement them for their own and hand them over in a [`Library`].
+//! A module's code around a model. The module library implements these traits for the shipped types. Users implement
+//! them for their own types and pass them in a [`Library`].
 
 use std::path::Path;
 
@@ -17,26 +17,25 @@ pub type Inputs = Vec<Option<Value>>;
 /// Outputs of one request: one value for each output of the type, in its order.
 pub type Outputs = Vec<Value>;
 
-/// A module type that can be built.
+/// A module type, from which modules are built.
 pub trait ModuleKind: Send + Sync {
     /// Its name, ports and options.
     fn module_type(&self) -> ModuleType;
 
-    /// Builds it for one device, loading the models that it needs. Called on the device's thread, and
-    /// the operator stays there.
+    /// Builds a module for one device and loads its models. Called on the device's thread, where the operator stays.
     ///
     /// # Errors
-    /// When a model or another file is missing or does not fit: says the file and what is wrong.
+    /// When a model or another file is missing or does not fit; the error names the file and the problem.
     fn build(&self, context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError>;
 }
 
-/// What a module is built from.
+/// The inputs for building a module.
 pub struct BuildContext<'a> {
     /// The checked module: variants, options.
     pub module: &'a Module,
     /// Folder of the pipeline file: paths in it are relative to this.
     pub base_dir: &'a Path,
-    /// The pipeline's bounds: how many objects a frame may bring.
+    /// The pipeline's bounds, for instance the number of objects a frame may bring.
     pub limits: &'a Limits,
     /// The device.
     pub backend: &'a mut dyn Backend,
@@ -48,17 +47,17 @@ pub trait Operator {
     /// Returns one result a request, in order: a request that cannot be computed fails alone.
     fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>>;
 
-    /// Typical inputs for warm-up and profiling, for `objects` objects where the type works on objects.
+    /// Typical inputs for warm-up and profiling, with `objects` objects where the type works on objects.
     fn example(&self, objects: usize) -> Inputs;
 }
 
-/// Why a module could not be built or a request not be computed.
+/// Why a module could not be built or a request could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// Everything else, as a sentence that says where, what is wrong, what would be right.
+    /// Any other error: a sentence that says where, what is wrong, and what would be right.
     #[error("{0}")]
     Other(String),
 }
@@ -75,7 +74,7 @@ impl Library {
         Library::default()
     }
 
-    /// Adds a type; it hides an earlier one of the same name.
+    /// Adds a type; it replaces an earlier one of the same name.
     pub fn register(&mut self, kind: impl ModuleKind + 'static) {
         self.kinds.push(Box::new(kind));
     }

@@ -1,5 +1,5 @@
-//! What the header of a picture says before a byte of it is decoded: its kind, its size, and what decoding it will
-//! cost in time and memory. A small message can claim much of both.
+//! Reads the header of a picture before a byte of it is decoded: its kind, its size, and the time and memory that
+//! decoding needs. A small message can claim much of both.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use spillgate_pipeline::pipeline::Limits;
 
 use crate::job::{Frame, FrameFormat};
 
-/// Scans of a JPEG at most: encoders write about ten, and each may pass over the whole picture.
+/// Most scans of a JPEG. Encoders write about ten; each may pass over the whole picture.
 pub const SCANS_MAX: u32 = 100;
 
-// What decoding takes on one core of a server, rounded up; `cargo bench -p spillgate-worker` shows what it takes here. The
-// pace of this machine is learnt from the pictures that are decoded.
+// Costs of decoding on one core of a server, rounded up; `cargo bench -p spillgate-worker` measures them on this
+// machine. The server learns the pace of its machine from the pictures that it decodes.
 /// Reading a header and making the decoder.
 const START_NS: u64 = 20_000;
 /// A pixel of a JPEG: inverse transform, upsampling, conversion of colours.
@@ -28,7 +28,7 @@ const PNG_PIXEL_NS: f64 = 3.0;
 /// A picture as its header describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// What it is.
+    /// Its kind.
     pub kind: PictureKind,
     /// Columns.
     pub width: u32,
@@ -36,7 +36,7 @@ pub struct Picture {
     pub height: u32,
     /// Expected time to decode it, on a machine of usual pace.
     pub decoding: Duration,
-    /// Bytes that decoding holds at most, the decoded picture included.
+    /// Most bytes that decoding holds, the decoded picture included.
     pub bytes: u64,
 }
 
@@ -45,12 +45,12 @@ pub struct Picture {
 pub enum PictureKind {
     /// JPEG.
     Jpeg,
-    /// PNG; its rows may come interlaced.
+    /// PNG.
     Png {
-        /// They do.
+        /// Its rows are interlaced.
         interlaced: bool,
     },
-    /// Rows of RGB as they are: nothing is decoded.
+    /// Rows of RGB: nothing is decoded.
     Rgb8,
 }
 
@@ -58,7 +58,7 @@ impl Picture {
     /// Reads a frame's header.
     ///
     /// # Errors
-    /// A sentence for the client that sent it: what is wrong with the frame and what would be right.
+    /// A sentence for the client that sent the frame: what is wrong with it and what would be right.
     pub fn of(frame: &Frame, limits: &Limits) -> Result<Picture, String> {
         let data = &frame.data[..];
         if data.is_empty() {
@@ -162,7 +162,7 @@ fn png(data: &[u8]) -> Result<Picture, String> {
     let row = (u64::from(width) * channels * u64::from(depth)).div_ceil(8) + 1;
     let rows = row.saturating_mul(u64::from(height));
     let pixels = u64::from(width) * u64::from(height);
-    // Interlaced rows are of no use until the last pass: all are held as they are expanded.
+    // Interlaced rows are of no use until the last pass, so all of them are held as they are expanded.
     let held = match interlaced {
         true => pixels.saturating_mul(4),
         false => row * 5,
@@ -176,12 +176,12 @@ fn png(data: &[u8]) -> Result<Picture, String> {
     })
 }
 
-/// What a start-of-frame says.
+/// The content of a start-of-frame segment.
 struct JpegFrame {
     width: u32,
     height: u32,
     is_progressive: bool,
-    /// Id and 8 x 8 blocks of each component.
+    /// Id and number of 8 x 8 blocks of each component.
     components: Vec<(u8, u64)>,
 }
 
@@ -193,7 +193,7 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
     if !data.starts_with(&[0xff, 0xd8]) {
         return Err("it does not begin as one".to_owned());
     }
-    // Ends at the first thing that is no segment: the decoder will say what is wrong there.
+    // Ends at the first bytes that are not a segment; the decoder will report them.
     while let Some((marker, body, next)) = segment(data, at) {
         at = next;
         match marker {
@@ -227,7 +227,7 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
         0
     };
     let pixels = u64::from(frame.width) * u64::from(frame.height);
-    // Those of all components are kept until the last one is there.
+    // Coefficients of all components are kept until the last one is complete.
     let coefficients = if frame.is_progressive || is_in_parts {
         blocks * 64 * 2
     } else {
@@ -246,7 +246,8 @@ fn jpeg(data: &[u8]) -> Result<Picture, String> {
     })
 }
 
-/// The segment at `at`: its marker, what is in it, where the next one begins. `None` at the end, or where there is none.
+/// The segment at `at`: its marker, its content, the start of the next one. `None` at the end, or where there is no
+/// segment.
 fn segment(data: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
     if *data.get(at)? != 0xff {
         return None;
@@ -293,7 +294,7 @@ fn start_of_frame(marker: u8, body: &[u8]) -> Option<JpegFrame> {
     })
 }
 
-/// Blocks that a scan passes over: those of its components.
+/// Number of blocks that a scan passes over: those of its components.
 fn blocks_of_scan(frame: Option<&JpegFrame>, body: &[u8]) -> u64 {
     let Some(frame) = frame else { return 0 };
     let n = usize::from(body.first().copied().unwrap_or(0));
@@ -305,7 +306,7 @@ fn blocks_of_scan(frame: Option<&JpegFrame>, body: &[u8]) -> u64 {
         .sum()
 }
 
-/// Where the entropy-coded data that begins at `at` ends: at a marker that is neither stuffing nor a restart.
+/// The end of the entropy-coded data that begins at `at`: a marker that is neither stuffing nor a restart.
 fn end_of_scan(data: &[u8], mut at: usize) -> usize {
     while let Some(found) = memchr::memchr(0xff, &data[at..]) {
         at += found;

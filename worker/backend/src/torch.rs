@@ -1,13 +1,13 @@
 //! libtorch through tch: TorchScript files on `cpu:0` or `cuda:N`.
 //!
-//! Set `OMP_WAIT_POLICY=PASSIVE` in the environment before the process starts (the `spillgate` binary
-//! does): OpenMP reads it once, and threads that spin between batches take the cores from everything
-//! else. This backend runs each model on one thread, so that a batch takes the same time whatever else
-//! the machine does; more cores serve more devices, not one batch faster.
+//! Set `OMP_WAIT_POLICY=PASSIVE` in the environment before the process starts (the `spillgate` binary does). OpenMP
+//! reads it once, and threads that spin between batches take the cores from all other work. This backend runs each
+//! model on one thread, so that a batch takes the same time whatever else the machine does: more cores serve more
+//! devices, they do not speed up one batch.
 //!
-//! Durations must be predictable: libtorch's run-time fusion is off, because it compiles anew when a batch
-//! has another shape. What remains lazy is paid by the first call of each shape (memory, cuDNN's choice of
-//! algorithm): warm up with the batch sizes that will be served.
+//! Durations must be predictable. So libtorch's run-time fusion is off: it compiles again for each batch shape. The
+//! first call of each shape still pays for memory and cuDNN's choice of algorithm: warm up with the batch sizes that
+//! will be served.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Once, OnceLock};
@@ -42,17 +42,17 @@ pub fn devices() -> Vec<String> {
         .collect()
 }
 
-/// Largest model file that is loaded where loading is guarded, in bytes: it is in memory as a whole then.
+/// Largest model file that is loaded where loading is guarded, in bytes: the whole file is in memory then.
 const MODEL_BYTES_MAX: usize = 16 << 30;
 
-/// Says whether a file with this content may be loaded; an error says why not.
+/// Decides whether a file with this content may be loaded; an error gives the reason why not.
 type Approve = Box<dyn Fn(&Path, &[u8]) -> Result<(), String> + Send + Sync>;
 
 /// See [`approve_with`].
 static APPROVE: OnceLock<Approve> = OnceLock::new();
 
-/// From now on each model file that this process loads is read once, shown to `approve`, and these very bytes are loaded.
-/// Only the first call counts.
+/// From now on each model file that this process loads is read once and shown to `approve`, and exactly these bytes
+/// are loaded. Only the first call counts.
 pub fn approve_with(approve: impl Fn(&Path, &[u8]) -> Result<(), String> + Send + Sync + 'static) {
     let _ = APPROVE.set(Box::new(approve));
 }
@@ -142,7 +142,7 @@ impl Backend for TorchBackend {
                 CModule::load_data_on_device(&mut bytes.as_slice(), self.device)
             }
             None => {
-                // libtorch's own words for a missing file are a stack of C++ names.
+                // libtorch's own message for a missing file is a stack of C++ names.
                 file::open(path).map_err(|e| error(e.to_string()))?;
                 CModule::load_on_device(path, self.device)
             }
@@ -254,10 +254,10 @@ fn shapes(inputs: &[Tensor]) -> String {
     all.join(", ")
 }
 
-/// What libtorch has to say, without its C++ and TorchScript backtraces.
+/// libtorch's message, without its C++ and TorchScript backtraces.
 fn one_line(text: &str) -> String {
     let text = text.trim_start_matches("Internal torch error: ");
-    // A failing operation is told last, after the traceback of the TorchScript code.
+    // The failing operation comes last, after the traceback of the TorchScript code.
     let told = text
         .lines()
         .rev()

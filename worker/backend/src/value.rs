@@ -35,7 +35,7 @@ impl Value {
         }
     }
 
-    /// The bytes of a picture or an opaque payload, which others may share.
+    /// The bytes of a picture or an opaque payload, which several values may share.
     pub(crate) fn payload(&self) -> Option<&Bytes> {
         match self {
             Value::Image(image) => Some(&image.rgb),
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// The same with that payload in the place of its own.
+    /// The same value with another payload.
     pub(crate) fn with_payload(&self, payload: Bytes) -> Value {
         match self {
             Value::Image(image) => Value::Image(Arc::new(Image {
@@ -56,7 +56,7 @@ impl Value {
         }
     }
 
-    /// Bytes that it takes, about, beside a payload.
+    /// Approximate bytes that it takes, beside a payload.
     pub(crate) fn bytes(&self) -> u64 {
         fn of<T>(values: &[T]) -> usize {
             std::mem::size_of_val(values)
@@ -91,7 +91,7 @@ impl Value {
         }
     }
 
-    /// Whether a `when:` on it is false.
+    /// Whether a `when:` on this value is false.
     pub fn is_empty(&self) -> bool {
         match self {
             Value::Image(image) => image.width == 0 || image.height == 0,

@@ -267,6 +267,13 @@ impl<T> Broker<T> {
         }
     }
 
+    /// The application is another one from now on: what was learnt of it is void.
+    pub fn forget(&mut self, application: Application) {
+        if let Some(admitted) = &mut self.admitted {
+            admitted.forget(application);
+        }
+    }
+
     /// Requests in a batch: as planned, or as guided.
     fn batch(&self) -> usize {
         let most = self.config.execution.len();

@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, Started, ToGateway};
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{DropReason, Request};
+use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -32,17 +33,6 @@ use crate::schedule::Lengths;
 const EARLY: u32 = 2;
 /// But at most so many times the lead: of long batches the lead is a small part, and those who come later count.
 const EARLY_MAX: u32 = 4;
-
-/// A request on its way to a worker.
-#[derive(Debug)]
-pub struct Arrival<T> {
-    /// The worker that it was dispatched to.
-    pub worker: WorkerId,
-    /// The request.
-    pub request: Request,
-    /// The driver's own.
-    pub payload: T,
-}
 
 /// What happens to a device.
 #[derive(Debug)]
@@ -71,6 +61,8 @@ pub enum Event<'a, T> {
     },
     /// That worker holds its model no more.
     Unloaded(WorkerId),
+    /// The application is another one from now on.
+    Reassigned(Application),
     /// The State Planner of a worker's module has new downstream state.
     Guide(WorkerId, Guidance),
     /// A request of that application ran alone at a worker for so long, in the past or beside serving.
@@ -95,19 +87,14 @@ pub enum Command<T> {
     Execute(Batch<T>),
     /// Run this request again, alone, now; nobody waits for its result.
     Rerun(Rerun<T>),
-    /// A request that was cancelled had not begun: it cost this device nothing.
-    Forgotten {
-        /// The worker at which it waited.
+    /// Tell this to a gateway of the pipeline that the worker serves.
+    Tell {
+        /// The worker.
         worker: WorkerId,
-        /// The request.
-        request: RequestId,
-    },
-    /// Answer this request: it was dropped.
-    Drop {
-        /// The worker at which it waited.
-        worker: WorkerId,
-        /// The request and why.
-        rejected: Rejected<T>,
+        /// The home of the request that it is about; `None`: every gateway.
+        home: Option<GatewayId>,
+        /// What it says.
+        message: ToGateway,
     },
 }
 
@@ -198,7 +185,11 @@ impl<T> Device<T> {
                 for (&worker, broker) in &mut self.workers {
                     if broker.cancel(id) {
                         let request = id;
-                        out.push(Command::Forgotten { worker, request });
+                        out.push(Command::Tell {
+                            worker,
+                            home: Some(id.home()),
+                            message: ToGateway::Forgotten { worker, request },
+                        });
                     }
                 }
             }
@@ -215,6 +206,11 @@ impl<T> Device<T> {
             } => self.ended(now, batch, took, sampled),
             Event::Reran { batch, took } => self.reran(now, batch, took),
             Event::Unloaded(worker) => self.profiler.forget(worker),
+            Event::Reassigned(application) => {
+                for broker in self.workers.values_mut() {
+                    broker.forget(application);
+                }
+            }
             Event::Guide(worker, guidance) => {
                 if let Some(broker) = self.workers.get_mut(&worker) {
                     broker.guide(now, guidance);
@@ -481,6 +477,16 @@ impl<T> Device<T> {
                 lengths,
                 expected_end: starts_at + execution,
             };
+            out.push(Command::Tell {
+                worker,
+                home: None,
+                message: ToGateway::Started(Started {
+                    worker,
+                    batch: id,
+                    size,
+                    expected_end: bound.expected_end,
+                }),
+            });
             out.push(Command::Execute(Batch {
                 id,
                 worker,
@@ -511,11 +517,18 @@ impl<T> Device<T> {
 }
 
 fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mut Vec<Command<T>>) {
-    out.extend(
-        rejected
-            .drain(..)
-            .map(|rejected| Command::Drop { worker, rejected }),
-    );
+    out.extend(rejected.drain(..).map(|Rejected { request, drop, .. }| {
+        let request = request.id;
+        Command::Tell {
+            worker,
+            home: Some(request.home()),
+            message: ToGateway::Dropped {
+                worker,
+                request,
+                drop,
+            },
+        }
+    }));
 }
 
 #[cfg(test)]

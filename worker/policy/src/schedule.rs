@@ -336,6 +336,11 @@ impl Scheduler {
         self.book.learn(now, application, length_ms)
     }
 
+    /// The application is another one from now on: what was learnt of it is void.
+    pub fn forget(&mut self, application: Application) {
+        self.book.forget(application);
+    }
+
     /// What a batch of that many requests is expected to take, whosever they are.
     pub fn execution(&self, size: u32) -> Duration {
         span(fifo::batch_ms(&self.book, size))

@@ -18,11 +18,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
-use spillgate_pipeline::id::{DeviceId, RequestId, WorkerId};
-use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Request};
+use spillgate_pipeline::id::{DeviceId, WorkerId};
+use spillgate_pipeline::message::{ToDevice, ToGateway};
+use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::device::{Arrival, Batch, Command, Device, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
 
 use crate::clock::Clock;
 use crate::executor::Executor;
@@ -46,8 +46,8 @@ pub struct Finished {
 /// Who is told what happened to requests. Called without any lock of the device held, so that it may call
 /// back into this or another device.
 pub trait Upstream: Send + Sync {
-    /// The device begins a batch of that many. Told by the device's own thread, so before the same batch's end.
-    fn started(&self, worker: WorkerId, size: usize, expected_end: Timestamp);
+    /// The device's policy says this to a gateway of the pipeline that the worker serves.
+    fn tell(&self, worker: WorkerId, message: ToGateway);
 
     /// A batch ended.
     fn finished(&self, finished: Finished);
@@ -55,17 +55,11 @@ pub trait Upstream: Send + Sync {
     /// A finished request ran again, for its time alone; nothing else comes of it.
     fn reran(&self, worker: WorkerId, took: Duration);
 
-    /// A request that was cancelled had not begun.
-    fn forgotten(&self, worker: WorkerId, request: RequestId);
-
-    /// A request was dropped while it waited.
-    fn dropped(&self, worker: WorkerId, request: Request, drop: DropRecord);
-
     /// A worker that was asked for is ready, or cannot be.
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>);
 
     /// The device died; its workers serve no more.
-    fn workers_down(&self, workers: &[WorkerId], cause: &str);
+    fn down(&self, device: DeviceId, cause: &str);
 }
 
 struct State {
@@ -123,19 +117,13 @@ pub struct DeviceConfig {
     pub name: String,
     /// Its policy.
     pub policy: Device<Arc<Job>>,
-    /// Its workers.
-    pub workers: Vec<WorkerId>,
 }
 
 /// Makes the executor, on the device's thread.
 pub type ExecutorFactory<E> = Box<dyn FnOnce() -> Result<Box<dyn Executor>, E> + Send>;
 
 /// What the policy has to say to others, without the lock.
-#[derive(Default)]
-struct Reports {
-    dropped: Vec<(WorkerId, Request, DropRecord)>,
-    forgotten: Vec<(WorkerId, RequestId)>,
-}
+type Reports = Vec<(WorkerId, ToGateway)>;
 
 impl DeviceThread {
     /// Starts the thread and waits until its executor is built.
@@ -149,12 +137,7 @@ impl DeviceThread {
         upstream: Arc<dyn Upstream>,
         executor: ExecutorFactory<E>,
     ) -> Result<Self, E> {
-        let DeviceConfig {
-            id,
-            name,
-            policy,
-            workers,
-        } = config;
+        let DeviceConfig { id, name, policy } = config;
         let shared = Arc::new(Shared {
             id,
             name: name.clone(),
@@ -185,11 +168,11 @@ impl DeviceThread {
             .spawn(move || match executor() {
                 Ok(mut executor) => {
                     let _ = ready_tx.send(Ok(()));
-                    let work = AssertUnwindSafe(|| run(&shared, &mut *executor, &workers));
+                    let work = AssertUnwindSafe(|| run(&shared, &mut *executor));
                     // A module's panic is its batch's; any other is ours, and must not leave requests unanswered.
                     if let Err(panic) = catch_unwind(work) {
                         let cause = format!("the device panicked: {}", panic_text(&*panic));
-                        let end = AssertUnwindSafe(|| died(&shared, &workers, &cause));
+                        let end = AssertUnwindSafe(|| died(&shared, &cause));
                         if catch_unwind(end).is_err() {
                             tracing::error!(device = shared.name, "what waited is not answered");
                         }
@@ -230,19 +213,17 @@ impl DeviceThread {
 }
 
 impl DeviceHandle {
-    /// Brings requests. They may start as one batch at once.
-    pub fn send(&self, arrivals: &mut Vec<Arrival<Arc<Job>>>) {
-        self.drive(Event::Arrivals(arrivals));
-    }
-
-    /// Forgets a request that ended elsewhere, if it still waits here.
-    pub fn cancel(&self, request: RequestId) {
-        self.drive(Event::Cancel(request));
-    }
-
-    /// Drops a request for that reason if it still waits here.
-    pub fn withdraw(&self, request: RequestId, reason: DropReason) {
-        self.drive(Event::Withdraw(request, reason));
+    /// Takes in a message.
+    pub fn tell(&self, message: ToDevice<Arc<Job>>) {
+        match message {
+            ToDevice::Requests(mut requests) => self.drive(Event::Arrivals(&mut requests)),
+            ToDevice::Cancel(request) => self.drive(Event::Cancel(request)),
+            ToDevice::Withdraw(request, reason) => self.drive(Event::Withdraw(request, reason)),
+            ToDevice::Guide(worker, guidance) => self.drive(Event::Guide(worker, guidance)),
+            ToDevice::Load(worker) => self.load(worker),
+            ToDevice::Unload(worker) => self.unload(worker),
+            ToDevice::Reassigned(application) => self.drive(Event::Reassigned(application)),
+        }
     }
 
     /// Rejects what waits and what still comes.
@@ -250,13 +231,8 @@ impl DeviceHandle {
         self.drive(Event::Close(reason));
     }
 
-    /// Tells a worker what to go by.
-    pub fn guide(&self, worker: WorkerId, guidance: Guidance) {
-        self.drive(Event::Guide(worker, guidance));
-    }
-
     /// Makes a worker ready, between two batches; [`Upstream::loaded`] says when.
-    pub fn load(&self, worker: WorkerId) {
+    fn load(&self, worker: WorkerId) {
         let mut state = self.shared.state.lock();
         state.unload.retain(|w| *w != worker);
         if !state.load.contains(&worker) {
@@ -266,7 +242,7 @@ impl DeviceHandle {
     }
 
     /// Gives back what a worker holds once it has no more requests.
-    pub fn unload(&self, worker: WorkerId) {
+    fn unload(&self, worker: WorkerId) {
         let mut state = self.shared.state.lock();
         state.load.retain(|w| *w != worker);
         if !state.unload.contains(&worker) {
@@ -312,7 +288,7 @@ impl Shared {
             ..
         } = &mut *state;
         policy.on_event(now, event, commands);
-        let mut reports = Reports::default();
+        let mut reports = Reports::new();
         let mut started = false;
         for command in commands.drain(..) {
             match command {
@@ -325,13 +301,9 @@ impl Shared {
                     *rerun = Some(next);
                     started = true;
                 }
-                Command::Forgotten { worker, request } => {
-                    reports.forgotten.push((worker, request));
-                }
-                Command::Drop { worker, rejected } => {
-                    let dropped = (worker, rejected.request, rejected.drop);
-                    reports.dropped.push(dropped);
-                }
+                Command::Tell {
+                    worker, message, ..
+                } => reports.push((worker, message)),
             }
         }
         let wakeup = policy.next_wakeup();
@@ -365,11 +337,8 @@ impl Shared {
     }
 
     fn report(&self, reports: Reports) {
-        for (worker, request) in reports.forgotten {
-            self.upstream.forgotten(worker, request);
-        }
-        for (worker, request, drop) in reports.dropped {
-            self.upstream.dropped(worker, request, drop);
+        for (worker, message) in reports {
+            self.upstream.tell(worker, message);
         }
     }
 
@@ -408,7 +377,7 @@ impl Sleeper for Shared {
     }
 }
 
-fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) {
+fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
     while let Some(task) = shared.next_task() {
         let done = match task {
             Task::Run(batch) => run_batch(shared, executor, batch),
@@ -428,7 +397,7 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
             }
         };
         if let Err(cause) = done {
-            died(shared, workers, &cause);
+            died(shared, &cause);
             return;
         }
     }
@@ -436,10 +405,10 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor, workers: &[WorkerId]) 
 }
 
 /// Nothing is served here any more.
-fn died(shared: &Shared, workers: &[WorkerId], cause: &str) {
+fn died(shared: &Shared, cause: &str) {
     tracing::error!(device = shared.name, cause, "device thread died");
     shared.alive.store(false, Ordering::Release);
-    shared.upstream.workers_down(workers, cause);
+    shared.upstream.down(shared.id, cause);
     let (reports, _) = shared.drive(Event::Close(DropReason::NoWorker));
     shared.report(reports);
     // What was bound behind it went down with its workers.
@@ -456,9 +425,6 @@ fn run_batch(
 ) -> Result<(), String> {
     // The policy says how long it takes; when it starts is seen here.
     let execution = batch.expected_end.since(batch.started_at);
-    let expected_end = shared.clock.now() + execution;
-    let (worker, size) = (batch.worker, batch.members.len());
-    shared.upstream.started(worker, size, expected_end);
     batch.started_at = shared.clock.now();
     batch.expected_end = batch.started_at + execution;
     let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();

@@ -10,16 +10,16 @@ use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
-use spillgate_pipeline::request::{Drop as DropRecord, Request};
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
-use spillgate_pipeline::time::Timestamp;
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
 use spillgate_worker::executor::Executor;
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Arrival, Device};
+use spillgate_worker_policy::device::Device;
 use spillgate_worker_policy::policy::BrokerPolicy;
 use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
 
@@ -70,7 +70,11 @@ struct Reports {
 }
 
 impl Upstream for Reports {
-    fn started(&self, _: WorkerId, _: usize, _: Timestamp) {}
+    fn tell(&self, _: WorkerId, message: ToGateway) {
+        if let ToGateway::Dropped { drop, .. } = message {
+            panic!("nothing is to be dropped: {drop:?}");
+        }
+    }
 
     fn finished(&self, _: Finished) {
         assert!(!self.is_wrong, "told to");
@@ -82,19 +86,13 @@ impl Upstream for Reports {
         self.seen.lock().send(Seen::Reran).unwrap();
     }
 
-    fn forgotten(&self, _: WorkerId, _: RequestId) {}
-
-    fn dropped(&self, _: WorkerId, _: Request, drop: DropRecord) {
-        panic!("nothing is to be dropped: {drop:?}");
-    }
-
     fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
         assert_eq!(worker, WORKER);
         let seen = Seen::Loaded(result.is_ok());
         self.seen.lock().send(seen).unwrap();
     }
 
-    fn workers_down(&self, _: &[WorkerId], cause: &str) {
+    fn down(&self, _: DeviceId, cause: &str) {
         assert!(self.is_wrong, "the device is to live: {cause}");
         let seen = Seen::Down(cause.to_owned());
         self.seen.lock().send(seen).unwrap();
@@ -138,7 +136,6 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         id: DeviceId(0),
         name: "test".to_owned(),
         policy: Device::new(vec![(WORKER, broker)], Duration::ZERO),
-        workers: vec![WORKER],
     };
     let clock = Clock::start();
     let timers = TimerThread::start(clock, "timer").unwrap();
@@ -183,7 +180,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };
-    device.send(&mut ids.map(arrival).collect());
+    device.tell(ToDevice::Requests(ids.map(arrival).collect()));
 }
 
 fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
@@ -195,13 +192,13 @@ fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
 fn a_worker_is_unloaded_only_when_it_has_no_more_requests() {
     let (device, events, clock, _timers) = start(false);
     let handle = device.handle();
-    handle.load(WORKER);
+    handle.tell(ToDevice::Load(WORKER));
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
     for id in 0..3 {
         send(&handle, clock, id);
     }
-    handle.unload(WORKER);
-    handle.unload(WORKER);
+    handle.tell(ToDevice::Unload(WORKER));
+    handle.tell(ToDevice::Unload(WORKER));
     let run = || Seen::Run(1);
     assert_eq!(take(&events, 4), [run(), run(), run(), Seen::Unload]);
     assert!(device.stop(Duration::from_secs(5)));
@@ -213,8 +210,8 @@ fn a_worker_that_is_wanted_again_is_not_unloaded() {
     let (device, events, clock, _timers) = start(false);
     let handle = device.handle();
     send(&handle, clock, 0);
-    handle.unload(WORKER);
-    handle.load(WORKER);
+    handle.tell(ToDevice::Unload(WORKER));
+    handle.tell(ToDevice::Load(WORKER));
     let mut seen = take(&events, 3);
     // Whether the batch or the load comes first is a race of threads.
     seen.retain(|s| *s != Seen::Run(1));
@@ -227,9 +224,9 @@ fn a_worker_that_is_wanted_again_is_not_unloaded() {
 fn a_load_that_panics_is_reported_and_the_device_lives() {
     let (device, events, clock, _timers) = start(true);
     let handle = device.handle();
-    handle.load(WORKER);
+    handle.tell(ToDevice::Load(WORKER));
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(false)]);
-    handle.load(WORKER);
+    handle.tell(ToDevice::Load(WORKER));
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
     send(&handle, clock, 0);
     assert_eq!(take(&events, 1), [Seen::Run(1)]);
@@ -261,7 +258,7 @@ fn a_batch_that_is_bound_behind_a_rerun_runs_after_it() {
     send_together(&handle, clock, 0..4);
     assert_eq!(take(&events, 1), [Seen::Run(4)]);
     // The thread is busy with it when the rerun is due, and when it should have ended long ago.
-    handle.load(WORKER);
+    handle.tell(ToDevice::Load(WORKER));
     std::thread::sleep(4 * RUN);
     send(&handle, clock, 4);
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
@@ -282,7 +279,7 @@ fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker
     // Once only; the next one is due when a second has paid for the first, and would be.
     send_together(&handle, clock, 4..8);
     assert_eq!(take(&events, 1), [Seen::Run(4)]);
-    handle.unload(WORKER);
+    handle.tell(ToDevice::Unload(WORKER));
     assert_eq!(take(&events, 1), [Seen::Unload]);
     std::thread::sleep(RUN * 60);
     assert!(events.try_recv().is_err());

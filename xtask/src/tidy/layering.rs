@@ -1,4 +1,4 @@
-//! Dependencies between the crates of the workspace point one way (DESIGN section 3):
+//! Dependencies between the crates of the workspace point one way:
 //!
 //! ```text
 //! pipeline <- {controller,worker}/policy <- sim

@@ -1,5 +1,5 @@
 //! Policies decide and do nothing else: their crates, and the simulator that drives them in virtual
-//! time, reach no clock, runtime, thread, file, socket or ambient randomness (DESIGN section 2).
+//! time, reach no clock, runtime, thread, file, socket or ambient randomness.
 //! Clippy bans single methods; this looks at dependencies and at whatever a path can be written as.
 
 use anyhow::Result;

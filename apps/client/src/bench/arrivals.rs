@@ -1,7 +1,7 @@
 //! When requests are due: at equal distances or by a Poisson process, at a constant rate or along a trace.
 //!
-//! Arrivals are drawn at rate one and stretched by the integral of the rate, so both kinds follow any trace
-//! exactly, and a seed gives the same arrivals at any scale.
+//! Arrivals are drawn at rate one and stretched by the integral of the rate. So both kinds follow any trace exactly,
+//! and a seed gives the same arrivals at any scale.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,12 +22,12 @@ pub(crate) struct Segment {
 pub(crate) struct Arrivals {
     segments: Vec<Segment>,
     segment: usize,
-    /// When the segment starts, and how many arrivals come before it at rate one's measure.
+    /// When the segment starts, and the number of arrivals before it at rate one.
     base_seconds: f64,
     base_arrivals: f64,
-    /// The next arrival in the same measure: whole numbers when arrivals are even, so nothing adds up.
+    /// The next arrival in the same unit: whole numbers when arrivals are even, so that no rounding adds up.
     next_arrival: f64,
-    /// Poisson when there is one.
+    /// Generator of a Poisson process; `None` for even distances.
     rng: Option<ChaCha8Rng>,
     begun: bool,
 }
@@ -88,11 +88,11 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Reads `second,rate` lines: from each second on its rate holds until the next line's. The header `second,rate` may
-/// stand above them. `offset` and `duration` cut a piece out; `scale` multiplies the rates.
+/// Reads `second,rate` lines: a rate holds from its second on until the next line's. The header `second,rate` may
+/// stand above them. `offset` and `duration` cut out a piece; `scale` multiplies the rates.
 ///
-/// Not the simulator's reader of traces, whose seconds are whole: here they may be fractions, so that a span for
-/// each distance replays exact arrivals (`cargo xtask live`).
+/// This differs from the simulator's reader of traces, whose seconds are whole: here they may be fractions, so that a
+/// line for each gap replays exact arrivals (`cargo xtask live`).
 pub(crate) fn read_trace(
     path: &Path,
     offset: Duration,
@@ -147,7 +147,7 @@ fn parse_trace(text: &str, scale: f64) -> Result<Vec<Segment>> {
     if points.is_empty() {
         bail!("no line of the form second,rate");
     }
-    // The last rate holds as long as the one before it did.
+    // The last rate holds as long as the one before it.
     let last_gap = match points.as_slice() {
         [.., a, b] => b.0 - a.0,
         _ => 1.0,

@@ -1,8 +1,8 @@
-//! Sends requests when they are due and takes the answers, on one thread.
+//! Sends requests when they are due and receives the answers, on one thread.
 //!
-//! Open loop: the pacer says when, and nothing that the server does delays the next request. Closed loop: each
-//! answer lets the next request go. Latencies count from the due time, so a request that left late, because the
-//! generator had no CPU time or the connection was stuck, is not flattered.
+//! Open loop: the pacer decides when, and nothing that the server does delays the next request. Closed loop: each
+//! answer releases the next request. Latencies count from the due time, so a request that was sent late (no CPU time,
+//! a stuck connection) does not look faster than it was.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use super::payloads::Order;
 use super::streams::{Event, NotTaken, Streams};
 use super::wire::{CONNECTION_LOST, Connections, NO_ANSWER, Reply, client_failure};
 
-/// Requests that wait for their answers at once. More means that the server is not answering at all: further
-/// ones fail here, and memory stays bounded.
+/// Most requests that wait for their answers at once. With more, the server is not answering at all: further requests
+/// fail here, and memory stays bounded.
 const IN_FLIGHT_MAX: usize = 65_536;
-/// After the last request left, answers are waited for this long.
+/// How long answers are waited for after the last request.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How requests travel.
+/// The transport of requests.
 pub(crate) enum Transport {
     Unary(Box<Connections>),
-    /// With what the frames on them carry.
+    /// Streams, with the fields of the frames on them.
     Stream(Streams, Vec<pb::Frame>),
 }
 
 impl Transport {
-    /// Payloads to choose from.
+    /// The payloads.
     fn payloads(&self) -> usize {
         match self {
             Transport::Unary(connections) => connections.requests(),
@@ -44,11 +44,11 @@ impl Transport {
     }
 }
 
-/// When requests leave.
+/// When requests are sent.
 pub(crate) enum Source {
     /// When the pacer says so.
     Open(Pacer),
-    /// So many at a time, until this moment.
+    /// So many in flight, until this moment.
     Closed(usize, Instant),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Generator {
     start: Instant,
     transport: Transport,
     order: Order,
-    /// The client gives up after this.
+    /// When the client gives up.
     patience: Option<Duration>,
     calls: JoinSet<(u64, Reply)>,
     /// By number, which is the order of due times.
@@ -94,7 +94,7 @@ impl Generator {
         }
     }
 
-    /// Runs to the end of the source, or until `stop`, and waits for the last answers. `tell` gets a line a second.
+    /// Runs to the end of the source, or until `stop`, and waits for the last answers. `tell` gets one line a second.
     pub(crate) async fn run(
         mut self,
         mut source: Source,
@@ -121,7 +121,7 @@ impl Generator {
                     None => give_up_at = Some(Instant::now() + ANSWER_WAIT_MAX),
                 },
                 Some(joined) = self.calls.join_next() => {
-                    // A call that was given up is cancelled: it has been counted.
+                    // A call that was given up is cancelled; it is counted already.
                     if let Ok((number, reply)) = joined {
                         let sent = reply.sent.map(|at| at.saturating_duration_since(self.start));
                         self.answered(number, sent, reply.result);
@@ -158,7 +158,7 @@ impl Generator {
         Ok(self.measure)
     }
 
-    /// In a closed loop, an end is followed by the next request.
+    /// In a closed loop each end releases the next request.
     fn follow(&mut self, source: &Source, give_up_at: Option<Instant>) {
         if let Source::Closed(concurrency, until) = source
             && give_up_at.is_none()
@@ -219,7 +219,7 @@ impl Generator {
     }
 
     fn answered(&mut self, number: u64, sent: Option<Duration>, result: pb::Result) {
-        // An answer to a request that was given up: it has been counted.
+        // An answer to a request that was given up; it is counted already.
         if let Some(waiting) = self.waiting.remove(&number) {
             let sent = sent.or(waiting.sent);
             self.measure.add(&Ended {
@@ -239,7 +239,7 @@ impl Generator {
         }
         debug_assert_eq!(result.outcome(), Outcome::Failed);
         if let Some(call) = self.waiting.get(&number).and_then(|w| w.call.as_ref()) {
-            // Ends the call: the server sees that it was cancelled.
+            // Ends the call: the server sees a cancellation.
             call.abort();
         }
         self.answered(number, None, result);
@@ -276,7 +276,7 @@ impl Generator {
     }
 }
 
-/// The reason of a request whose answer the client no longer waited for.
+/// The reason of a request that the client gave up.
 const GAVE_UP: &str = "gave_up";
 
 async fn next_due(source: &mut Source) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! What a load run measured: outcomes, latencies, how exactly requests left, a series by seconds.
+//! The measurements of a load run: outcomes, latencies, punctuality of sending, a series by seconds.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::tally::{Latencies, Outcomes, Tally};
 
 use super::wire::{CLIENT, CONNECTION_LOST, NO_ANSWER};
 
-/// A generator that gets the CPU when it asks for it sends within a tenth of this.
+/// A generator that gets enough CPU time sends within a tenth of this.
 const BUSY_US: f64 = 1000.0;
 
-/// Reasons of the client's own that say that the server is not there.
+/// Reasons of the client itself which mean that the server is not there.
 const UNANSWERED: [&str; 2] = [CONNECTION_LOST, NO_ANSWER];
-/// A server that does not answer for so long is lost, if it does not come back before the end.
+/// A server that does not answer for this long counts as lost, unless it comes back before the end.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
 /// A request that ended. Times count from the start of the run.
 pub(crate) struct Ended {
     pub(crate) due: Duration,
-    /// When it went to the connection; `None` when it never did.
+    /// When it was written to the connection; `None` when it never was.
     pub(crate) sent: Option<Duration>,
     pub(crate) at: Duration,
-    /// Which payload it carried.
+    /// Its payload.
     pub(crate) payload: usize,
     pub(crate) result: pb::Result,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
 #[derive(Clone, Debug, Default)]
 struct Second {
     outcomes: Outcomes,
-    /// Of the served, microseconds.
+    /// Latencies of the served requests, microseconds.
     latencies_us: Vec<u32>,
 }
 
@@ -51,7 +51,7 @@ impl Second {
     }
 }
 
-/// Grows while a run lasts.
+/// The measurements while a run lasts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measure {
     /// Requests due before this are not counted.
@@ -62,13 +62,13 @@ pub(crate) struct Measure {
     elapsed: Duration,
     /// When the server last answered.
     heard: Duration,
-    /// What the first request met that it did not answer since.
+    /// The error of the first unanswered request since then.
     lost: Option<String>,
     /// By application, in the order of their first payloads.
     applications: IndexMap<String, Outcomes>,
     /// The application of each payload.
     application_of: Vec<usize>,
-    /// For the line a second.
+    /// For the line of each second.
     shown: Outcomes,
 }
 
@@ -123,7 +123,7 @@ impl Measure {
         }
     }
 
-    /// Takes note of whether the server is there. That a client gave a request up says nothing of it.
+    /// Notes whether the server is there. A request that the client gave up says nothing about it.
     fn hear(&mut self, at: Duration, result: &pb::Result) {
         if result.module != CLIENT {
             (self.heard, self.lost) = (at, None);
@@ -132,8 +132,8 @@ impl Measure {
         }
     }
 
-    /// Why the run did not reach its end: for its last second or more the server did not answer anything. The wait for the
-    /// last answers after that does not count.
+    /// Why the run was cut short: the server answered nothing for the last second or more. The wait for the last
+    /// answers does not count.
     pub(crate) fn lost_server(&self, planned: Duration) -> Option<String> {
         let detail = self.lost.as_ref()?;
         let until = (self.elapsed + self.warmup).min(planned);
@@ -155,7 +155,7 @@ impl Measure {
         self.elapsed = elapsed.saturating_sub(self.warmup);
     }
 
-    /// What has happened since the line before.
+    /// Counts since the last line.
     pub(crate) fn line(&mut self, now: Duration, in_flight: usize) -> String {
         let all = self.tally.outcomes;
         let before = std::mem::replace(&mut self.shown, all);
@@ -170,8 +170,8 @@ impl Measure {
         )
     }
 
-    /// Over which goodput is counted: the span in which requests were due. The wait for the last answers
-    /// does not belong to it.
+    /// The span over which goodput is counted: the one in which requests were due, without the wait for the last
+    /// answers.
     fn span(&self, planned: Option<Duration>) -> Duration {
         planned.map_or(self.elapsed, |planned| {
             self.elapsed.min(planned.saturating_sub(self.warmup))
@@ -209,7 +209,7 @@ impl Measure {
         text
     }
 
-    /// Who got how much, where there are several.
+    /// Counts by application, where there are several.
     fn write_applications(&self, text: &mut String) -> std::fmt::Result {
         if self.applications.len() < 2 {
             return Ok(());
@@ -231,13 +231,13 @@ impl Measure {
         cpu.as_secs_f64() / (self.elapsed + self.warmup).as_secs_f64().max(1e-3)
     }
 
-    /// Device time of requests that did not complete in time, of all device time that answers tell of.
+    /// Device time of requests that did not complete in time, of all device time in the answers.
     fn invalid_rate(&self) -> Option<f64> {
         let time = &self.tally.device_time;
         (time.all_seconds > 0.0).then(|| time.invalid_seconds / time.all_seconds)
     }
 
-    /// All of it, for other programs. Field names are added to, never changed.
+    /// All numbers, for other programs. Field names are added, never changed.
     pub(crate) fn to_json(&self, run: Json, planned: Option<Duration>, cpu: Duration) -> Json {
         let outcomes = &self.tally.outcomes;
         let total = outcomes.total().max(1) as f64;

@@ -1,9 +1,8 @@
-//! Says when a request is due, on a thread of its own.
+//! Determines when requests are due, on a thread of its own.
 //!
-//! Timers of async runtimes tick in milliseconds. This thread sleeps until the very time instead
-//! (`clock_nanosleep`; on Linux with a timer slack of a nanosecond, where 50 µs are usual), never spins, and
-//! wakes at most every [`WAKE_EVERY`]: at high rates it hands out what became due in between together, late by
-//! at most that span.
+//! Timers of async runtimes tick in milliseconds. This thread sleeps until the exact time instead (`clock_nanosleep`;
+//! on Linux with a timer slack of a nanosecond, where 50 µs are usual) and never spins. It wakes at most every
+//! [`WAKE_EVERY`]: at high rates it hands over all requests that became due in between, late by at most that span.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +17,9 @@ use super::arrivals::Arrivals;
 
 /// Ten thousand wakes a second cost a few percent of a core.
 const WAKE_EVERY: Duration = Duration::from_micros(100);
-/// Due requests that the sender has not taken: more means that it is out of CPU time by seconds.
+/// Due requests that the sender has not taken. More means that the sender lacks seconds of CPU time.
 const DUE_MAX: usize = 65_536;
-/// A sleep is cut into pieces of this length, so that the thread sees that it is to stop.
+/// A sleep is cut into pieces of this length, so that the thread notices when to stop.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// A running pacer.
@@ -33,7 +32,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// `start` is the moment from which due times count.
+    /// `start` is the origin of the due times.
     pub(crate) fn start(arrivals: Arrivals, start: Instant) -> Result<Self> {
         let (sender, due) = mpsc::channel(DUE_MAX);
         let stop = Arc::new(AtomicBool::new(false));
@@ -54,12 +53,12 @@ impl Pacer {
         })
     }
 
-    /// No further request becomes due.
+    /// From now on no request becomes due.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Requests that were due while [`DUE_MAX`] others waited: they were never sent.
+    /// Requests that became due while [`DUE_MAX`] others waited; they were never sent.
     pub(crate) fn overrun(&self) -> u64 {
         self.overrun.load(Ordering::Relaxed)
     }
@@ -69,7 +68,7 @@ impl Drop for Pacer {
     fn drop(&mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {
-            // It wakes within SLEEP_MAX; its panic has been reported by then.
+            // It wakes within SLEEP_MAX; a panic of it has been reported by then.
             let _ = thread.join();
         }
     }
@@ -109,11 +108,11 @@ fn pace(
     }
 }
 
-/// The kernel may delay a sleeper to wake several at once; not this one.
+/// The kernel may delay a sleeper to wake several at once; this thread opts out.
 fn sharpen_sleep() {
     #[cfg(target_os = "linux")]
     {
-        // Where it is not allowed, requests leave some 50 µs later: the report shows it.
+        // Where this is not allowed, requests are sent some 50 µs later, which the report shows.
         let _ = nix::sys::prctl::set_timerslack(1);
     }
 }

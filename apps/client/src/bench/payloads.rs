@@ -1,5 +1,5 @@
-//! What requests carry: bytes, texts, or pictures, which are read, drawn and encoded before the load starts, so
-//! that neither files nor the scene cost anything while it runs.
+//! Payloads of requests: bytes, texts, or pictures. They are read, drawn and encoded before the load starts, so that
+//! neither files nor the scene cost anything while it runs.
 
 use std::path::{Path, PathBuf};
 
@@ -16,30 +16,30 @@ use super::BenchArgs;
 use crate::encode::{Encoding, encode};
 use crate::source::{Content, SourceSpec};
 
-/// For pipelines over bytes, unless told otherwise.
+/// Default size for pipelines over bytes.
 const PAYLOAD_BYTES: usize = 1024;
-/// Of each scene, unless told otherwise: enough that the mean work of a frame is settled within some percent.
+/// Default number of pictures of each scene: enough to settle the mean work of a frame within some percent.
 const FRAMES: u16 = 64;
-/// All pictures and texts together: they stay in memory while the load runs.
+/// Most bytes of all pictures and texts: they stay in memory while the load runs.
 const PAYLOADS_BYTES_MAX: usize = 256 << 20;
-/// Streets that are looked at for one person: an empty scene has none however long one looks.
+/// Most streets that are searched for one person: an empty scene has none, however long the search.
 const STREETS_MAX: u64 = 16;
-/// A person narrower than this, in pixels, is a speck.
+/// Least width of a person in pixels; a narrower one is a speck.
 const PERSON_WIDTH_MIN: u32 = 8;
 /// Quality of the frames of a scene, as `stream` sends them.
 const JPEG_QUALITY: u8 = 90;
 
-/// What requests carry, one of these each.
+/// The payloads; each request carries one of them.
 pub(super) struct Payloads {
     pub(super) frames: Vec<pb::Frame>,
     pub(super) order: Order,
 }
 
-/// Which of them is next.
+/// Which payload is next.
 pub(super) enum Order {
     /// One after the other, from this one on.
     InTurn(usize),
-    /// Any.
+    /// At random.
     Random(Box<ChaCha8Rng>),
 }
 
@@ -49,12 +49,12 @@ impl Order {
             return Order::InTurn(0);
         }
         let mut random = ChaCha8Rng::seed_from_u64(args.seed);
-        // Not the numbers that the times are made of.
+        // Other numbers than those of the arrival times.
         random.set_stream(1);
         Order::Random(Box::new(random))
     }
 
-    /// Which of `n` the next request carries.
+    /// Which of `n` payloads the next request carries.
     pub(super) fn next(&mut self, n: usize) -> usize {
         match self {
             Order::InTurn(next) => {
@@ -68,7 +68,7 @@ impl Order {
 }
 
 impl Payloads {
-    /// Makes all of them.
+    /// Makes all payloads.
     pub(super) fn of(args: &BenchArgs, pipeline: &pb::PipelineDescription) -> Result<Payloads> {
         let groups = groups(args, pipeline)?;
         let application = |idx: usize| match args.application.as_slice() {
@@ -85,7 +85,7 @@ impl Payloads {
         for (idx, group) in groups.iter().enumerate() {
             named.push((application(idx)?, group));
         }
-        // One of each in turn, so that cameras alternate, until the longest is over.
+        // One of each set in turn, so that cameras alternate, until the longest set is used up.
         let longest = groups.iter().map(Vec::len).max().unwrap_or(0);
         let mut frames = Vec::new();
         for idx in 0..longest {
@@ -105,7 +105,7 @@ impl Payloads {
         })
     }
 
-    /// In words: how many there are and how large.
+    /// A description: how many payloads there are, and their size.
     pub(super) fn words(&self) -> String {
         let sizes = || self.frames.iter().map(|frame| frame.data.len());
         match self.frames.as_slice() {
@@ -120,7 +120,7 @@ impl Payloads {
     }
 }
 
-/// The frames of each `--scene` or `--image`, or of what stands in for them.
+/// The frames of each `--scene` or `--image`, or of the default.
 fn groups(args: &BenchArgs, pipeline: &pb::PipelineDescription) -> Result<Vec<Vec<pb::Frame>>> {
     let mut held = Held::default();
     if !args.image.is_empty() {
@@ -167,7 +167,7 @@ impl Held {
     }
 }
 
-/// A file, or those of a folder in the order of their names.
+/// A file, or the files of a folder in the order of their names.
 fn read(path: &Path, held: &mut Held) -> Result<Vec<pb::Frame>> {
     let mut files = SourceSpec::Folder(PathBuf::from(path)).open(0)?;
     let mut frames = Vec::new();
@@ -210,7 +210,7 @@ fn lines(path: &Path, held: &mut Held) -> Result<Vec<pb::Frame>> {
     Ok(frames)
 }
 
-/// So many frames, each of a street of its own: those of one street differ little from each other.
+/// That many frames, each of a street of its own: frames of one street differ little.
 fn draw(scene: &SceneConfig, n: u16, held: &mut Held) -> Result<Vec<pb::Frame>> {
     let frames = (0..n.into()).map(|idx| {
         let (picture, _) = street(scene, idx)?;
@@ -219,7 +219,7 @@ fn draw(scene: &SceneConfig, n: u16, held: &mut Held) -> Result<Vec<pb::Frame>> 
     frames.collect()
 }
 
-/// So many people, cut out of as many streets as it takes.
+/// That many people, cut out of as many streets as necessary.
 fn draw_people(scene: &SceneConfig, n: u16, held: &mut Held) -> Result<Vec<pb::Frame>> {
     let n = usize::from(n);
     let mut frames = Vec::with_capacity(n);
@@ -248,7 +248,7 @@ fn draw_people(scene: &SceneConfig, n: u16, held: &mut Held) -> Result<Vec<pb::F
     )
 }
 
-/// A frame of a street that this seed and this number alone decide.
+/// A frame of a street that is determined by this seed and this number alone.
 fn street(scene: &SceneConfig, idx: u64) -> Result<(RgbImage, GroundTruth)> {
     let street = SceneConfig {
         seed: scene.seed.wrapping_add(idx),

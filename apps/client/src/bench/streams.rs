@@ -19,14 +19,14 @@ const OUTGOING_MAX: usize = 1024;
 /// Answers that the generator has not yet taken, over all streams.
 const ANSWERS_MAX: usize = 4096;
 
-/// What comes back.
+/// An event of a stream.
 pub(crate) enum Event {
     Answered(pb::Result),
-    /// The stream of this index is over.
+    /// The stream with this index has ended.
     Lost(usize, String),
 }
 
-/// Why a frame did not go.
+/// Why a frame could not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     /// The connection has no room.
@@ -40,7 +40,7 @@ pub(crate) struct Streams {
     outgoing: Vec<mpsc::Sender<StreamRequest>>,
     pub(crate) events: mpsc::Receiver<Event>,
     next: usize,
-    /// Read the answers; end with this.
+    /// Tasks that read the answers; they end with this.
     _readers: JoinSet<()>,
 }
 
@@ -96,7 +96,7 @@ impl Streams {
                         Err(status) => break status.message().replace('\n', " "),
                     }
                 };
-                // Nobody listens any more when the run is over.
+                // When the run is over the receiver is gone.
                 let _ = sender.send(Event::Lost(idx, cause)).await;
             });
             streams.outgoing.push(outgoing);

@@ -1,5 +1,5 @@
-//! Unary calls straight on HTTP/2: the request is encoded once, and a call costs no more than its frames.
-//! (A call through the generated client costs three to four times the CPU.)
+//! Unary calls directly on HTTP/2: a request is encoded once, and a call costs only its frames. (A call through the
+//! generated client costs three to four times the CPU.)
 //!
 //! A connection that breaks is made again, every [`RECONNECT_PAUSE`]; meanwhile its calls fail at once.
 //! Compression is not supported.
@@ -25,14 +25,14 @@ const METHOD: &str = "/spillgate.v1.Spillgate/Infer";
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 const WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// Of gRPC: a flag and the length before each message.
+/// The prefix of each gRPC message: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// Where a request failed that the server did not answer.
+/// The module named for requests that the server did not answer.
 pub(crate) const CLIENT: &str = "client";
 /// The reason of a request whose connection broke, or was not there.
 pub(crate) const CONNECTION_LOST: &str = "connection_lost";
-/// The reason of a request that was waited for in vain.
+/// The reason of a request that was not answered in time.
 pub(crate) const NO_ANSWER: &str = "no_answer";
 
 type Sender = SendRequest<Bytes>;
@@ -43,7 +43,7 @@ pub(crate) struct Connections {
     request: http::Request<()>,
     bodies: Vec<Bytes>,
     next: usize,
-    /// Keeps the connections up; ends with this.
+    /// Tasks that keep the connections up; they end with this.
     _keepers: JoinSet<()>,
 }
 
@@ -85,12 +85,12 @@ impl Connections {
         })
     }
 
-    /// How many requests there are to choose from.
+    /// Number of prepared requests.
     pub(crate) fn requests(&self) -> usize {
         self.bodies.len()
     }
 
-    /// A call with the request of this index. It leaves when it is first polled.
+    /// A call with the request of this index. It is sent when it is first polled.
     pub(crate) fn call(&mut self, request: usize) -> impl Future<Output = Reply> + Send + 'static {
         let sender = self.senders[self.next].borrow().clone();
         self.next = (self.next + 1) % self.senders.len();
@@ -112,7 +112,7 @@ impl Connections {
 
 /// How a call ended.
 pub(crate) struct Reply {
-    /// When the request went to the connection.
+    /// When the request was written to the connection.
     pub(crate) sent: Option<Instant>,
     pub(crate) result: pb::Result,
 }
@@ -133,7 +133,7 @@ async fn exchange(
 
 async fn receive(response: ResponseFuture) -> Result<Result<pb::Result, Status>> {
     let (head, mut body) = response.await?.into_parts();
-    // An error without a message comes in the first headers.
+    // An error without a message comes with the first headers.
     if let Some(status) = Status::from_header_map(&head.headers)
         && status.code() != Code::Ok
     {
@@ -175,7 +175,7 @@ async fn keep(server: Server, sender: watch::Sender<Option<Sender>>) {
     loop {
         if let Ok((send_request, connection)) = connect(&server).await {
             sender.send_replace(Some(send_request));
-            // How it ended is seen by the calls that were on it.
+            // The calls on it see how it ended.
             let _ = connection.await;
             sender.send_replace(None);
         }
@@ -192,7 +192,7 @@ async fn connect(server: &Server) -> Result<(Sender, h2::client::Connection<Conn
     Ok(builder.handshake(stream).await?)
 }
 
-/// The result of a call that ended with a status: the one in its details, or what the code says.
+/// The result of a call that ended with a status: from its details, or from the code.
 pub(crate) fn refused(status: &Status) -> pb::Result {
     if let Some(result) = result_in_details(status.details()) {
         return result;
@@ -216,7 +216,7 @@ pub(crate) fn refused(status: &Status) -> pb::Result {
     }
 }
 
-/// `google.rpc.Status`, which gRPC's status details conventionally are.
+/// `google.rpc.Status`, the usual content of gRPC's status details.
 #[derive(Clone, PartialEq, Message)]
 struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -244,7 +244,7 @@ fn result_in_details(details: &[u8]) -> Option<pb::Result> {
     pb::Result::decode(detail.value.clone()).ok()
 }
 
-/// A result for what never reached the server, or came back without one.
+/// A result for a request that never reached the server, or came back without one.
 pub(crate) fn client_failure(reason: &str, detail: &str) -> pb::Result {
     pb::Result {
         outcome: Outcome::Failed.into(),

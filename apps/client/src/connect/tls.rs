@@ -1,4 +1,4 @@
-//! TLS of the client: whom it trusts, and what it shows of itself. rustls with ring; HTTP/2 by ALPN.
+//! TLS of the client: the authorities that it trusts, and its own certificate. rustls with ring; HTTP/2 by ALPN.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
-/// What speaks TLS to servers that `ca` (or, without it, this system) vouches for.
+/// The TLS configuration that trusts `ca` or, without it, the authorities of this system.
 ///
 /// # Errors
-/// One line that names the file, and what is wrong with it.
+/// One line that names the file, and the problem.
 pub(super) fn config(
     ca: Option<&Path>,
     cert: Option<&Path>,
@@ -55,7 +55,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
         return Ok(roots);
     }
     let system = rustls_native_certs::load_native_certs();
-    // A system has odd ones among its certificates: those are left out.
+    // Certificates of the system that cannot be read are left out.
     roots.add_parsable_certificates(system.certs);
     if roots.is_empty() {
         bail!(
@@ -74,7 +74,7 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>>
     Ok(found)
 }
 
-/// Why a handshake failed, with what to do about it.
+/// Why a handshake failed, with a remedy.
 pub(super) fn handshake_error(error: &io::Error) -> anyhow::Error {
     let tls = error
         .get_ref()

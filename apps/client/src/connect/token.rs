@@ -1,4 +1,4 @@
-//! The bearer token that goes with each call.
+//! The bearer token of each call.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-/// A longer file holds something else than a token; servers read headers of 8 KiB at least.
+/// Longest token file: a longer one holds something else. Servers read headers of at least 8 KiB.
 const TOKEN_BYTES_MAX: usize = 4096;
 
 /// Adds the token, if there is one, to the metadata of each call.
@@ -20,10 +20,10 @@ pub(crate) struct Authorize {
 }
 
 impl Authorize {
-    /// Reads the token from a file; spaces and line feeds around it do not count.
+    /// Reads the token from a file; white space around it does not count.
     ///
     /// # Errors
-    /// When there is none in it. The error does not repeat what is.
+    /// When the file holds no token. The error does not repeat its content.
     pub(super) fn from_file(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else {
             return Ok(Authorize::default());
@@ -52,7 +52,7 @@ impl Authorize {
         self.header.is_some()
     }
 
-    /// For calls that tonic does not make.
+    /// For calls without tonic.
     pub(super) fn header(&self) -> Option<http::HeaderValue> {
         let header = self.header.as_ref()?;
         let mut value = http::HeaderValue::from_bytes(header.as_bytes()).ok()?;
@@ -72,7 +72,7 @@ impl Interceptor for Authorize {
     }
 }
 
-/// Whether what goes to this host stays on this machine.
+/// Whether bytes to this host stay on this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = host.parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())

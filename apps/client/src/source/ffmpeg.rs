@@ -1,5 +1,5 @@
-//! Everything that only `ffmpeg` reads: it runs as a child and writes PPM pictures into a pipe, which carry
-//! their size with them. A frame that is not asked for waits in the pipe, so `ffmpeg` decodes no faster than needed.
+//! Sources that only `ffmpeg` reads. It runs as a child and writes PPM pictures, which carry their size, into a pipe.
+//! An unread frame waits in the pipe, so `ffmpeg` decodes no faster than needed.
 
 use std::io::{BufReader, ErrorKind, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -10,9 +10,9 @@ use image::RgbImage;
 
 use super::{Content, Source, SourceFrame};
 
-/// Of what ffmpeg says on its error output, the last bytes: enough for its reason.
+/// Bytes kept from the end of ffmpeg's error output: enough for its reason.
 const COMPLAINT_BYTES_MAX: usize = 2048;
-/// Addresses that are watched as it happens: what was not taken is gone. Files over http:// wait for their reader.
+/// Schemes of live addresses: a frame that was not read is gone. Files over http:// wait for their reader.
 const LIVE: [&str; 8] = [
     "rtsp://",
     "rtsps://",
@@ -23,7 +23,7 @@ const LIVE: [&str; 8] = [
     "udp://",
     "/dev/video",
 ];
-/// A side longer than this is a broken stream, not a picture.
+/// Longest side of a picture; a longer one is a broken stream.
 const SIDE_MAX: u32 = 16_384;
 
 pub(crate) struct FfmpegSource {
@@ -96,7 +96,7 @@ impl FfmpegSource {
         })
     }
 
-    /// What ffmpeg said last, once it has ended.
+    /// ffmpeg's last message, once it has ended.
     fn complaint(&mut self) -> String {
         let text = self
             .complaint
@@ -141,13 +141,13 @@ impl Source for FfmpegSource {
 
 impl Drop for FfmpegSource {
     fn drop(&mut self) {
-        // It may have ended by itself: both calls then fail, and nothing is left to do.
+        // It may have ended already; then both calls fail, and nothing is left to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The next picture of a row of PPM pictures; `None` when the pipe ends before it begins.
+/// The next picture of a sequence of PPM pictures; `None` when the pipe ends before it begins.
 fn read_ppm(reader: &mut impl Read) -> Result<Option<RgbImage>> {
     let mut first = [0];
     if reader.read(&mut first)? == 0 {

@@ -1,4 +1,4 @@
-//! A folder of JPEG and PNG files in the order of their names, or one such file. Files are sent as they are.
+//! A folder of JPEG and PNG files in the order of their names, or one such file. Files are sent unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Source for FolderSource {
         };
         self.next += 1;
         let data = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        // Only the header is looked at: the server decodes.
+        // Only the header is read: the server decodes.
         image::ImageReader::new(std::io::Cursor::new(&data))
             .with_guessed_format()?
             .into_dimensions()

@@ -1,7 +1,7 @@
-//! H.264 in MP4, decoded with OpenH264. Sound is ignored; other codecs are told to the caller, who has ffmpeg.
+//! H.264 in MP4, decoded with OpenH264. Sound is ignored. Other codecs are reported to the caller, which has ffmpeg.
 //!
-//! Frames come in the order in which they are shown. A sample that does not decode is skipped while others
-//! do, as a player would; a file of which nothing decodes is an error.
+//! Frames come in display order. A sample that does not decode is skipped while others do, as in a player; a file in
+//! which nothing decodes is an error.
 
 mod tables;
 
@@ -20,19 +20,19 @@ use self::tables::{BoxHeader, BoxSize, Sample, video_track};
 use super::{Content, Source, SourceFrame};
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
-/// The tables of a day of video fit in this.
+/// Most bytes of the tables: those of a day of video fit.
 const TABLES_BYTES_MAX: u64 = 256 << 20;
-/// No encoded picture is larger.
+/// Most bytes of an encoded picture.
 const SAMPLE_BYTES_MAX: u32 = 64 << 20;
-/// Boxes on the top level of a file: usually four.
+/// Most boxes on the top level of a file; usually there are four.
 const TOP_BOXES_MAX: usize = 10_000;
-/// After so many broken samples in a row the rest of the file is given up.
+/// After this many broken samples in a row the rest of the file is given up.
 const BROKEN_SAMPLES_MAX: u32 = 300;
 
-/// What a file turned out to hold.
+/// The content of a file.
 pub(crate) enum Opened {
     H264(Box<Mp4Source>),
-    /// The name of another codec.
+    /// Another codec, by name.
     Other(String),
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct Mp4Source {
     samples: Vec<Sample>,
     next_sample: usize,
     frames_per_second: Option<f64>,
-    /// Parameter sets with start codes, until they have gone to the decoder.
+    /// Parameter sets with start codes, until the decoder has them.
     headers: Vec<u8>,
-    /// Bytes of the length before each unit.
+    /// Bytes of the length field before each unit.
     length_size: usize,
     decoder: Decoder,
     ready: VecDeque<RgbImage>,
@@ -72,8 +72,8 @@ impl Mp4Source {
             headers.extend_from_slice(&START_CODE);
             headers.extend_from_slice(set);
         }
-        // Pictures that are shown later than they are stored leave the decoder in the order of showing
-        // only when it is not made to flush after each.
+        // Pictures that are shown later than they are stored leave the decoder in display order only if it does not
+        // flush after each.
         let config = DecoderConfig::new().flush_after_decode(Flush::NoFlush);
         let decoder = Decoder::with_api_config(OpenH264API::from_source(), config)
             .context("OpenH264 does not start")?;
@@ -141,7 +141,7 @@ impl Source for Mp4Source {
                 self.advance()?;
             } else if !self.flushed {
                 self.flushed = true;
-                // What is left in a damaged stream may not come out: the pictures before it did.
+                // The rest of a damaged stream may not come out; the pictures before it did.
                 if let Ok(rest) = self.decoder.flush_remaining() {
                     self.ready.extend(rest.iter().map(to_rgb));
                 }
@@ -172,7 +172,7 @@ fn to_rgb(picture: &DecodedYUV<'_>) -> RgbImage {
     image
 }
 
-/// Units with their lengths before them to units with start codes before them.
+/// Converts units with length fields to units with start codes.
 fn annex_b(mut sample: &[u8], length_size: usize, packet: &mut Vec<u8>) -> Result<()> {
     while !sample.is_empty() {
         let Some((length, rest)) = sample.split_at_checked(length_size) else {
@@ -191,7 +191,7 @@ fn annex_b(mut sample: &[u8], length_size: usize, packet: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// The contents of the box with the tables, wherever it lies in the file.
+/// The content of the box with the tables, wherever it is in the file.
 fn read_moov(file: &mut (impl Read + Seek)) -> Result<Vec<u8>> {
     let end = file.seek(SeekFrom::End(0))?;
     let mut at = 0;

@@ -6,11 +6,11 @@ use spillgate_scenes::{Condition, Scene, SceneConfig};
 
 use super::{Content, Source, SourceFrame};
 
-/// Scenes are meant to be seen at this rate.
+/// Frames a second of scenes.
 const FRAMES_PER_SECOND: f64 = 25.0;
-/// Grey levels: beyond, nothing can be seen.
+/// Most noise in grey levels: with more, nothing is visible.
 const NOISE_MAX: f32 = 100.0;
-/// The blur spreads a pixel over three at most.
+/// Most blur: a pixel spreads over at most three.
 const BLUR_MAX: f32 = 0.33;
 
 pub(crate) struct SceneSource {

@@ -1,6 +1,6 @@
-//! Video from a pipe: JPEG pictures one after another (MJPEG), or pixels of a size that is given.
+//! Video from a pipe: JPEG pictures one after another (MJPEG), or pixels of a given size.
 //!
-//! The pipe may carry anything: what is not a picture is an error, and no length that it claims is believed beyond
+//! The pipe may carry anything: bytes that are not a picture are an error, and no claimed length is trusted beyond
 //! [`PICTURE_BYTES_MAX`].
 
 use std::fmt;
@@ -12,11 +12,11 @@ use image::RgbImage;
 
 use super::{Content, Source, SourceFrame};
 
-/// What a server takes as one frame unless told otherwise (`limits.frame_bytes`).
+/// Most bytes of a picture: the server's default (`limits.frame_bytes`).
 const PICTURE_BYTES_MAX: usize = 16 << 20;
-/// Between two pictures there may be the headers of a part of `multipart/x-mixed-replace`, as cameras send them.
+/// Most bytes between two pictures: cameras send the part headers of `multipart/x-mixed-replace` there.
 const BETWEEN_BYTES_MAX: usize = 4096;
-/// A longer side is a mistake; a frame of pixels then takes 64 MiB at most, with [`RAW_BYTES_MAX`].
+/// Longest side; a longer one is a mistake. With [`RAW_BYTES_MAX`] a frame of pixels takes at most 64 MiB.
 const SIDE_MAX: u32 = 16_384;
 /// Bytes of one frame of pixels: more than 4K.
 const RAW_BYTES_MAX: u64 = 64 << 20;
@@ -154,7 +154,7 @@ fn read_jpeg(pipe: &mut impl Read) -> Result<Option<Content>> {
     }))
 }
 
-// Markers of JPEG, each after a byte of 0xff.
+// Markers of JPEG, each after a byte 0xff.
 const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
@@ -167,7 +167,7 @@ struct Picture<'a, R> {
 }
 
 impl<R: Read> Picture<'_, R> {
-    /// From after the first marker to the last one. Pictures within a segment, such as a preview, are passed over.
+    /// Reads from the first marker to the last one. Pictures within a segment, such as a preview, are skipped.
     fn read_rest(&mut self) -> Result<()> {
         let mut marker = self.marker()?;
         loop {
@@ -198,7 +198,7 @@ impl<R: Read> Picture<'_, R> {
         Ok(byte)
     }
 
-    /// Reads 0xff, as often as it comes, and what follows.
+    /// Reads 0xff, any number of times, and the byte that follows.
     fn marker(&mut self) -> Result<u8> {
         if self.byte()? != 0xff {
             bail!("no marker at byte {}", self.data.len() - 1);
@@ -219,7 +219,7 @@ impl<R: Read> Picture<'_, R> {
         Ok(())
     }
 
-    /// Coded pixels, up to the marker behind them.
+    /// Reads coded pixels, up to the marker behind them.
     fn scan(&mut self) -> Result<u8> {
         loop {
             if self.byte()? != 0xff {

@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt at something that was lost. Attempts have no bound in number, since a
-//! camera may be away for a night, but one in rate.
+//! Pauses between attempts to reach something that was lost. The number of attempts has no bound, since a camera may
+//! be away for a night; their rate has.
 
 use std::time::Duration;
 
-/// A server or camera that only restarts is there again within a few of these.
+/// First pause. A server or camera that only restarts is back within a few of these.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// One attempt in this time burdens nobody, and the wait for what has come back stays short.
+/// Longest pause: rare enough to burden nobody, short enough to notice a return quickly.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Pauses that double.

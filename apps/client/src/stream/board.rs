@@ -1,6 +1,6 @@
-//! What all clients of a run report to: counts, the results file, the terminal.
+//! The board to which all clients of a run report: counts, the results file, the terminal.
 //!
-//! Clients call it for each frame, so its locks are held for short and never across a wait.
+//! Clients call it for each frame, so its locks are held briefly and never across a wait.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,9 +21,9 @@ use crate::findings::Shown;
 use crate::record::FrameEnd;
 use crate::tally::Tally;
 
-/// The live line speaks of the last second.
+/// The live line describes the last second.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Ends that the window holds at most: at higher rates it is shorter than a second.
+/// Most ends that the window holds: at higher rates it is shorter than a second.
 const WINDOW_ENDS_MAX: usize = 20_000;
 
 /// Counts of a run so far.
@@ -33,13 +33,13 @@ pub(crate) struct Counts {
     pub(crate) score: Score,
     pub(crate) sent: u64,
     pub(crate) bytes: u64,
-    /// Answers to frames that wait for none.
+    /// Answers that match no waiting frame.
     pub(crate) strays: u64,
     /// How often a source, and a server, was lost and found again.
     pub(crate) reconnected: (u64, u64),
-    /// By how much the sources have delayed their schedules, all together.
+    /// Total delay of the schedules by the sources.
     slipped: Duration,
-    /// Ends of the last second: when, latency of the served, whether in time.
+    /// Ends of the last second: time, latency if served, whether in time.
     window: VecDeque<(Duration, Option<Duration>, bool)>,
 }
 

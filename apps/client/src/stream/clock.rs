@@ -1,13 +1,13 @@
-//! When frames leave: open loop, at a fixed rate, whether or not answers came.
+//! The schedule of frames: open loop, at a fixed rate, whether or not answers came.
 //!
-//! A frame cannot leave before the source has made it. When the source is behind by more than [`TOLERANCE`],
-//! the schedule moves with it, so that a slow source shows as a low rate and not as ever longer latencies.
+//! A frame cannot be sent before the source has made it. When the source is behind by more than [`TOLERANCE`], the
+//! schedule moves with it, so that a slow source shows as a low rate and not as growing latencies.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The grain of timers and of two threads taking turns.
+/// The resolution of timers and of two threads taking turns.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// The schedule of one stream.
@@ -27,7 +27,7 @@ impl FrameClock {
         }
     }
 
-    /// When the frame that became ready at `ready_at` is due. Each call is one frame.
+    /// When the frame is due that became ready at `ready_at`. Call it once a frame.
     pub(crate) fn due(&mut self, ready_at: Instant) -> Instant {
         let behind = ready_at.saturating_duration_since(self.next);
         if behind > TOLERANCE {
@@ -39,12 +39,12 @@ impl FrameClock {
         due
     }
 
-    /// The source was away: its next frame is due when it is ready, and nobody was slow.
+    /// The source was away: its next frame is due when it is ready, and does not count as delayed.
     pub(crate) fn restart(&mut self, ready_at: Instant) {
         self.next = self.next.max(ready_at);
     }
 
-    /// By how much the source has delayed the schedule so far.
+    /// Total delay of the schedule by the source.
     pub(crate) fn slipped(&self) -> Duration {
         self.slipped
     }

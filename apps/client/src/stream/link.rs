@@ -1,5 +1,5 @@
-//! An open stream of a server: where frames go in and answers come out. Lost, it is opened again with pauses that
-//! grow; what waited on the old one is the session's to account for.
+//! An open stream to a server: frames go in and answers come out. When it is lost it is opened again with growing
+//! pauses; the session accounts for the frames that waited on it.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use tonic::{Status, Streaming};
 use super::backoff::Backoff;
 use super::session::SessionConfig;
 
-/// Frames handed to the connection and not yet written: more means that the network is slower than the video.
+/// Frames given to the connection and not yet written. More means that the network is slower than the video.
 const OUTGOING_MAX: usize = 32;
-/// A server answers `open` at once.
+/// Most time for the answer to `open`; a server sends it at once.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Link {
     pub(super) opened: pb::StreamOpened,
-    /// Taken by who sends: when it is dropped the server knows that no more comes.
+    /// Taken by the sender; when it is dropped the server knows that no more frames come.
     pub(super) outgoing: Option<mpsc::Sender<StreamRequest>>,
     pub(super) answers: Streaming<StreamResponse>,
 }
@@ -68,12 +68,12 @@ impl Link {
         })
     }
 
-    /// Tries until it succeeds; dropped, it ends.
+    /// Tries until it succeeds; dropping it ends the attempts.
     pub(super) async fn reopen(config: SessionConfig) -> Self {
         let mut backoff = Backoff::default();
         loop {
             sleep(backoff.pause()).await;
-            // Why an attempt failed was said when the server was lost: it is not there yet.
+            // The reason was reported when the server was lost; it has not come back yet.
             if let Ok(link) = Link::open(&config).await {
                 return link;
             }

@@ -1,27 +1,27 @@
-//! Whether the source and the server keep up with the rate, said when it changes. Pure: it is given counts.
+//! Detects whether the source and the server keep up with the rate, and reports changes. Pure: counts are its input.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What is judged: long enough that one slow frame is nothing, short enough to be news.
+/// The window of the judgement: one slow frame does not matter in it, and reports are still recent.
 const WINDOW: Duration = Duration::from_secs(3);
-/// Fewer answers in the window say nothing about the server.
+/// Least answers in the window for a judgement about the server.
 const ANSWERS_MIN: u64 = 5;
-/// Below this share of the rate, or of the answers in time, somebody does not keep up.
+/// Below this share of the rate, or of answers in time, a side does not keep up.
 const SLOW_BELOW: f64 = 0.9;
-/// From this share on, they keep up again: above the other, so that nobody is told about every frame.
+/// From this share on it keeps up again. It is above the other, so that reports do not alternate.
 const WELL_FROM: f64 = 0.97;
 
 /// Counts since the start of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
-    /// Of the counts, from the start of the run.
+    /// Time of the counts, from the start of the run.
     pub(super) at: Duration,
-    /// By how much the sources have delayed their schedules, all clients together.
+    /// Total delay of the schedules by the sources, over all clients.
     pub(super) slipped: Duration,
-    /// Frames that the server was to answer and that have ended: completed, late, dropped or refused.
+    /// Frames that ended at the server: completed, late, dropped or refused.
     pub(super) judged: u64,
-    /// Those that were in time.
+    /// Frames answered in time.
     pub(super) in_time: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Of clients with this rate each.
+    /// For clients with this rate each.
     pub(super) fn new(frames_per_second: f64, clients: usize) -> Self {
         Pace {
             frames_per_second,
@@ -47,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// What there is to say now.
+    /// The report that is due now, if any.
     pub(super) fn judge(&mut self, now: Sample) -> Vec<String> {
         self.window.push_back(now);
         while self
@@ -92,7 +92,7 @@ impl Pace {
     }
 }
 
-/// Whether `slow` has changed with this share.
+/// Whether `slow` changes with this share.
 fn turned(slow: &mut bool, share: f64) -> bool {
     let now = if *slow {
         share < WELL_FROM

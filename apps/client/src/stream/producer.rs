@@ -1,9 +1,9 @@
 //! Reads a source ahead of its schedule, on a thread of its own, and encodes its frames.
 //!
-//! At most [`READY_FRAMES_MAX`] frames wait; then the source waits, or, when it is live, its frame is skipped.
-//! The thread ends with its source, or when nobody wants frames any more. It is not waited for: a camera that
-//! hangs would hold up the end of the program. A live source has no end: when it stops it is opened again, or that is
-//! an error.
+//! At most [`READY_FRAMES_MAX`] frames wait. Then the source waits or, when it is live, its frame is skipped. The
+//! thread ends with its source, or when its frames are not needed any more. Nobody waits for the thread: a camera
+//! that hangs would block the end of the program. A live source has no end: when it stops it is opened again, or that
+//! is an error.
 
 use std::sync::Arc;
 use std::thread;
@@ -22,32 +22,32 @@ use crate::encode::{Encoded, Encoding, encode};
 use crate::resize::{Scale, shrink, smaller};
 use crate::source::{Content, Source, SourceFrame};
 
-/// Enough to ride over one slow frame, few enough to hold large pictures.
+/// Enough frames to bridge one slow frame, few enough to hold large pictures.
 const READY_FRAMES_MAX: usize = 4;
-/// A live source's frame is stale when the next one is there.
+/// A live source's frame is stale when the next one has come.
 const READY_FRAMES_MAX_LIVE: usize = 1;
 
-/// A frame that is ready to leave.
+/// A frame that is ready to be sent.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     pub(crate) encoded: Encoded,
     /// Kept only when results are drawn into it.
     pub(crate) picture: Option<Arc<RgbImage>>,
     pub(crate) truth: Option<Arc<GroundTruth>>,
-    /// Of the source's picture beside what is sent.
+    /// Scale from the sent picture to the source's.
     pub(crate) scale: Scale,
-    /// The first one after the source was away.
+    /// It is the first one after the source was away.
     pub(crate) after_gap: bool,
 }
 
-/// Opens the source; again, when it was lost.
+/// Opens the source, and opens it again when it was lost.
 pub(crate) type Open = Box<dyn Fn() -> Result<Box<dyn Source>> + Send>;
 
-/// What becomes of a source, for the user.
+/// Messages about a source, for the user.
 pub(crate) enum Notice {
     /// It stopped, for this reason.
     Lost(String),
-    /// It is there again.
+    /// It is back.
     Back(String),
 }
 
@@ -55,16 +55,16 @@ pub(crate) enum Notice {
 pub(crate) struct ProducerConfig {
     pub(crate) open: Open,
     pub(crate) encoding: Encoding,
-    /// What is sent has no longer side, in pixels.
+    /// Longest side of a sent picture, in pixels.
     pub(crate) max_side: u32,
-    /// Results are drawn into the pictures later.
+    /// Results will be drawn into the pictures.
     pub(crate) keep_pictures: bool,
     /// Begin again at the end.
     pub(crate) repeat: bool,
     /// A live source that stopped is opened again.
     pub(crate) reconnect: bool,
     pub(crate) tell: Box<dyn Fn(Notice) + Send>,
-    /// Make so many frames beforehand and send them over and over.
+    /// Make this many frames in advance and send them repeatedly.
     pub(crate) preload: Option<usize>,
     pub(crate) limit: Option<u64>,
 }
@@ -73,13 +73,13 @@ pub(crate) struct ProducerConfig {
 pub(crate) struct Producer {
     pub(crate) frames: mpsc::Receiver<Result<Prepared>>,
     pub(crate) frames_per_second: Option<f64>,
-    /// How many frames will come, where that is known.
+    /// Number of frames to come, where it is known.
     pub(crate) frame_count: Option<u64>,
 }
 
 impl Producer {
-    /// Opens the source and starts its thread. Blocks while the source is opened, and while frames are
-    /// made beforehand.
+    /// Opens the source and starts its thread. Blocks while the source is opened, and while frames are made in
+    /// advance.
     pub(crate) fn start(config: ProducerConfig) -> Result<Self> {
         let mut source = (config.open)()?;
         let endless = config.repeat || config.preload.is_some();
@@ -133,7 +133,7 @@ impl Producer {
                 None => run(source, &config, &mut emit, &|| !sender.is_closed()),
             };
             if let Err(error) = outcome {
-                // Nobody listens when the stream has ended before its source.
+                // The receiver is gone when the stream has ended before its source.
                 let _ = sender.blocking_send(Err(error));
             }
         };
@@ -163,14 +163,14 @@ fn preload(source: &mut dyn Source, n: usize, config: &ProducerConfig) -> Result
     Ok(frames)
 }
 
-/// What became of a frame.
+/// The decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emitted {
-    /// It will leave.
+    /// It will be sent.
     Sent,
     /// An older one still waits, and this one is stale.
     Skipped,
-    /// No more are wanted.
+    /// No more frames are needed.
     Last,
 }
 
@@ -182,7 +182,7 @@ fn run(
 ) -> Result<()> {
     let live = source.is_live();
     let mut frames: u64 = 0;
-    // When a live source was lost, and how long to wait before it is tried again.
+    // When a live source was lost, and the pause before the next attempt.
     let mut lost: Option<(Instant, Backoff)> = None;
     let mut after_gap = false;
     loop {
@@ -211,7 +211,7 @@ fn run(
         if live {
             let cause =
                 broken.unwrap_or_else(|| anyhow!("the live source ended after {frames} frames"));
-            // What never gave a frame is a mistake in its address as a rule.
+            // A source that never gave a frame usually has a wrong address.
             if frames == 0 {
                 return Err(cause);
             }
@@ -238,7 +238,7 @@ fn run(
     }
 }
 
-/// Opens the source again, after a pause; `None` when nobody wants its frames any more.
+/// Opens the source again, after a pause; `None` when its frames are not needed any more.
 fn reopen(
     config: &ProducerConfig,
     backoff: &mut Backoff,
@@ -249,7 +249,7 @@ fn reopen(
         if !wanted() {
             return None;
         }
-        // Why it does not open was said when it was lost: it is not there yet.
+        // The reason was reported when it was lost; it has not come back yet.
         if let Ok(source) = (config.open)() {
             return Some(source);
         }
@@ -299,7 +299,7 @@ fn encode_within(picture: &RgbImage, config: &ProducerConfig) -> Result<(Encoded
     })
 }
 
-/// Width and height that a file's header says; `None` for what is no picture, which the server will say.
+/// Width and height from a file's header; `None` for a file that is not a picture, which the server will report.
 fn size_of(data: &[u8]) -> Option<(u32, u32)> {
     let reader = image::ImageReader::new(std::io::Cursor::new(data));
     reader.with_guessed_format().ok()?.into_dimensions().ok()

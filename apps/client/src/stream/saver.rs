@@ -1,7 +1,7 @@
 //! Draws results into frames and writes them to files, on a thread of its own, in the order of the frames.
 //!
-//! It never holds up the stream: when it is behind by [`WAITING_MAX`] frames, further ones are not saved, and
-//! the summary says how many.
+//! It never delays the stream: when it is behind by [`WAITING_MAX`] frames, further ones are not saved, and the
+//! summary says how many.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use crate::video::VideoWriter;
 
 /// Frames that wait for the saver: two seconds of a usual video.
 const WAITING_MAX: usize = 60;
-/// Frames held back so that those before them come first; a frame that never ends is not waited for longer.
+/// Most frames held back so that earlier ones come first; a frame that never ends is not waited for longer.
 const REORDERED_MAX: usize = 60;
 const JPEG_QUALITY: u8 = 90;
 
-/// Where to.
+/// The targets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SaverConfig {
     pub(crate) folder: Option<PathBuf>,
@@ -72,7 +72,7 @@ struct Job {
     latency: Duration,
 }
 
-/// Takes ended frames.
+/// Takes frames that have ended.
 pub(crate) struct Saver {
     jobs: SyncSender<Job>,
     thread: JoinHandle<Result<u64>>,
@@ -97,7 +97,7 @@ impl Saver {
         })
     }
 
-    /// Saves a frame soon, or counts it as skipped.
+    /// Queues a frame for saving, or counts it as skipped.
     pub(crate) fn save(&mut self, picture: Arc<RgbImage>, result: pb::Result, latency: Duration) {
         match self.jobs.try_send(Job {
             picture,
@@ -105,12 +105,12 @@ impl Saver {
             latency,
         }) {
             Ok(()) => {}
-            // A saver that failed has ended; `finish` says why.
+            // A saver that failed has ended; `finish` returns the reason.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
         }
     }
 
-    /// Waits for the last frame. How many were saved, and how many were skipped.
+    /// Waits for the last frame. Returns the number of saved and of skipped frames.
     pub(crate) fn finish(self) -> Result<(u64, u64)> {
         drop(self.jobs);
         let saved = self

@@ -14,12 +14,13 @@ use crate::tally::outcome_word;
 
 const REFRESH_TERMINAL: Duration = Duration::from_millis(200);
 const REFRESH_PLAIN: Duration = Duration::from_secs(1);
-/// To the start of the line, and nothing on it.
+/// Moves to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[2K";
-/// The line must not wrap, or it could not be cleared: terminals have 80 columns, and some wrap after the last.
+/// Longest line: it must not wrap, or it could not be cleared. Terminals have 80 columns, and some wrap after the
+/// last.
 const COLUMNS: usize = 79;
 
-/// Where the display goes.
+/// The target of the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Display {
     Stdout,
@@ -48,7 +49,7 @@ fn write(mut out: impl Write, text: &str) -> std::io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// What people see of a run. Lines of several clients do not mix.
+/// The display of a run. Lines of several clients do not mix.
 pub(crate) struct Screen {
     display: Display,
     terminal: bool,
@@ -112,7 +113,7 @@ impl Screen {
     }
 }
 
-/// The status after `now` of running.
+/// The status `now` after the start of the run.
 pub(crate) fn status_line(board: &Board, now: Duration) -> String {
     let mut counts = board.counts();
     let recent = counts.recent(now);
@@ -131,7 +132,7 @@ fn format_status(now: Duration, counts: &Counts, recent: Recent) -> String {
         ms(recent.p99_ms),
         counts.sent,
     );
-    // What there is none of is not mentioned: the line is short.
+    // Counts of zero are left out: the line is short.
     for (word, n) in [
         ("in flight", in_flight),
         ("late", outcomes.late),
@@ -151,7 +152,7 @@ fn format_status(now: Duration, counts: &Counts, recent: Recent) -> String {
     line
 }
 
-/// One frame's end in words.
+/// The end of one frame in words.
 pub(crate) fn result_line(end: &FrameEnd) -> String {
     let result = &end.result;
     let outcome = result.outcome();

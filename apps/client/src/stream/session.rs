@@ -1,9 +1,9 @@
-//! One client: sends its frames when they are due, takes the answers, and accounts for each frame once.
+//! One client: sends its frames when they are due, receives the answers, and accounts for each frame once.
 //!
-//! A single task owns the ledger of frames that wait for their answer. Sending never waits for the network: a
-//! frame for which the connection has no room is refused here, as `client: backlog`. When the server goes away,
-//! what waits fails with the cause. Then the client ends, and what was planned fails as well; or, when it is to
-//! reconnect, what is due fails until the server is there again.
+//! A single task owns the table of frames that wait for their answer. Sending never waits for the network: a frame
+//! for which the connection has no room is refused here, as `client: backlog`. When the server goes away, waiting
+//! frames fail with the cause. Then the client ends and planned frames fail as well. A client that reconnects goes on
+//! instead, and due frames fail until the server is back.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -32,15 +32,14 @@ use crate::connect::Server;
 use crate::record::FrameEnd;
 use crate::resize::Scale;
 
-/// When the server is gone, at most so many planned frames are written down as failed: `--frames` may ask
-/// for any number.
+/// Most planned frames that are recorded as failed when the server is gone: `--frames` may ask for any number.
 const UNSENT_MAX: u64 = 100_000;
-/// Once all is sent, answers are waited for this much longer than the pipeline's SLO.
+/// After the last frame, answers are waited for this much longer than the pipeline's SLO.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// The reason of a frame that failed with its connection.
 const LOST: &str = "connection_lost";
 
-/// What a client is told.
+/// The settings of a client.
 #[derive(Clone)]
 pub(crate) struct SessionConfig {
     pub(crate) client: usize,
@@ -53,7 +52,7 @@ pub(crate) struct SessionConfig {
     pub(crate) application: String,
     pub(crate) trace_sample: Option<f64>,
     pub(crate) spans: Option<SpanExport>,
-    /// A server that was lost is waited for.
+    /// It reconnects to a lost server.
     pub(crate) reconnect: bool,
 }
 
@@ -77,12 +76,12 @@ pub(crate) struct Session {
     frame_count: Option<u64>,
 }
 
-/// How a client ended.
+/// The end of a client.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEnd {
-    /// By how much the source was behind its schedule.
+    /// Total delay of its schedule by the source.
     pub(crate) slipped: Duration,
-    /// Frames drawn and saved, and frames for which saving was too slow.
+    /// Frames drawn and saved, and frames skipped because saving was too slow.
     pub(crate) saved: (u64, u64),
     /// The source ended in an error.
     pub(crate) source_error: Option<anyhow::Error>,
@@ -106,7 +105,7 @@ impl Session {
         })
     }
 
-    /// What the server said of the stream.
+    /// The server's answer to opening the stream.
     pub(crate) fn opened(&self) -> &pb::StreamOpened {
         &self.link.opened
     }
@@ -161,7 +160,7 @@ struct Running<'a> {
     config: SessionConfig,
     frames: mpsc::Receiver<Result<Prepared>>,
     frame_count: Option<u64>,
-    /// Where frames go, while there is a server.
+    /// The sending end, while there is a server.
     outgoing: Option<mpsc::Sender<StreamRequest>>,
     /// Whether frames are still to come.
     sending: bool,
@@ -178,7 +177,7 @@ enum Way {
     },
 }
 
-/// What comes along the way.
+/// The events of a session.
 enum Arrival {
     Answer(Result<Option<StreamResponse>, Status>),
     Reopened(Link),
@@ -264,7 +263,7 @@ impl Running<'_> {
         }
     }
 
-    /// The server is gone and may come back: what waits has failed.
+    /// The server is gone and may come back: waiting frames have failed.
     fn wait_for_server(&mut self, cause: String) -> Result<Way> {
         self.outgoing = None;
         self.fail_waiting(LOST, &cause)?;
@@ -393,7 +392,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// No more frames; when to stop waiting for answers.
+    /// No more frames; returns when to stop waiting for answers.
     fn stop_sending(&mut self) -> Instant {
         self.sending = false;
         self.outgoing = None;
@@ -401,7 +400,7 @@ impl Running<'_> {
         Instant::now() + slo.unwrap_or_default() + ANSWER_GRACE
     }
 
-    /// The stream broke: what waits has failed, and so has what was planned and can no longer be sent.
+    /// The stream broke: waiting frames fail, and so do planned frames that can no longer be sent.
     fn lose(
         &mut self,
         cause: &str,
@@ -479,7 +478,7 @@ fn client_result(number: u64, outcome: Outcome, reason: &str, detail: &str) -> p
 fn lost_cause(status: &Status) -> String {
     let message = status.message().replace('\n', " ");
     match status.code() {
-        // What tonic says of a connection that broke.
+        // tonic's messages for a broken connection.
         Code::Unknown | Code::Internal | Code::Cancelled => {
             format!("the connection to the server was lost: {message}")
         }

@@ -8,7 +8,7 @@ use spillgate_scenes::score::{Counts as FoundCounts, Hits, IOU};
 use super::board::Counts;
 use crate::report::{write_causes, write_emulated, write_modules, write_outcomes};
 
-/// What the summary is of.
+/// The inputs of the summary.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) pipeline: String,
@@ -18,9 +18,9 @@ pub(crate) struct Heading {
     pub(crate) slo_ms: f64,
     pub(crate) frames_per_second: f64,
     pub(crate) elapsed: Duration,
-    /// By how much the slowest source was behind.
+    /// Delay of the slowest source.
     pub(crate) slipped: Duration,
-    /// Frames saved, and frames for which saving was too slow.
+    /// Frames saved, and frames skipped because saving was too slow.
     pub(crate) saved: (u64, u64),
 }
 

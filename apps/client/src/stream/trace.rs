@@ -1,5 +1,5 @@
-//! W3C trace contexts, one a frame, sampled by chance; and, where there is a receiver, the client's own span of
-//! each traced frame, under which the server's spans hang.
+//! W3C trace contexts, one a frame, sampled at random. With a receiver, also the client's own span of each traced
+//! frame, which is the parent of the server's spans.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use spillgate_proto::pb;
 
 use crate::tally::outcome_word;
 
-/// Exports the client's spans in the background; what its queue cannot hold is lost.
+/// Exports the client's spans in the background; spans that its queue cannot hold are lost.
 #[derive(Clone)]
 pub(crate) struct SpanExport {
     provider: Arc<SdkTracerProvider>,
@@ -44,7 +44,7 @@ impl SpanExport {
         })
     }
 
-    /// Sends what is left. Blocks until it is sent or given up.
+    /// Sends the remaining spans. Blocks until they are sent or given up.
     pub(crate) fn finish(&self) {
         if let Err(error) = self.provider.shutdown() {
             eprintln!("note: some of the client's spans were not exported: {error}");
@@ -52,12 +52,12 @@ impl SpanExport {
     }
 }
 
-/// The trace of one frame, as far as the client sees it.
+/// The client's part of a frame's trace.
 #[derive(Default)]
 pub(crate) struct FrameTrace {
-    /// The header for the server; empty when it is to decide.
+    /// The header for the server; empty when the server decides.
     pub(crate) traceparent: String,
-    /// Ends when it is dropped.
+    /// The span; it ends when it is dropped.
     span: Option<Span>,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// `sample` is the share of frames to be traced; without one the server decides by itself.
+    /// `sample` is the share of frames to be traced; without it the server decides.
     pub(crate) fn new(sample: Option<f64>, export: Option<&SpanExport>) -> Self {
-        // Trace ids must differ between runs: the standard library's random hash keys are the seed.
+        // Trace ids must differ between runs, so the standard library's random hash keys are the seed.
         let tracer = Self::with_seed(sample, RandomState::new().hash_one(0));
         let spans = export.map(|e| e.provider.tracer("spillgate-client"));
         Tracer { spans, ..tracer }

@@ -1,4 +1,4 @@
-//! How a line looks that is no event of `tracing`'s own formatter.
+//! The format of lines that `tracing`'s own formatter does not write.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// What the program says: bare for people.
+    /// A line of the program itself: plain for people.
     pub(super) fn said(self, level: Level, target: &str, text: &str) -> Vec<u8> {
         match self {
             Format::Text => format!("{text}\n").into_bytes(),
@@ -25,7 +25,7 @@ impl Format {
         }
     }
 
-    /// A line like an event's.
+    /// A line like that of an event.
     pub(super) fn event(self, level: Level, target: &str, text: &str) -> Vec<u8> {
         let mut at = String::new();
         // The system's time can always be written.
@@ -41,7 +41,7 @@ impl Format {
         line.into_bytes()
     }
 
-    /// How many events of one call site were not shown.
+    /// The number of events of one call site that were not shown.
     pub(super) fn repeated(self, repeated: &Repeated) -> Vec<u8> {
         let (n, of) = (repeated.n, repeated.over.as_secs_f64());
         let text = format!("{n} more in {of:.0} s, last: {}", repeated.text);
@@ -55,7 +55,7 @@ impl Format {
 
 /// An event's message and fields as text.
 pub(super) fn message_of(event: &Event<'_>) -> String {
-    /// Longest text kept: it stands for many.
+    /// Longest text kept, since it stands for many.
     const TEXT_MAX: usize = 512;
     #[derive(Default)]
     struct Text(String);

@@ -1,4 +1,4 @@
-//! Lines on their way to standard error: whoever logs puts them here and goes on; a thread of its own writes.
+//! The queue of lines for standard error: threads that log add lines and go on; a thread of its own writes them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Most bytes that wait: some seconds of a busy log, and nothing beside what the server holds.
+/// Most bytes that wait: some seconds of a busy log, and little beside the memory of the server.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Longest line; the rest is cut. A line holds names and causes, no payloads.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// How long nothing is written after a failure: a full disk is no reason to spin.
+/// How long nothing is written after a failure, so that a full disk does not cause spinning.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
-/// How often a standard error that somebody made non-blocking is tried again.
+/// How often a non-blocking standard error is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 struct State {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Lines that did not fit or could not be written, since that was last told.
+    /// Lines that did not fit or could not be written, since the last report.
     lost: u64,
-    /// The thread holds lines that it took and has not written yet.
+    /// The thread has taken lines that it has not written yet.
     is_writing: bool,
 }
 
-/// The lines that wait.
+/// The waiting lines.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -54,12 +54,12 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// For `tracing`'s formatter, which writes a line at once.
+    /// For `tracing`'s formatter, which writes one line a call.
     pub(super) fn writer(self: &Arc<Self>) -> LineWriter {
         LineWriter(self.clone())
     }
 
-    /// Waits until nothing waits any more, for at most `limit`.
+    /// Waits until the queue is empty, for at most `limit`.
     pub(super) fn flush(&self, limit: Duration) {
         let give_up = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -70,7 +70,7 @@ impl Queue {
         }
     }
 
-    /// The lines that wait and how many were lost before them; empty-handed after `limit`.
+    /// The waiting lines and the number lost before them; nothing after `limit`.
     fn take(&self, limit: Duration) -> (VecDeque<Vec<u8>>, u64) {
         let mut state = self.state.lock();
         if state.lines.is_empty() {
@@ -93,7 +93,7 @@ impl Queue {
     }
 }
 
-/// Puts what is written into the queue, a line a call.
+/// A writer that adds each call's text to the queue as a line.
 pub(super) struct LineWriter(Arc<Queue>);
 
 impl Write for LineWriter {
@@ -107,8 +107,8 @@ impl Write for LineWriter {
     }
 }
 
-/// Starts the thread that writes. `also` gives further lines, asked at least every `interval`; `lost` says how many were
-/// lost.
+/// Starts the thread that writes. `also` gives further lines and is called at least every `interval`; `lost` formats
+/// the number of lost lines.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -153,7 +153,7 @@ fn run(
     }
 }
 
-/// Writes a whole line; waits as long as the reader takes.
+/// Writes a whole line; waits as long as the reader needs.
 fn put(out: &mut impl Write, mut line: &[u8]) -> std::io::Result<()> {
     while !line.is_empty() {
         match out.write(line) {

@@ -1,4 +1,4 @@
-//! Which events of one call site are shown: a burst of them, then how many more there were.
+//! Limits the events of one call site: a burst of them is shown, then the number of further ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use tracing::Metadata;
 use tracing::callsite::Identifier;
 
-/// Events of one call site that are shown before they are counted: enough to see that they differ.
+/// Events of one call site that are shown before they are counted: enough to see how they differ.
 pub(super) const BURST: u32 = 10;
-/// How often the count is told while they go on; a call site that is silent for as long starts anew.
+/// How often the count is logged while events go on; a call site that is silent for as long starts anew.
 pub(super) const WINDOW: Duration = Duration::from_secs(5);
 
-/// How many events of one call site were not shown.
+/// The number of events of one call site that were not shown.
 pub(super) struct Repeated {
     pub(super) metadata: &'static Metadata<'static>,
     pub(super) n: u64,
-    /// Over which time.
+    /// The time over which they came.
     pub(super) over: Duration,
-    /// What the last of them said.
+    /// The text of the last of them.
     pub(super) text: String,
 }
 
@@ -29,14 +29,14 @@ struct Site {
     text: String,
 }
 
-/// Decides, told the time. Its size is bounded by the call sites that the program has.
+/// Decides; the time is an argument. Its size is bounded by the number of call sites in the program.
 #[derive(Default)]
 pub(super) struct Repeats {
     sites: HashMap<Identifier, Site>,
 }
 
 impl Repeats {
-    /// Whether this event is shown; else it is counted, with what it says.
+    /// Whether this event is shown; else it is counted and its text kept.
     pub(super) fn hear(
         &mut self,
         now: Instant,
@@ -50,7 +50,7 @@ impl Repeats {
             counted: 0,
             text: String::new(),
         });
-        // Without counts in it, a window that is over leaves nothing to tell.
+        // A window that ended without counts leaves nothing to report.
         if site.counted == 0 && now.saturating_duration_since(site.since) >= WINDOW {
             (site.since, site.shown) = (now, 0);
         }
@@ -65,7 +65,7 @@ impl Repeats {
         false
     }
 
-    /// The counts that are to be told now.
+    /// The counts that are due now.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Repeated> {
         let mut due = Vec::new();
         for site in self.sites.values_mut() {

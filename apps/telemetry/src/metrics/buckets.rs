@@ -1,6 +1,6 @@
-//! Bounds of the histograms, and why these.
+//! Bounds of the histograms, with the reasons for them.
 
-/// Upper bounds in whole numbers, and how many of them make one of the unit that is shown.
+/// Upper bounds in whole numbers, and their number per unit shown.
 #[derive(Debug)]
 pub(super) struct Buckets {
     pub(super) bounds: &'static [u64],
@@ -11,9 +11,9 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const NS_PER_SECOND: f64 = 1e9;
 
-/// End-to-end latency: six bounds a decade (the E6 series) from 1 ms to 10 s, so that a percentile
-/// interpolated inside a bucket is off by less than a quarter. SLOs of video pipelines lie in the
-/// middle of the range; whether a request was in time is counted exactly elsewhere.
+/// End-to-end latency: six bounds a decade (the E6 series) from 1 ms to 10 s, so that a percentile interpolated
+/// inside a bucket is off by less than a quarter. SLOs of video pipelines lie in the middle of the range. Whether a
+/// request was in time is counted exactly elsewhere.
 pub(super) const LATENCIES: Buckets = Buckets {
     bounds: &[
         MS,
@@ -45,8 +45,8 @@ pub(super) const LATENCIES: Buckets = Buckets {
     per_unit: NS_PER_SECOND,
 };
 
-/// Parts of a latency at one module: 1-2-5 from 0.1 ms (a queue that is not one) to 5 s. Coarser than
-/// the whole, for there are three histograms a module.
+/// Parts of a latency at one module: 1-2-5 from 0.1 ms to 5 s. They are coarser than the whole latency because there
+/// are three histograms a module.
 pub(super) const PARTS: Buckets = Buckets {
     bounds: &[
         100 * US,
@@ -68,8 +68,7 @@ pub(super) const PARTS: Buckets = Buckets {
     per_unit: NS_PER_SECOND,
 };
 
-/// Errors of predicted durations: 1-2-5 from 10 us, Clockwork's typical error, to 1 s, beyond which a
-/// prediction is not merely imprecise.
+/// Errors of predicted durations: 1-2-5 from 10 us, Clockwork's typical error, to 1 s.
 pub(super) const ERRORS: Buckets = Buckets {
     bounds: &[
         10 * US,
@@ -92,8 +91,7 @@ pub(super) const ERRORS: Buckets = Buckets {
     per_unit: NS_PER_SECOND,
 };
 
-/// Batch sizes: each of the small ones, where one more request matters, then powers of two and the
-/// steps between.
+/// Batch sizes: each of the small ones, where one more request matters, then powers of two and steps between.
 pub(super) const BATCH_SIZES: Buckets = Buckets {
     bounds: &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128],
     per_unit: 1.0,

@@ -1,4 +1,4 @@
-//! What the edge of the gateway holds, read at each scrape.
+//! Metrics of the gateway's edge, read at each scrape.
 
 use std::fmt;
 

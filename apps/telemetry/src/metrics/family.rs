@@ -1,5 +1,5 @@
-//! A metric with labels. Series are kept in order, so that two scrapes of one state read the same;
-//! otherwise as prometheus-client's own family, which is a hash map.
+//! A metric with labels. Series are kept in order, so that two scrapes of one state are equal; otherwise it is like
+//! prometheus-client's family, which is a hash map.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,6 @@
-//! A histogram and a counter of seconds on atomics alone. prometheus-client's histogram takes a lock for
-//! each observation, which device threads and the scrape would share; sums are kept as integers, so
-//! that no rounding adds up.
+//! A histogram and a counter of seconds on atomics alone. prometheus-client's histogram takes a lock for each
+//! observation, which device threads and the scrape would share. Sums are integers, so that no rounding errors add
+//! up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl EncodeMetric for Histogram {
             .chain([f64::INFINITY]);
         let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
         let table: Vec<(f64, u64)> = bounds.zip(counts).collect();
-        // Counted from the same reading, so that the last bucket and the count agree.
+        // Computed from the same reading, so that the last bucket and the count agree.
         let count = table.iter().map(|(_, count)| count).sum();
         let sum = scaled(sum.load(Ordering::Relaxed));
         encoder.encode_histogram::<NoLabelSet>(sum, count, &table, None)

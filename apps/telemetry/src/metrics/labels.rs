@@ -1,8 +1,8 @@
-//! The labels of each family. They are made when a handle is, never for a request.
+//! The labels of each family. They are made with the handles, never for a request.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// Labels of `REQUESTS`; `module` and `reason` are empty where they say nothing.
+/// Labels of `REQUESTS`; `module` and `reason` are empty where they do not apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
     pub(super) pipeline: String,

@@ -1,4 +1,4 @@
-//! The handles of one pipeline: every label resolved, everything reached by index.
+//! The handles of one pipeline: all labels are resolved, all handles reached by index.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,8 +17,7 @@ use super::labels::{
 };
 use super::{Families, reason_idx};
 
-/// Most reasons of refusal counted apart; they are literals in the gateway, which has fewer. What comes
-/// after is counted as [`OTHER`].
+/// Most reasons of refusal that are counted separately; the gateway has fewer. Further ones are counted as [`OTHER`].
 const REFUSED_REASONS_MAX: usize = 16;
 const OTHER: &str = "other";
 
@@ -196,7 +195,7 @@ fn outcome_idx(outcome: &Outcome) -> usize {
     }
 }
 
-/// Counters by reason of refusal: slots are filled in order as reasons appear, and read without a lock.
+/// Counters by reason of refusal: slots are filled in order of appearance and read without a lock.
 pub(super) struct Refused {
     pipeline: String,
     family: Family<RefusedLabels, Counter>,

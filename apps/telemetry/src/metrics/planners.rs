@@ -1,4 +1,4 @@
-//! What the State Planners know, read at each scrape.
+//! Readings of the State Planners, read at each scrape.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::{
     PLANNER_PACE, PLANNER_QUEUEING, PLANNER_WORKERS,
 };
 
-/// What the State Planner of one module last published, and what its brokers go by.
+/// The state that the State Planner of one module last published, and its guidance.
 #[derive(Clone, Debug)]
 pub struct PlannerReading {
     /// The pipeline.
@@ -24,7 +24,7 @@ pub struct PlannerReading {
     pub offered: f64,
     /// Requests that it executed, per second.
     pub executed: f64,
-    /// Requests a second that its workers can serve; infinite when they take no time.
+    /// Capacity of its workers in requests a second; infinite when batches take no time.
     pub capacity: f64,
     /// Workers that serve.
     pub workers: u32,
@@ -32,7 +32,7 @@ pub struct PlannerReading {
     pub pace: f64,
     /// Mean queueing delay in seconds.
     pub queueing: f64,
-    /// What a request is expected still to need after it, in seconds.
+    /// The time that a request is expected to need after it, in seconds.
     pub downstream: f64,
     /// Its brokers serve the highest remaining budget first.
     pub highest_first: bool,
@@ -43,7 +43,7 @@ pub struct PlannerReading {
 pub struct PlannerReadings {
     /// One a module whose planner publishes.
     pub modules: Vec<PlannerReading>,
-    /// Pipeline and requests a second that its entry gate lets pass; none for gates that are open.
+    /// Pipeline and rate of its entry gate in requests a second; no entry for an open gate.
     pub gates: Vec<(String, f64)>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for PlannerCollector {
     }
 }
 
-/// Name, help, and what a reading says.
+/// Name, help, and value of a reading.
 type Part = (&'static str, &'static str, fn(&PlannerReading) -> f64);
 
 const PARTS: [Part; 8] = [
@@ -121,7 +121,7 @@ impl Collector for PlannerCollector {
                     module: reading.module.clone(),
                 };
                 let value = value(reading);
-                // What takes no time bounds nothing: there is no number for it.
+                // A module that takes no time bounds nothing: there is no number for its capacity.
                 if value.is_finite() {
                     metric.encode_family(&labels)?.encode_gauge(&value)?;
                 }

@@ -1,4 +1,4 @@
-//! Why a request was dropped, as an event: the numbers for machines and a sentence for people.
+//! The reason of a drop, as an event: numbers for programs and a sentence for people.
 
 use std::time::SystemTime;
 

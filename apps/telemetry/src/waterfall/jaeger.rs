@@ -104,14 +104,14 @@ fn parent(trace: &JaegerTrace, span: &JaegerSpan) -> Option<usize> {
         .position(|other| other.span_id == *parent && other.span_id != span.span_id)
 }
 
-/// All spans, depth first. Without recursion, and each once, whatever the answer claims of parents.
+/// All spans, depth first. It does not recurse, and takes each span once, whatever the answer claims of parents.
 fn in_order(trace: &JaegerTrace, start: u64) -> Vec<Span> {
     let parents: Vec<Option<usize>> = trace.spans.iter().map(|s| parent(trace, s)).collect();
     let children_of = |parent: Option<usize>| {
         let mut children: Vec<usize> = (0..trace.spans.len())
             .filter(|idx| parents[*idx] == parent)
             .collect();
-        // Shorter first among those that start together: a part of no length comes before the next.
+        // Of spans that start together the shorter one first: a part of length zero comes before the next part.
         children.sort_by_key(|idx| {
             let span = &trace.spans[*idx];
             (span.start_time, span.duration, &span.operation_name)
@@ -205,7 +205,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Without control characters: names come from clients, and what is drawn goes to a terminal.
+/// Without control characters: names come from clients, and the drawing goes to a terminal.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

@@ -9,14 +9,14 @@ const WIDTH: f64 = 1080.0;
 const ROW: f64 = 22.0;
 const HEAD: f64 = 74.0;
 const FOOT: f64 = 40.0;
-/// Left end of the time axis; names stand before it.
+/// Left end of the time axis, after the names.
 const AXIS_LEFT: f64 = 250.0;
-/// Right end; notes stand after it.
+/// Right end of the time axis, before the notes.
 const AXIS_RIGHT: f64 = 860.0;
 /// Most intervals between ticks.
 const TICKS_MAX: u128 = 8;
 const INDENT: f64 = 16.0;
-/// Characters of an event's line, which begins where the axis does and must stay inside the picture.
+/// Most characters of an event's line, which begins at the axis and must stay inside the picture.
 const EVENT_LINE_CHARS: usize = 128;
 
 pub(super) fn draw(trace: &Trace) -> String {
@@ -99,7 +99,7 @@ fn axis(svg: &mut Canvas, length: Duration, bottom: f64) {
     }
 }
 
-/// The shortest of 1, 2, 5, 10, ... microseconds that needs no more ticks than there is room for.
+/// The shortest of 1, 2, 5, 10, ... microseconds with few enough ticks.
 fn tick_step(length: Duration) -> Duration {
     let decades = (0..).map(|exponent| 10_u64.saturating_pow(exponent));
     let mut steps = decades.flat_map(|decade| [1, 2, 5].map(|n| decade.saturating_mul(n)));
@@ -154,7 +154,7 @@ fn row(svg: &mut Canvas, trace: &Trace, span: &Span, y: f64) {
     );
 }
 
-/// What an event says, in lines that fit.
+/// The text of an event, in lines that fit.
 fn event_lines(span: &Span) -> Vec<String> {
     let mut lines = Vec::new();
     for event in &span.events {

@@ -1,14 +1,14 @@
 //! The waterfall in a terminal: the tree on the left, lengths, then a bar on a common time axis. The fill
-//! tells queueing (░), batch wait (▒) and execution (█) apart without colour.
+//! distinguishes queueing (░), batch wait (▒) and execution (█) without colour.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::{Part, Span, Trace, milliseconds, notes};
 
-/// Fewest columns that a bar gets, however narrow the terminal.
+/// Fewest columns of a bar, however narrow the terminal.
 const BAR_COLUMNS_MIN: usize = 24;
-/// Most that it gets: a longer one is harder to compare with its name.
+/// Most columns of a bar: a longer one is harder to match with its name.
 const BAR_COLUMNS_MAX: usize = 100;
 
 pub(super) fn draw(trace: &Trace, columns: usize) -> String {
@@ -116,7 +116,7 @@ fn bar(span: &Span, length: Duration, bar_width: usize) -> String {
     let from = column_of(span.start, length, bar_width).min(bar_width - 1);
     let to = column_of(span.start + span.length, length, bar_width).clamp(from, bar_width);
     let bar = match to - from {
-        // Shorter than a column, or no time at all.
+        // Shorter than a column, or of length zero.
         0 if span.length.is_zero() => "·".to_owned(),
         0 => "▏".to_owned(),
         n => fill.to_string().repeat(n),

@@ -18,7 +18,7 @@ fn planned(execution: Vec<Duration>) -> Arc<Planned> {
     })
 }
 
-fn fork() -> Ledger {
+fn fork() -> Ledger<()> {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1], &[1]], &[]);
     pipeline.limits.in_flight = 2;
     pipeline.policy.drop = DropPolicyName::Deadline;
@@ -28,7 +28,7 @@ fn fork() -> Ledger {
 
 /// Asks at `sent_at`, for all the time of the SLO or less.
 fn ask(
-    ledger: &mut Ledger,
+    ledger: &mut Ledger<()>,
     sent_at: Timestamp,
     id: u64,
     timeout: Option<Duration>,
@@ -37,8 +37,10 @@ fn ask(
         sent_at,
         timeout,
         decoding: Duration::ZERO,
+        application: Application::default(),
+        client: ClientId::default(),
     };
-    ledger.admit(sent_at, RequestId(id), &offer)
+    ledger.admit(sent_at, RequestId(id), &offer, |_| ())
 }
 
 #[test]
@@ -46,13 +48,13 @@ fn a_request_ends_once_all_sinks_are_done() {
     let mut ledger = fork();
     let request = ask(&mut ledger, at(0), 1, None).unwrap();
     assert_eq!(request.deadline, at(100));
-    assert_eq!(ledger.sink_done(at(50), RequestId(1)), None);
+    assert_eq!(ledger.result_in(at(50), RequestId(1)), None);
     assert_eq!(
-        ledger.sink_done(at(100), RequestId(1)),
-        Some(Outcome::Completed)
+        ledger.result_in(at(100), RequestId(1)),
+        Some((Outcome::Completed, ()))
     );
     assert_eq!(
-        ledger.sink_done(at(100), RequestId(1)),
+        ledger.result_in(at(100), RequestId(1)),
         None,
         "it has ended"
     );
@@ -63,8 +65,11 @@ fn a_request_ends_once_all_sinks_are_done() {
 fn late_is_an_outcome_of_its_own() {
     let mut ledger = fork();
     ask(&mut ledger, at(0), 1, None).unwrap();
-    ledger.sink_done(at(101), RequestId(1));
-    assert_eq!(ledger.sink_done(at(101), RequestId(1)), Some(Outcome::Late));
+    ledger.result_in(at(101), RequestId(1));
+    assert_eq!(
+        ledger.result_in(at(101), RequestId(1)),
+        Some((Outcome::Late, ()))
+    );
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn a_drop_ends_it_for_all_branches() {
     ask(&mut ledger, at(0), 1, None).unwrap();
     assert!(ledger.end(RequestId(1)).is_some());
     assert!(ledger.end(RequestId(1)).is_none());
-    assert_eq!(ledger.sink_done(at(5), RequestId(1)), None);
+    assert_eq!(ledger.result_in(at(5), RequestId(1)), None);
     assert_eq!(ledger.in_flight(), 0);
 }
 
@@ -112,7 +117,7 @@ fn ms(n: u64) -> Timestamp {
 }
 
 /// Two modules of 20 ms in a chain, then one of 30 ms that only some requests run, behind a gate.
-fn chain() -> Ledger {
+fn chain() -> Ledger<()> {
     let mut pipeline = noop_pipeline(20 * 10 * MS, &[&[0], &[1], &[2]], &[None, None, Some(2)]);
     pipeline.policy.drop = DropPolicyName::Spillgate;
     let times = vec![Duration::ZERO, 20 * MS, 20 * MS, 30 * MS];
@@ -132,7 +137,7 @@ fn chain() -> Ledger {
 }
 
 /// Requests that pass the gate at that moment.
-fn places(ledger: &mut Ledger, now: Timestamp, first_id: u64) -> u64 {
+fn places(ledger: &mut Ledger<()>, now: Timestamp, first_id: u64) -> u64 {
     (0..)
         .take_while(|n| ask(ledger, now, first_id + n, None).is_ok())
         .count() as u64
@@ -142,12 +147,12 @@ fn places(ledger: &mut Ledger, now: Timestamp, first_id: u64) -> u64 {
 fn what_cannot_be_in_time_even_alone_takes_no_place_and_is_not_offered() {
     let mut ledger = chain();
     let places_alone = places(&mut chain(), ms(1000), 0);
-    let before = ledger.offered_rate(ms(1000));
+    let before = ledger.offered();
     for id in 0..300 {
         let refused = ask(&mut ledger, ms(1000), id, Some(39 * MS));
         assert_eq!(refused, Err(Refusal::Hopeless));
     }
-    assert_eq!(ledger.offered_rate(ms(1000)), before);
+    assert_eq!(ledger.offered(), before);
     assert_eq!(places(&mut ledger, ms(1000), 1000), places_alone);
     // The conditional module may be skipped, so 40 ms may be enough; what a picture needs first counts, too.
     let mut ledger = chain();
@@ -156,8 +161,10 @@ fn what_cannot_be_in_time_even_alone_takes_no_place_and_is_not_offered() {
         sent_at: ms(1000),
         timeout: Some(60 * MS),
         decoding: 21 * MS,
+        application: Application::default(),
+        client: ClientId::default(),
     };
-    let refused = ledger.admit(ms(1000), RequestId(2), &offer);
+    let refused = ledger.admit(ms(1000), RequestId(2), &offer, |_| ());
     assert_eq!(refused, Err(Refusal::Hopeless));
 }
 
@@ -169,7 +176,8 @@ fn workers_that_are_quicker_than_planned_make_more_possible() {
         ..crate::planner::tests::state(1, 2, 0)
     };
     ledger.learn(ms(0), &state);
-    let asked = |ledger: &mut Ledger, id, timeout| ask(ledger, ms(10), id, Some(timeout)).is_ok();
+    let asked =
+        |ledger: &mut Ledger<()>, id, timeout| ask(ledger, ms(10), id, Some(timeout)).is_ok();
     assert!(asked(&mut ledger, 1, 30 * MS));
     assert!(!asked(&mut ledger, 2, 29 * MS));
     // A slow moment must not shut out what is possible at other times.
@@ -186,8 +194,8 @@ fn who_ends_by_its_own_doing_before_a_device_ran_it_gives_its_place_back() {
     let mut ledger = chain();
     let all = places(&mut ledger, ms(1000), 0);
     assert!(all >= 3);
-    let offered = ledger.offered_rate(ms(1000));
-    let mut end = |id| ledger.end(RequestId(id)).unwrap();
+    let offered = ledger.offered();
+    let mut end = |id| ledger.end(RequestId(id)).unwrap().0;
     let (unread, waited, both) = (end(0), end(1), end(2));
     ledger.gives_back(ms(1000), &unread, 0);
     assert_eq!(
@@ -211,9 +219,9 @@ fn who_ends_by_its_own_doing_before_a_device_ran_it_gives_its_place_back() {
         "a second time counts nothing"
     );
     assert_eq!(places(&mut ledger, ms(1000), 400), 1);
-    // Four refusals were offered, three took a place that was given back: those count once.
-    let refused = ledger.offered_rate(ms(1000)) - offered;
-    assert!((refused - 4.0).abs() < 1e-9, "{refused}");
+    // Four of them were refused; three took a place that was given back.
+    let (more, returned) = ledger.offered();
+    assert_eq!((more - offered.0, returned - offered.1), (7, 3));
 }
 
 #[test]
@@ -226,8 +234,8 @@ fn what_a_device_ran_keeps_its_place() {
     );
     assert!(ledger.ran(RequestId(1), ModuleId(1)));
     let (decoded, ran) = (
-        ledger.end(RequestId(0)).unwrap(),
-        ledger.end(RequestId(1)).unwrap(),
+        ledger.end(RequestId(0)).unwrap().0,
+        ledger.end(RequestId(1)).unwrap().0,
     );
     ledger.gives_back(ms(1000), &ran, 0);
     assert_eq!(places(&mut ledger, ms(1000), all), 0);

@@ -1,111 +1,212 @@
 use std::time::Duration;
 
+use spillgate_pipeline::message::BatchShape;
+use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
 
-const SLO: Duration = Duration::from_millis(100);
+const MS: Duration = Duration::from_millis(1);
+const FIRST: Incarnation = Incarnation(1);
+const SECOND: Incarnation = Incarnation(2);
+const GATEWAY: Address = Address::Gateway(GatewayId(0));
 
-fn request(id: u64) -> Request {
-    Request {
-        id: RequestId(id),
-        sent_at: Timestamp::ZERO,
-        deadline: Timestamp::ZERO + SLO,
-        application: spillgate_pipeline::schedule::Application::default(),
-        client: Default::default(),
-        decoding_us: 0,
+fn ms(n: u64) -> Timestamp {
+    Timestamp::from_ns(n * 1_000_000)
+}
+
+/// The controller of module 1 of two. Its two workers are on devices of their own.
+struct Module {
+    controller: ModuleController,
+    out: Vec<String>,
+}
+
+impl Module {
+    fn new(scaling: Option<ModuleScaling>) -> Self {
+        let mut pipeline = noop_pipeline(MS * 400, &[&[0], &[1]], &[]);
+        pipeline.policy.drop = DropPolicyName::Pard;
+        let planned = Planned {
+            batch: vec![4; 3],
+            execution: vec![vec![MS * 10; 4]; 3].into(),
+            workers: vec![1; 3],
+            alone: false,
+        };
+        let place = |worker: u32| Place {
+            worker: WorkerId(worker),
+            module: ModuleId(1),
+            device: DeviceId(worker as u16),
+        };
+        let controller = ModuleController::new(&ControllerConfig {
+            module: ModuleId(1),
+            incarnation: FIRST,
+            pipeline: &Arc::new(pipeline),
+            planned: &Arc::new(planned),
+            places: &[place(0), place(1)],
+            scaling,
+            seed: 1,
+            born: Timestamp::ZERO,
+        });
+        let mut module = Module {
+            controller,
+            out: Vec::new(),
+        };
+        for peer in [GATEWAY, device(0), device(1), other()] {
+            module.on(ms(0), Event::Greeted(peer, FIRST));
+        }
+        module.out.clear();
+        module
+    }
+
+    /// What it says to an event, in short; an estimate is made at once.
+    fn on(&mut self, now: Timestamp, event: Event) -> Vec<String> {
+        let mut out: Vec<Command<()>> = Vec::new();
+        self.controller.on_event(now, event, &mut out);
+        let mut said = Vec::new();
+        for command in out {
+            match command {
+                Command::Send(Envelope { message, .. }) => said.extend(short(&message)),
+                Command::Compute(computation) => {
+                    let computed = Event::Computed(Box::new(computation.run()));
+                    said.extend(self.on(now, computed));
+                }
+            }
+        }
+        said
+    }
+
+    /// The planner's turn.
+    fn turn(&mut self, second: u64) {
+        self.on(ms(second * 1000), Event::Wakeup);
+        self.on(ms(second * 1000 + 10), Event::Wakeup);
+    }
+
+    fn downstream(&self) -> Duration {
+        self.controller.guidance().downstream
+    }
+
+    fn peer(&mut self, life: Incarnation, version: u64, queueing: u64) {
+        let state = crate::planner::tests::state(2, version, queueing);
+        let message = ToController::Peer(Arc::new(state));
+        self.on(ms(1), Event::Message(other(), life, message));
     }
 }
 
-fn controller(pipeline: &Pipeline, module: u16, workers: &[WorkerId]) -> ModuleController {
-    let n = pipeline.modules.len();
-    let planned = Planned {
-        batch: vec![4; n],
-        execution: vec![vec![Duration::from_millis(10); 4]; n].into(),
-        workers: vec![1; n],
-        alone: false,
-    };
-    let pipeline = Arc::new(pipeline.clone());
-    ModuleController::new(&pipeline, ModuleId(module), &Arc::new(planned), workers, 1)
+fn device(of: u16) -> Address {
+    Address::Device(DeviceId(of))
 }
 
-/// What the controller says to an event, as text: commands carry what cannot be compared.
-fn on(controller: &mut ModuleController, event: Event<'_>) -> Vec<String> {
-    let mut out = Vec::new();
-    controller.on_event(Timestamp::ZERO, event, &mut out);
-    out.iter().map(said).collect()
+fn other() -> Address {
+    Address::Controller(ModuleId(2))
 }
 
-fn said(command: &Command) -> String {
-    format!("{command:?}")
-}
-
-fn branch(from: u16, present: bool, condition: Option<bool>) -> Event<'static> {
-    Event::Branch {
-        request: request(1),
-        from: ModuleId(from),
-        present,
-        condition,
+/// What is said of workers.
+fn short(message: &Message<()>) -> Option<String> {
+    match message {
+        Message::Gateway(ToGateway::Serve(_) | ToGateway::Retire(_))
+        | Message::Device(ToDevice::Load(_) | ToDevice::Unload(_)) => Some(format!("{message:?}")),
+        _ => None,
     }
 }
 
 #[test]
-fn a_join_waits_for_both_branches() {
-    let diamond = noop_pipeline(SLO, &[&[0], &[1], &[1], &[2, 3]], &[]);
-    let mut join = controller(&diamond, 4, &[WorkerId(9)]);
-    assert!(on(&mut join, branch(2, true, None)).is_empty());
-    let sent = Command::Send {
-        request: request(1),
-        worker: WorkerId(9),
-    };
-    assert_eq!(on(&mut join, branch(3, true, None)), [said(&sent)]);
+fn a_controller_that_began_anew_is_heard_at_once() {
+    let mut module = Module::new(None);
+    module.peer(FIRST, 50, 20);
+    module.turn(1);
+    let before = module.downstream();
+    // Its successor counts its states from 1.
+    module.on(ms(1100), Event::Greeted(other(), SECOND));
+    module.peer(SECOND, 1, 60);
+    module.turn(2);
+    assert_eq!(module.downstream(), before + MS * 40);
+    // What the first one still said is void.
+    module.peer(FIRST, 51, 20);
+    module.turn(3);
+    assert_eq!(module.downstream(), before + MS * 40);
 }
 
 #[test]
-fn a_condition_decides_and_a_skip_travels_on() {
-    let chain = noop_pipeline(SLO, &[&[0], &[0], &[2]], &[None, Some(1)]);
-    let mut conditional = controller(&chain, 2, &[WorkerId(0)]);
-    assert!(on(&mut conditional, branch(0, true, None)).is_empty());
+fn a_gateway_that_began_anew_counts_from_zero() {
+    let mut module = Module::new(None);
+    let report = |reached| {
+        ToController::Demand(Box::new(Demand {
+            reached,
+            ..Demand::default()
+        }))
+    };
+    let offered = |module: &Module| module.controller.published().map(|s| s.offered);
+    module.on(ms(500), Event::Message(GATEWAY, FIRST, report(100)));
+    module.on(ms(510), Event::Message(GATEWAY, FIRST, report(100)));
+    module.turn(1);
+    assert_eq!(offered(&module), Some(100.0));
+    module.on(ms(1500), Event::Greeted(GATEWAY, SECOND));
+    module.on(ms(1600), Event::Message(GATEWAY, SECOND, report(40)));
+    module.on(ms(1700), Event::Message(GATEWAY, FIRST, report(500)));
+    module.turn(2);
+    assert_eq!(offered(&module), Some(70.0));
+}
+
+#[test]
+fn workers_of_a_device_that_is_gone_serve_no_more_until_it_greets_again() {
+    let mut module = Module::new(None);
+    let said = module.on(ms(1), Event::Lost(device(1)));
+    assert_eq!(said, ["Gateway(Retire(WorkerId(1)))"]);
+    module.turn(1);
+    let workers = |module: &Module| module.controller.published().map(|s| s.workers);
+    assert_eq!(workers(&module), Some(1));
+    let said = module.on(ms(1500), Event::Greeted(device(1), SECOND));
+    assert_eq!(said, ["Gateway(Serve(WorkerId(1)))"]);
+    module.turn(2);
+    assert_eq!(workers(&module), Some(2));
+}
+
+#[test]
+fn workers_follow_the_demand_that_gateways_report() {
+    let mut module = Module::new(Some(ModuleScaling {
+        least: 1,
+        most: 2,
+        throughput: 100.0,
+        cool_down: MS * 2000,
+    }));
+    let report = |offered| {
+        ToController::Demand(Box::new(Demand {
+            offered,
+            reached: offered,
+            ..Demand::default()
+        }))
+    };
+    module.on(ms(900), Event::Message(GATEWAY, FIRST, report(150)));
+    let asked = module.on(ms(1000), Event::Wakeup);
+    assert_eq!(asked, ["Device(Load(WorkerId(1)))"]);
+    let loaded = ToController::Loaded(WorkerId(1), true);
+    let served = module.on(ms(1800), Event::Message(device(1), FIRST, loaded));
+    assert_eq!(served, ["Gateway(Serve(WorkerId(1)))"]);
+    let retired = (2..10).map(|s| module.on(ms(s * 1000), Event::Wakeup));
     assert_eq!(
-        on(&mut conditional, branch(1, true, Some(false))),
-        [said(&Command::Skip(request(1)))]
-    );
-    let mut after = controller(&chain, 3, &[WorkerId(1)]);
-    assert_eq!(
-        on(&mut after, branch(2, false, None)),
-        [said(&Command::Skip(request(1)))]
+        retired.flatten().collect::<Vec<_>>(),
+        [
+            "Gateway(Retire(WorkerId(1)))",
+            "Device(Unload(WorkerId(1)))"
+        ]
     );
 }
 
 #[test]
-fn a_dead_worker_fails_what_it_had_and_gets_no_more() {
-    let chain = noop_pipeline(SLO, &[&[0]], &[]);
-    let mut module = controller(&chain, 1, &[WorkerId(0)]);
-    on(&mut module, branch(0, true, None));
-    assert_eq!(
-        on(&mut module, Event::WorkerDown(WorkerId(0))),
-        [said(&Command::Fail(RequestId(1)))]
-    );
-    let dropped = Command::Drop {
-        request: RequestId(1),
-        reason: DropReason::NoWorker,
-        estimate: None,
+fn a_gateway_that_greets_hears_what_to_go_by() {
+    let mut module = Module::new(None);
+    let mut out: Vec<Command<()>> = Vec::new();
+    let late = Event::Greeted(Address::Gateway(GatewayId(1)), FIRST);
+    module.controller.on_event(ms(5), late, &mut out);
+    let plan = out.iter().find_map(|command| match command {
+        Command::Send(Envelope {
+            message: Message::Gateway(ToGateway::Plan(_, plan)),
+            ..
+        }) => Some(plan.shape),
+        _ => None,
+    });
+    let shape = BatchShape {
+        size: 4,
+        execution: MS * 10,
     };
-    assert_eq!(on(&mut module, branch(0, true, None)), [said(&dropped)]);
-}
-
-#[test]
-fn a_forgotten_request_is_cancelled_where_it_is() {
-    let chain = noop_pipeline(SLO, &[&[0]], &[]);
-    let mut module = controller(&chain, 1, &[WorkerId(0)]);
-    on(&mut module, branch(0, true, None));
-    let cancel = Command::CancelAt {
-        request: RequestId(1),
-        worker: WorkerId(0),
-    };
-    assert_eq!(
-        on(&mut module, Event::Forget(RequestId(1))),
-        [said(&cancel)]
-    );
-    assert!(on(&mut module, Event::Forget(RequestId(1))).is_empty());
+    assert_eq!(plan, Some(shape));
 }

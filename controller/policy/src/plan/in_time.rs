@@ -8,14 +8,14 @@ use spillgate_pipeline::id::ModuleId;
 
 use super::{Planned, longest_path, share_of};
 
-/// Margin of the door, as a share of the SLO: for the waits that the executions downstream do not say
-/// (`spillgate`; docs/policy.md has the sweep).
+/// Margin of the door, as a share of the SLO, for waits that the executions downstream do not contain (`spillgate`;
+/// docs/policy.md has the sweep).
 const DOOR_MARGIN: f64 = 0.12;
 
-/// Steps in which the size of a batch is found: to a thousandth of a request.
+/// Bisection steps for the size of a batch: to a thousandth of a request.
 const STEPS: u32 = 15;
 
-/// Share of the SLO that is left for the waits downstream of the first modules: none where nothing is.
+/// Share of the SLO that is left for the waits downstream of the first modules; zero where nothing is downstream.
 pub(crate) fn door_margin(pipeline: &Pipeline) -> f64 {
     let is_behind = |id: ModuleId| pipeline.predecessors(id) != [ModuleId::SOURCE];
     if pipeline.modules[1..].iter().any(|m| is_behind(m.id)) {
@@ -32,9 +32,9 @@ pub(crate) struct Bound {
     pub(crate) capacity: f64,
     /// Part of the requests that runs it.
     pub(crate) probability: f64,
-    /// Of a batch.
+    /// Execution time of a batch.
     pub(crate) execution: Duration,
-    /// Those that serve it.
+    /// Workers that serve it.
     pub(crate) workers: u32,
 }
 
@@ -44,9 +44,10 @@ impl Bound {
     }
 }
 
-/// Part of the requests with that share of the SLO that can be in time when the bottleneck is never idle: those that
-/// come late enough in its cycle, the time between the starts of two batches. It is where requests wait; what else they
-/// wait for is in [`door_margin`]. `modules` are all but the source; those that only some requests run bound nobody.
+/// Part of the requests with that share of the SLO that can be in time when the bottleneck is never idle: the
+/// requests that arrive late enough in its cycle, the time between the starts of two batches. Requests wait at the
+/// bottleneck; other waits are in [`door_margin`]. `modules` are all but the source; modules that only some requests
+/// run do not count.
 pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -> f64 {
     let Some(slowest) = slowest(modules) else {
         return 1.0;
@@ -62,14 +63,18 @@ pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -
     left.as_secs_f64() / cycle.as_secs_f64()
 }
 
-/// Requests a second that are in time of `rate` that come, with that share of the SLO. `modules` as of [`part_in_time`];
-/// `execution` and `batch` are by module index, and each module's [`Bound::execution`] is that of its batch.
+/// Goodput in requests a second when `rate` are offered, with that share of the SLO. `modules` are as in
+/// [`part_in_time`]; `execution` and `batch` are by module index, and [`Bound::execution`] of each module is that of
+/// its batch.
 ///
-/// A batch takes what came while there was time left, in the cycle before it: `came` on average, a Poisson number. Where
-/// nothing came for as long as anybody may wait the device is idle until the next request, which runs alone. So a batch
-/// has `came + e^-came` requests, up to its size (where who waits may wait for more than one cycle the second term is less),
-/// and takes as long as so many take: what it takes decides how many come in time for the next. Means stand for sizes, so
-/// it is too much where some batches are full and some are not: up to a quarter, mostly a twentieth (test).
+/// A batch takes the requests that arrived in the cycle before it while there was time left: on average `came`, and
+/// their number is Poisson distributed. If none arrived within the longest possible wait, the device idles until the
+/// next request, which runs alone. So a batch has `came + e^-came` requests, up to its size. Its execution time
+/// decides how many requests arrive in time for the next one. (Where requests may wait for more than one cycle, the
+/// second term is less.)
+///
+/// The model uses means in place of the distribution of sizes. So it is too high where some batches are full and some
+/// are not: by up to a quarter, mostly by a twentieth (test).
 pub(crate) fn goodput(
     pipeline: &Pipeline,
     share: f64,
@@ -86,7 +91,7 @@ pub(crate) fn goodput(
         return rate;
     }
     let most = f64::from(batch[slowest + 1]);
-    // Capacities count mean times; what deadlines are held against may be more.
+    // Capacities count mean times; the times that are compared with deadlines may be longer.
     let whole_cycle = most / bound.capacity;
     let with = |size: f64| {
         let execution = time_of(&execution[slowest + 1], size);
@@ -95,7 +100,7 @@ pub(crate) fn goodput(
         let none = (-rate * left).exp();
         (left, cycle, none, rate * left.min(cycle) + none)
     };
-    // Larger batches than those that come do not fill, smaller ones do.
+    // A batch of this size is not filled by the requests that arrive; a smaller one is.
     let (mut size, mut step) = (most, 0.0);
     if with(most).3 < most {
         (size, step) = (1.0, (most - 1.0) / 2.0);
@@ -114,21 +119,21 @@ pub(crate) fn goodput(
     }
 }
 
-/// Execution time of a batch of a size between two whole ones, from times by size from 1.
+/// Execution time of a fractional batch size, from the times by size from 1.
 fn time_of(times: &[Duration], size: f64) -> Duration {
     let at = |size: f64| times[size as usize - 1].as_secs_f64();
     let below = at(size.floor());
     Duration::from_secs_f64(below + (at(size.ceil()) - below) * size.fract())
 }
 
-/// The module that most requests wait for: of those that all run the one with the least capacity.
+/// The module that most requests wait for: the one with the least capacity among those that all requests run.
 fn slowest(modules: &[Bound]) -> Option<usize> {
     let all = modules.iter().enumerate().filter(|(_, m)| m.runs_all());
     let slowest = all.min_by(|(_, a), (_, b)| a.capacity.total_cmp(&b.capacity));
     slowest.map(|(idx, _)| idx)
 }
 
-/// What the share of the SLO leaves for waiting, if the bottleneck takes that long.
+/// The time that the share of the SLO leaves for waiting, if the bottleneck's execution takes that long.
 fn left(
     pipeline: &Pipeline,
     share: f64,
@@ -146,8 +151,8 @@ fn left(
 }
 
 impl Planned {
-    /// Requests a second that are in time of `rate` that come at random moments, as far as whole batches under the SLO
-    /// decide it; `rate` where they leave enough time. `share` as of [`Planned::bottleneck`].
+    /// Goodput in requests a second when `rate` are offered at random moments, as far as whole batches under the SLO
+    /// decide it; `rate` where batches leave enough time. `share` is as in [`Planned::bottleneck`].
     pub fn in_time(&self, pipeline: &Pipeline, share: &[f64], rate: f64) -> f64 {
         let modules = (1..self.batch.len()).map(|m| Bound {
             capacity: self.throughput(m) / share_of(share, m),

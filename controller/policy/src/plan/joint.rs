@@ -1,11 +1,12 @@
 //! Our own plan: batch sizes and workers chosen together.
 //!
-//! The reference chooses sizes by what they gain each module alone, and workers for these sizes afterwards. But larger
-//! batches are worth their time only at a module that is short of workers: the others have throughput to spare,
-//! and every millisecond of theirs is taken from the same SLO. So here the rate is what is sought: for a rate each module
-//! gets the fewest workers that reach it with their largest batches and then the smallest batches that still do; as long
-//! as the longest path does not leave the slack, the worker is added that shortens it most. The highest rate that the GPUs
-//! can pay for is found by bisection.
+//! The reference chooses sizes by the gain of each module alone, and workers for these sizes afterwards. But larger
+//! batches are worth their time only at a module that is short of workers: the others have throughput to spare, and
+//! their batches use the same SLO.
+//!
+//! So this plan searches for the rate. For a given rate each module gets the fewest workers that reach it with their
+//! largest batches, then the smallest batches that still reach it. As long as the longest path does not leave the
+//! slack, the worker is added that shortens it most. Bisection finds the highest rate that the GPUs can serve.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use spillgate_pipeline::execution::ExecutionTimes;
 
 use super::{ROUNDING, Sizes, bottleneck, longest_path, share_of, size_limit, throughput_of_one};
 
-/// Halvings of the span in which the highest rate lies: to a millionth of it.
+/// Bisection steps for the highest rate: to a millionth of the span.
 const HALVINGS: u32 = 20;
-/// Doublings of the rate that sizes and workers chosen apart reach, until it is too high: what ends the search where
-/// more devices always serve more.
+/// Most doublings of the rate of sizes and workers chosen apart, until the rate is too high. They end the search
+/// where more devices always serve more.
 const DOUBLINGS: u32 = 16;
 
 /// A pipeline to be planned.
@@ -30,7 +31,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The plan of the highest rate, or `apart` where it is no better.
+    /// The plan of the highest rate, or `apart` where that is as good.
     pub(super) fn for_gpus(&self, gpus: u32, apart: Sizes) -> Sizes {
         let mut low = bottleneck(self.execution, &apart.batch, &apart.workers, self.share);
         if !low.is_finite() {
@@ -53,20 +54,20 @@ impl Scene<'_> {
         best.map_or(apart, |plan| self.largest(plan))
     }
 
-    /// The plan of the fewest workers for a rate, or `apart` where that has no more.
+    /// The plan of the fewest workers for a rate, or `apart` where that has as few.
     pub(super) fn for_rate(&self, rate: f64, apart: Sizes) -> Sizes {
         let most: u32 = apart.workers.iter().sum();
         let fewer = self.serve(rate, most.saturating_sub(1));
         fewer.map_or(apart, |plan| self.largest(plan))
     }
 
-    /// The same workers with the sizes with which they serve the most.
+    /// The same workers with the sizes that serve the most.
     fn largest(&self, plan: Sizes) -> Sizes {
         let batch = self.sizes(&plan.workers).unwrap_or(plan.batch);
         Sizes { batch, ..plan }
     }
 
-    /// The fewest workers for a rate whose batches leave the slack, if there are at most so many.
+    /// The fewest workers for a rate whose batches leave the slack, if at most `gpus` are enough.
     fn serve(&self, rate: f64, gpus: u32) -> Option<Sizes> {
         let n = self.pipeline.modules.len();
         let mut plan = Sizes {
@@ -103,7 +104,7 @@ impl Scene<'_> {
         self.slack * path.as_secs_f64() <= self.pipeline.slo.as_secs_f64() * (1.0 + ROUNDING)
     }
 
-    /// The smallest batches in which so many workers reach the rate.
+    /// The smallest batch with which that many workers reach the rate.
     fn smallest(&self, m: usize, workers: u32, rate: f64) -> Option<u32> {
         let needed = rate * share_of(self.share, m) * (1.0 - ROUNDING);
         (1..=size_limit(self.pipeline, self.execution, m)).find(|&size| {
@@ -116,7 +117,7 @@ impl Scene<'_> {
         let n = batch.len();
         let time = |m: usize| self.time(m, batch[m]);
         let whole = longest_path(self.pipeline, time);
-        // Without its time the longest path through a module is shorter by just that.
+        // Without the module's time the longest path through it is shorter by exactly that time.
         let is_on = |&m: &usize| {
             let longer = longest_path(self.pipeline, |i| {
                 let more = if i == m {
@@ -131,7 +132,7 @@ impl Scene<'_> {
         (1..n).filter(is_on).collect()
     }
 
-    /// The next number of workers, with at most `left` more, with which smaller batches reach the rate.
+    /// The next number of workers, at most `left` more, with which smaller batches reach the rate.
     fn next(&self, m: usize, plan: &Sizes, rate: f64, left: u32) -> Option<Step> {
         let (workers, size) = (plan.workers[m], plan.batch[m]);
         let smaller = size.checked_sub(1).filter(|s| *s > 0)?;
@@ -150,7 +151,7 @@ impl Scene<'_> {
         })
     }
 
-    /// The sizes with which so many workers serve the most.
+    /// The sizes with which that many workers serve the most.
     fn sizes(&self, workers: &[u32]) -> Option<Vec<u32>> {
         let capacity = |m: usize, size: u32| {
             let rate = f64::from(workers[m]) * f64::from(size) / self.time(m, size).as_secs_f64();
@@ -160,7 +161,7 @@ impl Scene<'_> {
     }
 }
 
-/// More workers for a module, and the batches that they then need.
+/// More workers for a module, and the batch size that they then need.
 struct Step {
     workers: u32,
     size: u32,
@@ -168,9 +169,9 @@ struct Step {
     gain: f64,
 }
 
-/// Batch sizes for workers that are there: from 1 each, the module that can serve the fewest requests a second
-/// (`capacity` by module and size) is raised by one, as long as `slack * d` on the longest path is at most the SLO. So the
-/// slowest module is as fast as it can be. `None` when even batches of 1 do not fit. What takes no time has its largest.
+/// Batch sizes for given workers. Starting from 1 each, the module with the least capacity (`capacity` by module and
+/// size) is raised by one, as long as `slack * d` on the longest path is at most the SLO. So the slowest module is as
+/// fast as possible. A module that takes no time gets its largest size. `None` when even batches of 1 do not fit.
 pub fn sizes_for_workers(
     pipeline: &Pipeline,
     execution: &ExecutionTimes,

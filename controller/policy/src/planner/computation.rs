@@ -1,4 +1,4 @@
-//! The estimate as a task of its own.
+//! The estimate as a unit of work of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 
-/// An estimate that is to be made, with all that it needs: thousands of draws, which a driver makes without
-/// holding up the module.
+/// An estimate to be made, with everything that it needs. It takes thousands of draws; a driver makes it without the
+/// lock of the module.
 #[derive(Debug)]
 pub struct Computation {
     pub(super) pipeline: Arc<Pipeline>,
@@ -24,7 +24,7 @@ pub struct Computation {
     pub(super) scratch: Scratch,
 }
 
-/// An estimate that was made.
+/// A finished estimate.
 #[derive(Debug)]
 pub struct Computed {
     pub(super) guidance: Guidance,

@@ -1,4 +1,4 @@
-//! How execution times compare with the profile: the pace of the workers, and how far single batches stray from it.
+//! Execution times compared with the profile: the pace of the workers, and the deviation of single batches from it.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::window::Window;
 
-/// The pace of workers is that of this last span: one that slows down is noticed before much is late.
+/// Span of the pace: short, so that a worker that slows down is noticed before many requests are late.
 const PACE_WINDOW: Duration = Duration::from_secs(2);
-/// Bounds of the pace: a clock that jumps must not shut the gate.
+/// Bounds of the pace: a clock that jumps must not close the gate.
 const PACE_RANGE: (f64, f64) = (0.1, 20.0);
 
 /// Measured over planned execution times, batch by batch.
 pub(super) struct Pace {
     ratios: Window,
     last: Option<f64>,
-    /// Half the squared steps between one batch and the next: their mean is the variance, and a change of the pace
-    /// itself hardly shows in it (von Neumann).
+    /// Half the squared differences between successive batches. Their mean is the variance, and a change of the pace
+    /// itself hardly affects it (von Neumann).
     steps: Window,
 }
 
 impl Pace {
-    /// Nothing measured yet. The spread is that of the last `length`.
-    pub(super) fn new(length: Duration) -> Self {
+    /// Nothing is measured yet. The spread is computed over the last `length`.
+    pub(super) fn new(length: Duration, born: Timestamp) -> Self {
         Pace {
-            ratios: Window::new(PACE_WINDOW),
+            ratios: Window::new(PACE_WINDOW, born),
             last: None,
-            steps: Window::new(length),
+            steps: Window::new(length, born),
         }
     }
 
-    /// A batch took so long that was planned to take that long.
+    /// Adds a batch: its measured and its planned execution time.
     pub(super) fn add(&mut self, now: Timestamp, took: Duration, planned: Duration) {
         if planned.is_zero() {
             return;
@@ -44,12 +44,12 @@ impl Pace {
         }
     }
 
-    /// Mean of measured over planned; 1 before any.
+    /// Mean of measured over planned; 1 without measurements.
     pub(super) fn mean(&mut self, now: Timestamp) -> f64 {
         self.ratios.weighted_mean(now).unwrap_or(1.0)
     }
 
-    /// Its standard deviation from batch to batch; 0 before any.
+    /// Its standard deviation from batch to batch; 0 without measurements.
     pub(super) fn spread(&mut self, now: Timestamp) -> f64 {
         self.steps.weighted_mean(now).unwrap_or(0.0).sqrt()
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_spread_is_the_deviation_and_a_change_of_pace_is_none() {
-        let mut pace = Pace::new(Duration::from_secs(5));
+        let mut pace = Pace::new(Duration::from_secs(5), Timestamp::ZERO);
         let planned = Duration::from_millis(20);
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut now = Timestamp::ZERO;

@@ -1,13 +1,14 @@
-//! What the State Planner does differently from policy to policy.
+//! The rules in which the State Planners of the policies differ.
 
 use std::time::Duration;
 
 use spillgate_pipeline::estimate::Waits;
 use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, PolicyConfig};
 
-/// Queueing delay above which a module says that it is overloaded (`pard-oc`, NOTES: 40 ms did best).
+/// Queueing delay above which a module says that it is overloaded (`pard-oc`, after DAGOR). PARD §5.3 tunes it for
+/// each trace; this is the best of the values tried on the reference workload.
 const OVERLOAD_QUEUEING: Duration = Duration::from_millis(40);
-/// Share of the capacity that is admitted while it lasts (`pard-oc`, NOTES).
+/// Share of the capacity that is admitted while the overload lasts (`pard-oc`). See [`OVERLOAD_QUEUEING`].
 const OVERLOAD_ADMITTED: f64 = 0.95;
 
 /// What is reserved for the modules downstream.
@@ -21,18 +22,18 @@ pub enum Reserve {
     Estimate(Waits),
     /// A share of the SLO, cumulative along the pipeline, in proportion to the planned executions.
     Split,
-    /// The same in proportion to each module's largest latency of late.
+    /// The same in proportion to each module's largest recent latency.
     SplitByWorst,
 }
 
-/// How the end of the queue that is served first is chosen.
+/// How the planner chooses the end of the queue that is served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderRule {
     /// Always the same.
     Fixed,
     /// Highest budget first above 1 + eps, lowest first below 1 - eps, unchanged between (PARD §4.3).
     Delayed,
-    /// At 1.
+    /// As `Delayed` with eps = 0: the order flips at a load factor of 1.
     AtOnce,
 }
 
@@ -41,7 +42,7 @@ pub enum OrderRule {
 pub struct OverloadControl {
     /// A module is overloaded when its mean queueing delay of the last second is larger.
     pub queueing: Duration,
-    /// Then it and its predecessors admit this share of its capacity.
+    /// Then it and its predecessors accept this share of its capacity.
     pub admitted: f64,
 }
 
@@ -56,12 +57,12 @@ pub struct PlannerPolicy {
     pub overload: Option<OverloadControl>,
     /// Requests are refused at the gateway over this multiple of the bottleneck's capacity.
     pub gate: Option<f64>,
-    /// Execution times and capacity follow the pace that workers show; published policies trust the profile.
+    /// Execution times and capacity follow the pace of the workers; published policies trust the profile.
     pub learns_pace: bool,
     /// Batch sizes follow what is observed, where other sizes than the plan's promise more goodput.
     pub adapts_batch: bool,
-    /// A request is refused at its first module when its estimate there leaves less than a share of the SLO for the
-    /// waits downstream.
+    /// The first module drops a request when its estimate leaves less than a share of the SLO for the waits
+    /// downstream.
     pub door: bool,
 }
 
@@ -100,14 +101,14 @@ impl PlannerPolicy {
         }
     }
 
-    /// Whether guidance changes while a pipeline runs: if not, planners need not exchange anything.
+    /// Whether guidance changes while a pipeline runs. If not, planners exchange nothing.
     pub fn adapts(&self) -> bool {
         let reserve = matches!(self.reserve, Reserve::Estimate(_) | Reserve::SplitByWorst);
         reserve || self.order != OrderRule::Fixed || self.overload.is_some() || self.gate.is_some()
     }
 }
 
-/// The load factor's verdict (PARD §4.3): `input` is T_in, `capacity` T_m, `smoothed` T_s, all in requests a
+/// The order for a load factor (PARD §4.3): `input` is T_in, `capacity` T_m, `smoothed` T_s, all in requests a
 /// second.
 pub fn next_order(
     rule: OrderRule,

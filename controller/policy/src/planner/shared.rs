@@ -5,8 +5,8 @@ use spillgate_pipeline::id::ModuleId;
 use super::StatePlanner;
 
 impl StatePlanner {
-    /// Device time of a request over what this module takes of it: where modules share a device, a batch of one waits
-    /// while those of the others run.
+    /// Device time of a request over the part of it that this module takes. Where modules share a device, a batch of
+    /// one module waits while batches of the others run.
     pub(super) fn stretch(&self) -> f64 {
         if self.planned.alone || !self.policy.learns_pace {
             return 1.0;
@@ -14,7 +14,7 @@ impl StatePlanner {
         let of = |m: usize| {
             let size = self.batch[m].max(1);
             let module = ModuleId(m as u16);
-            let probability = self.states[m].as_ref().map_or(1.0, |s| s.probability);
+            let probability = self.state_of(module).map_or(1.0, |s| s.probability);
             let time = self.planned.duration_of(module, size).as_secs_f64() / f64::from(size);
             (time, probability)
         };

@@ -1,42 +1,38 @@
 //! Batch sizes while the pipeline runs.
 //!
-//! A plan's sizes are for the workers it was made with, at the pace of their profiles, for requests that run every
-//! module and ask for the whole SLO. Where something else is observed the sizes are chosen anew: workers that came or
-//! went, are slower or stray from batch to batch; a module that only some requests run; requests with less time.
+//! A plan's sizes are for the planned workers, at the pace of their profiles, for requests that run every module and
+//! ask for the whole SLO. The sizes are chosen anew when something else is observed: workers came or went, are slower
+//! or stray from batch to batch; only some requests run a module; requests have less time.
 //!
-//! Under overload batches may grow until they take nearly all of the SLO: of many who come, enough come at the right
-//! moment.
+//! Under overload batches may grow until they take nearly all of the SLO: of many requests, enough arrive at the
+//! right moment.
 //!
-//! A request with a shorter deadline does not fit the plan's batches however early it is served; smaller batches serve
-//! it, at less capacity. Which is better depends on how many there are and on the load: the sizes are chosen that
-//! promise the most goodput.
+//! A request with a shorter deadline does not fit the plan's batches, however early it is served. Smaller batches
+//! serve it, at less capacity. Which is better depends on the number of such requests and on the load, so the sizes
+//! with the most promised goodput are chosen.
 
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
-use spillgate_pipeline::request::Request;
+use spillgate_pipeline::message::{SHARE_STEPS, Shares};
 use spillgate_pipeline::time::Timestamp;
 
 use super::ModuleState;
 use super::window::Window;
 use crate::plan::{self, Planned};
 
-/// Shares of the SLO are told apart in this many steps.
-pub(super) const STEPS: usize = 20;
-/// Fewer requests than this share of all are not worth smaller batches for everybody.
+/// Least share of requests in a hurry for which smaller batches are considered.
 const WORTH: f32 = 0.02;
 
 /// Parts of a plan's slack that are tried under overload.
 const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
-/// Batches with less slack must promise so many times the goodput: how much of it they reach is not known well.
+/// Batches with less slack must promise this many times the goodput, since the promise is only an estimate.
 const PAYS: f64 = 1.25;
-/// Sizes that promise this part of the most promise the same.
+/// Sizes that promise this part of the highest goodput count as equally good.
 const SAME: f64 = 0.99;
-/// Batches are counted so many deviations above the mean of their times: the slack is for waiting, not for that.
+/// Execution times count with this many deviations above their mean: the slack is for waiting, not for deviations.
 const DEVIATIONS: f64 = 1.5;
-/// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
-pub type Shares = [f32; 20];
 
 /// Counts what is asked for.
 pub(super) struct Asked {
@@ -44,23 +40,24 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn new(length: Duration) -> Self {
+    pub(super) fn new(length: Duration, born: Timestamp) -> Self {
+        let step = |_| Window::new(length, born);
         Asked {
-            steps: (0..STEPS).map(|_| Window::new(length)).collect(),
+            steps: (0..SHARE_STEPS).map(step).collect(),
         }
     }
 
-    pub(super) fn add(&mut self, now: Timestamp, slo: Duration, request: &Request) {
-        let asked = request.deadline.since(request.sent_at).as_secs_f64() / slo.as_secs_f64();
-        // A hair less, so that exactly a step is that step.
-        let step = (asked * STEPS as f64 - 1e-6)
-            .ceil()
-            .clamp(1.0, STEPS as f64);
-        self.steps[step as usize - 1].add(now, 0.0, 1, 0.0);
+    /// So many more asked for each share.
+    pub(super) fn add(&mut self, now: Timestamp, asked: &[u64; SHARE_STEPS]) {
+        for (step, &count) in self.steps.iter_mut().zip(asked) {
+            if count > 0 {
+                step.add(now, 0.0, count, 0.0);
+            }
+        }
     }
 
     pub(super) fn shares(&mut self, now: Timestamp) -> Shares {
-        let mut shares = [0.0; STEPS];
+        let mut shares = [0.0; SHARE_STEPS];
         let counts: Vec<u64> = self.steps.iter_mut().map(|s| s.count(now)).collect();
         let all: u64 = counts.iter().sum();
         for (share, count) in shares.iter_mut().zip(counts) {
@@ -70,20 +67,20 @@ impl Asked {
     }
 }
 
-/// Workers this far off their profile have their batches planned anew.
+/// Workers this far off their profile get other batch sizes.
 const OFF_PACE: f64 = 0.2;
-/// So have those whose execution times stray this far from batch to batch.
+/// So do workers whose execution times stray this far from batch to batch.
 const SPREAD: f64 = 0.05;
-/// Probabilities of a module are told apart in this many steps.
+/// Number of steps in which probabilities of a module are rounded.
 const PROBABILITY_STEPS: f64 = 10.0;
 
-/// What is observed of a module, rounded: what is as planned, or nearly, is exactly that.
+/// The observations of a module, rounded, so that values near the planned ones are equal to them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Observed {
     workers: u32,
     /// Measured over planned execution time.
     pace: f64,
-    /// Standard deviation of that.
+    /// Standard deviation of measured over planned execution time.
     spread: f64,
     /// Part of the requests that run it.
     probability: f64,
@@ -105,33 +102,33 @@ impl Observed {
         }
     }
 
-    /// Requests a second into the pipeline that its workers can serve in batches of that size.
+    /// Capacity of its workers in batches of that size, in requests a second into the pipeline.
     fn capacity(&self, execution: &[Duration], size: u32) -> f64 {
         let mean = execution[size as usize - 1].mul_f64(self.pace);
         f64::from(self.workers) * f64::from(size) / mean.as_secs_f64() / self.probability
     }
 }
 
-/// What sizes are chosen by.
+/// The inputs of the choice.
 pub(super) struct Scene<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) planned: &'a Planned,
-    /// The plan's sizes have that over the whole SLO.
+    /// Slack of the plan's sizes, for requests with the whole SLO.
     pub(super) slack: f64,
-    /// Requests that come to the first module, a second. Who asks for less than the SLO is worth smaller batches by these:
-    /// by all that are offered, clients in a hurry would be given up under overload, where half of them can be served.
+    /// Requests a second at the first module. Smaller batches for requests in a hurry are weighed by this rate. With
+    /// the offered rate such requests would be given up under overload, where half of them can be served.
     pub(super) rate: f64,
-    /// Requests that are offered to the pipeline, a second.
+    /// Offered rate of the pipeline, in requests a second.
     pub(super) demand: f64,
-    /// Shares of the SLO that requests ask for.
+    /// Part of the requests by share of the SLO.
     pub(super) shares: &'a Shares,
     /// By module, from the first.
     pub(super) observed: &'a [Observed],
 }
 
 impl Scene<'_> {
-    /// The batch sizes of most goodput, the plan's where all is as planned. What strays is counted at [`DEVIATIONS`] above
-    /// its mean: the slack is for waiting, not for that.
+    /// The batch sizes with the most goodput; the plan's where everything is as planned. Execution times that stray
+    /// count with [`DEVIATIONS`].
     pub(super) fn batch_sizes(&self) -> Vec<u32> {
         let execution = self.execution();
         let ample = if self.is_usual() {
@@ -158,7 +155,7 @@ impl Scene<'_> {
             };
             *o == usual
         };
-        self.shares[STEPS - 1] > 1.0 - WORTH && (1..).zip(self.observed).all(is_usual)
+        self.shares[SHARE_STEPS - 1] > 1.0 - WORTH && (1..).zip(self.observed).all(is_usual)
     }
 
     /// Execution times by module and size, as observed.
@@ -187,18 +184,18 @@ impl Scene<'_> {
         self.observed[m - 1].capacity(&self.planned.execution[m], size)
     }
 
-    /// Requests a second that the bottleneck serves.
+    /// Capacity of the bottleneck, in requests a second.
     fn capacity(&self, batch: &[u32]) -> f64 {
         let capacities = (1..batch.len()).map(|m| self.capacity_of(m, batch[m]));
         capacities.fold(f64::INFINITY, f64::min)
     }
 
-    /// Sizes that leave all the slack to those who are served.
+    /// Sizes that leave the whole slack to the served requests.
     fn ample(&self, execution: &ExecutionTimes) -> Option<Vec<u32>> {
         let mut best: Option<(f64, Vec<u32>)> = None;
         // From the whole SLO down: smaller sizes must promise more to be chosen.
-        for step in (0..STEPS).rev() {
-            if self.shares[step] < WORTH && step + 1 < STEPS {
+        for step in (0..SHARE_STEPS).rev() {
+            if self.shares[step] < WORTH && step + 1 < SHARE_STEPS {
                 continue;
             }
             let Some(batch) = self.sizes(execution, self.slack / share_of(step)) else {
@@ -216,8 +213,8 @@ impl Scene<'_> {
         best.map(|(_, batch)| batch)
     }
 
-    /// Sizes with less slack, where they promise much more. Under overload they may: of many who come some come
-    /// late enough in a cycle of the bottleneck to bear a batch that takes most of the SLO.
+    /// Sizes with less slack, where they promise much more. Under overload some of the many requests arrive late
+    /// enough in a cycle of the bottleneck to be in time in a batch that takes most of the SLO.
     fn tighter(&self, execution: &ExecutionTimes, ample: Option<&[u32]>) -> Option<Vec<u32>> {
         if !self.planned.alone {
             return None;
@@ -229,7 +226,7 @@ impl Scene<'_> {
                 continue;
             };
             let goodput = self.promised(execution, &batch);
-            // Of sizes that promise the same the largest: batches need not be full, and sometimes more come.
+            // Of sizes that promise the same the largest: batches need not be full, and bursts fill them.
             let least = if best.is_some() { SAME * most } else { most };
             if goodput > least {
                 (most, best) = (goodput.max(most), Some(batch));
@@ -238,7 +235,7 @@ impl Scene<'_> {
         best
     }
 
-    /// Whether batches of these sizes leave every request of the whole SLO the time to wait for the next one.
+    /// Whether batches of these sizes leave every request with the whole SLO time to wait for the next batch.
     pub(super) fn leaves_time(&self, batch: &[u32]) -> bool {
         let modules = self.bounds(&self.execution(), batch);
         plan::part_in_time(self.pipeline, 1.0, &modules) >= 1.0
@@ -254,7 +251,7 @@ impl Scene<'_> {
         (1..batch.len()).map(bound).collect()
     }
 
-    /// Requests a second that will be in time.
+    /// Expected goodput, in requests a second.
     fn promised(&self, execution: &ExecutionTimes, batch: &[u32]) -> f64 {
         let modules = self.bounds(execution, batch);
         let asked = self.shares.iter().enumerate().filter(|(_, s)| **s > 0.0);
@@ -269,9 +266,9 @@ impl Scene<'_> {
     }
 }
 
-/// Share of the SLO that is a step.
+/// The share of the SLO of a step.
 fn share_of(step: usize) -> f64 {
-    (step + 1) as f64 / STEPS as f64
+    (step + 1) as f64 / SHARE_STEPS as f64
 }
 
 #[cfg(test)]
@@ -283,8 +280,8 @@ mod tests {
 
     const SLO: Duration = Duration::from_millis(400);
 
-    fn request(asked: f64) -> Request {
-        Request {
+    fn request(asked: f64) -> spillgate_pipeline::request::Request {
+        spillgate_pipeline::request::Request {
             id: RequestId(1),
             sent_at: Timestamp::ZERO,
             deadline: Timestamp::ZERO + SLO.mul_f64(asked),
@@ -296,10 +293,12 @@ mod tests {
 
     #[test]
     fn shares_are_counted_by_step() {
-        let mut asked = Asked::new(Duration::from_secs(5));
+        let mut asked = Asked::new(Duration::from_secs(5), Timestamp::ZERO);
+        let mut demand = spillgate_pipeline::message::Demand::default();
         for share in [1.0, 1.0, 0.6, 0.61] {
-            asked.add(Timestamp::ZERO, SLO, &request(share));
+            demand.came(SLO, &request(share), true);
         }
+        asked.add(Timestamp::ZERO, &demand.asked);
         let shares = asked.shares(Timestamp::ZERO);
         assert_eq!((shares[11], shares[12], shares[19]), (0.25, 0.25, 0.5));
         assert_eq!(shares.iter().sum::<f32>(), 1.0);
@@ -329,9 +328,9 @@ mod tests {
             alone: true,
         };
         let sizes = |hurried: f32, rate: f64, first: Observed| {
-            let mut shares = [0.0; STEPS];
+            let mut shares = [0.0; SHARE_STEPS];
             shares[11] = hurried;
-            shares[STEPS - 1] = 1.0 - hurried;
+            shares[SHARE_STEPS - 1] = 1.0 - hurried;
             Scene {
                 pipeline: &pipeline,
                 planned: &planned,

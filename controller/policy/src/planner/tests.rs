@@ -1,3 +1,4 @@
+use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
@@ -40,6 +41,7 @@ fn planner_with(drop: DropPolicyName, module: u16, schedule: Option<ScheduleName
         Arc::new(planned),
         2,
         1,
+        Timestamp::ZERO,
     )
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
 }
 
 /// Wakes the planner as a driver does.
-fn wake(planner: &mut StatePlanner, at: Timestamp) -> Option<ModuleState> {
+fn wake(planner: &mut StatePlanner, at: Timestamp) -> Option<Arc<ModuleState>> {
     let woken = planner.wake(at);
     if let Some(computation) = woken.compute {
         planner.computed(computation.run());
@@ -120,12 +122,12 @@ fn before_anything_is_known_the_plan_counts() {
 #[test]
 fn what_comes_after_counts_with_queueing_execution_and_wait() {
     let mut p = planner(DropPolicyName::Pard, 2);
-    p.peer(state(3, 1, 25));
+    p.peer(Incarnation(1), Arc::new(state(3, 1, 25)));
     turn(&mut p);
     assert_eq!(p.guidance().downstream.as_millis(), 25 + 50 + 10);
     assert_eq!(p.paths()[0].modules, [ModuleId(3)]);
     let mut worst = planner(DropPolicyName::PardWcl, 2);
-    worst.peer(state(3, 1, 25));
+    worst.peer(Incarnation(1), Arc::new(state(3, 1, 25)));
     turn(&mut worst);
     // 20 and 30 as planned before it, 60 as seen after it.
     assert!((worst.guidance().share - 50.0 / 110.0).abs() < 1e-9);
@@ -134,9 +136,9 @@ fn what_comes_after_counts_with_queueing_execution_and_wait() {
 #[test]
 fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
     let mut p = planner(DropPolicyName::Pard, 2);
-    p.peer(state(3, 7, 25));
-    p.peer(state(3, 6, 300));
-    p.peer(state(3, 7, 300));
+    p.peer(Incarnation(1), Arc::new(state(3, 7, 25)));
+    p.peer(Incarnation(1), Arc::new(state(3, 6, 300)));
+    p.peer(Incarnation(1), Arc::new(state(3, 7, 300)));
     turn(&mut p);
     assert_eq!(p.guidance().downstream.as_millis(), 85);
     for second in 2..60 {
@@ -148,7 +150,7 @@ fn late_and_repeated_states_change_nothing_and_lost_ones_keep_the_last() {
         85,
         "nothing came since"
     );
-    p.peer(state(3, 8, 45));
+    p.peer(Incarnation(1), Arc::new(state(3, 8, 45)));
     wake(&mut p, ms(60_000));
     wake(&mut p, ms(60_010));
     assert_eq!(p.guidance().downstream.as_millis(), 105);
@@ -168,7 +170,8 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
         let report = BatchReport {
             started_at: ms(950),
             ended_at: ms(965),
-            members: &members,
+            worker: WorkerId(0),
+            members: members.to_vec(),
         };
         p.batch(ms(965), &report);
         let state = wake(&mut p, ms(1_000)).expect("a second has passed");
@@ -180,7 +183,7 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
 #[test]
 fn its_state_is_what_it_saw() {
     let mut p = planner(DropPolicyName::Pard, 1);
-    let request = Request {
+    let request = spillgate_pipeline::request::Request {
         id: spillgate_pipeline::id::RequestId(1),
         sent_at: ms(0),
         deadline: ms(400),
@@ -189,14 +192,17 @@ fn its_state_is_what_it_saw() {
         decoding_us: 0,
     };
     for i in 0..100 {
-        p.reached(ms(i * 10), &request, i % 4 != 0);
+        let mut more = Demand::default();
+        more.came(ms(400).since(ms(0)), &request, i % 4 != 0);
+        more.dropped = u64::from(i == 99);
+        p.demanded(ms(i * 10), &more);
     }
-    p.dropped(ms(990));
     let members = [(ms(900), ms(930)), (ms(910), ms(930))];
     let report = BatchReport {
         started_at: ms(950),
         ended_at: ms(970),
-        members: &members,
+        worker: WorkerId(0),
+        members: members.to_vec(),
     };
     p.batch(ms(970), &report);
     let state = wake(&mut p, ms(1_000)).expect("a second has passed");
@@ -224,13 +230,13 @@ fn overload_control_admits_a_share_at_the_module_and_before_it() {
     assert_eq!(p.admits(), 1.0);
     let mut overloaded = state(3, 1, 60);
     overloaded.admit = 0.6;
-    p.peer(overloaded);
+    p.peer(Incarnation(1), Arc::new(overloaded));
     turn(&mut p);
     assert_eq!(p.admits(), 0.6);
     let mut after = planner(DropPolicyName::PardOc, 3);
     let mut before = state(1, 1, 60);
     before.admit = 0.6;
-    after.peer(before);
+    after.peer(Incarnation(1), Arc::new(before));
     turn(&mut after);
     assert_eq!(
         after.admits(),

@@ -1,11 +1,11 @@
-//! Sliding windows: bounded, whatever the rate.
+//! Sliding windows of bounded size, whatever the rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use spillgate_pipeline::time::Timestamp;
 
-/// Slots of a window: the newest and the oldest are weighted as if all in a slot came at its middle.
+/// Slots of a window: values in the newest and the oldest slot count as if they came at its middle.
 const SLOTS: u64 = 50;
 /// Samples that a reservoir keeps.
 pub const SAMPLES_MAX: usize = 1024;
@@ -21,13 +21,15 @@ struct Slot {
 /// A sliding window over values that come with time (PARD §4.2: 5 s, linearly weighted).
 pub struct Window {
     slot: Duration,
+    born: Timestamp,
     slots: VecDeque<Slot>,
 }
 
 impl Window {
     /// An empty window of that length.
-    pub fn new(length: Duration) -> Self {
+    pub fn new(length: Duration, born: Timestamp) -> Self {
         Window {
+            born,
             slot: (length / SLOTS as u32).max(Duration::from_nanos(1)),
             slots: VecDeque::with_capacity(SLOTS as usize + 1),
         }
@@ -37,7 +39,7 @@ impl Window {
         at.as_ns() / self.slot.as_nanos() as u64
     }
 
-    /// Takes in a value `count` times as a sum. Values that come late count as now.
+    /// Adds values: their sum, their number and the largest. Values with an old time count as now.
     pub fn add(&mut self, now: Timestamp, sum: f64, count: u64, max: f64) {
         let number = self.number(now);
         match self.slots.back_mut() {
@@ -58,10 +60,15 @@ impl Window {
         }
     }
 
-    /// One value less, of those that came last: it should not have been counted.
-    pub fn take_back(&mut self) {
-        if let Some(slot) = self.slots.iter_mut().rev().find(|slot| slot.count > 0) {
-            slot.count -= 1;
+    /// Removes one of the newest values: it should not have been counted.
+    pub fn take_back(&mut self, mut n: u64) {
+        for slot in self.slots.iter_mut().rev() {
+            let taken = slot.count.min(n);
+            slot.count -= taken;
+            n -= taken;
+            if n == 0 {
+                return;
+            }
         }
     }
 
@@ -73,7 +80,7 @@ impl Window {
         }
     }
 
-    /// The mean, values weighted linearly by age: the newest 1, the oldest 0. `None` when nothing came.
+    /// The mean, values weighted linearly by age: the newest 1, the oldest 0. `None` for an empty window.
     pub fn weighted_mean(&mut self, now: Timestamp) -> Option<f64> {
         let newest = self.number(now);
         self.forget(newest);
@@ -97,11 +104,12 @@ impl Window {
     /// Values a second, over the window or over the time since the start if that is shorter.
     pub fn rate(&mut self, now: Timestamp) -> f64 {
         let length = (self.slot * SLOTS as u32).as_secs_f64();
-        let span = length.min(now.as_secs_f64()).max(self.slot.as_secs_f64());
+        let span = length.min(now.since(self.born).as_secs_f64());
+        let span = span.max(self.slot.as_secs_f64());
         self.count(now) as f64 / span
     }
 
-    /// The largest value in the window; 0 when nothing came.
+    /// The largest value in the window; 0 for an empty one.
     pub fn max(&mut self, now: Timestamp) -> f64 {
         let newest = self.number(now);
         self.forget(newest);
@@ -124,7 +132,7 @@ impl Reservoir {
         }
     }
 
-    /// Takes in a sample in seconds.
+    /// Adds a sample in seconds.
     pub fn add(&mut self, now: Timestamp, sample: f32) {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
@@ -153,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_newest_weighs_one_and_the_oldest_nothing() {
-        let mut window = Window::new(Duration::from_secs(5));
+        let mut window = Window::new(Duration::from_secs(5), ms(0));
         assert_eq!(window.weighted_mean(ms(0)), None);
         window.add(ms(0), 10.0, 1, 10.0);
         window.add(ms(2_500), 20.0, 1, 20.0);
@@ -168,11 +176,22 @@ mod tests {
 
     #[test]
     fn a_rate_counts_over_the_time_that_has_passed() {
-        let mut window = Window::new(Duration::from_secs(5));
+        let mut window = Window::new(Duration::from_secs(5), ms(0));
         for i in 0..1000 {
             window.add(ms(i), 0.0, 1, 0.0);
         }
         let rate = window.rate(ms(1_000));
+        assert!((rate - 1000.0).abs() < 1e-6, "{rate}");
+    }
+
+    /// A rate over the time since the epoch would be a hundredth of this one.
+    #[test]
+    fn a_window_that_begins_late_reads_its_first_second_right() {
+        let mut window = Window::new(Duration::from_secs(5), ms(100_000));
+        for i in 0..1000 {
+            window.add(ms(100_000 + i), 0.0, 1, 0.0);
+        }
+        let rate = window.rate(ms(101_000));
         assert!((rate - 1000.0).abs() < 1e-6, "{rate}");
     }
 

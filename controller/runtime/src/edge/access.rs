@@ -1,5 +1,5 @@
-//! Tokens at the edge: who shows one, what it stands for, and what it may still ask. Decided by
-//! [`spillgate_controller_policy::access`]. Only hashes are kept, and no text names a token.
+//! Tokens at the edge: finds the holder of a call's token and counts its requests.
+//! [`spillgate_controller_policy::access`] decides. Only hashes are kept, and no text contains a token.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tonic::Status;
 
 use super::Edge;
 
-/// A token's holder, over all its connections.
+/// The holder of a token, over all its connections.
 pub(crate) struct Token {
     id: TokenId,
     name: Arc<str>,
@@ -32,12 +32,12 @@ impl Token {
         &self.name
     }
 
-    /// Whose it is.
+    /// The client that it stands for.
     pub(super) fn client(&self) -> ClientId {
         self.client
     }
 
-    /// Who holds the bytes of its calls.
+    /// The holder of the bytes of its calls.
     pub(super) fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
@@ -89,7 +89,7 @@ impl Tokens {
     }
 }
 
-/// A token's request in flight, for as long as this lives.
+/// A request of a token; it is in flight until this is dropped.
 pub(crate) struct Asking {
     edge: Arc<Edge>,
     id: TokenId,
@@ -104,8 +104,7 @@ impl Drop for Asking {
 }
 
 impl Edge {
-    /// From now on these tokens are served and no others; calls of those that are not among them end with their next
-    /// frame.
+    /// Replaces the set of tokens. Calls of a removed token end with their next frame.
     pub fn set_grants(&self, grants: Vec<Grant>) {
         if let Some(tokens) = &self.tokens {
             let new = || (self.next_client(), self.account.holder());
@@ -113,10 +112,10 @@ impl Edge {
         }
     }
 
-    /// Whose token is in the headers; nobody's where none is asked for.
+    /// The token in the headers; `None` where the edge has no tokens.
     ///
     /// # Errors
-    /// The same for none, a malformed and an unknown one.
+    /// The same for a missing, a malformed and an unknown token.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Option<Arc<Token>>, Status> {
         match &self.tokens {
             None => Ok(None),
@@ -141,7 +140,7 @@ impl Edge {
     }
 }
 
-/// What is said to those without a token that is known.
+/// The answer to a call without a known token.
 pub(crate) fn unauthenticated() -> Status {
     Status::unauthenticated(
         "this server serves holders of a token only: send yours as `authorization: Bearer TOKEN`",

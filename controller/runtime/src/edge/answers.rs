@@ -1,4 +1,4 @@
-//! The body of an answer: holds a lease for each piece until HTTP/2 has sent it, and notes whether it is read.
+//! The body of an answer. It holds a lease for each piece until HTTP/2 has sent it, and notes whether it is read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::call::{Buffer, Call, Unread};
 /// An answer's body.
 pub(crate) struct Answers<B> {
     body: B,
-    /// `None` for one that was turned down: it has no answers.
+    /// `None` for a refused call: it has no answers.
     call: Option<Arc<Call>>,
     is_unary: bool,
-    /// What was made of it ahead.
+    /// The piece that was made ahead.
     first: Option<Frame<Bytes>>,
     is_over: bool,
 }
@@ -48,7 +48,7 @@ where
         }
     }
 
-    /// Makes the one answer of a unary call at once, so that what it is made of is let go.
+    /// Makes the one answer of a unary call at once, so that the values behind it are dropped.
     pub(crate) fn make(&mut self, cx: &mut Context<'_>) {
         if let Poll::Ready(Some(Ok(first))) = self.next(cx) {
             self.first = Some(first);
@@ -117,7 +117,7 @@ where
     }
 }
 
-/// A piece of an answer that is to be sent.
+/// A piece of an answer that waits to be sent.
 struct Waiting {
     data: Bytes,
     _lease: Lease,

@@ -1,4 +1,4 @@
-//! A call: when its headers came, what its last message holds, whether its answers are read.
+//! A call: the time of its headers, the bytes of its last message, its unread answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,30 +12,30 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::{Asking, Connection, Denied, Token};
 
-/// Buffers up to this size are in what each call holds.
+/// Buffers up to this size are part of what each call holds.
 const BUFFER_MIN: u64 = 8 << 10;
 
 /// A buffer of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buffer {
-    /// What is decoded.
+    /// The buffer of decoded messages.
     Messages,
-    /// What was encoded.
+    /// The buffer of encoded answers.
     Answers,
 }
 
-/// One call of a client, from its headers to its last answer. In the extensions of requests that tonic routes.
+/// One call of a client, from its headers to its last answer. It is in the extensions of requests that tonic routes.
 pub struct Call {
     connection: Option<Arc<Connection>>,
     token: Option<Arc<Token>>,
     key: usize,
     holder: Arc<Holder>,
-    /// Answers that wait to be read.
+    /// Number of unread answers.
     unread: AtomicU32,
-    /// When one was read last, or the first of them came.
+    /// When an answer was last read, or the first unread one was made.
     unread_since: AtomicU64,
     message: Mutex<Option<Lease>>,
-    /// For the buffers of messages and of answers.
+    /// The leases of the buffers of messages and of answers.
     buffers: Mutex<[Option<Lease>; 2]>,
     /// When the headers came.
     began_at: Timestamp,
@@ -50,7 +50,7 @@ impl Call {
         lease: Lease,
     ) -> Arc<Self> {
         Arc::new(Call {
-            // A token's bytes are one account, over all its connections.
+            // The bytes of a token are counted together, over all its connections.
             holder: match &token {
                 Some(token) => token.holder().clone(),
                 None => connection.holder().clone(),
@@ -67,7 +67,7 @@ impl Call {
         })
     }
 
-    /// A call of nobody, without bounds.
+    /// A call without a client and without bounds.
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Arc<Self> {
         Call::of(Account::unbounded().holder())

@@ -1,4 +1,4 @@
-//! A connection: who it is, its calls, what it makes the process hold.
+//! A connection: its client, its calls, and the bytes that it makes the process hold.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,15 +16,16 @@ use tokio_util::sync::CancellationToken;
 use super::call::Call;
 use super::{Edge, Token};
 
-/// What a call holds beside its messages: its headers, its task.
+/// Bytes that a call holds beside its messages: the values of its headers, its task.
 const CALL_BYTES: u64 = 8 << 10;
-/// What each header takes at most, beside that.
+/// Bytes of a header's place in the table of headers, beside that. `HEADERS_MAX` of the listener bounds the values of all
+/// headers together to 8 KiB.
 const HEADER_BYTES: u64 = 256;
-/// What a small frame of data that nobody has taken yet holds: the buffer that it was read into.
+/// Bytes that a small frame of data holds until a call takes it: the buffer that it was read into.
 const FRAME_BYTES: u64 = 8 << 10;
-/// Small frames for which memory is taken at a time.
+/// Small frames for which memory is taken in one step.
 const FRAMES_STEP: u64 = 32;
-/// Frames of data with fewer bytes are small; what larger ones hold is in the connection's window.
+/// Frames of data with fewer bytes are small. The bytes of larger ones are in the connection's window.
 pub(super) const SMALL_FRAME: usize = 4 << 10;
 
 /// One connection.
@@ -44,14 +45,14 @@ pub(crate) struct Connection {
     task: Mutex<Task>,
 }
 
-/// What serves a connection.
+/// The task that serves a connection.
 enum Task {
     Starting,
     Runs(AbortHandle),
     Closed,
 }
 
-/// HTTP/2's small frames of data that came and that calls took.
+/// Counts HTTP/2's small frames of data: those that came, and those that calls took.
 #[derive(Default)]
 struct Frames {
     came: AtomicU64,
@@ -60,7 +61,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// What calls left untaken is gone with them.
+    /// All calls have ended; frames that they did not take are gone.
     fn all_gone(&self) {
         let came = self.came.load(Ordering::Relaxed);
         self.taken.store(came, Ordering::Relaxed);
@@ -80,7 +81,7 @@ impl Connection {
         Arc::new(Connection {
             id,
             peer,
-            // Of calls without a token; those with one are its holder's.
+            // The client of calls without a token; calls with a token belong to its holder.
             client: edge.next_client(),
             holder,
             window,
@@ -100,37 +101,37 @@ impl Connection {
         &self.edge
     }
 
-    /// Where it comes from.
+    /// Its address.
     pub(crate) fn peer(&self) -> IpAddr {
         self.peer
     }
 
-    /// Whose it is.
+    /// Its client.
     pub(crate) fn client(&self) -> ClientId {
         self.client
     }
 
-    /// Who holds its bytes.
+    /// The holder of its bytes.
     pub(crate) fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
 
-    /// Bytes that it may send unasked.
+    /// Its HTTP/2 window in bytes.
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// HTTP/2's greeting came.
+    /// HTTP/2's preface came.
     pub(super) fn greet(&self) {
         self.greeted.cancel();
     }
 
-    /// Until HTTP/2's greeting has come.
+    /// Waits until HTTP/2's preface has come.
     pub(crate) async fn greeted(&self) {
         self.greeted.cancelled().await;
     }
 
-    /// It is served by this task, which ends with it.
+    /// Names the task that serves it; `close` ends that task.
     pub(crate) fn served_by(&self, handle: AbortHandle) {
         let mut task = self.task.lock();
         match *task {
@@ -139,9 +140,9 @@ impl Connection {
         }
     }
 
-    /// It is to end now.
+    /// Ends it now.
     pub(crate) fn close(&self) {
-        // Not under the lock: what ends with the task may be dropped here.
+        // Not under the lock: aborting may drop what the task holds here.
         let task = std::mem::replace(&mut *self.task.lock(), Task::Closed);
         if let Task::Runs(handle) = task {
             handle.abort();
@@ -154,7 +155,7 @@ impl Connection {
             let calls = self.calls.lock();
             calls.iter().map(|(_, call)| call.upgrade()).collect()
         };
-        // Not under the lock: the last to let go of a call takes it.
+        // Not under the lock: dropping the last reference to a call takes it.
         let unread = calls.iter().flatten().filter_map(|c| c.unread_since());
         Use {
             calls: calls.len(),
@@ -164,13 +165,13 @@ impl Connection {
         }
     }
 
-    /// It asked something, or took an answer.
+    /// It sent a message or took an answer.
     pub(super) fn is_active(&self) {
         let now = self.edge.about_now();
         self.active_at.store(now.as_ns(), Ordering::Relaxed);
     }
 
-    /// A call begins, with its headers: the token's, if there is one.
+    /// A call begins with its headers; with a token it belongs to the token's holder.
     ///
     /// # Errors
     /// When the client may hold no more.
@@ -198,27 +199,27 @@ impl Connection {
         }
     }
 
-    /// A call was turned down with its headers. It does not count as use, nor what it brings as waiting.
+    /// A call was refused by its headers. It does not count as use, and its frames do not count as waiting.
     pub(crate) fn turned_down(&self) {
         if self.calls.lock().is_empty() {
             self.frames.all_gone();
         }
     }
 
-    /// A frame of data with so many bytes was taken.
+    /// A call took a frame of data with that many bytes.
     pub(super) fn frame_taken(&self, bytes: usize) {
         if (1..SMALL_FRAME).contains(&bytes) {
             self.frames.taken.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Small frames of data came. Many of them take much more memory than what is in them.
+    /// Small frames of data came. Many of them take much more memory than their content.
     ///
     /// # Errors
     /// When the client may hold no more.
     pub(super) fn frames_came(&self, n: u64) -> Result<(), Full> {
         let came = self.frames.came.fetch_add(n, Ordering::Relaxed) + n;
-        // Nothing that was taken before it was counted hides what comes later.
+        // A frame that was taken before it was counted must not hide a later one.
         let taken = self.frames.taken.fetch_min(came, Ordering::Relaxed);
         let waiting = came.saturating_sub(taken);
         if waiting < FRAMES_STEP {
@@ -234,7 +235,7 @@ impl Connection {
     }
 }
 
-/// Leaves the edge's list when the connection has ended.
+/// Removes the connection from the edge when it has ended.
 pub(crate) struct Leaves(pub(crate) Arc<Connection>);
 
 impl Drop for Leaves {

@@ -1,6 +1,5 @@
-//! The body of a call, message by message: passes one on only once it is whole, so that nothing is reserved for a
-//! length that is only claimed, and holds a lease for what has come of it. A message that takes too long to come ends
-//! the call.
+//! The body of a call, message by message. A message is passed on only once it is whole, so nothing is reserved for a
+//! length that is only claimed. A lease covers the bytes that have come. A message that takes too long ends the call.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,7 +18,7 @@ use super::call::Buffer;
 
 /// Length of the header of a gRPC message: a flag and four bytes of length.
 const HEADER: usize = 5;
-/// Pieces smaller than this are put together: each would hold the buffer that it was cut from.
+/// Pieces smaller than this are copied together: each would keep the whole buffer that it was cut from.
 const PIECE_MIN: usize = 4 << 10;
 
 /// Messages of one call.
@@ -28,24 +27,24 @@ pub(crate) struct Messages<B> {
     call: Arc<Call>,
     bytes_max: usize,
     limit: Duration,
-    /// The call has one message: it is to be over after that.
+    /// The call has exactly one message.
     is_unary: bool,
-    /// That one has come.
+    /// That message has come.
     has_come: bool,
-    /// A message has begun, or the call's first one is still to come.
+    /// A message has begun, or the first one of the call is still to come.
     is_due: bool,
     timer: Option<Pin<Box<Sleep>>>,
     pieces: Pieces,
-    /// What the pieces hold.
+    /// The bytes of the pieces.
     lease: Option<Lease>,
     /// Bytes of the message that is being read, once its header is whole.
     length: Option<usize>,
-    /// Bytes of whole messages that are still to be passed on.
+    /// Bytes of a whole message that are still to be passed on.
     whole: usize,
 }
 
 impl<B> Messages<B> {
-    /// Messages of `bytes_max` at most, each of which may take `limit` from its first byte to its last.
+    /// Messages of at most `bytes_max`, each of which may take `limit` from its first byte to its last.
     pub(crate) fn new(
         body: B,
         call: Arc<Call>,
@@ -69,7 +68,7 @@ impl<B> Messages<B> {
         }
     }
 
-    /// Takes in what came; gives it back if it is a whole message.
+    /// Adds the data that came; returns it if it is a whole message.
     fn take_in(&mut self, data: Bytes) -> Result<Option<Bytes>, Status> {
         if self.has_come {
             return Err(second_message());
@@ -98,7 +97,7 @@ impl<B> Messages<B> {
         Ok(None)
     }
 
-    /// Looks whether the message is whole. One that is too long is passed on at once: its reader says so.
+    /// Looks whether the message is whole. A message that is too long is passed on at once: its reader refuses it.
     fn look(&mut self) {
         if self.whole > 0 {
             return;
@@ -119,7 +118,7 @@ impl<B> Messages<B> {
         }
     }
 
-    /// The bytes of the whole message are whoever's who takes it; what came after it stays here.
+    /// The lease of the whole message goes to the call; bytes that came after the message stay here.
     fn message_ends(&mut self) {
         if self.is_unary {
             self.has_come = true;
@@ -166,7 +165,7 @@ where
         if this.has_come && this.pieces.bytes > this.whole {
             return Poll::Ready(Some(Err(second_message())));
         }
-        // Only now: the message before was read, and what it holds was taken.
+        // Only now: the reader has taken the message before, with its lease.
         this.look();
         loop {
             if this.whole > 0 {
@@ -180,7 +179,7 @@ where
                 return Poll::Ready(Some(Err(Status::deadline_exceeded(text))));
             }
             let Some(frame) = ready!(polled) else {
-                // Cut short: its reader says so.
+                // The body was cut short; the reader says so.
                 this.whole = this.pieces.bytes;
                 if this.whole == 0 {
                     return Poll::Ready(None);
@@ -210,7 +209,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Not the body's: it only claims one.
+        // Not the hint of the body: it is only a claim.
         SizeHint::default()
     }
 }
@@ -219,7 +218,7 @@ fn not_taken_in(full: Full) -> Status {
     Status::resource_exhausted(format!("the message is not taken in: {full}"))
 }
 
-/// What the first one holds is accounted as one message's.
+/// The bytes of the first message are accounted for one message only.
 fn second_message() -> Status {
     Status::invalid_argument("the call takes one message, and there came more")
 }
@@ -232,13 +231,13 @@ fn length_of(bytes: &[u8]) -> Option<usize> {
     Some(u32::from_be_bytes([a, b, c, d]) as usize)
 }
 
-/// What has come, in order.
+/// The pieces that came, in order.
 #[derive(Default)]
 struct Pieces {
-    /// Most messages come as one piece. Empty where small pieces are all there is.
+    /// Most messages are one piece. Empty where there are only small pieces.
     first: Bytes,
     more: VecDeque<Bytes>,
-    /// Small pieces, put together; after all the others.
+    /// Small pieces, copied together; they follow all others.
     small: BytesMut,
     bytes: usize,
 }
@@ -283,7 +282,7 @@ impl Pieces {
         length_of(&header[..n])
     }
 
-    /// The next piece, of `most` bytes at most.
+    /// The next piece, of at most `most` bytes.
     fn pop(&mut self, most: usize) -> Bytes {
         if self.first.is_empty() {
             let next = self.more.pop_front();

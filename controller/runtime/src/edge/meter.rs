@@ -1,5 +1,5 @@
-//! Counts HTTP/2's small frames of data as they come in: they take far more memory than what is in them, and only here is
-//! it seen how many there are. Notes the greeting, too: a connection that does not send it is no client.
+//! Counts HTTP/2's small frames of data as they come in. They take far more memory than their content, and only here
+//! their number is visible. It also notes the preface: a connection that does not send it is not an HTTP/2 client.
 
 use std::io;
 use std::pin::Pin;
@@ -11,12 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Connection;
 use super::connection::SMALL_FRAME;
 
-/// Length of HTTP/2's greeting, and of the header of each of its frames.
+/// Length of HTTP/2's preface, and of the header of each of its frames.
 const PREFACE: usize = 24;
 const HEADER: usize = 9;
 /// The type of a frame of data.
 const DATA: u8 = 0;
-/// No frame but those of data needs more; a longer one only makes the buffer grow that small ones then hold.
+/// Longest frame other than data. None needs more; a longer one would only grow the buffer that small frames then
+/// hold.
 const OTHER_MAX: usize = 16 << 10;
 
 /// A connection's bytes.
@@ -38,13 +39,13 @@ impl<S> Metered<S> {
 
 /// Follows the frames of HTTP/2 in a stream of bytes.
 struct FrameCounter {
-    /// Bytes to pass over before the next header.
+    /// Bytes until the next header.
     skip: usize,
-    /// The greeting has come.
+    /// The preface has come.
     is_greeted: bool,
     header: [u8; HEADER],
     have: usize,
-    /// A frame came that is longer than any client needs.
+    /// A frame other than data was longer than any client needs.
     is_absurd: bool,
 }
 
@@ -61,7 +62,7 @@ impl Default for FrameCounter {
 }
 
 impl FrameCounter {
-    /// Small frames of data whose headers are in what came.
+    /// Number of small frames of data whose headers end in these bytes.
     fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut n = 0;
         while !bytes.is_empty() {
@@ -89,7 +90,8 @@ impl FrameCounter {
         n
     }
 
-    /// A frame begins, with its length and its type; counts it if it is a small one of data. HTTP/2 drops those without.
+    /// A frame begins, with this length and type. Counts it if it is a small frame of data; empty ones do not count,
+    /// since HTTP/2 drops them.
     fn begins(&mut self, [a, b, c, kind]: [u8; 4]) -> u64 {
         self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
         self.is_absurd |= kind != DATA && self.skip > OTHER_MAX;

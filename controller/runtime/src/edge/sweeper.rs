@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Edge, nothing};
 
-/// How often the time is looked at: limits are seconds.
+/// Resolution of the edge's time: limits are seconds.
 const TICK: Duration = Duration::from_millis(100);
-/// Ticks between two looks at the connections.
+/// Ticks from one sweep of the connections to the next.
 const TICKS: u32 = 10;
 
-/// Sweeps until told to stop.
+/// Sweeps until `stop` is cancelled.
 pub(crate) async fn sweep(edge: Arc<Edge>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK);
     let mut left = 0;

@@ -1,5 +1,5 @@
-//! TLS of the serving port: rustls with ring, HTTP/2 by ALPN. The files are read at the start and whenever it is told to;
-//! connections that are open keep what they began with.
+//! TLS of the serving port: rustls with ring, HTTP/2 by ALPN. The files are read at the start and on reload; open
+//! connections keep what they began with.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,24 @@ use tokio_rustls::rustls::server::{ParsedCertificate, VerifierBuilderError, WebP
 use tokio_rustls::rustls::{CertificateError, Error, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// A handshake takes two round trips and a signature; who needs longer holds a connection that others may want.
+/// Most time of a handshake. It takes two round trips and a signature; a slower client holds a place that others may
+/// want.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 /// Most bytes of a file: hundreds of certificates.
 const FILE_BYTES_MAX: usize = 1 << 20;
-/// Bytes that wait to be sent, at most: two records.
+/// Most bytes that wait to be sent: two records.
 const WAITING_BYTES_MAX: usize = 32 << 10;
-/// What TLS holds for a connection: what waits, a record that comes in, and what was made of it.
+/// Bytes that TLS holds for a connection: bytes to send, an incoming record, and its decrypted content.
 pub(crate) const TLS_BYTES: u64 = 64 << 10;
 
 /// The files of a server that speaks TLS, all of them PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Its certificate, first, and those between it and its root.
+    /// Its certificate first, then the ones between it and its root.
     pub cert: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// Only clients with a certificate that one of these signed are served.
+    /// Only clients with a certificate that one of these authorities signed are served.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -56,16 +57,16 @@ pub enum TlsProblem {
     /// It cannot be read.
     #[error("{0}")]
     File(#[from] FileError),
-    /// It has none of what it should hold.
+    /// It does not contain what it should.
     #[error("no {what} in it; write it as PEM, from -----BEGIN to -----END")]
     Nothing {
         /// What it should hold.
         what: &'static str,
     },
-    /// Something between BEGIN and END that is no PEM.
+    /// Text between BEGIN and END that is not PEM.
     #[error("it is no PEM: {0}")]
     Pem(pem::Error),
-    /// A key of another certificate.
+    /// The key does not belong to the certificate.
     #[error("it is not the key of the certificate in {}", cert.display())]
     OtherKey {
         /// The certificate.
@@ -74,16 +75,16 @@ pub enum TlsProblem {
     /// A certificate or key that TLS cannot use.
     #[error("it cannot be used: {0}")]
     Unusable(Error),
-    /// Roots that verify nobody.
+    /// Roots that can verify no certificate.
     #[error("no client could be verified by it: {0}")]
     Roots(#[from] VerifierBuilderError),
 }
 
-/// What was read last.
+/// The result of the last reading.
 struct Read {
     config: Arc<ServerConfig>,
     certificates: usize,
-    /// Why clients will not take the certificate today.
+    /// Why clients will refuse the certificate today.
     warning: Option<String>,
 }
 
@@ -97,16 +98,16 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// When one cannot be used; says which, and why.
+    /// When a file cannot be used; says which, and why.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
         let read = RwLock::new(read(&files)?);
         Ok(Tls { files, read })
     }
 
-    /// Reads the files anew, for connections that come from now on; says what was found.
+    /// Reads the files again, for new connections; says what was found.
     ///
     /// # Errors
-    /// When one cannot be used; then nothing changes.
+    /// When a file cannot be used; then nothing changes.
     pub fn reload(&self) -> Result<String, TlsError> {
         let read = read(&self.files)?;
         let n = read.certificates;
@@ -118,17 +119,17 @@ impl Tls {
         Ok(found)
     }
 
-    /// Clients must show a certificate.
+    /// Whether clients must show a certificate.
     pub fn is_mutual(&self) -> bool {
         self.files.client_ca.is_some()
     }
 
-    /// Why clients will not take the certificate, if that is known: it has expired, or is not valid yet.
+    /// Why clients will refuse the certificate, if that is known: it has expired, or is not valid yet.
     pub fn warning(&self) -> Option<String> {
         self.read.read().warning.clone()
     }
 
-    /// A client's connection, once both sides have shown who they are.
+    /// The encrypted connection, after the handshake.
     pub(crate) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -226,7 +227,7 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsProblem> {
     Ok(roots)
 }
 
-/// Whether the certificate's time is now. Its issuer is the clients' business.
+/// A warning if the certificate is not valid now. Its issuer is for the clients to check.
 fn warning(
     path: &Path,
     certificate: &CertificateDer<'_>,
@@ -237,7 +238,7 @@ fn warning(
         RootCertStore::empty(),
         &provider.signature_verification_algorithms,
     );
-    // Validity is looked at before the issuer, of which there is none.
+    // Validity is checked before the issuer, and there is no issuer here.
     let verified = verify_server_cert_signed_by_trust_anchor(
         &parsed,
         &none,

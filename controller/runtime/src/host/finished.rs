@@ -1,98 +1,108 @@
 //! What a batch that ended brings.
 
-use spillgate_backend::job::Failure;
-use spillgate_controller_policy::module::Event;
-use spillgate_controller_policy::planner::BatchReport;
+use std::sync::Arc;
+
+use spillgate_backend::job::{Failure, Job};
+use spillgate_pipeline::message::{
+    Address, BatchReport, Ending, Envelope, Filled, Finished, Incarnation, Message, ToController,
+    ToGateway,
+};
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Outcome, Request};
 
-use super::effects::Effects;
-use super::{MemberResult, PipelineHost};
+use super::{Control, GATEWAY, MemberResult, PipelineHost};
 use crate::record::BatchRecord;
 
 impl PipelineHost {
     /// A batch of a module ended.
     pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
-        let module = batch.module;
-        let mut effects = Effects::default();
-        {
-            let mut control = self.control.lock();
-            let mut times = std::mem::take(&mut control.times);
-            times.clear();
-            times.extend(
-                members
-                    .iter()
-                    .map(|m| (m.times.arrived_at, m.times.batched_at)),
-            );
-            for MemberResult {
-                request,
-                job,
-                times,
-                result,
-            } in members
-            {
-                let returned = Event::Returned(request.id);
-                self.drive_module(&mut control, batch.ended_at, module, returned, &mut effects);
-                if !control.ledger.ran(request.id, module) {
-                    continue;
-                }
-                if let Some(open) = control.open.get_mut(&request.id) {
-                    open.times.push(times);
-                }
+        let Some(device) = self.workers.get(&batch.worker).map(|w| w.device) else {
+            return;
+        };
+        let say = |to, message| Envelope {
+            from: Address::Device(device),
+            incarnation: Incarnation::default(),
+            to,
+            message,
+        };
+        let times = members.iter().map(|m| &m.times);
+        let report = ToController::Report(BatchReport {
+            worker: batch.worker,
+            started_at: batch.started_at,
+            ended_at: batch.ended_at,
+            members: times.map(|t| (t.arrived_at, t.batched_at)).collect(),
+        });
+        self.act(|control, now, effects| {
+            let members = members.into_iter();
+            let finished = ToGateway::Finished {
+                worker: batch.worker,
+                batch: batch.batch,
+                members: members.map(|m| self.store(control, batch, m)).collect(),
+            };
+            let gateway = Address::Gateway(GATEWAY);
+            let finished = say(gateway, Message::Gateway(finished));
+            self.carry(control, now, finished, effects);
+            let controller = Address::Controller(batch.module);
+            let report = say(controller, Message::Controller(report));
+            self.carry(control, now, report, effects);
+        });
+        self.observer.batch_ended(&self.pipeline, batch);
+    }
+
+    /// Keeps what a module brought for a request, unless the request has ended.
+    fn store(&self, control: &mut Control, batch: &BatchRecord, member: MemberResult) -> Finished {
+        let MemberResult {
+            request,
+            job,
+            times,
+            result,
+        } = member;
+        let result = match control.gateway.payload_mut(request.id) {
+            Some(open) => {
+                open.times.push(times);
                 let stored =
-                    result.and_then(|o| job.set_outputs(module, o).map_err(Failure::Memory));
+                    result.and_then(|o| job.set_outputs(batch.module, o).map_err(Failure::Memory));
                 match stored {
-                    Ok(()) => {
-                        self.module_done(
-                            &mut control,
-                            batch.ended_at,
-                            request,
-                            module,
-                            true,
-                            &mut effects,
-                        );
-                    }
-                    Err(failure) => {
-                        let (outcome, error) = ended_by(failure, &request, batch);
-                        self.end_early(
-                            &mut control,
-                            batch.ended_at,
-                            request.id,
-                            outcome,
-                            Some(error),
-                            &mut effects,
-                        );
-                    }
+                    Ok(()) => Ok(self.filled(batch, &job)),
+                    Err(failure) => Err(ended_by(failure, &request, batch)),
                 }
             }
-            let report = BatchReport {
-                started_at: batch.started_at,
-                ended_at: batch.ended_at,
-                members: &times,
-            };
-            let worker = batch.worker;
-            let ended = Event::Ended { worker, report };
-            self.drive_module(&mut control, batch.ended_at, module, ended, &mut effects);
-            control.times = times;
+            None => Ok(Filled::default()),
+        };
+        Finished {
+            request: request.id,
+            result,
         }
-        self.observer.batch_ended(&self.pipeline, batch);
-        self.perform(effects);
+    }
+
+    /// Which outputs are not empty, of those that a `when:` looks at.
+    fn filled(&self, batch: &BatchRecord, job: &Arc<Job>) -> Filled {
+        let ports = self.watched[batch.module.idx()].iter();
+        ports.fold(Filled::default(), |filled, port| {
+            match job.output(*port).is_some_and(|value| !value.is_empty()) {
+                true => filled.with(port.port),
+                false => filled,
+            }
+        })
     }
 }
 
 /// How a request ends for which a module has no outputs, and what is said of it.
-fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> (Outcome, String) {
+fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> Ending {
     let module = batch.module;
     match failure {
-        Failure::Module(text) => (Outcome::Failed { module }, text),
-        Failure::Memory(full) => {
-            let drop = DropRecord {
+        Failure::Module(cause) => Ending {
+            outcome: Outcome::Failed { module },
+            cause,
+        },
+        Failure::Memory(full) => Ending {
+            outcome: Outcome::Dropped(DropRecord {
                 module,
                 reason: DropReason::Memory,
                 at: batch.ended_at,
                 budget: request.deadline.budget_at(batch.ended_at),
                 estimate: None,
-            };
-            (Outcome::Dropped(drop), full.to_string())
-        }
+            }),
+            cause: full.to_string(),
+        },
     }
 }

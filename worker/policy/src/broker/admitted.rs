@@ -2,7 +2,8 @@
 //! admitted, from execution-time distributions.
 //!
 //! The queue keeps what the window of the scheduler has no room for; the window takes the most urgent of it. What a
-//! request has left is counted to its module deadline, so the scheduler works for the whole pipeline (DESIGN §4).
+//! request has left is counted to its module deadline, `sent_at + SLO - L_sub` (PARD §4.2), so the scheduler works for the
+//! whole pipeline.
 
 use std::time::Duration;
 
@@ -70,6 +71,12 @@ impl<T> Admitted<T> {
         if self.scheduler.learn(now, application, length).is_ok() {
             self.touch();
         }
+    }
+
+    /// The application is another one from now on.
+    pub(super) fn forget(&mut self, application: Application) {
+        self.scheduler.forget(application);
+        self.touch();
     }
 }
 

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 
 use super::*;
@@ -78,7 +79,7 @@ fn executed(out: &[Command<()>]) -> Vec<(u32, Vec<u64>)> {
                 b.worker.0,
                 b.members.iter().map(|m| m.request.id.0).collect(),
             )),
-            Command::Rerun(_) | Command::Forgotten { .. } | Command::Drop { .. } => None,
+            Command::Rerun(_) | Command::Tell { .. } => None,
         })
         .collect()
 }
@@ -89,6 +90,39 @@ fn an_idle_device_starts_at_once_with_all_that_came_together() {
     let out = arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
     assert_eq!(executed(&out), [(1, vec![1, 2])]);
     assert_eq!(device.free_at(at(3)), at(10));
+}
+
+/// Gateways hear of a batch when it is bound, in every driver: one that is bound behind the running one, too.
+#[test]
+fn a_batch_is_reported_when_it_is_bound() {
+    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    let started = |out: &[Command<()>]| -> Vec<Started> {
+        let said = out.iter().filter_map(|c| match c {
+            Command::Tell {
+                home: None,
+                message: ToGateway::Started(started),
+                ..
+            } => Some(*started),
+            _ => None,
+        });
+        said.collect()
+    };
+    let bound = |batch, expected_end| Started {
+        worker: WorkerId(1),
+        batch: BatchId(batch),
+        size: 1,
+        expected_end: at(expected_end),
+    };
+    let out = arrive(&mut device, 0, &[(1, 1, 100)]);
+    assert_eq!(started(&out), [bound(0, 10)]);
+    arrive(&mut device, 1, &[(1, 2, 100)]);
+    let mut out = Vec::new();
+    device.on_event(at(8), Event::Wakeup, &mut out);
+    assert_eq!(
+        started(&out),
+        [bound(1, 20)],
+        "2 ns before the device is free"
+    );
 }
 
 #[test]
@@ -121,10 +155,21 @@ fn a_deadline_passes_by_timer_while_the_device_runs() {
     let mut out = Vec::new();
     device.on_event(at(7), Event::Wakeup, &mut out);
     match &out[..] {
-        [Command::Drop { worker, rejected }] => {
+        [
+            Command::Tell {
+                home: Some(GatewayId(0)),
+                message:
+                    ToGateway::Dropped {
+                        worker,
+                        request,
+                        drop,
+                    },
+                ..
+            },
+        ] => {
             assert_eq!(*worker, WorkerId(2));
-            assert_eq!(rejected.request.id, RequestId(3));
-            assert_eq!(rejected.drop.reason, DropReason::Expired);
+            assert_eq!(*request, RequestId(3));
+            assert_eq!(drop.reason, DropReason::Expired);
         }
         other => panic!("expected one drop, got {other:?}"),
     }
@@ -274,6 +319,8 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     let Some(Command::Execute(first)) = out.pop() else {
         panic!("a batch of four starts");
     };
+    // Its report is not what this is about.
+    out.clear();
     let sampled = first.sampled.expect("one of them is asked for");
     let payload = first.members[sampled].payload;
     let ended = Event::BatchEnded {
@@ -305,6 +352,7 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     let Some(Command::Execute(second)) = out.pop() else {
         panic!("what waited starts");
     };
+    out.clear();
     assert_eq!(second.members.len(), 4);
     let ended = Event::BatchEnded {
         batch: second.id,
@@ -325,7 +373,10 @@ fn who_is_cancelled_before_it_began_is_reported() {
         let mut out = Vec::new();
         device.on_event(at(1), Event::Cancel(RequestId(id)), &mut out);
         let forgotten = out.iter().filter_map(|c| match c {
-            Command::Forgotten { worker, request } => Some((worker.0, request.0)),
+            Command::Tell {
+                message: ToGateway::Forgotten { worker, request },
+                ..
+            } => Some((worker.0, request.0)),
             _ => None,
         });
         forgotten.collect::<Vec<_>>()

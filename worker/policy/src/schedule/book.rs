@@ -195,6 +195,20 @@ impl Book {
         Ok(learnt)
     }
 
+    /// The application is another one from now on: what was learnt of it is void.
+    pub(crate) fn forget(&mut self, application: Application) {
+        let idx = application.idx();
+        if let Some(learner) = self.learners.get_mut(idx)
+            && let Ok(fresh) = Learner::new(self.window, self.bins, self.prior.clone())
+        {
+            *learner = fresh;
+        }
+        if let Some(seen) = self.seen.get_mut(idx) {
+            *seen = 0.0;
+        }
+        self.is_due = true;
+    }
+
     /// Takes in what a batch took beside what was expected.
     pub(crate) fn keep_pace(&mut self, expected_ms: f64, took_ms: f64) {
         let ratio = took_ms / expected_ms * self.pace_applied;

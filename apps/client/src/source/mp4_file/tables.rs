@@ -1,11 +1,11 @@
-//! Where the samples of an MP4 file's video track lie: the few boxes that say so.
+//! The positions of the samples of an MP4 file's video track, from the few boxes that describe them.
 //!
-//! Files come from anywhere, so nothing here trusts a number: every box is cut to its parent, every table to its
-//! box, and what contradicts is an error. Not read: fragments (`moof`), edit lists, encryption, sound.
+//! Files are not trusted: every box is cut to its parent, every table to its box, and contradictions are errors. Not
+//! read: fragments (`moof`), edit lists, encryption, sound.
 
 use anyhow::{Context, Result, bail};
 
-/// A table of more samples than this (nine hours at 60 a second) is taken for damage.
+/// Most samples of a track: nine hours at 60 a second. A larger table is taken for damage.
 const SAMPLES_MAX: u64 = 2_000_000;
 
 /// A sample in the file.
@@ -18,11 +18,11 @@ pub(super) struct Sample {
 /// The video track.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct VideoTrack {
-    /// Four letters: `avc1` is H.264.
+    /// The codec's four letters: `avc1` is H.264.
     pub(super) codec: String,
     /// Parameter sets of H.264.
     pub(super) parameter_sets: Vec<Vec<u8>>,
-    /// Bytes of the length before each unit of a sample.
+    /// Bytes of the length field before each unit of a sample.
     pub(super) length_size: usize,
     pub(super) samples: Vec<Sample>,
     pub(super) frames_per_second: Option<f64>,
@@ -65,14 +65,14 @@ fn read_track(media: &[u8]) -> Result<VideoTrack> {
     Ok(track)
 }
 
-/// The parameter sets, and the bytes of a unit's length.
+/// The parameter sets, and the bytes of a unit's length field.
 fn decoder_config(config: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
     let mut reader = Reader(config);
     let head = reader.take(6)?;
     let length_size = usize::from(head[4] & 3) + 1;
     let mut sets = Vec::new();
     let mut n_sets = head[5] & 0x1f;
-    // The sequence parameters, then the picture parameters, each kind with its number before it.
+    // The sequence parameters, then the picture parameters, each kind after its count.
     for kind in 0..2 {
         if kind == 1 {
             n_sets = reader.take(1)?[0];
@@ -158,7 +158,7 @@ fn frames_per_second(media: &[u8], n_samples: usize) -> Option<f64> {
     (0.01..=1000.0).contains(&rate).then_some(rate)
 }
 
-/// The entries of a table that has its number of entries after four bytes of flags.
+/// The entries of a table whose count follows four bytes of flags.
 fn table(data: &[u8], entry_size: usize) -> Result<impl Iterator<Item = &[u8]>> {
     let mut reader = Reader(data);
     let head = reader.take(8).context("one of its tables is cut off")?;
@@ -169,7 +169,7 @@ fn table(data: &[u8], entry_size: usize) -> Result<impl Iterator<Item = &[u8]>> 
         .chunks_exact(entry_size))
 }
 
-/// A box: its name and what is in it.
+/// A box: its name and its content.
 pub(super) struct Mp4Box<'a> {
     pub(super) name: [u8; 4],
     pub(super) data: &'a [u8],
@@ -206,11 +206,11 @@ pub(super) struct BoxHeader {
     pub(super) size: BoxSize,
 }
 
-/// How long a box is, its header included.
+/// The length of a box, its header included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoxSize {
     Known(u64),
-    /// The next eight bytes say.
+    /// The length is in the next eight bytes.
     Long,
     ToTheEnd,
 }

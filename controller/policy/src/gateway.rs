@@ -1,0 +1,416 @@
+//! The gateway of one pipeline: the home of the requests that it accepted. It admits them, joins their branches, decides
+//! which worker runs each module, passes what a module brought to the modules after it, and ends each request exactly
+//! once: at the latest by its own timer, a grace after the deadline, when an answer is lost.
+//!
+//! `P` is what the driver keeps for an open request and gets back when it ends; `L` is what the request carries to
+//! workers.
+
+mod applications;
+mod demand;
+mod dispatch;
+mod ends;
+mod joins;
+mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{
+    Address, Arrival, BatchShape, Ending, Envelope, Filled, Finished, Incarnation, Message,
+    ModulePlan, Place, Sessions, ToController, ToDevice, ToGateway,
+};
+use spillgate_pipeline::request::{DropReason, Outcome, Request};
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+use crate::dispatcher::Dispatcher;
+use crate::ledger::{Ledger, Offer, Refusal};
+use crate::plan::Planned;
+use applications::Applications;
+use demand::Demands;
+use joins::{Joiner, Joins};
+
+/// What happens at a gateway.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The source has read an accepted request, or cannot.
+    Read(RequestId, Result<Filled, Ending>),
+    /// An accepted request is to be read by a worker of the source.
+    Decode(RequestId),
+    /// A peer greets: a process began, or a connection to it.
+    Greeted(Address, Incarnation),
+    /// A peer is gone, for this reason.
+    Lost(Address, &'a str),
+    /// A peer said something, in that life.
+    Message(Address, Incarnation, ToGateway),
+    /// The client left.
+    Cancel(RequestId),
+    /// A newer frame takes the place of this request, if it still waits.
+    Supersede(RequestId),
+    /// All that has not ended is dropped.
+    Abort,
+    /// The time of [`Gateway::next_wakeup`] has come.
+    Wakeup,
+}
+
+/// What the driver must do, in this order.
+#[derive(Debug)]
+pub enum Command<P, L> {
+    /// Send this.
+    Send(Envelope<L>),
+    /// Answer the client.
+    End(Box<Ended<P>>),
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub struct Ended<P> {
+    /// The request.
+    pub request: Request,
+    /// How.
+    pub outcome: Outcome,
+    /// When.
+    pub at: Timestamp,
+    /// For a failure: what is said of it.
+    pub cause: Option<String>,
+    /// The driver's own.
+    pub payload: P,
+}
+
+/// What a gateway is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewayConfig<'a> {
+    /// The gateway.
+    pub id: GatewayId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Its pipeline.
+    pub pipeline: &'a Arc<Pipeline>,
+    /// Batch sizes and execution times.
+    pub planned: &'a Arc<Planned>,
+    /// The pipeline's workers, all serving.
+    pub places: &'a [Place],
+    /// Seed of admission by chance.
+    pub seed: u64,
+    /// When this life began.
+    pub born: Timestamp,
+}
+
+struct Open<P, L> {
+    request: Request,
+    payload: P,
+    load: L,
+    joins: Joins,
+}
+
+/// A module as the gateway sees it.
+struct Stage {
+    joiner: Joiner,
+    dispatcher: Dispatcher,
+    plan: ModulePlan,
+    /// Admission by chance.
+    rng: ChaCha8Rng,
+}
+
+/// The gateway of one pipeline.
+pub struct Gateway<P, L> {
+    id: GatewayId,
+    incarnation: Incarnation,
+    pipeline: Arc<Pipeline>,
+    successors: Vec<Vec<ModuleId>>,
+    /// By module: requests wait for its result.
+    awaited: Vec<bool>,
+    places: IndexMap<WorkerId, Place, FxBuildHasher>,
+    sessions: Sessions,
+    ledger: Ledger<Open<P, L>>,
+    stages: Vec<Stage>,
+    demands: Demands,
+    applications: Applications,
+    grace: Duration,
+    /// When the first open request may be over its deadline and grace.
+    checks_at: Option<Timestamp>,
+    /// Requests of the event under way, by device.
+    sends: Vec<(DeviceId, Vec<Arrival<L>>)>,
+}
+
+impl<P, L: Clone> Gateway<P, L> {
+    /// A gateway to which nobody has greeted yet.
+    pub fn new(config: &GatewayConfig<'_>) -> Self {
+        let &GatewayConfig {
+            id,
+            incarnation,
+            pipeline,
+            planned,
+            places,
+            seed,
+            born,
+        } = config;
+        let devices_of = |module: ModuleId| {
+            let serving = places.iter().filter(move |p| p.module == module);
+            serving.map(|p| p.device.idx()).collect()
+        };
+        let stage = |module: ModuleId| {
+            let serving = places.iter().filter(|p| p.module == module);
+            let workers: Vec<WorkerId> = serving.map(|p| p.worker).collect();
+            let shape = BatchShape {
+                size: planned.batch[module.idx()],
+                execution: planned.duration(module),
+            };
+            Stage {
+                joiner: Joiner::new(pipeline, module),
+                dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, &workers),
+                plan: ModulePlan {
+                    shape,
+                    admits: 1.0,
+                    door: None,
+                },
+                rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
+            }
+        };
+        let ids = pipeline.modules.iter().map(|m| m.id);
+        let on_devices: Vec<Vec<usize>> = ids.clone().map(devices_of).collect();
+        Gateway {
+            id,
+            incarnation,
+            successors: ids.clone().map(|m| pipeline.successors(m)).collect(),
+            awaited: pipeline.awaited(),
+            places: places.iter().map(|p| (p.worker, *p)).collect(),
+            sessions: Sessions::default(),
+            ledger: Ledger::new(pipeline, planned, &on_devices),
+            stages: ids.map(stage).collect(),
+            demands: Demands::new(pipeline, born),
+            applications: Applications::default(),
+            grace: ends::grace(pipeline),
+            checks_at: None,
+            sends: Vec::new(),
+            pipeline: pipeline.clone(),
+        }
+    }
+
+    /// Accepts a request, which then enters by [`Event::Read`] or [`Event::Decode`].
+    ///
+    /// # Errors
+    /// When it is refused: see [`Ledger::admit`].
+    pub fn admit(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        offer: &Offer,
+        payload: P,
+        load: L,
+    ) -> Result<Request, Refusal> {
+        let n_modules = self.pipeline.modules.len();
+        let admitted = self.ledger.admit(now, id, offer, |request| Open {
+            request: *request,
+            payload,
+            load,
+            joins: Joins::new(n_modules),
+        });
+        self.demands.offered(now, self.ledger.offered());
+        let request = admitted?;
+        self.applications.opened(now, request.application);
+        let over = request.deadline + self.grace;
+        self.checks_at = Some(self.checks_at.map_or(over, |at| at.min(over)));
+        Ok(request)
+    }
+
+    /// The application of that name. Where it takes the place of another one, workers are told.
+    pub fn application(&mut self, name: &Arc<str>, out: &mut Vec<Command<P, L>>) -> Application {
+        let (application, is_reassigned) = self.applications.of(name);
+        if is_reassigned {
+            let mut devices: Vec<DeviceId> = self.places.values().map(|p| p.device).collect();
+            devices.sort_unstable();
+            devices.dedup();
+            for device in devices {
+                self.tell_device(device, ToDevice::Reassigned(application), out);
+            }
+        }
+        application
+    }
+
+    /// Takes in one event.
+    pub fn on_event(&mut self, now: Timestamp, event: Event<'_>, out: &mut Vec<Command<P, L>>) {
+        match event {
+            Event::Read(id, read) => self.brought(now, ModuleId::SOURCE, id, read, out),
+            Event::Decode(id) => self.decode(now, id, out),
+            Event::Greeted(peer, incarnation) => self.sessions.greet(peer, incarnation),
+            Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
+            Event::Message(from, incarnation, message) => {
+                if self.sessions.counts(from, incarnation) {
+                    self.hear(now, message, out);
+                }
+            }
+            Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
+            Event::Supersede(id) => self.withdraw(id, out),
+            Event::Abort => {
+                for id in self.ledger.open_requests() {
+                    self.drop_from_here(now, id, DropReason::Draining, out);
+                }
+            }
+            Event::Wakeup => self.wake(now, out),
+        }
+        for (device, requests) in std::mem::take(&mut self.sends) {
+            self.tell_device(device, ToDevice::Requests(requests), out);
+        }
+    }
+
+    /// The next moment at which something happens without an event from outside: what was asked of the modules is to be
+    /// reported, or a request is over its deadline and grace.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        [self.checks_at, self.demands.reports_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// What the driver keeps for a request; `None` once it has ended.
+    pub fn payload_mut(&mut self, id: RequestId) -> Option<&mut P> {
+        Some(&mut self.ledger.get_mut(id)?.payload)
+    }
+
+    /// Requests a second that the entry gate lets pass; `None` when there is none or it is open.
+    pub fn gate_rate(&self) -> Option<f64> {
+        self.ledger.gate_rate()
+    }
+
+    /// Refuses what comes from now on.
+    pub fn drain(&mut self) {
+        self.ledger.drain();
+    }
+
+    /// Requests that have not ended.
+    pub fn in_flight(&self) -> usize {
+        self.ledger.in_flight()
+    }
+
+    fn hear(&mut self, now: Timestamp, message: ToGateway, out: &mut Vec<Command<P, L>>) {
+        match message {
+            ToGateway::Started(started) => {
+                if let Some(stage) = self.stage_of(started.worker) {
+                    stage.dispatcher.started(&started);
+                }
+            }
+            ToGateway::Finished {
+                worker,
+                batch,
+                members,
+            } => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.ended(worker, batch);
+                    self.finished(now, worker, members, out);
+                }
+            }
+            ToGateway::Dropped {
+                worker,
+                request,
+                drop,
+            } => self.dropped(now, worker, request, drop, out),
+            ToGateway::Forgotten { worker, request } => {
+                if let Some(module) = self.module_of(worker)
+                    && self.ledger.forgotten(request)
+                {
+                    self.demands.offered(now, self.ledger.offered());
+                    self.demands.unasked(now, module);
+                }
+            }
+            ToGateway::Plan(module, plan) => {
+                let stage = &mut self.stages[module.idx()];
+                stage.dispatcher.reshape(plan.shape);
+                stage.plan = plan;
+            }
+            ToGateway::State(state) => self.ledger.learn(now, &state),
+            ToGateway::Serve(worker) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.worker_up(worker);
+                }
+            }
+            ToGateway::Retire(worker) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.retire(worker);
+                }
+            }
+        }
+    }
+
+    /// A module ran for requests: the results count and are passed on where the request has not ended.
+    fn finished(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        members: Vec<Finished>,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some(module) = self.module_of(worker) else {
+            return;
+        };
+        for Finished { request, result } in members {
+            self.take_back(module, worker, request, out);
+            if !self.ledger.ran(request, module) {
+                continue;
+            }
+            self.brought(now, module, request, result, out);
+        }
+    }
+
+    fn brought(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        id: RequestId,
+        result: Result<Filled, Ending>,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        match result {
+            Ok(filled) => self.complete(now, module, id, Some(filled), out),
+            Err(ending) => self.end(now, id, ending.outcome, Some(ending.cause), out),
+        }
+    }
+
+    fn wake(&mut self, now: Timestamp, out: &mut Vec<Command<P, L>>) {
+        if self.demands.reports_at().is_some_and(|at| at <= now) {
+            for (module, demand) in self.demands.reports() {
+                let to = Address::Controller(module);
+                let message = Message::Controller(ToController::Demand(Box::new(demand)));
+                self.send(to, message, out);
+            }
+        }
+        if self.checks_at.is_some_and(|at| at <= now) {
+            let (overdue, next) = self.ledger.overdue(now, self.grace);
+            self.checks_at = next;
+            for id in overdue {
+                self.give_up(now, id, out);
+            }
+        }
+    }
+
+    fn module_of(&self, worker: WorkerId) -> Option<ModuleId> {
+        Some(self.places.get(&worker)?.module)
+    }
+
+    fn stage_of(&mut self, worker: WorkerId) -> Option<&mut Stage> {
+        let module = self.module_of(worker)?;
+        Some(&mut self.stages[module.idx()])
+    }
+
+    fn tell_device(&self, device: DeviceId, message: ToDevice<L>, out: &mut Vec<Command<P, L>>) {
+        self.send(Address::Device(device), Message::Device(message), out);
+    }
+
+    fn send(&self, to: Address, message: Message<L>, out: &mut Vec<Command<P, L>>) {
+        out.push(Command::Send(Envelope {
+            from: Address::Gateway(self.id),
+            incarnation: self.incarnation,
+            to,
+            message,
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The way of requests from module to module.
+
+use rand::Rng;
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, Filled, ToDevice};
+use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
+use spillgate_pipeline::time::Timestamp;
+
+use super::joins::Joined;
+use super::{Command, Gateway, Stage};
+
+impl<P, L: Clone> Gateway<P, L> {
+    /// A request is to be read by a worker of the source.
+    pub(super) fn decode(&mut self, now: Timestamp, id: RequestId, out: &mut Vec<Command<P, L>>) {
+        if let Some(request) = self.ledger.get(id).map(|open| open.request) {
+            self.dispatch(now, ModuleId::SOURCE, &request, out);
+        }
+    }
+
+    /// A module ran for a request, or was skipped (`None`): the modules after it hear of it. A request ends with the last
+    /// result that it waits for. What is known already changes nothing.
+    pub(super) fn complete(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        id: RequestId,
+        brought: Option<Filled>,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let is_new = |gateway: &mut Self| {
+            let open = gateway.ledger.get_mut(id);
+            open.is_some_and(|open| open.joins.finish(module))
+        };
+        if !is_new(self) {
+            return;
+        }
+        if self.awaited[module.idx()] {
+            self.result_in(now, id, out);
+        }
+        for i in 0..self.successors[module.idx()].len() {
+            let to = self.successors[module.idx()][i];
+            // The request may have been dropped at the module before this one.
+            let Some(open) = self.ledger.get_mut(id) else {
+                return;
+            };
+            let request = open.request;
+            let joiner = &self.stages[to.idx()].joiner;
+            match joiner.branch(&mut open.joins, module, brought) {
+                Joined::Waiting => {}
+                Joined::Skip => {
+                    self.demands.came(now, to, &request, false);
+                    self.complete(now, to, id, None, out);
+                }
+                Joined::Run => self.dispatch(now, to, &request, out),
+            }
+        }
+    }
+
+    /// Sends a request to a worker of the module, or drops it.
+    fn dispatch(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        request: &Request,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        self.demands.came(now, module, request, true);
+        let stage = &mut self.stages[module.idx()];
+        let refused = stage.refuses(now, request);
+        let (reason, estimate) = match refused {
+            Some(refused) => {
+                self.demands.dropped(now, module);
+                refused
+            }
+            None if self.place(now, module, request) => return,
+            None => (DropReason::NoWorker, None),
+        };
+        let drop = Drop {
+            module,
+            reason,
+            at: now,
+            budget: request.deadline.budget_at(now),
+            estimate,
+        };
+        self.end(now, request.id, Outcome::Dropped(drop), None, out);
+    }
+
+    /// Chooses a worker for a request. False when none serves.
+    pub(super) fn place(&mut self, now: Timestamp, module: ModuleId, request: &Request) -> bool {
+        let Some(open) = self.ledger.get(request.id) else {
+            return true;
+        };
+        let dispatcher = &mut self.stages[module.idx()].dispatcher;
+        let Some(worker) = dispatcher.send(now, request.id) else {
+            return false;
+        };
+        let arrival = Arrival {
+            worker,
+            request: *request,
+            payload: open.load.clone(),
+        };
+        let device = self.places[&worker].device;
+        match self.sends.iter_mut().find(|(to, _)| *to == device) {
+            Some((_, together)) => together.push(arrival),
+            None => self.sends.push((device, vec![arrival])),
+        }
+        true
+    }
+
+    /// The request is no longer at a worker. Where the same request is at another one, which got it when this one was
+    /// given up, it is cancelled there.
+    pub(super) fn take_back(
+        &mut self,
+        module: ModuleId,
+        worker: WorkerId,
+        id: RequestId,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let at = self.stages[module.idx()].dispatcher.take_back(id);
+        if let Some(other) = at.filter(|at| *at != worker) {
+            self.tell_device(self.places[&other].device, ToDevice::Cancel(id), out);
+        }
+    }
+}
+
+impl Stage {
+    /// Whether a request that is about to be dispatched is dropped instead, and why: the module sheds load, or a batch that
+    /// starts as early as any would bring the request to its end with less than the margin to spare. It is the newest
+    /// request that is dropped: the backlog before it is as long as the SLO bears.
+    fn refuses(
+        &mut self,
+        now: Timestamp,
+        request: &Request,
+    ) -> Option<(DropReason, Option<Estimate>)> {
+        let admits = self.plan.admits;
+        if admits < 1.0 && self.rng.random::<f64>() >= admits {
+            return Some((DropReason::Overload, None));
+        }
+        let door = self.plan.door?;
+        let starts_at = self.dispatcher.earliest_start(now)?;
+        let ends_at = starts_at + door.execution + door.downstream;
+        let slo = request.deadline.since(request.sent_at);
+        let is_late = ends_at + slo.mul_f64(door.margin) > request.deadline;
+        is_late.then_some((
+            DropReason::Predicted,
+            Some(Estimate {
+                wait: starts_at.since(now),
+                execution: door.execution,
+                downstream: door.downstream,
+            }),
+        ))
+    }
+}

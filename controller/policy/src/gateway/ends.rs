@@ -1,0 +1,168 @@
+//! How requests end: with the last result that they wait for, or before it, and then every worker that has them is told.
+
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::request::{Drop, DropReason, Outcome};
+use spillgate_pipeline::time::{Timestamp, format_duration};
+
+use super::{Command, Ended, Gateway};
+
+/// Least time after its deadline that an answer is waited for.
+const GRACE_MIN: Duration = Duration::from_secs(1);
+/// The same under policies that serve requests after their deadline.
+const GRACE_LATE: Duration = Duration::from_secs(60);
+
+/// How long after its deadline the answer of a request is waited for: the SLO, but no less than a second.
+pub(super) fn grace(pipeline: &Pipeline) -> Duration {
+    use DropPolicyName as Name;
+    let serves_late = matches!(
+        pipeline.policy.drop,
+        Name::None | Name::Nexus | Name::NexusSplit | Name::ClipperPlusPlus | Name::PardFcfs
+    );
+    let least = if serves_late { GRACE_LATE } else { GRACE_MIN };
+    pipeline.slo.max(least)
+}
+
+impl<P, L: Clone> Gateway<P, L> {
+    /// A result that a request waits for is there, or will not come.
+    pub(super) fn result_in(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        if let Some((outcome, open)) = self.ledger.result_in(now, id) {
+            self.applications.ended(open.request.application);
+            out.push(Command::End(Box::new(Ended {
+                request: open.request,
+                outcome,
+                at: now,
+                cause: None,
+                payload: open.payload,
+            })));
+        }
+    }
+
+    /// Ends a request before its last result, if it has not ended: it is cancelled wherever it is.
+    pub(super) fn end(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        outcome: Outcome,
+        cause: Option<String>,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some((ended, open)) = self.ledger.end(id) else {
+            return;
+        };
+        self.applications.ended(open.request.application);
+        out.push(Command::End(Box::new(Ended {
+            request: open.request,
+            outcome,
+            at: now,
+            cause,
+            payload: open.payload,
+        })));
+        let mut told = 0;
+        for module in 0..self.stages.len() {
+            let Some(worker) = self.stages[module].dispatcher.take_back(id) else {
+                continue;
+            };
+            let device = self.places[&worker].device;
+            if !self.unsend(id, worker) {
+                self.tell_device(device, ToDevice::Cancel(id), out);
+                told += 1;
+            }
+        }
+        if outcome.is_clients_doing() {
+            self.ledger.gives_back(now, &ended, told);
+            self.demands.offered(now, self.ledger.offered());
+        }
+    }
+
+    /// Takes back what would be sent at the end of this event. False when it has been sent.
+    fn unsend(&mut self, id: RequestId, worker: WorkerId) -> bool {
+        let mut taken = false;
+        for (_, requests) in &mut self.sends {
+            let before = requests.len();
+            requests.retain(|a| a.request.id != id || a.worker != worker);
+            taken |= requests.len() < before;
+        }
+        self.sends.retain(|(_, requests)| !requests.is_empty());
+        taken
+    }
+
+    /// A worker dropped a request that waited there.
+    pub(super) fn dropped(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        id: RequestId,
+        drop: Drop,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some(module) = self.module_of(worker) else {
+            return;
+        };
+        self.take_back(module, worker, id, out);
+        self.demands.dropped(now, module);
+        self.end(now, id, Outcome::Dropped(drop), None, out);
+    }
+
+    /// Ends a request for a reason of this gateway, wherever it is.
+    pub(super) fn drop_from_here(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        reason: DropReason,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some(open) = self.ledger.get(id) else {
+            return;
+        };
+        let drop = Drop {
+            module: self
+                .location(id)
+                .map_or(ModuleId::SOURCE, |(module, _)| module),
+            reason,
+            at: now,
+            budget: open.request.deadline.budget_at(now),
+            estimate: None,
+        };
+        self.end(now, id, Outcome::Dropped(drop), None, out);
+    }
+
+    /// Ends a request whose answer is over its grace.
+    pub(super) fn give_up(&mut self, now: Timestamp, id: RequestId, out: &mut Vec<Command<P, L>>) {
+        let (module, at) = match self.location(id) {
+            Some((module, worker)) => (module, format!("worker {worker}")),
+            None => (ModuleId::SOURCE, "its gateway".to_owned()),
+        };
+        let cause = format!(
+            "no answer came within {} after the deadline; the request was last at {at}",
+            format_duration(self.grace)
+        );
+        self.end(now, id, Outcome::Failed { module }, Some(cause), out);
+    }
+
+    /// The first module whose worker has the request.
+    fn location(&self, id: RequestId) -> Option<(ModuleId, WorkerId)> {
+        let modules = self.pipeline.modules.iter().map(|m| m.id);
+        let at = |m: ModuleId| Some((m, self.stages[m.idx()].dispatcher.location(id)?));
+        modules.filter_map(at).next()
+    }
+
+    /// Drops a request wherever it waits; where it executes, it goes on.
+    pub(super) fn withdraw(&self, id: RequestId, out: &mut Vec<Command<P, L>>) {
+        for stage in &self.stages {
+            if let Some(worker) = stage.dispatcher.location(id) {
+                let withdraw = ToDevice::Withdraw(id, DropReason::Superseded);
+                self.tell_device(self.places[&worker].device, withdraw, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Drives the roles of this process: what one says to another is a call under the host's lock, what concerns devices and
+//! clients is an effect, done once the lock is released.
+
+use std::sync::Arc;
+
+use spillgate_backend::job::Job;
+use spillgate_controller_policy::gateway::{Ended, Event};
+use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
+use spillgate_controller_policy::planner::Computation;
+use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::message::{
+    Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
+};
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+use super::{Command, Control, GATEWAY, Open, PipelineHost};
+use crate::record::RequestRecord;
+
+/// What is to be done without the lock, in this order.
+pub(super) type Effects = Vec<Effect>;
+
+pub(super) enum Effect {
+    /// An envelope for a device.
+    Send(DeviceId, Envelope<Arc<Job>>),
+    /// A request has ended.
+    End(Box<Ended<Box<Open>>>),
+    /// Thousands of draws. It comes from wakeups only, so no request waits for it.
+    Compute(ModuleId, Box<Computation>),
+}
+
+/// The local link to the roles of this process: a call under the host's lock.
+impl Link<Arc<Job>> for PipelineHost {
+    fn send(&self, envelope: Envelope<Arc<Job>>) {
+        self.act(|control, now, effects| self.carry(control, now, envelope, effects));
+    }
+}
+
+impl PipelineHost {
+    /// A device died, for this reason.
+    pub fn lost(&self, device: DeviceId, cause: &str) {
+        let peer = Address::Device(device);
+        self.act(|control, now, effects| {
+            self.drive_gateway(control, now, Event::Lost(peer, cause), effects);
+            for module in self.pipeline.modules.iter().map(|m| m.id) {
+                let lost = ControllerEvent::Lost(peer);
+                self.drive_controller(control, now, module, lost, effects);
+            }
+        });
+    }
+
+    /// A device's policy says something to the gateway.
+    pub fn device_says(&self, worker: WorkerId, message: ToGateway) {
+        if let Some(place) = self.workers.get(&worker) {
+            self.send(Envelope {
+                from: Address::Device(place.device),
+                incarnation: Incarnation::default(),
+                to: Address::Gateway(GATEWAY),
+                message: Message::Gateway(message),
+            });
+        }
+    }
+
+    /// One critical section, and what follows from it.
+    pub(super) fn act<R>(&self, act: impl FnOnce(&mut Control, Timestamp, &mut Effects) -> R) -> R {
+        let now = (self.now)();
+        let mut effects = Effects::new();
+        let mut control = self.control.lock();
+        let result = act(&mut control, now, &mut effects);
+        let wakes_at = control.gateway.next_wakeup();
+        drop(control);
+        if let (Some(at), Some(alarm)) = (wakes_at, self.alarm.get()) {
+            alarm(at);
+        }
+        self.perform(effects);
+        result
+    }
+
+    /// Tells the gateway of one event.
+    pub(super) fn tell(&self, event: Event<'_>) {
+        self.act(|control, now, effects| self.drive_gateway(control, now, event, effects));
+    }
+
+    /// All roles begin, and hear of each other.
+    pub(super) fn greet(&self, control: &mut Control, now: Timestamp, effects: &mut Effects) {
+        let life = Incarnation::default();
+        let mut devices: Vec<DeviceId> = self.workers.values().map(|w| w.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let modules: Vec<ModuleId> = self.pipeline.modules.iter().map(|m| m.id).collect();
+        let controllers = modules.iter().map(|m| Address::Controller(*m));
+        let devices = devices.into_iter().map(Address::Device);
+        let peers: Vec<Address> = controllers.chain(devices).collect();
+        for peer in peers.iter().copied() {
+            self.drive_gateway(control, now, Event::Greeted(peer, life), effects);
+        }
+        for module in modules {
+            let gateway = Address::Gateway(GATEWAY);
+            let own = Address::Controller(module);
+            for peer in peers.iter().copied().chain([gateway]).filter(|p| *p != own) {
+                let greeted = ControllerEvent::Greeted(peer, life);
+                self.drive_controller(control, now, module, greeted, effects);
+            }
+        }
+    }
+
+    /// The application of that name.
+    pub(super) fn application(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        name: &Arc<str>,
+        effects: &mut Effects,
+    ) -> Application {
+        let mut commands = std::mem::take(&mut control.commands);
+        let application = control.gateway.application(name, &mut commands);
+        self.follow_gateway(control, now, &mut commands, effects);
+        control.commands = commands;
+        application
+    }
+
+    pub(super) fn drive_gateway(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        event: Event<'_>,
+        effects: &mut Effects,
+    ) {
+        let mut commands = std::mem::take(&mut control.commands);
+        control.gateway.on_event(now, event, &mut commands);
+        self.follow_gateway(control, now, &mut commands, effects);
+        control.commands = commands;
+    }
+
+    fn follow_gateway(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        commands: &mut Vec<Command>,
+        effects: &mut Effects,
+    ) {
+        for command in commands.drain(..) {
+            match command {
+                Command::Send(envelope) => self.carry(control, now, envelope, effects),
+                Command::End(ended) => effects.push(Effect::End(ended)),
+            }
+        }
+    }
+
+    pub(super) fn drive_controller(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        module: ModuleId,
+        event: ControllerEvent,
+        effects: &mut Effects,
+    ) {
+        let mut commands = Vec::new();
+        control.controllers[module.idx()].on_event(now, event, &mut commands);
+        for command in commands {
+            match command {
+                ControllerCommand::Send(envelope) => self.carry(control, now, envelope, effects),
+                ControllerCommand::Compute(computation) => {
+                    effects.push(Effect::Compute(module, computation));
+                }
+            }
+        }
+    }
+
+    /// Carries an envelope to a role of this process, or on its way to a device.
+    pub(super) fn carry(
+        &self,
+        control: &mut Control,
+        now: Timestamp,
+        envelope: Envelope<Arc<Job>>,
+        effects: &mut Effects,
+    ) {
+        let (from, life) = (envelope.from, envelope.incarnation);
+        match (envelope.to, envelope.message) {
+            (Address::Gateway(_), Message::Gateway(message)) => {
+                let event = Event::Message(from, life, message);
+                self.drive_gateway(control, now, event, effects);
+            }
+            (Address::Controller(module), Message::Controller(message)) => {
+                let event = ControllerEvent::Message(from, life, message);
+                self.drive_controller(control, now, module, event, effects);
+            }
+            (Address::Device(device), message @ Message::Device(_)) => {
+                let to = envelope.to;
+                let envelope = Envelope {
+                    from,
+                    incarnation: life,
+                    to,
+                    message,
+                };
+                effects.push(Effect::Send(device, envelope));
+            }
+            (to, _) => unreachable!("a message that is not for {to:?}"),
+        }
+    }
+
+    /// Does it. Called without locks held.
+    fn perform(&self, effects: Effects) {
+        for effect in effects {
+            match effect {
+                Effect::Send(device, envelope) => {
+                    let links = self.links.get();
+                    let links = links.expect("a host is connected before it serves");
+                    self.log_scaling(&envelope.message);
+                    links[device.idx()].send(envelope);
+                }
+                Effect::End(ended) => self.answer(*ended),
+                Effect::Compute(module, computation) => {
+                    let computed = ControllerEvent::Computed(Box::new(computation.run()));
+                    self.act(|control, now, effects| {
+                        self.drive_controller(control, now, module, computed, effects);
+                    });
+                }
+            }
+        }
+    }
+
+    /// A worker that was asked for is ready, or cannot be.
+    pub fn worker_loaded(&self, worker: WorkerId, result: Result<(), String>) {
+        let Some(place) = self.workers.get(&worker) else {
+            return;
+        };
+        let pipeline = &self.pipeline.name;
+        let module = &self.pipeline.modules[place.module.idx()].name;
+        match &result {
+            Ok(()) => tracing::info!(pipeline, module, %worker, "worker started"),
+            Err(error) => tracing::error!(pipeline, module, %worker, error, "worker cannot start"),
+        }
+        let loaded = ToController::Loaded(worker, result.is_ok());
+        self.send(Envelope {
+            from: Address::Device(place.device),
+            incarnation: Incarnation::default(),
+            to: Address::Controller(place.module),
+            message: Message::Controller(loaded),
+        });
+    }
+
+    fn log_scaling(&self, message: &Message<Arc<Job>>) {
+        if let Message::Device(ToDevice::Unload(worker)) = message
+            && let Some(place) = self.workers.get(worker)
+        {
+            let pipeline = &self.pipeline.name;
+            let module = &self.pipeline.modules[place.module.idx()].name;
+            tracing::info!(pipeline, module, %worker, "worker retired");
+        }
+    }
+
+    fn answer(&self, ended: Ended<Box<Open>>) {
+        let Ended {
+            request,
+            outcome,
+            at,
+            cause,
+            payload,
+        } = ended;
+        let Open {
+            admitted_at,
+            number,
+            client,
+            trace,
+            job,
+            times,
+            on_end,
+        } = *payload;
+        job.end();
+        let record = Arc::new(RequestRecord {
+            pipeline: self.pipeline.clone(),
+            request,
+            number,
+            client,
+            admitted_at,
+            ended_at: at,
+            outcome,
+            error: cause,
+            times,
+            trace,
+            job,
+        });
+        self.observer.request_ended(&record);
+        on_end(record);
+    }
+}

@@ -1,0 +1,104 @@
+//! What passes between gateways, controllers and devices: one enum a receiver, in envelopes that name the sender and its
+//! incarnation. Payloads are opaque: `L` is what a request carries to a worker.
+
+mod to_controller;
+mod to_device;
+mod to_gateway;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+
+use crate::id::{DeviceId, GatewayId, ModuleId};
+
+pub use to_controller::{BatchReport, Demand, ModuleState, SHARE_STEPS, Shares, ToController};
+pub use to_device::{Arrival, Place, ToDevice};
+pub use to_gateway::{
+    BatchShape, DoorPlan, Ending, Filled, Finished, ModulePlan, Started, ToGateway,
+};
+
+/// A role of one pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A gateway.
+    Gateway(GatewayId),
+    /// The controller of a module.
+    Controller(ModuleId),
+    /// A device with its workers.
+    Device(DeviceId),
+}
+
+/// One life of a process: what it said in another one is void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Incarnation(pub u64);
+
+/// A message on its way.
+#[derive(Clone, Debug)]
+pub struct Envelope<L> {
+    /// The role that sent it.
+    pub from: Address,
+    /// The sender's life in which it did.
+    pub incarnation: Incarnation,
+    /// The role that it is for.
+    pub to: Address,
+    /// What it says.
+    pub message: Message<L>,
+}
+
+/// What an envelope holds, by the role that it is for.
+#[derive(Clone, Debug)]
+pub enum Message<L> {
+    /// For a gateway.
+    Gateway(ToGateway),
+    /// For a controller.
+    Controller(ToController),
+    /// For a device.
+    Device(ToDevice<L>),
+}
+
+/// A way on which envelopes travel. Those of one sender to one receiver arrive in the order in which they were sent, or are
+/// lost with the connection.
+pub trait Link<L> {
+    /// Sends an envelope on its way.
+    fn send(&self, envelope: Envelope<L>);
+}
+
+/// The life in which each peer of a role greeted last. Messages of any other one are void: they were under way when their
+/// sender died, or come from a process that does not know yet that it was given up.
+#[derive(Clone, Debug, Default)]
+pub struct Sessions(IndexMap<Address, Incarnation, FxBuildHasher>);
+
+impl Sessions {
+    /// A peer greets.
+    pub fn greet(&mut self, peer: Address, incarnation: Incarnation) {
+        self.0.insert(peer, incarnation);
+    }
+
+    /// A peer is gone, until it greets again.
+    pub fn lose(&mut self, peer: Address) {
+        self.0.swap_remove(&peer);
+    }
+
+    /// Whether what a peer said in that life counts.
+    pub fn counts(&self, peer: Address, incarnation: Incarnation) -> bool {
+        self.0.get(&peer) == Some(&incarnation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_life_that_greeted_last_counts() {
+        let device = Address::Device(DeviceId(3));
+        let mut sessions = Sessions::default();
+        assert!(!sessions.counts(device, Incarnation(1)), "it never greeted");
+        sessions.greet(device, Incarnation(1));
+        assert!(sessions.counts(device, Incarnation(1)));
+        sessions.lose(device);
+        assert!(!sessions.counts(device, Incarnation(1)));
+        sessions.greet(device, Incarnation(2));
+        assert!(!sessions.counts(device, Incarnation(1)));
+        assert!(sessions.counts(device, Incarnation(2)));
+    }
+}

@@ -1,0 +1,47 @@
+//! What gateways and controllers tell a device.
+
+use crate::id::{DeviceId, ModuleId, RequestId, WorkerId};
+use crate::policy::Guidance;
+use crate::request::{DropReason, Request};
+use crate::schedule::Application;
+
+/// A worker of a pipeline and the device that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The module that it serves.
+    pub module: ModuleId,
+    /// Its device.
+    pub device: DeviceId,
+}
+
+/// A request on its way to a worker.
+#[derive(Clone, Debug)]
+pub struct Arrival<L> {
+    /// The worker that it is dispatched to.
+    pub worker: WorkerId,
+    /// The request.
+    pub request: Request,
+    /// What it carries.
+    pub payload: L,
+}
+
+/// What a device is told.
+#[derive(Clone, Debug)]
+pub enum ToDevice<L> {
+    /// By a gateway: serve these requests. They travel together, so that they may start as one batch.
+    Requests(Vec<Arrival<L>>),
+    /// By a gateway: forget a request that ended.
+    Cancel(RequestId),
+    /// By a gateway: drop a request for this reason if it still waits.
+    Withdraw(RequestId, DropReason),
+    /// By a gateway: this application is another one from now on. What is known of its execution times is void.
+    Reassigned(Application),
+    /// By a controller: a worker's broker is to go by this from now on.
+    Guide(WorkerId, Guidance),
+    /// By a controller: make a worker ready, and say when it is.
+    Load(WorkerId),
+    /// By a controller: give back what a worker holds once it has no more requests.
+    Unload(WorkerId),
+}

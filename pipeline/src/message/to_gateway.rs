@@ -1,0 +1,134 @@
+//! What devices and controllers tell a gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ModuleState;
+use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::request::{Drop, Outcome};
+use crate::time::Timestamp;
+
+/// What a gateway is told.
+#[derive(Clone, Debug)]
+pub enum ToGateway {
+    /// By a device: it bound a batch.
+    Started(Started),
+    /// By a device: a batch of a worker ended.
+    Finished {
+        /// The worker.
+        worker: WorkerId,
+        /// The batch.
+        batch: BatchId,
+        /// Its members.
+        members: Vec<Finished>,
+    },
+    /// By a device: a worker dropped a request.
+    Dropped {
+        /// The worker.
+        worker: WorkerId,
+        /// The request.
+        request: RequestId,
+        /// Why.
+        drop: Drop,
+    },
+    /// By a device: a request that it was told to forget had not begun.
+    Forgotten {
+        /// The worker at which it waited.
+        worker: WorkerId,
+        /// The request.
+        request: RequestId,
+    },
+    /// By a controller: what dispatch to its module goes by from now on.
+    Plan(ModuleId, ModulePlan),
+    /// By a controller: its state, for the entry gate.
+    State(Arc<ModuleState>),
+    /// By a controller: a worker takes requests from now on.
+    Serve(WorkerId),
+    /// By a controller: a worker gets no more requests, and finishes what it has.
+    Retire(WorkerId),
+}
+
+/// A batch that a device bound: it runs now, or once the running one has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The batch. Batches of a device end in order of their ids.
+    pub batch: BatchId,
+    /// Requests in it.
+    pub size: usize,
+    /// When it is expected to end.
+    pub expected_end: Timestamp,
+}
+
+/// A member of a batch that ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    /// The request.
+    pub request: RequestId,
+    /// What the module brought; where it brought nothing, how the request ends.
+    pub result: Result<Filled, Ending>,
+}
+
+/// Which outputs of a module are not empty, by ordinal: all that a `when:` looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled(u64);
+
+impl Filled {
+    /// Outputs whose ordinals fit.
+    pub const PORTS_MAX: usize = u64::BITS as usize;
+    /// All outputs are there.
+    pub const ALL: Filled = Filled(u64::MAX);
+
+    /// The same, with this output.
+    #[must_use]
+    pub fn with(self, port: u16) -> Self {
+        Filled(self.0 | 1 << port)
+    }
+
+    /// Whether that output is not empty.
+    pub fn has(self, port: u16) -> bool {
+        self.0 & (1 << port) != 0
+    }
+}
+
+/// How a request ends that is not completed, and what is said of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ending {
+    /// How it ends.
+    pub outcome: Outcome,
+    /// A sentence for the client.
+    pub cause: String,
+}
+
+/// What dispatch to a module goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModulePlan {
+    /// The shape of the module's batches.
+    pub shape: BatchShape,
+    /// Share of arrivals that is admitted (`pard-oc`); 1 without overload.
+    pub admits: f64,
+    /// Where requests are dropped that the backlog would make late; `None`: nowhere.
+    pub door: Option<DoorPlan>,
+}
+
+/// The shape of a module's batches, for the forecast of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchShape {
+    /// Requests in a batch, as planned.
+    pub size: u32,
+    /// Its execution time.
+    pub execution: Duration,
+}
+
+/// The numbers behind the drop of requests at their first module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DoorPlan {
+    /// Execution time of a batch here.
+    pub execution: Duration,
+    /// Execution times of the modules after this one, on the longest path. Queueing there is left out: it was measured
+    /// over the last seconds, and to count it would drop requests for as long after each jam.
+    pub downstream: Duration,
+    /// Share of the SLO that is left to spare.
+    pub margin: f64,
+}

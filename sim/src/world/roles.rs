@@ -1,0 +1,236 @@
+//! Drives gateway, controllers and devices, and carries what one says to another.
+//!
+//! Every envelope travels a hop, but for requests from the gateway to a device: the hop between two modules is counted
+//! once, on the way back to the gateway.
+
+use rand::Rng;
+use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent};
+use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
+use spillgate_pipeline::id::{DeviceId, ModuleId};
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::{
+    Address, Envelope, Incarnation, Link, Message, Place, ToController, ToDevice, ToGateway,
+};
+use spillgate_worker_policy::device::Event as DeviceEvent;
+
+use super::agenda::Occurrence;
+use super::{FIRST, GATEWAY, World};
+
+impl World {
+    /// All processes begin, and hear of each other.
+    pub(super) fn greet(&mut self) -> Result<(), Violation> {
+        let gateway = Address::Gateway(GATEWAY);
+        let modules: Vec<ModuleId> = self.config.pipeline.modules.iter().map(|m| m.id).collect();
+        for device in 0..self.devices.len() {
+            self.greeted(DeviceId(device as u16), FIRST)?;
+        }
+        for &module in &modules {
+            let controller = Address::Controller(module);
+            self.drive_gateway(GatewayEvent::Greeted(controller, FIRST))?;
+            self.drive_controller(module, ControllerEvent::Greeted(gateway, FIRST))?;
+            for &other in modules.iter().filter(|m| **m != module) {
+                let other = Address::Controller(other);
+                self.drive_controller(module, ControllerEvent::Greeted(other, FIRST))?;
+            }
+            if let Some(at) = self.controllers[module.idx()].next_wakeup() {
+                self.agenda.at(at, Occurrence::ControllerWakeup { module });
+            }
+        }
+        Ok(())
+    }
+
+    /// A device greets, for the first time or in another life.
+    pub(super) fn greeted(
+        &mut self,
+        device: DeviceId,
+        incarnation: Incarnation,
+    ) -> Result<(), Violation> {
+        let device = Address::Device(device);
+        self.drive_gateway(GatewayEvent::Greeted(device, incarnation))?;
+        for module in 0..self.controllers.len() as u16 {
+            let greeted = ControllerEvent::Greeted(device, incarnation);
+            self.drive_controller(ModuleId(module), greeted)?;
+        }
+        Ok(())
+    }
+
+    /// A device is gone.
+    pub(super) fn lost(&mut self, device: DeviceId) -> Result<(), Violation> {
+        let device = Address::Device(device);
+        self.drive_gateway(GatewayEvent::Lost(device, "the device died"))?;
+        for module in 0..self.controllers.len() as u16 {
+            self.drive_controller(ModuleId(module), ControllerEvent::Lost(device))?;
+        }
+        Ok(())
+    }
+
+    /// An envelope arrives.
+    pub(super) fn deliver(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
+        let Envelope {
+            from,
+            incarnation,
+            to,
+            message,
+        } = envelope;
+        match (to, message) {
+            (Address::Gateway(_), Message::Gateway(message)) => {
+                self.note_to_gateway(&message);
+                self.drive_gateway(GatewayEvent::Message(from, incarnation, message))
+            }
+            (Address::Controller(module), Message::Controller(message)) => {
+                if let ToController::Peer(state) = &message {
+                    self.note(8, u64::from(module.0) << 32 | state.version);
+                }
+                let event = ControllerEvent::Message(from, incarnation, message);
+                self.drive_controller(module, event)
+            }
+            (Address::Device(device), Message::Device(message)) => {
+                self.tell_device(device, message)
+            }
+            (to, message) => unreachable!("{message:?} is not for {to:?}"),
+        }
+    }
+
+    fn note_to_gateway(&mut self, message: &ToGateway) {
+        match message {
+            ToGateway::Started(started) => self.note(3, u64::from(started.worker.0)),
+            ToGateway::Finished { members, .. } => {
+                for member in members {
+                    self.note(4, member.request.0);
+                }
+            }
+            ToGateway::Dropped { request, .. } => self.note(5, request.0),
+            ToGateway::Forgotten { request, .. } => self.note(18, request.0),
+            ToGateway::State(state) => self.note(8, state.version),
+            ToGateway::Serve(worker) => self.note(16, u64::from(worker.0) << 1 | 1),
+            ToGateway::Retire(worker) => self.note(16, u64::from(worker.0) << 1),
+            ToGateway::Plan(..) => {}
+        }
+    }
+
+    /// Sends an envelope on its way.
+    pub(super) fn send(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
+        let is_state = matches!(
+            envelope.message,
+            Message::Controller(ToController::Peer(_)) | Message::Gateway(ToGateway::State(_))
+        );
+        let loss = self.config.exchange_loss;
+        if is_state && loss > 0.0 && self.rng.random::<f64>() < loss {
+            return Ok(());
+        }
+        if matches!(envelope.message, Message::Device(ToDevice::Requests(_))) {
+            return self.deliver(envelope);
+        }
+        self.agenda.send(envelope);
+        Ok(())
+    }
+
+    pub(super) fn drive_gateway(&mut self, event: GatewayEvent<'_>) -> Result<(), Violation> {
+        let mut commands = Vec::new();
+        self.gateway.on_event(self.now, event, &mut commands);
+        for command in commands {
+            match command {
+                Command::Send(envelope) => self.send(envelope)?,
+                Command::End(ended) => self.ended(&ended)?,
+            }
+        }
+        self.arm_gateway();
+        Ok(())
+    }
+
+    pub(super) fn arm_gateway(&mut self) {
+        if let Some(at) = self.gateway.next_wakeup()
+            && at < self.gateway_armed
+        {
+            self.gateway_armed = at;
+            self.agenda.at(at, Occurrence::GatewayWakeup);
+        }
+    }
+
+    pub(super) fn drive_controller(
+        &mut self,
+        module: ModuleId,
+        event: ControllerEvent,
+    ) -> Result<(), Violation> {
+        let mut commands = Vec::new();
+        self.controllers[module.idx()].on_event(self.now, event, &mut commands);
+        for command in commands {
+            match command {
+                ControllerCommand::Send(envelope) => self.send(envelope)?,
+                ControllerCommand::Compute(computation) => {
+                    let computed = ControllerEvent::Computed(Box::new(computation.run()));
+                    self.drive_controller(module, computed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_device(&mut self, id: DeviceId, message: ToDevice<()>) -> Result<(), Violation> {
+        let device = id.idx();
+        if self.devices[device].is_down {
+            return Ok(());
+        }
+        match message {
+            ToDevice::Requests(mut requests) => {
+                for arrival in &requests {
+                    self.note(2, arrival.request.id.0 << 8 | u64::from(arrival.worker.0));
+                }
+                self.drive_device(device, DeviceEvent::Arrivals(&mut requests))
+            }
+            ToDevice::Cancel(request) => {
+                self.note(6, request.0);
+                self.drive_device(device, DeviceEvent::Cancel(request))
+            }
+            ToDevice::Withdraw(request, reason) => {
+                self.drive_device(device, DeviceEvent::Withdraw(request, reason))
+            }
+            ToDevice::Reassigned(application) => {
+                self.drive_device(device, DeviceEvent::Reassigned(application))
+            }
+            ToDevice::Guide(worker, guidance) => {
+                self.note(7, guidance.downstream.as_nanos() as u64);
+                self.drive_device(device, DeviceEvent::Guide(worker, guidance))
+            }
+            ToDevice::Load(worker) => {
+                let cold_start = self.config.scaling.as_ref().map(|s| s.cold_start);
+                let loaded = Occurrence::Loaded {
+                    place: self.places[worker.idx()],
+                    life: self.devices[device].life,
+                };
+                self.agenda
+                    .at(self.now + cold_start.unwrap_or_default(), loaded);
+                Ok(())
+            }
+            ToDevice::Unload(worker) => self.drive_device(device, DeviceEvent::Unloaded(worker)),
+        }
+    }
+
+    /// A device has loaded a worker that it was asked for.
+    pub(super) fn loaded(&mut self, place: Place, life: u32) -> Result<(), Violation> {
+        if self.devices[place.device.idx()].life != life {
+            return Ok(());
+        }
+        let loaded = Message::Controller(ToController::Loaded(place.worker, true));
+        self.say(
+            place.device.idx(),
+            Address::Controller(place.module),
+            loaded,
+        )
+    }
+
+    /// A device says something.
+    pub(super) fn say(
+        &mut self,
+        device: usize,
+        to: Address,
+        message: Message<()>,
+    ) -> Result<(), Violation> {
+        self.send(Envelope {
+            from: Address::Device(DeviceId(device as u16)),
+            incarnation: Incarnation(u64::from(self.devices[device].life)),
+            to,
+            message,
+        })
+    }
+}
