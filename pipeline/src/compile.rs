@@ -297,8 +297,8 @@ fn check_schedules(
     }
 }
 
-/// Batches of a module whose time depends on what requests bring are formed by our own scheduler, where we also
-/// decide what is dropped: published drop policies come with batches of their own.
+/// The scheduler of a module that names none: the drop policy's, where the execution time depends on what requests
+/// bring.
 fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<ScheduleName> {
     let varies = match &ty.time {
         ExecutionTime::Fixed => false,
@@ -308,7 +308,11 @@ fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<S
             wired.any(|(port, wire)| port.name == *input && wire.is_some())
         }
     };
-    (varies && spec.policy.drop.is_ours()).then_some(ScheduleName::Goodput)
+    spec.policy
+        .drop
+        .recipe()
+        .dynamic_schedule
+        .filter(|_| varies)
 }
 
 /// The source as a module: it has one output and nothing else.

@@ -41,7 +41,7 @@ pub struct Contender {
 impl Contender {
     /// The plan that counts.
     pub fn plan(&self) -> PlanName {
-        self.plan.unwrap_or(PlanName::of(self.policy.drop))
+        self.plan.unwrap_or(self.policy.drop.recipe().plan)
     }
 }
 

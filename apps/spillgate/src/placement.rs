@@ -174,7 +174,7 @@ pub(crate) fn place(
         let modules = wanted.iter().filter(|w| w.from_start);
         let workers =
             alone(modules.map(|w| (w.module.idx(), w.device.as_str()))).then(|| least.clone());
-        let name = PlanName::of(pipeline.policy.drop);
+        let name = pipeline.policy.drop.recipe().plan;
         let (planned, problem) = planning::planned(pipeline, execution, name, workers);
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");

@@ -216,9 +216,10 @@ impl EntryGate {
     }
 
     /// Part of those that pass that can be in time: where a batch takes most of the SLO, the others come at the wrong
-    /// moment, which only our brokers know. Where modules share devices the brokers have more to choose from.
+    /// moment, which only brokers know. Where modules share devices the brokers have more to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
-        if !self.pipeline.policy.drop.is_ours() || self.devices.iter().any(|on| on.len() > 1) {
+        let overfills = self.pipeline.policy.drop.recipe().gate_overfills;
+        if !overfills || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
         }
         let bounds = |(module, &bound): (usize, &Bound)| match self.drops(module) {

@@ -13,69 +13,19 @@ use std::fmt;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::time::format_duration;
 
 pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
 use joint::Scene;
 pub use joint::sizes_for_workers;
+pub use spillgate_pipeline::policy::PlanName;
 
 /// Largest batch of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
-/// The reference plan keeps `slack * execution <= SLO` on every path: as much time again may go to waiting.
-pub const REFERENCE_SLACK: f64 = 2.0;
 /// The slack of the larger plan of NOTES.md.
 pub const LARGER_SLACK: f64 = 1.4;
-/// The slack of our own plan (docs/policy.md has the sweep): requests bound late wait less, so that batches may
-/// use more of the SLO.
-pub const SPILLGATE_SLACK: f64 = 1.6;
-
 /// Counts are whole numbers from quotients of floats; a quotient this close to one is that number.
 const ROUNDING: f64 = 1e-9;
-
-/// Plans by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlanName {
-    /// `reference`: [`reference_plan`].
-    Reference,
-    /// `spillgate`: our own: larger batches on the same workers.
-    Spillgate,
-}
-
-impl PlanName {
-    /// All, in the order of the documentation.
-    pub const ALL: [PlanName; 2] = [PlanName::Reference, PlanName::Spillgate];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            PlanName::Reference => "reference",
-            PlanName::Spillgate => "spillgate",
-        }
-    }
-
-    /// The plan of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|plan| plan.name() == name)
-    }
-
-    /// The plan that a drop policy runs with unless another is named.
-    pub fn of(policy: DropPolicyName) -> Self {
-        if policy.is_ours() {
-            PlanName::Spillgate
-        } else {
-            PlanName::Reference
-        }
-    }
-
-    /// The slack of its batch sizes: how many times the longest path's execution fits the SLO.
-    pub fn slack(self) -> f64 {
-        match self {
-            PlanName::Reference => REFERENCE_SLACK,
-            PlanName::Spillgate => SPILLGATE_SLACK,
-        }
-    }
-}
 
 /// Batch sizes and workers by module index; entry 0, the source, is 0 in both.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use spillgate_controller_policy::module::Event as ModuleEvent;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
-use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
 
 use crate::draw::normal;
 
@@ -95,7 +95,7 @@ impl World {
             expected_end: batch.expected_end,
         };
         self.agenda.send(self.now, started);
-        let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind == Bind::Late;
+        let binds_late = self.config.pipeline.policy.drop.recipe().bind == Bind::Late;
         let d = &mut self.devices[device];
         d.bound.push_back(batch);
         if d.running.is_none() && d.rerun_since.is_none() && d.bound.len() == 1 {

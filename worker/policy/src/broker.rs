@@ -1,7 +1,7 @@
 //! The Request Broker (PARD §4.3): owns the requests that wait for one module on one device, in a
 //! double-ended priority queue, moves them into batches, or drops them.
 //!
-//! One machine; a [`BrokerPolicy`] plugs in the order, the keep test and the moment of binding, a
+//! One machine; the [`Recipe`] of a drop policy plugs in the order, the keep test and the moment of binding, a
 //! [`Guidance`] of the State Planner what is reserved downstream. Bound *ahead*, as in PARD, the next batch is
 //! collected the moment one starts to execute, and later arrivals join it while there is room. Bound *late*,
 //! the batch is formed when the device is about to be free. The broker starts nothing itself:
@@ -19,12 +19,12 @@ mod queue;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::policy::recipe::{Bind, Keep, Order, Recipe};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::policy::{Bind, BrokerPolicy, Keep, Order};
 use crate::schedule::{Lengths, SchedulerConfig};
 use admitted::Admitted;
 use decoding::DecodingShares;
@@ -54,7 +54,7 @@ pub struct BrokerConfig {
     /// Expected execution time by batch size; entry 0 is size 1. At least `batch` entries.
     pub execution: Vec<Duration>,
     /// Decides who is kept, who comes first, and when.
-    pub policy: BrokerPolicy,
+    pub recipe: &'static Recipe,
     /// Forms the batches of a module whose time depends on what requests bring; it decides who is given up, too.
     /// `None`: batches as planned.
     pub schedule: Option<SchedulerConfig>,
@@ -167,7 +167,7 @@ impl<T> Broker<T> {
 
     /// Whether it binds requests only when the device is about to be free.
     pub fn binds_late(&self) -> bool {
-        self.config.policy.bind == Bind::Late || self.admitted.is_some()
+        self.config.recipe.bind == Bind::Late || self.admitted.is_some()
     }
 
     /// Whether a batch scheduler forms its batches, from distributions of execution times.
@@ -247,7 +247,7 @@ impl<T> Broker<T> {
             ModuleId::SOURCE => expected.0.div_f64(self.pace),
             _ => self.config.execution[size.max(1) - 1],
         };
-        if !self.config.policy.learns_pace || expected.is_zero() {
+        if !self.config.recipe.learns_pace || expected.is_zero() {
             return;
         }
         let ratio = took.as_secs_f64() / expected.as_secs_f64();
@@ -296,7 +296,7 @@ impl<T> Broker<T> {
             out.push(self.reject(now, request, payload, DropReason::QueueFull, None));
             return;
         }
-        let key = if self.config.policy.sorts_by_deadline() {
+        let key = if self.config.recipe.order.is_by_deadline() {
             request.deadline
         } else {
             now
@@ -313,7 +313,7 @@ impl<T> Broker<T> {
         if self.binds_late() {
             return;
         }
-        if self.config.policy.keep == Keep::Window {
+        if self.config.recipe.keep == Keep::EarlyDrop {
             return self.collect_window(now, free_at, out);
         }
         while self.forming.len() < self.batch() {
@@ -386,9 +386,9 @@ impl<T> Broker<T> {
     }
 
     fn order(&self) -> BudgetOrder {
-        match self.config.policy.order {
+        match self.config.recipe.order {
             Order::Budget(order) => order,
-            Order::Guided => self.guidance.order,
+            Order::Guided(_) => self.guidance.order,
             Order::Arrival | Order::Feasibility => BudgetOrder::LowestFirst,
         }
     }
@@ -411,8 +411,8 @@ impl<T> Broker<T> {
         now: Timestamp,
         free_at: Timestamp,
     ) -> Result<(), (DropReason, Option<Estimate>)> {
-        let in_time = match self.config.policy.keep {
-            Keep::Always | Keep::Window => true,
+        let in_time = match self.config.recipe.keep {
+            Keep::Always | Keep::EarlyDrop => true,
             Keep::Unexpired => {
                 if now >= request.deadline {
                     let estimate = self.estimate(now, free_at);
@@ -434,10 +434,16 @@ impl<T> Broker<T> {
         }
     }
 
+    /// Whether a waiting request is answered by timer once its deadline has passed. This needs the queue in order of
+    /// deadlines, to find the first in constant time.
+    fn expires(&self) -> bool {
+        self.config.recipe.order.is_by_deadline()
+    }
+
     /// Drops what has expired in the queue and in the forming batch, for policies that expire.
     pub fn expire(&mut self, now: Timestamp, out: &mut Vec<Rejected<T>>) {
         self.expire_admitted(now, out);
-        if !self.config.policy.expires() {
+        if !self.expires() {
             return;
         }
         while self.queue.first_key().is_some_and(|key| key <= now) {
@@ -463,7 +469,7 @@ impl<T> Broker<T> {
             .admitted
             .as_ref()
             .and_then(|a| a.scheduler.next_expiry());
-        if !self.config.policy.expires() {
+        if !self.expires() {
             return admitted;
         }
         let forming = self.forming.iter().map(|m| m.request.deadline).min();

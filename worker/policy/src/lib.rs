@@ -10,10 +10,8 @@
 
 pub mod broker;
 pub mod device;
-pub mod policy;
 pub mod profiler;
 pub mod schedule;
 
 pub use broker::{Broker, BrokerConfig, Member};
 pub use device::{Batch, Command, Device, Event};
-pub use policy::BrokerPolicy;

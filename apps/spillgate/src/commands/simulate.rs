@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use spillgate::files::{self, LoadedPipeline};
 use spillgate::{placement, planning};
@@ -63,7 +63,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(DropPolicyName::name)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
     /// Dispatch policy [default: what the drop policy runs best with]
     #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
@@ -112,6 +112,11 @@ pub(crate) struct SimulateArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A drop policy with what it does, for `--help`.
+fn explained(policy: DropPolicyName) -> PossibleValue {
+    PossibleValue::new(policy.name()).help(policy.recipe().summary)
 }
 
 /// `hurry:300` and the like.

@@ -16,7 +16,7 @@ impl StatePlanner {
     /// late is in time with fewer, which is known when the batch is formed.
     pub fn refuses(&self, request: &Request, starts_at: Timestamp) -> Option<Estimate> {
         let is_last = self.successors[self.module.idx()].is_empty();
-        if !self.policy.door || !self.is_first || is_last || !self.leaves_time {
+        if !self.recipe.door || !self.is_first || is_last || !self.leaves_time {
             return None;
         }
         let mine = self.states[self.module.idx()].as_ref();

@@ -8,7 +8,7 @@ impl StatePlanner {
     /// Device time of a request over what this module takes of it: where modules share a device, a batch of one waits
     /// while those of the others run.
     pub(super) fn stretch(&self) -> f64 {
-        if self.planned.workers.is_some() || !self.policy.learns_pace {
+        if self.planned.workers.is_some() || !self.recipe.learns_pace {
             return 1.0;
         }
         let of = |m: usize| {

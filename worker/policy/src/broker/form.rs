@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use spillgate_pipeline::policy::BudgetOrder;
+use spillgate_pipeline::policy::recipe::Order;
 use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::time::Timestamp;
 
 use super::queue::Waiting;
 use super::{Broker, Rejected};
-use crate::policy::Order;
 
 /// Most waiting requests that are sorted to see whether all can be served: more are judged by the last of them
 /// alone, so that forming a batch stays short whatever the backlog.
@@ -87,7 +87,7 @@ impl<T> Broker<T> {
     }
 
     fn serves_lowest_first(&mut self, starts_at: Timestamp) -> bool {
-        match self.config.policy.order {
+        match self.config.recipe.order {
             Order::Budget(order) => order == BudgetOrder::LowestFirst,
             _ => self.backlog_is_feasible(starts_at),
         }

@@ -12,7 +12,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
         execution: (1..=batch_max)
             .map(|n| Duration::from_nanos(10 * u64::from(n)))
             .collect(),
-        policy: BrokerPolicy::by_name(policy),
+        recipe: policy.recipe(),
         schedule: None,
     })
 }
