@@ -15,7 +15,6 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use spillgate_backend::torch;
 use spillgate_controller::host::Worker;
-use spillgate_controller_policy::plan::PlanName;
 use spillgate_controller_policy::planner::Planned;
 use spillgate_controller_policy::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
 use spillgate_pipeline::catalog::ValueType;
