@@ -2,7 +2,7 @@
 //!
 //! A cancelled request stays in the heap as a tombstone until it comes to an end of the heap, or until there are more
 //! tombstones than live entries plus [`TOMBSTONES_MIN`]: then the heap is swept. Both ends are always requests that
-//! wait. Whoever owns the queue bounds how many wait.
+//! wait. The owner of the queue bounds how many wait.
 
 use std::cmp::Ordering;
 

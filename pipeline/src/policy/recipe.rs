@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{BudgetOrder, DispatchPolicyName, PlanName};
 use crate::schedule::ScheduleName;
+use crate::spec::GATE_MAX;
 
 /// How a drop policy works. Readers ask for a field, never for the policy's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,7 +147,7 @@ impl Recipe {
         assert!(!self.name.is_empty() && !self.summary.is_empty());
         assert!(0.0 <= self.lambda && self.lambda <= 1.0);
         if let Some(gate) = self.gate {
-            assert!(gate > 0.0, "a gate lets something pass");
+            assert!(0.0 < gate && gate <= GATE_MAX);
         }
         if let Some(control) = self.overload {
             assert!(0.0 < control.admitted && control.admitted <= 1.0);

@@ -64,11 +64,12 @@ pub(crate) fn part_in_time(pipeline: &Pipeline, share: f64, modules: &[Bound]) -
 /// Requests a second that are in time of `rate` that come, with that share of the SLO. `modules` as of [`part_in_time`];
 /// `execution` and `batch` are by module index, and each module's [`Bound::execution`] is that of its batch.
 ///
-/// A batch takes what came while there was time left, in the cycle before it: `came` on average, a Poisson number. Where
-/// nothing came for as long as anybody may wait the device is idle until the next request, which runs alone. So a batch
-/// has `came + e^-came` requests, up to its size (where who waits may wait for more than one cycle the second term is less),
-/// and takes as long as so many take: what it takes decides how many come in time for the next. Means stand for sizes, so
-/// it is too much where some batches are full and some are not: up to a quarter, mostly a twentieth (test).
+/// The model: a batch holds the requests that arrived in the cycle before it while they still had enough time left. Their
+/// number is Poisson with mean `came`. Where none arrived, the device is idle until the next request, which runs alone. So
+/// a batch has `came + e^-came` requests on average, at most its size; where a request may wait for more than one cycle the
+/// second term is smaller. The execution time of a batch decides how many requests are in time for the next. The mean
+/// stands for each size, which is too much where some batches are full and others are not: by up to a quarter, mostly by a
+/// twentieth (test).
 pub(crate) fn goodput(
     pipeline: &Pipeline,
     share: f64,

@@ -53,10 +53,10 @@ fn deadline_orders_by_deadline_and_none_by_arrival() {
     }
 }
 
-/// More wait than can be served, so the newest go: as many as bear a batch of just so many. A full batch takes 80 ns, and
-/// nobody has as long; by that measure none but the first would go.
+/// More requests wait than can be served, so those with the highest budget go. The batch grows while its newest member is
+/// still in time. A full batch takes 80 ns, and no request has that long: measured by it only one would go.
 #[test]
-fn of_many_as_many_go_as_bear_their_batch() {
+fn an_overloaded_batch_grows_while_its_newest_member_is_in_time() {
     let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
     let mut out = Vec::new();
     for id in 1..=12 {
@@ -236,7 +236,7 @@ proptest! {
         };
         let (mut expected, mut dropped) = (Vec::new(), Vec::new());
         if policy == DropPolicyName::NexusSplit {
-            // The first window of which all are in time; all before it go.
+            // The first run of which all are in time; all before it are dropped.
             let from = (0..list.len())
                 .find(|&i| list[i..].iter().take(batch as usize).all(|l| kept(l.0)))
                 .unwrap_or(list.len());
@@ -263,8 +263,8 @@ proptest! {
         prop_assert_eq!(batch_ids(&mut broker), expected);
     }
 
-    /// What is bound late: nobody in the batch or dropped twice, everybody in it makes its module deadline, and while
-    /// the whole backlog is feasible in order of deadlines nobody is dropped and the most urgent go first.
+    /// A late batch: each request is batched, dropped or waiting; each member makes its module deadline; and while the
+    /// whole backlog is feasible in order of deadlines nothing is dropped and the most urgent go first.
     #[test]
     fn a_late_batch_is_in_time_and_fair(
         slacks in prop::collection::vec(1u64..400, 1..30),

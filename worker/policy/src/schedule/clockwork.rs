@@ -1,11 +1,12 @@
-//! Clockwork (Gujarati et al., OSDI 2020, §5.3), for one model: every request has a strategy for each batch size with
-//! the start that it requires, and the controller plans a little ahead on one predicted duration.
+//! `clockwork` and `clockwork-mean`: Clockwork (Gujarati et al., OSDI 2020, §5.3), for one model. In its words every request
+//! has a strategy for each batch size, with the latest start at which the request is in time; the controller plans a
+//! little ahead on one predicted duration.
 //!
 //! Of the strategies that are still valid the largest size with enough requests is taken, earliest required start first.
-//! Only requests whose strategy *for that size* is valid count as enough, else a long queue with tight SLOs never
-//! runs. An action is planned 5 ms before the running one is predicted to end and must start within 5 ms of that
-//! prediction: when the running batch overruns by more, the action is refused and its requests are lost. Here the
-//! plan is reconstructed when the device frees, from what had arrived by then.
+//! Only requests with a valid strategy *for that size* count, or a long queue with tight SLOs would never run. An action is
+//! planned 5 ms before the running one is predicted to end and must start within 5 ms of that prediction: when the running
+//! batch overruns by more, the action is refused and its requests are dropped. Deviation: the plan is reconstructed when the
+//! device becomes free, from what had arrived when it was due.
 
 use std::collections::VecDeque;
 
@@ -66,8 +67,8 @@ impl Clockwork {
         }
     }
 
-    /// The largest size that can be filled with requests which arrived by `known_at` and whose strategy for it is
-    /// valid when the action starts.
+    /// The largest size that can be filled with requests that arrived by `known_at` and are in time in a batch of that size
+    /// from `start` on.
     fn select(&self, start: View<'_>, known_at: Timestamp) -> Option<(usize, Vec<Pending>)> {
         let applications: Vec<usize> = (0..start.set.applications()).collect();
         for (at, &size) in start.book.sizes().iter().enumerate().rev() {

@@ -14,7 +14,7 @@ use spillgate_pipeline::time::Timestamp;
 pub struct Pending {
     /// Its id.
     pub id: RequestId,
-    /// Whose it is.
+    /// Its application.
     pub application: Application,
     /// Until when its batch must have ended to be of use: the module deadline.
     pub deadline: Timestamp,
@@ -44,7 +44,7 @@ impl PendingSet {
         self.by_id.contains_key(&id)
     }
 
-    /// Whose request it is, if it waits.
+    /// The application of a request, if it waits.
     pub(crate) fn application_of(&self, id: RequestId) -> Option<Application> {
         let slot = self.by_id.get(&id)?;
         Some(self.get(*slot).application)
@@ -89,7 +89,7 @@ impl PendingSet {
         self.by_application.len()
     }
 
-    /// Those of them with a deadline of `from` or later.
+    /// An application's requests with a deadline of `from` or later, in order of deadlines.
     pub(crate) fn due_from(
         &self,
         application: usize,
