@@ -310,7 +310,7 @@ impl Scheduler {
         }
         self.leaving = leaving;
         for application in 0..self.set.applications() {
-            let law = self.book.known(Application(application as u16));
+            let law = self.book.law_idx(Application(application as u16));
             let Some(needed) = self.strategy.needed_ms(&self.book, law) else {
                 return;
             };

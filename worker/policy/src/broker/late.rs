@@ -54,7 +54,7 @@ impl Late {
             return members;
         }
         // Each further member has less budget than those before it and makes the batch longer: the batch grows while
-        // the newest member would still be in time.
+        // the member added last would still be in time.
         for n in 1..=size {
             let ends_by = starts_at + core.execution(n) + core.stray(n);
             let last = core.queue.last();
@@ -99,13 +99,11 @@ impl Late {
         self.deadlines.sort_unstable();
         let mut ends_by = starts_at + stray;
         self.deadlines.chunks(batch).all(|members| {
-            let is_full = members.len() == batch;
-            ends_by = ends_by
-                + if is_full {
-                    full
-                } else {
-                    core.execution(members.len())
-                };
+            let execution = match members.len() {
+                n if n == batch => full,
+                n => core.execution(n),
+            };
+            ends_by = ends_by + execution;
             ends_by <= members[0]
         })
     }

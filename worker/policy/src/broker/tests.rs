@@ -53,10 +53,10 @@ fn deadline_orders_by_deadline_and_none_by_arrival() {
     }
 }
 
-/// More requests wait than can be served, so those with the highest budget go. The batch grows while its newest member is
-/// still in time. A full batch takes 80 ns, and no request has that long: measured by it only one would go.
+/// More requests wait than can be served, so those with the highest budget go. The batch grows while the
+/// member added last is still in time. A full batch takes 80 ns, and no request has that long: measured by it only one would go.
 #[test]
-fn an_overloaded_batch_grows_while_its_newest_member_is_in_time() {
+fn an_overloaded_batch_grows_while_its_last_member_is_in_time() {
     let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
     let mut out = Vec::new();
     for id in 1..=12 {

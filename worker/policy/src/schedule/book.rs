@@ -115,7 +115,7 @@ impl Book {
     }
 
     /// Which law a request of that application goes by.
-    pub(crate) fn known(&self, application: Application) -> usize {
+    pub(crate) fn law_idx(&self, application: Application) -> usize {
         application.idx().min(self.laws.len() - 1)
     }
 

@@ -69,7 +69,7 @@ impl Strategy for Edf {
             if best.as_ref().is_none_or(|b| (first, size) > (b.0, b.1)) {
                 let sum: f64 = members
                     .iter()
-                    .map(|p| means[book.known(p.application)])
+                    .map(|p| means[book.law_idx(p.application)])
                     .sum();
                 best = Some((first, size, members, sum / f64::from(size)));
             }

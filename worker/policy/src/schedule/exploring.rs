@@ -49,7 +49,7 @@ impl Explorer {
             }
             let expected_ms = book
                 .time()
-                .alone_ms(book.law(book.known(application)).mean());
+                .alone_ms(book.law(book.law_idx(application)).mean());
             let in_time = view.in_ms(SPARE * expected_ms);
             let spare = set.due_from(idx, in_time).next();
             let Some(pending) = spare.or_else(|| set.first_of(idx)) else {

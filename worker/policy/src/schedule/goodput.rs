@@ -183,7 +183,7 @@ impl Goodput {
         self.forming.clear(book.grid());
         for pending in &self.members {
             self.forming
-                .push(book.grid(), book.known(pending.application));
+                .push(book.grid(), book.law_idx(pending.application));
         }
     }
 
@@ -199,7 +199,7 @@ impl Goodput {
         let gain = |pending: &Pending| {
             let slack = view.slack_ms(pending.deadline);
             let later = slack - self.batch_ms;
-            let law = book.known(pending.application);
+            let law = book.law_idx(pending.application);
             let worth = (1.0 - self.price * self.parts[law]).clamp(0.0, self.wait_max[law]);
             forming.on_time(grid, &outlook, slack) - worth * forming.on_time(grid, &outlook, later)
         };

@@ -127,7 +127,7 @@ impl Orloj {
             is_changed[slot as usize] = false;
             if self.feasible[slot as usize].is_some_and(|feasible| feasible.sizes > at) {
                 let pending = set.get(slot);
-                let law = book.known(pending.application);
+                let law = book.law_idx(pending.application);
                 queue.insert(now, laws, slot, law, Steps::single(pending.deadline));
             }
         }
@@ -187,7 +187,7 @@ impl Strategy for Orloj {
             deadline,
             ..
         } = set.get(slot);
-        let law = book.known(application);
+        let law = book.law_idx(application);
         let until = |each: &SizeQueue| deadline - span(each.means[law]);
         let sizes = self.sizes.partition_point(|each| until(each) >= now);
         for each in &mut self.sizes[..sizes] {
@@ -228,7 +228,7 @@ impl Strategy for Orloj {
             largest.count -= 1;
             largest.change(slot);
             let pending = set.get(slot);
-            let law = book.known(pending.application);
+            let law = book.law_idx(pending.application);
             self.keep(slot, law, pending.deadline, sizes - 1);
         }
         leaving.extend(self.timed_out.drain(..).map(|slot| Leaving {
@@ -255,7 +255,7 @@ impl Strategy for Orloj {
             let slot = queue.first(now).expect("there are enough requests");
             queue.remove(slot);
             let pending = set.get(slot);
-            expected_ms += laws[book.known(pending.application)].mean();
+            expected_ms += laws[book.law_idx(pending.application)].mean();
             members.push(pending.id);
         }
         Some(Chosen {
