@@ -28,7 +28,6 @@ use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::BatchShape;
-use crate::plan::PlanName;
 
 pub use computation::{Computation, Computed};
 use order::next_order;
@@ -508,7 +507,7 @@ impl StatePlanner {
         let scene = sizes::Scene {
             pipeline: &self.pipeline,
             planned: &self.planned,
-            slack: PlanName::Spillgate.slack(),
+            slack: self.recipe.plan.slack(),
             rate: first.offered,
             demand: self.demand.max(first.offered),
             shares: &first.asked,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One machine for all names, a plain state machine that is told the time: the broker inserts requests, asks for a batch
-//! when the device is (about to be) free, and answers what is given up. A [`strategy::Strategy`] decides; each has a file of
+//! when the device is (about to be) free, and answers what is given up. A `Strategy` decides; each has a file of
 //! its own. Invariants: a request leaves exactly once, in a batch, given up, or removed; at most `capacity` requests wait; a
 //! batch has at most its size.
 

@@ -82,7 +82,8 @@ impl Forming {
         self.variance_sum += grid.variances[law];
     }
 
-    /// E[longest], ms: Simpson's rule on the bins, exact for three members and within 1e-5 for many.
+    /// The expected length of the longest member, ms: Simpson's rule on the bins, exact for three members and within 1e-5
+    /// for many.
     fn longest(&self, grid: &Grid) -> f64 {
         let nodes = &grid.nodes;
         let mut below = 0.0;
