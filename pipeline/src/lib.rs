@@ -20,6 +20,7 @@ pub mod policy;
 pub mod problem;
 pub mod profile;
 pub mod profile_file;
+pub mod queue;
 mod reader;
 pub mod request;
 pub mod schedule;

@@ -12,7 +12,9 @@ use crate::catalog::ValueType;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
 use crate::pipeline::{Limits, Source};
-use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use crate::policy::{
+    DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig, WINDOW_DEFAULT,
+};
 use crate::problem::Problem;
 use crate::reader;
 
@@ -74,6 +76,9 @@ pub const GATE_MAX: f64 = 100.0;
 pub const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// Longest window: older values say nothing about a burst.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
+
+const _: () = assert!(WINDOW_MIN.as_nanos() <= WINDOW_DEFAULT.as_nanos());
+const _: () = assert!(WINDOW_DEFAULT.as_nanos() <= WINDOW_MAX.as_nanos());
 const LIMIT_FIELDS: [&str; 6] = [
     "in_flight",
     "in_flight_per_stream",

@@ -43,7 +43,7 @@ pub struct Contender {
 impl Contender {
     /// The plan in force.
     pub fn plan(&self) -> PlanName {
-        self.plan.unwrap_or(PlanName::of(self.policy.drop))
+        self.plan.unwrap_or(self.policy.drop.recipe().plan)
     }
 }
 

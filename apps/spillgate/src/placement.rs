@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
-use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
+use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
@@ -89,7 +89,7 @@ pub(crate) fn place(
         let workers = PlacedWorkers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
         tell_shortage(pipeline, &workers);
         let execution = execution_times(pipeline, &deployment.profiles)?.with_decoding(pipeline);
-        let name = PlanName::of(pipeline.policy.drop);
+        let name = pipeline.policy.drop.recipe().plan;
         let (planned, problem) = workers.plan(name, pipeline, execution);
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");

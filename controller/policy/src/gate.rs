@@ -219,10 +219,11 @@ impl EntryGate {
     }
 
     /// Part of the accepted requests that can be in time. Where a batch takes most of the SLO, the others arrive at
-    /// the wrong moment, and only our brokers know which. Where modules share devices the part counts as 1: the
-    /// brokers have more requests to choose from.
+    /// the wrong moment, and only brokers know which. Where modules share devices the part counts as 1: the brokers
+    /// have more requests to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
-        if !self.pipeline.policy.drop.is_ours() || self.devices.iter().any(|on| on.len() > 1) {
+        let overfills = self.pipeline.policy.drop.recipe().gate_overfills;
+        if !overfills || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
         }
         let bounds = |(module, &bound): (usize, &Bound)| match self.drops(module) {

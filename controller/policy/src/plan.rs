@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
-use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::format_duration;
 
@@ -24,66 +23,18 @@ pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
 use joint::Scene;
 pub use joint::sizes_for_workers;
 pub use planned::{Planned, plan_for_workers};
+pub use spillgate_pipeline::policy::PlanName;
 pub use workers::PlacedWorkers;
 
 /// Largest batch of a plan, whatever `batch: max` allows: that of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
 const _: () = assert!(BATCH_LIMIT <= BATCH_MAX);
-/// The reference plan keeps `slack * execution <= SLO` on every path: waiting may take as long as the executions.
-pub const REFERENCE_SLACK: f64 = 2.0;
 /// The slack of a larger plan that comparisons use: batches may use more of the SLO.
 pub const LARGER_SLACK: f64 = 1.4;
-/// The slack of our own plan (docs/policy.md has the sweep). Late binding makes requests wait less, so batches may
-/// use more of the SLO.
-pub const SPILLGATE_SLACK: f64 = 1.6;
 
 /// Counts are whole numbers computed from quotients of floats; a quotient this close to a whole number is that
 /// number.
 const ROUNDING: f64 = 1e-9;
-
-/// Plans by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlanName {
-    /// `reference`: [`reference_plan`].
-    Reference,
-    /// `spillgate`: our own: larger batches on the same workers.
-    Spillgate,
-}
-
-impl PlanName {
-    /// All, in the order of the documentation.
-    pub const ALL: [PlanName; 2] = [PlanName::Reference, PlanName::Spillgate];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            PlanName::Reference => "reference",
-            PlanName::Spillgate => "spillgate",
-        }
-    }
-
-    /// The plan of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|plan| plan.name() == name)
-    }
-
-    /// The default plan of a drop policy.
-    pub fn of(policy: DropPolicyName) -> Self {
-        if policy.is_ours() {
-            PlanName::Spillgate
-        } else {
-            PlanName::Reference
-        }
-    }
-
-    /// The slack of its batch sizes: how many times the longest path's execution fits the SLO.
-    pub fn slack(self) -> f64 {
-        match self {
-            PlanName::Reference => REFERENCE_SLACK,
-            PlanName::Spillgate => SPILLGATE_SLACK,
-        }
-    }
-}
 
 /// Batch sizes and workers by module index, while a plan is sought; entry 0, the source, is 0 in both.
 #[derive(Clone, Debug)]
@@ -349,7 +300,7 @@ pub fn plan_for_rate(
     Ok(sizes.planned(execution))
 }
 
-/// The reference plan: sizes by [`batch_sizes`] with [`REFERENCE_SLACK`], workers by [`workers_for_gpus`].
+/// The reference plan: sizes by [`batch_sizes`] with the slack of [`PlanName::Reference`], workers by [`workers_for_gpus`].
 ///
 /// # Errors
 /// Those of [`plan_for_gpus`].

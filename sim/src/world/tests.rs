@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use spillgate_controller_policy::plan::{self, PlanName, Planned};
+use spillgate_controller_policy::plan::{self, Planned};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -405,7 +405,7 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
                 let times =
                     |(once, each): (u32, u32)| (1..=16).map(|b| MS * (once + each * b)).collect();
                 let execution = vec![vec![], times(first), times(second)].into();
-                let name = PlanName::of(drop);
+                let name = drop.recipe().plan;
                 let plan = plan::plan_for_gpus(name, &pipeline, &execution, &[], 2).unwrap();
                 base.planned = Arc::new(plan);
                 base.noise = 0.0;
@@ -484,8 +484,13 @@ fn a_short_slo_is_served_at_least_as_well_as_by_pard_at_any_load() {
             pipeline.slo = MS * 20;
             pipeline.policy.drop = drop;
             let time = |size: u64| Duration::from_micros(10_400 + 520 * size);
+            let batch = if drop == DropPolicyName::Spillgate {
+                4
+            } else {
+                1
+            };
             base.planned = Arc::new(Planned {
-                batch: vec![0, if drop.is_ours() { 4 } else { 1 }],
+                batch: vec![0, batch],
                 workers: vec![0, 1],
                 alone: true,
                 ..(*planned(2, (1..=8).map(time).collect())).clone()

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexSet;
 use spillgate::files::{self, LoadedPipeline};
@@ -65,7 +65,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(DropPolicyName::name)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
     /// Dispatch policy [default: what the drop policy runs best with]
     #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
@@ -114,6 +114,11 @@ pub(crate) struct SimulateArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A drop policy with what it does, for `--help`.
+fn explained(policy: DropPolicyName) -> PossibleValue {
+    PossibleValue::new(policy.name()).help(policy.recipe().summary)
 }
 
 /// `hurry:300` and the like.

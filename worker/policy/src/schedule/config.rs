@@ -1,22 +1,85 @@
-//! What the scheduler of a module is built from.
+//! What the scheduler of a module is built from, and what is refused.
 
 use std::time::Duration;
 
-use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError};
+use spillgate_pipeline::distribution::{
+    BINS_MAX, BatchForm, BatchTime, FitError, LearnerError, Window,
+};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, batch_sizes};
-use spillgate_pipeline::schedule::SCHEDULED_BATCH_MAX;
+use spillgate_pipeline::schedule::{SCHEDULED_BATCH_MAX, ScheduleName};
 
-use super::{CAPACITY_MAX, SIZES_MAX, SchedulerConfig, Scoring};
+use super::pending::Slot;
+use super::score::Scoring;
 
+/// Most batch sizes: each costs a look at every choice.
+pub const SIZES_MAX: usize = 16;
+/// Most requests that wait.
+pub const CAPACITY_MAX: usize = 65_536;
 /// Requests that a scheduler forms batches from at most; the rest wait in the broker's queue.
 pub const SCHEDULED_MAX: usize = 1024;
 const _: () = assert!(SCHEDULED_MAX >= SCHEDULED_BATCH_MAX as usize);
 const _: () = assert!(SCHEDULED_MAX <= CAPACITY_MAX);
+const _: () = assert!(
+    CAPACITY_MAX <= Slot::MAX as usize,
+    "each request has a slot"
+);
 // Doubled sizes from 1 to below the largest batch, and that: `batch_sizes`.
 const _: () = assert!(SCHEDULED_BATCH_MAX.ilog2() as usize + 2 <= SIZES_MAX);
 /// A module that takes no time is scheduled as if a request took this long.
 const USUAL_MIN: Duration = Duration::from_micros(1);
+
+/// What a scheduler is built from.
+#[derive(Clone, Debug)]
+pub struct SchedulerConfig {
+    /// Which one.
+    pub name: ScheduleName,
+    /// Sizes that the model is compiled or profiled for, rising. A batch is computed at one of them, padded.
+    pub sizes: Vec<u32>,
+    /// Size of a batch as planned: that of `static` and `nexus`.
+    pub planned: u32,
+    /// Time of a batch from its members' lengths.
+    pub time: BatchTime,
+    /// Length that a request is expected to have before anything was learnt, ms.
+    pub prior_ms: f64,
+    /// Sliding window over the learnt lengths: how far back they count.
+    pub window: Window,
+    /// Most requests that wait.
+    pub capacity: usize,
+    /// How `orloj` and `orloj-shared` score them.
+    pub scoring: Scoring,
+}
+
+/// Why a configuration is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScheduleError {
+    /// No sizes, too many, too large ones, or such that do not rise.
+    #[error("sizes {sizes:?}: give 1 to {SIZES_MAX} rising sizes up to {SCHEDULED_BATCH_MAX}")]
+    Sizes {
+        /// As given.
+        sizes: Vec<u32>,
+    },
+    /// A planned size that is not among what can be computed.
+    #[error("a planned batch of {planned} is not within 1 to {largest}")]
+    Planned {
+        /// As given.
+        planned: u32,
+        /// The largest size.
+        largest: u32,
+    },
+    /// No room, or more than [`CAPACITY_MAX`].
+    #[error("room for {capacity} requests; 1 to {CAPACITY_MAX} are possible")]
+    Capacity {
+        /// As given.
+        capacity: usize,
+    },
+    /// A delay rate or a number of bins beyond what can be scored with.
+    #[error("a delay rate of {} per ms in {} bins; 1e-9 to 1 and 1 to {BINS_MAX} are possible", .0.delay_rate, .0.bins)]
+    Scoring(Scoring),
+    /// The window of samples or the prior.
+    #[error(transparent)]
+    Learner(#[from] LearnerError),
+}
 
 /// A module's execution times are none that a scheduler could go by.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -65,6 +128,31 @@ impl SchedulerConfig {
             capacity: SCHEDULED_MAX,
             scoring: Scoring::default(),
         }))
+    }
+
+    /// Whether a scheduler can be built so, but for the prior and the window of samples, which the laws check.
+    pub(super) fn check(&self) -> Result<(), ScheduleError> {
+        let sizes = &self.sizes;
+        let rises = sizes.windows(2).all(|pair| pair[0] < pair[1]);
+        let fits = (1..=SIZES_MAX).contains(&sizes.len());
+        if !rises || !fits || sizes[0] == 0 || sizes[sizes.len() - 1] > SCHEDULED_BATCH_MAX {
+            return Err(ScheduleError::Sizes {
+                sizes: sizes.clone(),
+            });
+        }
+        let largest = sizes[sizes.len() - 1];
+        let planned = self.planned;
+        if !(1..=largest).contains(&planned) {
+            return Err(ScheduleError::Planned { planned, largest });
+        }
+        let capacity = self.capacity;
+        if !(1..=CAPACITY_MAX).contains(&capacity) {
+            return Err(ScheduleError::Capacity { capacity });
+        }
+        if !self.scoring.is_valid() {
+            return Err(ScheduleError::Scoring(self.scoring));
+        }
+        Ok(())
     }
 }
 

@@ -145,7 +145,7 @@ fn config(
         u32::from(WORKERS),
         u32::from(WORKERS),
     ];
-    let plan = PlanName::of(policy.drop);
+    let plan = policy.drop.recipe().plan;
     pipeline.policy = policy;
     // All have the same capacity, so load is of any.
     let capacity =

@@ -1,5 +1,5 @@
-//! The admitted requests that wait to be batched: a bounded set, found by id, by deadline within an application,
-//! and by arrival.
+//! The requests that wait for a scheduler to batch them: found by id, by deadline within an application, and in order of
+//! arrival. The scheduler bounds how many there are.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +14,15 @@ use spillgate_pipeline::time::Timestamp;
 pub struct Pending {
     /// Its id.
     pub id: RequestId,
-    /// Whose it is.
+    /// Its application.
     pub application: Application,
     /// Until when its batch must have ended to be of use: the module deadline.
     pub deadline: Timestamp,
-    /// When it was admitted to the window.
+    /// When it arrived at the worker.
     pub arrived_at: Timestamp,
 }
 
-/// Position of a request in the window, valid while it waits.
+/// Position of a request in the set, valid while it waits.
 pub(crate) type Slot = u32;
 
 /// The set. Orders are total: deadline or arrival, then slot.
@@ -44,7 +44,7 @@ impl PendingSet {
         self.by_id.contains_key(&id)
     }
 
-    /// Whose request it is, if it waits.
+    /// The application of a request, if it waits.
     pub(crate) fn application_of(&self, id: RequestId) -> Option<Application> {
         let slot = self.by_id.get(&id)?;
         Some(self.get(*slot).application)
@@ -89,7 +89,7 @@ impl PendingSet {
         self.by_application.len()
     }
 
-    /// Those of them with a deadline of `from` or later.
+    /// An application's requests with a deadline of `from` or later, in order of deadlines.
     pub(crate) fn due_from(
         &self,
         application: usize,
@@ -111,9 +111,9 @@ impl PendingSet {
         self.by_arrival.iter().map(|&(_, _, slot)| self.get(slot))
     }
 
-    /// Slots and requests, in no useful order, the same in every run.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, Pending)> + '_ {
-        self.by_id.values().map(|&slot| (slot, self.get(slot)))
+    /// The taken slots, in no useful order, the same in every run.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.by_id.values().copied()
     }
 
     /// The earliest deadline of all.
