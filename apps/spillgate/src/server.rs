@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use spillgate_backend::account::Account;
 use spillgate_backend::operator::Library;
+use spillgate_controller::api::{Api, Sampler};
 use spillgate_controller::edge::{Edge, EdgeLimits, idle_connection_bytes};
-use spillgate_controller::gateway::{Gateway, Sampler};
 use spillgate_controller::host::PipelineHost;
 use spillgate_controller::listener::{self, Services};
 use spillgate_controller_policy::door::DoorLimits;
@@ -222,8 +222,8 @@ impl Server {
             let telemetry = telemetry.clone();
             Arc::new(move |traceparent| telemetry.sampler().decide(traceparent))
         };
-        let gateway = Gateway::new(embedded.hosts.clone(), sampler);
-        let services = Services::new(gateway, other);
+        let api = Api::new(embedded.hosts.clone(), sampler);
+        let services = Services::new(api, other);
 
         let stop = CancellationToken::new();
         let connections = TaskTracker::new();

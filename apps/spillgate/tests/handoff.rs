@@ -14,6 +14,7 @@ use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceCo
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::{ClientId, ModuleId};
+use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_worker::clock::Clock;
 
@@ -47,6 +48,10 @@ impl Observer for Batches {
     }
 
     fn reran(&self, _: &Arc<Pipeline>, _: ModuleId, _: Duration) {}
+
+    fn breached(&self, _: &Arc<Pipeline>, invariant: Invariant) {
+        panic!("{invariant} does not hold");
+    }
 }
 
 fn submission() -> Submission {

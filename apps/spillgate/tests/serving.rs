@@ -1,6 +1,8 @@
 //! A whole server in this process, over real sockets, on emulated devices: deadlines, cancellation, bounds,
 //! order, bad input, dead devices, drain. Each test has a server of its own on a free port.
 
+#[path = "serving/deaths.rs"]
+mod deaths;
 #[path = "serving/objects.rs"]
 mod objects;
 #[path = "serving/own_module.rs"]

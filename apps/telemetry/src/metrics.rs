@@ -28,6 +28,7 @@ use prometheus_client::registry::{Metric, Registry};
 use spillgate_controller::record::{BatchRecord, RequestRecord};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, ModuleId};
+use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::DropReason;
 
 use edge::EdgeCollector;
@@ -35,8 +36,8 @@ pub use edge::ReadEdge;
 use family::Family;
 use histogram::{Histogram, Seconds};
 use labels::{
-    CauseLabels, DeviceLabels, ErrorLabels, LostLabels, ModuleLabels, OutcomeLabels,
-    PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
+    CauseLabels, DeviceLabels, ErrorLabels, InvariantLabels, LostLabels, ModuleLabels,
+    OutcomeLabels, PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
 };
 use pipeline::PipelineMetrics;
 use planners::PlannerCollector;
@@ -103,13 +104,15 @@ pub const DEVICE_BUSY: &str = "spillgate_device_busy_seconds_total";
 pub const DEVICE_REQUEST_TIME: &str = "spillgate_device_request_time_seconds_total";
 /// Spans that were exported.
 pub const EXPORTED_SPANS: &str = "spillgate_telemetry_exported_spans_total";
+/// Times that an invariant did not hold.
+pub const BREACHES: &str = "spillgate_invariant_breaches_total";
 /// Spans that were built but not exported, by cause.
 pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 /// Sampled requests and batches of which no span was built, by kind and cause.
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 32] = [
+pub const ALL: [&str; 33] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -140,6 +143,7 @@ pub const ALL: [&str; 32] = [
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
     EXPORTED_SPANS,
+    BREACHES,
     LOST_SPANS,
     LOST_RECORDS,
 ];
@@ -202,6 +206,7 @@ struct Families {
     alone: Family<ModuleLabels, Histogram>,
     prediction_error: Family<ErrorLabels, Histogram>,
     device_request_time: Family<OutcomeLabels, Seconds>,
+    breaches: Family<InvariantLabels, Counter>,
 }
 
 /// All metrics of a process.
@@ -280,6 +285,8 @@ impl Metrics {
         );
         let help = "Device time by the outcome of the requests it was spent on";
         add(r, DEVICE_REQUEST_TIME, help, &f.device_request_time);
+        let help = "Times that what must hold did not: bugs of the server";
+        add(r, BREACHES, help, &f.breaches);
         add(r, EXPORTED_SPANS, "Spans exported", &exported);
         add(r, LOST_SPANS, "Spans built but not exported", &lost_spans);
         add(
@@ -388,6 +395,15 @@ impl Metrics {
         if let Some(Some(busy)) = self.devices.read().get(record.device.idx()) {
             busy.add(measured);
         }
+    }
+
+    /// What must hold did not.
+    pub fn breached(&self, pipeline: &Arc<Pipeline>, invariant: Invariant) {
+        let labels = InvariantLabels {
+            pipeline: pipeline.name.clone(),
+            invariant: invariant.id(),
+        };
+        self.families.breaches.handle(labels).inc();
     }
 
     /// A finished request ran again at a module, alone.

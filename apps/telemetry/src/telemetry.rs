@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, ModuleId};
+use spillgate_pipeline::invariants::Invariant;
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
@@ -177,6 +178,10 @@ impl Observer for Telemetry {
 
     fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration) {
         self.metrics.reran(pipeline, module, took);
+    }
+
+    fn breached(&self, pipeline: &Arc<Pipeline>, invariant: Invariant) {
+        self.metrics.breached(pipeline, invariant);
     }
 
     fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord) {

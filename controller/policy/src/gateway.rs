@@ -221,8 +221,13 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// The application of that name. Where it takes the place of another one, workers are told.
-    pub fn application(&mut self, name: &Arc<str>, out: &mut Vec<Command<P, L>>) -> Application {
-        let (application, is_reassigned) = self.applications.of(name);
+    pub fn application(
+        &mut self,
+        now: Timestamp,
+        name: &Arc<str>,
+        out: &mut Vec<Command<P, L>>,
+    ) -> Application {
+        let (application, is_reassigned) = self.applications.of(now, name);
         if is_reassigned {
             let mut devices: Vec<DeviceId> = self.places.values().map(|p| p.device).collect();
             devices.sort_unstable();
@@ -255,9 +260,11 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Wakeup => self.wake(now, out),
         }
-        for (device, requests) in std::mem::take(&mut self.sends) {
+        let mut sends = std::mem::take(&mut self.sends);
+        for (device, requests) in sends.drain(..) {
             self.tell_device(device, ToDevice::Requests(requests), out);
         }
+        self.sends = sends;
     }
 
     /// The next moment at which something happens without an event from outside: what was asked of the modules is to be

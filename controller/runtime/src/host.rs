@@ -23,11 +23,14 @@ use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::invariants::Checker;
 use spillgate_pipeline::message::{Filled, Incarnation, Link, Place};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
+
+use drive::keep;
 
 use crate::record::{Observer, RequestRecord, TraceContext};
 
@@ -46,6 +49,9 @@ impl RequestIds {
         RequestId::at(GATEWAY, self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
+
+/// Ended requests that the checker of invariants remembers.
+const ENDED_REMEMBERED: usize = 4096;
 
 /// The gateway of this process.
 const GATEWAY: GatewayId = GatewayId(0);
@@ -121,6 +127,7 @@ struct Control {
     gateway: Gateway<Box<Open>, Arc<Job>>,
     controllers: Vec<ModuleController>,
     commands: Vec<Command>,
+    checker: Checker,
 }
 
 /// What a host is built from.
@@ -193,6 +200,7 @@ impl PipelineHost {
                 born,
             }),
             commands: Vec::new(),
+            checker: Checker::new(ENDED_REMEMBERED),
         };
         PipelineHost {
             watched: pipeline.watched(),
@@ -270,6 +278,7 @@ impl PipelineHost {
                 .gateway
                 .admit(now, id, &offer, open, job)
                 .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
+            keep(control.checker.accepted(id), effects);
             let event = match source_done {
                 // A frame of bytes is its own output.
                 true => gateway::Event::Read(id, Ok(Filled::ALL)),

@@ -1,9 +1,9 @@
 //! Drives the controllers' policies: [`host::PipelineHost`] owns the ledger and the module controllers of one
-//! pipeline and passes requests on; [`gateway`] is its gRPC face. Decides nothing itself.
+//! pipeline and passes requests on; [`api`] is its gRPC face. Decides nothing itself.
 
+pub mod api;
 pub mod convert;
 pub mod edge;
-pub mod gateway;
 pub mod host;
 pub mod listener;
 pub mod record;

@@ -23,10 +23,10 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::service::Routes;
 
+use crate::api::Api;
 use crate::edge::{
     Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
 };
-use crate::gateway::Gateway;
 
 /// Largest HTTP/2 frame accepted: pictures come in fewer, larger pieces.
 const HTTP_FRAME_MAX: u32 = 256 << 10;
@@ -43,15 +43,15 @@ const PREFACE_LIMIT: Duration = Duration::from_secs(3);
 /// The services on each connection.
 #[derive(Clone)]
 pub struct Services {
-    gateway: Arc<Gateway>,
+    api: Arc<Api>,
     other: Routes,
 }
 
 impl Services {
     /// Other services, routed by tonic: health, reflection.
-    pub fn new(gateway: Gateway, other: Routes) -> Self {
+    pub fn new(api: Api, other: Routes) -> Self {
         Services {
-            gateway: Arc::new(gateway),
+            api: Arc::new(api),
             other: other.prepare(),
         }
     }
@@ -148,7 +148,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
             ))
         });
         let answer = if is_api {
-            let api = self.services.gateway.serve(call.clone());
+            let api = self.services.api.serve(call.clone());
             api.max_decoding_message_size(limits.message_bytes)
                 .call(request)
         } else {

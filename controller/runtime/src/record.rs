@@ -7,6 +7,7 @@ use std::time::Duration;
 use spillgate_backend::job::Job;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -90,4 +91,7 @@ pub trait Observer: Send + Sync {
 
     /// A finished request ran again at a module, alone, for its time.
     fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration);
+
+    /// What must hold in every run did not: a bug.
+    fn breached(&self, pipeline: &Arc<Pipeline>, invariant: Invariant);
 }

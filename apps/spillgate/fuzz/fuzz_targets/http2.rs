@@ -25,6 +25,7 @@ use spillgate_controller_policy::door::DoorLimits;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_worker::clock::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -59,6 +60,10 @@ impl Observer for Nobody {
     fn request_refused(&self, _: &Arc<Pipeline>, _: &'static str) {}
     fn batch_ended(&self, _: &Arc<Pipeline>, _: &BatchRecord) {}
     fn reran(&self, _: &Arc<Pipeline>, _: ModuleId, _: Duration) {}
+
+    fn breached(&self, _: &Arc<Pipeline>, invariant: Invariant) {
+        panic!("{invariant} does not hold");
+    }
 }
 
 struct World {

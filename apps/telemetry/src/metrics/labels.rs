@@ -63,3 +63,9 @@ pub(super) struct LostLabels {
 pub(super) struct CauseLabels {
     pub(super) cause: &'static str,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct InvariantLabels {
+    pub(super) pipeline: String,
+    pub(super) invariant: &'static str,
+}

@@ -1,6 +1,7 @@
 //! Applications by name, as many as schedulers tell apart.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -15,8 +16,12 @@ struct Use {
     used_at: Timestamp,
 }
 
-/// The applications of one home. A name whose requests have all ended gives way to a new one, the longest unused first;
-/// while there is none, new names share the last place.
+/// A name is unused when none of its requests is open and none came for so long: a flood of new names does not take the
+/// places of applications that come now and then.
+const UNUSED_AFTER: Duration = Duration::from_secs(60);
+
+/// The applications of one home. An unused name gives way to a new one, the longest unused first; while there is none,
+/// new names share the last place.
 #[derive(Debug, Default)]
 pub(super) struct Applications {
     names: IndexMap<Arc<str>, Application, FxBuildHasher>,
@@ -25,19 +30,23 @@ pub(super) struct Applications {
 
 impl Applications {
     /// The application of that name, and whether it was another one's until now.
-    pub(super) fn of(&mut self, name: &Arc<str>) -> (Application, bool) {
+    pub(super) fn of(&mut self, now: Timestamp, name: &Arc<str>) -> (Application, bool) {
         if let Some(known) = self.names.get(name) {
             return (*known, false);
         }
         if self.uses.len() < APPLICATIONS_MAX {
             let application = Application(self.uses.len() as u16);
-            self.uses.push(Use::default());
+            self.uses.push(Use {
+                open: 0,
+                used_at: now,
+            });
             self.names.insert(name.clone(), application);
             return (application, false);
         }
         let unused = self.names.iter().enumerate().filter_map(|(idx, (_, a))| {
             let of = self.uses[a.idx()];
-            (of.open == 0).then_some((of.used_at, idx))
+            let is_unused = of.open == 0 && now.since(of.used_at) >= UNUSED_AFTER;
+            is_unused.then_some((of.used_at, idx))
         });
         let Some((_, idx)) = unused.min() else {
             return (Application(APPLICATIONS_MAX as u16 - 1), false);
@@ -45,6 +54,7 @@ impl Applications {
         let Some((_, application)) = self.names.swap_remove_index(idx) else {
             return (Application(APPLICATIONS_MAX as u16 - 1), false);
         };
+        self.uses[application.idx()].used_at = now;
         self.names.insert(name.clone(), application);
         (application, true)
     }
@@ -76,21 +86,25 @@ mod tests {
     #[test]
     fn names_without_open_requests_give_way_the_longest_unused_first() {
         let mut applications = Applications::default();
+        let at = |s: u64| Timestamp::ZERO + Duration::from_secs(s);
         for i in 0..APPLICATIONS_MAX {
-            let (application, is_reassigned) = applications.of(&name(i));
+            let (application, is_reassigned) = applications.of(at(0), &name(i));
             assert_eq!((application.idx(), is_reassigned), (i, false));
-            applications.opened(Timestamp::from_ns(i as u64), application);
+            applications.opened(at(i as u64), application);
         }
         let last = Application(APPLICATIONS_MAX as u16 - 1);
-        assert_eq!(applications.of(&name(100)), (last, false), "all are in use");
+        let taken = applications.of(at(900), &name(100));
+        assert_eq!(taken, (last, false), "all are in use");
         for i in [5, 3] {
             applications.ended(Application(i));
         }
-        assert_eq!(applications.of(&name(100)), (Application(3), true));
-        assert_eq!(applications.of(&name(100)), (Application(3), false));
-        applications.opened(Timestamp::from_ns(1000), Application(3));
+        let taken = applications.of(at(62), &name(100));
+        assert_eq!(taken, (last, false), "they came a minute ago");
+        assert_eq!(applications.of(at(90), &name(100)), (Application(3), true));
+        assert_eq!(applications.of(at(90), &name(100)), (Application(3), false));
+        applications.opened(at(90), Application(3));
         assert_eq!(
-            applications.of(&name(3)),
+            applications.of(at(90), &name(3)),
             (Application(5), true),
             "it is a new one"
         );

@@ -8,6 +8,7 @@ use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
 use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
 };
@@ -27,6 +28,15 @@ pub(super) enum Effect {
     End(Box<Ended<Box<Open>>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
+    /// What must hold did not.
+    Breach(Violation),
+}
+
+/// Keeps a breach for those who look after the server: it goes on.
+pub(super) fn keep(held: Result<(), Violation>, effects: &mut Effects) {
+    if let Err(violation) = held {
+        effects.push(Effect::Breach(violation));
+    }
 }
 
 /// The local link to the roles of this process: a call under the host's lock.
@@ -63,9 +73,10 @@ impl PipelineHost {
 
     /// One critical section, and what follows from it.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut Control, Timestamp, &mut Effects) -> R) -> R {
-        let now = (self.now)();
         let mut effects = Effects::new();
         let mut control = self.control.lock();
+        // Read under the lock, so that it never goes back for the roles.
+        let now = (self.now)();
         let result = act(&mut control, now, &mut effects);
         let wakes_at = control.gateway.next_wakeup();
         drop(control);
@@ -113,7 +124,7 @@ impl PipelineHost {
         effects: &mut Effects,
     ) -> Application {
         let mut commands = std::mem::take(&mut control.commands);
-        let application = control.gateway.application(name, &mut commands);
+        let application = control.gateway.application(now, name, &mut commands);
         self.follow_gateway(control, now, &mut commands, effects);
         control.commands = commands;
         application
@@ -142,7 +153,11 @@ impl PipelineHost {
         for command in commands.drain(..) {
             match command {
                 Command::Send(envelope) => self.carry(control, now, envelope, effects),
-                Command::End(ended) => effects.push(Effect::End(ended)),
+                Command::End(ended) => {
+                    let held = control.checker.ended(ended.request.id, ended.outcome);
+                    keep(held, effects);
+                    effects.push(Effect::End(ended));
+                }
             }
         }
     }
@@ -210,6 +225,10 @@ impl PipelineHost {
                     links[device.idx()].send(envelope);
                 }
                 Effect::End(ended) => self.answer(*ended),
+                Effect::Breach(violation) => {
+                    tracing::error!(pipeline = self.pipeline.name, %violation, "this is a bug");
+                    self.observer.breached(&self.pipeline, violation.invariant);
+                }
                 Effect::Compute(module, computation) => {
                     let computed = ControllerEvent::Computed(Box::new(computation.run()));
                     self.act(|control, now, effects| {

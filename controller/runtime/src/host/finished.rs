@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use spillgate_backend::job::{Failure, Job};
+use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::message::{
     Address, BatchReport, Ending, Envelope, Filled, Finished, Incarnation, Message, ToController,
     ToGateway,
 };
 use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Outcome, Request};
 
+use super::drive::keep;
 use super::{Control, GATEWAY, MemberResult, PipelineHost};
 use crate::record::BatchRecord;
 
@@ -31,7 +33,13 @@ impl PipelineHost {
             ended_at: batch.ended_at,
             members: times.map(|t| (t.arrived_at, t.batched_at)).collect(),
         });
+        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
+        let most = self.pipeline.modules[batch.module.idx()].batch.max;
         self.act(|control, now, effects| {
+            let checker = &mut control.checker;
+            let started = checker.batch_started(device, batch.batch, most, now, &ids);
+            let ended = checker.batch_ended(device, batch.batch, now);
+            keep(started.and(ended), effects);
             let members = members.into_iter();
             let finished = ToGateway::Finished {
                 worker: batch.worker,

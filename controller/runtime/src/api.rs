@@ -36,27 +36,27 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Serves the pipelines of one process.
-pub struct Gateway {
+pub struct Api {
     hosts: IndexMap<String, Arc<PipelineHost>>,
     sampler: Sampler,
     /// The name of clients that say none.
     unnamed: Arc<str>,
 }
 
-/// The gateway as one call sees it.
-pub(crate) struct GatewayCall {
-    gateway: Arc<Gateway>,
+/// The API as one call sees it.
+pub(crate) struct ApiCall {
+    api: Arc<Api>,
     call: Arc<Call>,
 }
 
-impl Gateway {
-    /// A gateway to these pipelines.
+impl Api {
+    /// The API of these pipelines.
     pub fn new(hosts: Vec<Arc<PipelineHost>>, sampler: Sampler) -> Self {
         let hosts = hosts
             .into_iter()
             .map(|h| (h.pipeline().name.clone(), h))
             .collect();
-        Gateway {
+        Api {
             hosts,
             sampler,
             unnamed: Arc::from(""),
@@ -64,9 +64,9 @@ impl Gateway {
     }
 
     /// The API for this call.
-    pub(crate) fn serve(self: &Arc<Self>, call: Arc<Call>) -> SpillgateServer<GatewayCall> {
-        SpillgateServer::new(GatewayCall {
-            gateway: self.clone(),
+    pub(crate) fn serve(self: &Arc<Self>, call: Arc<Call>) -> SpillgateServer<ApiCall> {
+        SpillgateServer::new(ApiCall {
+            api: self.clone(),
             call,
         })
     }
@@ -278,15 +278,15 @@ impl Drop for CancelOnDrop {
 }
 
 #[tonic::async_trait]
-impl Spillgate for GatewayCall {
+impl Spillgate for ApiCall {
     async fn infer(
         &self,
         request: Request<pb::InferRequest>,
     ) -> Result<Response<pb::InferResponse>, Status> {
         let timeout = grpc_timeout(request.metadata())?;
-        let GatewayCall { gateway, call } = self;
+        let ApiCall { api, call } = self;
         let (metadata, _, message) = request.into_parts();
-        let host = gateway.host(call, &message.pipeline)?;
+        let host = api.host(call, &message.pipeline)?;
         let frame = message
             .frame
             .ok_or_else(|| Status::invalid_argument("the request carries no frame"))?;
@@ -300,9 +300,9 @@ impl Spillgate for GatewayCall {
         let asked = Asked {
             timeout,
             traceparent,
-            client: call.token_name().unwrap_or(&gateway.unnamed).clone(),
+            client: call.token_name().unwrap_or(&api.unnamed).clone(),
         };
-        let submission = gateway.submission(host, call, frame, asked, on_end)?;
+        let submission = api.submission(host, call, frame, asked, on_end)?;
         let id = host
             .submit(submission)
             .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;
@@ -329,7 +329,7 @@ impl Spillgate for GatewayCall {
         &self,
         request: Request<tonic::Streaming<pb::StreamRequest>>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        stream::serve(self.gateway.clone(), self.call.clone(), request)
+        stream::serve(self.api.clone(), self.call.clone(), request)
             .await
             .map(Response::new)
     }
@@ -338,10 +338,10 @@ impl Spillgate for GatewayCall {
         &self,
         request: Request<pb::DescribeRequest>,
     ) -> Result<Response<pb::DescribeResponse>, Status> {
-        let GatewayCall { gateway, call } = self;
+        let ApiCall { api, call } = self;
         let pipelines = match request.get_ref().pipeline.as_str() {
-            "" => gateway.hosts_for(call).map(|h| describe(h)).collect(),
-            name => vec![describe(gateway.host(call, name)?)],
+            "" => api.hosts_for(call).map(|h| describe(h)).collect(),
+            name => vec![describe(api.host(call, name)?)],
         };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(pb::DescribeResponse { pipelines, version }))

@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::{Asked, Gateway, Unsubmitted, client_of};
+use super::{Api, Asked, Unsubmitted, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
 use crate::host::{OnEnd, PipelineHost};
@@ -79,7 +79,7 @@ impl Drop for Results {
 
 /// Opens a stream: its first message says for which pipeline.
 pub(super) async fn serve(
-    gateway: Arc<Gateway>,
+    api: Arc<Api>,
     call: Arc<Call>,
     request: Request<Streaming<pb::StreamRequest>>,
 ) -> Result<Results, Status> {
@@ -90,7 +90,7 @@ pub(super) async fn serve(
             "the first message of a stream must carry `open`",
         ));
     };
-    let host = gateway.host(&call, &open.pipeline)?.clone();
+    let host = api.host(&call, &open.pipeline)?.clone();
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
     drop(call.take_message());
     // As many as there are places.
@@ -105,7 +105,7 @@ pub(super) async fn serve(
         frames: Mutex::default(),
     });
     let reader = Reader {
-        gateway,
+        api,
         host,
         client: client_of(&call, &open.client),
         latest_only: open.latest_only,
@@ -127,7 +127,7 @@ pub(super) async fn serve(
 }
 
 struct Reader {
-    gateway: Arc<Gateway>,
+    api: Arc<Api>,
     host: Arc<PipelineHost>,
     client: Arc<str>,
     latest_only: bool,
@@ -240,7 +240,7 @@ impl Reader {
             client: self.client.clone(),
         };
         match self
-            .gateway
+            .api
             .submission(&self.host, &self.call, frame, asked, on_end)
         {
             Err(Unsubmitted::Refused(result)) => refuse(Said::Refused(result)),
