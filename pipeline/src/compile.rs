@@ -296,8 +296,7 @@ fn check_schedules(
     }
 }
 
-/// The default scheduler of a module whose execution time depends on the input. It is ours where our policy drops;
-/// published drop policies come with batches of their own.
+/// The scheduler of a module that names none: that of the drop policy, where the execution time depends on the input.
 fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<ScheduleName> {
     let varies = match &ty.time {
         ExecutionTime::Fixed => false,
@@ -307,7 +306,11 @@ fn default_schedule(spec: &Spec<'_>, ty: &ModuleType, wires: &Wires) -> Option<S
             wired.any(|(port, wire)| port.name == *input && wire.is_some())
         }
     };
-    (varies && spec.policy.drop.is_ours()).then_some(ScheduleName::Goodput)
+    spec.policy
+        .drop
+        .recipe()
+        .dynamic_schedule
+        .filter(|_| varies)
 }
 
 /// The source as a module: it has one output and nothing else.

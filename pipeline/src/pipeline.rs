@@ -97,6 +97,24 @@ pub struct Module {
     pub line: usize,
 }
 
+impl Module {
+    /// Ordinal of the variant that serves: the most accurate, which is last. 0 for types without a model.
+    pub fn served(&self) -> usize {
+        self.variants.len().saturating_sub(1)
+    }
+
+    /// Key of a variant in a profile: the model and, where there is one, its input size; `-` for types without a model.
+    pub fn profile_key(&self, variant: usize) -> String {
+        let Some(Variant { model, input, .. }) = self.variants.get(variant) else {
+            return "-".to_owned();
+        };
+        match input {
+            Some(input) => format!("{model}@{input}"),
+            None => model.clone(),
+        }
+    }
+}
+
 /// A model variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
@@ -106,16 +124,6 @@ pub struct Variant {
     pub input: Option<u32>,
     /// Measured accuracy, where stated.
     pub accuracy: Option<f64>,
-}
-
-impl Variant {
-    /// Key of this variant in a profile: the model and, where there is one, its input size.
-    pub fn profile_key(&self) -> String {
-        match self.input {
-            Some(input) => format!("{}@{}", self.model, input),
-            None => self.model.clone(),
-        }
-    }
 }
 
 /// Batch limits of a module.

@@ -1,5 +1,10 @@
 //! Policies by name, their settings, and the guidance that a State Planner gives to its Request Brokers.
 
+mod drop;
+pub mod recipe;
+
+pub use drop::DropPolicyName;
+
 use std::time::Duration;
 
 use crate::request::Request;
@@ -27,9 +32,6 @@ pub struct PolicyConfig {
 
 /// Default length of the sliding windows (PARD §4.2, footnote).
 pub const WINDOW_DEFAULT: Duration = Duration::from_secs(5);
-
-/// What our own policy lets pass, as a multiple of the bottleneck's capacity (docs/policy.md has the sweep).
-const GATE_FACTOR: f64 = 1.0;
 
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
@@ -60,145 +62,18 @@ impl PolicyConfig {
 
     /// The dispatch policy that counts.
     pub fn dispatch(&self) -> DispatchPolicyName {
-        self.dispatch.unwrap_or(if self.drop.is_ours() {
-            DispatchPolicyName::EarliestStart
-        } else {
-            DispatchPolicyName::LeastOutstanding
-        })
+        self.dispatch.unwrap_or(self.drop.recipe().dispatch)
     }
 
-    /// The quantile that counts: PARD's 0.1 for PARD and its ablations; our own is in docs/policy.md.
+    /// The quantile that counts.
     pub fn lambda(&self) -> f64 {
-        self.lambda
-            .unwrap_or(if self.drop.is_ours() { 0.9 } else { 0.1 })
+        self.lambda.unwrap_or(self.drop.recipe().lambda)
     }
 
     /// The gate that counts.
     pub fn gate(&self) -> Option<f64> {
-        let of_policy = self.drop.is_ours().then_some(GATE_FACTOR);
-        self.gate.or(of_policy).filter(|gate| *gate > 0.0)
-    }
-}
-
-/// Drop policies by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DropPolicyName {
-    /// `spillgate`: our own, explained in docs/policy.md.
-    Spillgate,
-    /// `spillgate-nodoor`: without the refusal at the first module.
-    SpillgateNodoor,
-    /// `spillgate-ahead`: binds a batch ahead, in PARD's order.
-    SpillgateAhead,
-    /// `spillgate-hbf`: always the highest remaining budget first.
-    SpillgateHbf,
-    /// `spillgate-lbf`: always the lowest remaining budget first.
-    SpillgateLbf,
-    /// `pard`: drops what the end-to-end estimate says will be late, in adaptive order (PARD §4).
-    Pard,
-    /// `pard-back`: counts what has passed and this module, nothing downstream.
-    PardBack,
-    /// `pard-sf`: adds the downstream execution times, no waits and no queueing.
-    PardSf,
-    /// `pard-oc`: overload control by admission (after DAGOR) with the test of `pard-back`.
-    PardOc,
-    /// `pard-split`: a static split of the SLO over the modules, cumulative.
-    PardSplit,
-    /// `pard-wcl`: a split by each module's largest recent latency.
-    PardWcl,
-    /// `pard-lower`: batch waits downstream counted as zero.
-    PardLower,
-    /// `pard-upper`: batch waits downstream counted in full.
-    PardUpper,
-    /// `pard-fcfs`: first come, first served.
-    PardFcfs,
-    /// `pard-hbf`: always the highest remaining budget first.
-    PardHbf,
-    /// `pard-lbf`: always the lowest remaining budget first.
-    PardLbf,
-    /// `pard-instant`: the order flips at load factor 1, without the delayed transition.
-    PardInstant,
-    /// `nexus-split`: Nexus' sliding window against a static cumulative split of the SLO.
-    NexusSplit,
-    /// `nexus`: Nexus' sliding window against the end-to-end SLO, as PARD §5.1 describes it.
-    Nexus,
-    /// `clipper++`: drops what has used up its cumulative share of the SLO (PARD §5.1).
-    ClipperPlusPlus,
-    /// `deadline`: earliest deadline first; a request whose deadline has passed is dropped.
-    Deadline,
-    /// `none`: first come, first served; nothing is dropped but what does not fit the queue.
-    None,
-}
-
-impl DropPolicyName {
-    /// All, in the order of the documentation.
-    pub const ALL: [DropPolicyName; 22] = [
-        DropPolicyName::Spillgate,
-        DropPolicyName::SpillgateNodoor,
-        DropPolicyName::SpillgateAhead,
-        DropPolicyName::SpillgateHbf,
-        DropPolicyName::SpillgateLbf,
-        DropPolicyName::Pard,
-        DropPolicyName::PardBack,
-        DropPolicyName::PardSf,
-        DropPolicyName::PardOc,
-        DropPolicyName::PardSplit,
-        DropPolicyName::PardWcl,
-        DropPolicyName::PardLower,
-        DropPolicyName::PardUpper,
-        DropPolicyName::PardFcfs,
-        DropPolicyName::PardHbf,
-        DropPolicyName::PardLbf,
-        DropPolicyName::PardInstant,
-        DropPolicyName::NexusSplit,
-        DropPolicyName::Nexus,
-        DropPolicyName::ClipperPlusPlus,
-        DropPolicyName::Deadline,
-        DropPolicyName::None,
-    ];
-
-    /// Its name in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            DropPolicyName::Spillgate => "spillgate",
-            DropPolicyName::SpillgateNodoor => "spillgate-nodoor",
-            DropPolicyName::SpillgateAhead => "spillgate-ahead",
-            DropPolicyName::SpillgateHbf => "spillgate-hbf",
-            DropPolicyName::SpillgateLbf => "spillgate-lbf",
-            DropPolicyName::Pard => "pard",
-            DropPolicyName::PardBack => "pard-back",
-            DropPolicyName::PardSf => "pard-sf",
-            DropPolicyName::PardOc => "pard-oc",
-            DropPolicyName::PardSplit => "pard-split",
-            DropPolicyName::PardWcl => "pard-wcl",
-            DropPolicyName::PardLower => "pard-lower",
-            DropPolicyName::PardUpper => "pard-upper",
-            DropPolicyName::PardFcfs => "pard-fcfs",
-            DropPolicyName::PardHbf => "pard-hbf",
-            DropPolicyName::PardLbf => "pard-lbf",
-            DropPolicyName::PardInstant => "pard-instant",
-            DropPolicyName::NexusSplit => "nexus-split",
-            DropPolicyName::Nexus => "nexus",
-            DropPolicyName::ClipperPlusPlus => "clipper++",
-            DropPolicyName::Deadline => "deadline",
-            DropPolicyName::None => "none",
-        }
-    }
-
-    /// The policy of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.name() == name)
-    }
-
-    /// Whether it is our own or one of its ablations.
-    pub fn is_ours(self) -> bool {
-        matches!(
-            self,
-            DropPolicyName::Spillgate
-                | DropPolicyName::SpillgateNodoor
-                | DropPolicyName::SpillgateAhead
-                | DropPolicyName::SpillgateHbf
-                | DropPolicyName::SpillgateLbf
-        )
+        let gate = self.gate.or(self.drop.recipe().gate);
+        gate.filter(|gate| *gate > 0.0)
     }
 }
 
@@ -237,6 +112,43 @@ impl DispatchPolicyName {
     /// The policy of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// Plans of batch sizes and workers by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanName {
+    /// `reference`: the one that all published policies share.
+    Reference,
+    /// `spillgate`: our own: larger batches on the same workers.
+    Spillgate,
+}
+
+impl PlanName {
+    /// All, in the order of the documentation.
+    pub const ALL: [PlanName; 2] = [PlanName::Reference, PlanName::Spillgate];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlanName::Reference => "reference",
+            PlanName::Spillgate => "spillgate",
+        }
+    }
+
+    /// The plan of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plan| plan.name() == name)
+    }
+
+    /// The slack of its batch sizes: `slack * execution <= SLO` on every path.
+    pub fn slack(self) -> f64 {
+        match self {
+            // Waiting may take as long as the executions.
+            PlanName::Reference => 2.0,
+            // Late binding makes requests wait less, so batches may use more of the SLO (docs/policy.md has the sweep).
+            PlanName::Spillgate => 1.6,
+        }
     }
 }
 
@@ -294,24 +206,23 @@ mod tests {
 
     #[test]
     fn names_are_found_again_and_differ() {
-        for policy in DropPolicyName::ALL {
-            assert_eq!(DropPolicyName::by_name(policy.name()), Some(policy));
-        }
         for policy in DispatchPolicyName::ALL {
             assert_eq!(DispatchPolicyName::by_name(policy.name()), Some(policy));
         }
-        assert_eq!(DropPolicyName::by_name("pards"), None);
+        for plan in PlanName::ALL {
+            assert_eq!(PlanName::by_name(plan.name()), Some(plan));
+        }
     }
 
     #[test]
     fn the_names_users_write() {
-        let names = DropPolicyName::ALL.map(DropPolicyName::name).join(" ");
-        expect_test::expect!["spillgate spillgate-nodoor spillgate-ahead spillgate-hbf spillgate-lbf pard pard-back pard-sf pard-oc pard-split pard-wcl pard-lower pard-upper pard-fcfs pard-hbf pard-lbf pard-instant nexus-split nexus clipper++ deadline none"].assert_eq(&names);
         let names = DispatchPolicyName::ALL
             .map(DispatchPolicyName::name)
             .join(" ");
         expect_test::expect!["earliest-start least-outstanding least-outstanding-free round-robin"]
             .assert_eq(&names);
+        let names = PlanName::ALL.map(PlanName::name).join(" ");
+        expect_test::expect!["reference spillgate"].assert_eq(&names);
     }
 
     #[test]

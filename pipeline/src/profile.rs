@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
+use crate::pipeline::Module;
+
 /// Measured execution time of one batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLatency {
@@ -69,7 +71,7 @@ impl ModuleProfile {
 }
 
 /// All profiles of a pipeline: kind of device (`cpu`, `cuda`, `emulated`) -> module -> variant key
-/// (see [`crate::pipeline::Variant::profile_key`]; `-` for types without a model) -> profile.
+/// (see [`Module::profile_key`]) -> profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileSet {
     /// The tables.
@@ -84,6 +86,30 @@ impl ProfileSet {
         self.devices.get(device_kind)?.get(module)?.get(variant)
     }
 
+    /// The profile of a module's variant on a device; `None` for types without a model that no profile knows: they take no
+    /// time of their own.
+    ///
+    /// # Errors
+    /// When the module has a model and no profile knows the variant.
+    pub fn of(
+        &self,
+        module: &Module,
+        variant: usize,
+        device: &str,
+    ) -> Result<Option<&ModuleProfile>, NoProfile> {
+        let kind = device_kind(device);
+        let key = module.profile_key(variant);
+        match self.get(kind, &module.name, &key) {
+            Some(profile) => Ok(Some(profile)),
+            None if module.variants.is_empty() => Ok(None),
+            None => Err(NoProfile {
+                module: module.name.clone(),
+                variant: key,
+                kind: kind.to_owned(),
+            }),
+        }
+    }
+
     /// Adds or replaces a profile.
     pub fn insert(&mut self, device_kind: &str, module: &str, variant: &str, p: ModuleProfile) {
         self.devices
@@ -95,7 +121,40 @@ impl ProfileSet {
     }
 }
 
+/// A module that would run for an unknown time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("module {module}: no profile for \"{variant}\" on {kind}")]
+pub struct NoProfile {
+    /// The module.
+    pub module: String,
+    /// The variant's key.
+    pub variant: String,
+    /// The kind of device.
+    pub kind: String,
+}
+
+/// Batch sizes that are measured, and that schedulers choose from: 1, 2, 4, ... and the largest. Times of those between
+/// are interpolated.
+pub fn batch_sizes(max: u32) -> Vec<u32> {
+    let doubled = std::iter::successors(Some(1u32), |size| size.checked_mul(2));
+    let mut sizes: Vec<u32> = doubled.take_while(|size| *size < max).collect();
+    sizes.push(max.max(1));
+    sizes
+}
+
 /// Kind of a device by its name: `cuda:1` is a `cuda`.
 pub fn device_kind(device: &str) -> &str {
     device.split(':').next().unwrap_or(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_sizes_double_up_to_the_largest() {
+        assert_eq!(batch_sizes(1), [1]);
+        assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
+        assert_eq!(batch_sizes(6), [1, 2, 4, 6]);
+    }
 }

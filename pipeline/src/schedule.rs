@@ -1,11 +1,16 @@
-//! Batch schedulers by name, and the applications whose requests they tell apart.
+//! Batch schedulers by name, and the applications whose requests they tell apart. A new scheduler is a line of the list
+//! below, its file and a line of the list of strategies in `worker/policy/src/schedule/`, and a line of docs/schedulers.md.
 
 use std::fmt;
 
+use crate::spec::BATCH_MAX;
+
 /// Most applications that are told apart; the rest share the last.
 pub const APPLICATIONS_MAX: usize = 64;
-/// Largest batch that a scheduler forms: it computes a distribution for each size up to this.
+/// Largest batch that a scheduler forms, and so the largest `batch: max` of a module that has one: it computes a
+/// distribution for each size up to this.
 pub const SCHEDULED_BATCH_MAX: u32 = 256;
+const _: () = assert!(SCHEDULED_BATCH_MAX <= BATCH_MAX);
 
 /// The application of a request. Requests of one application have one distribution of execution times. Ordinals are
 /// dense inside one module, in order of first appearance.
@@ -19,66 +24,62 @@ impl Application {
     }
 }
 
-/// Batch schedulers by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ScheduleName {
-    /// `goodput`: our own; the most expected completions in time per expected device time, of all batches.
-    Goodput,
-    /// `orloj`: Algorithm 1, each request by its own application's distribution in a batch of the mixture.
-    Orloj,
-    /// `orloj-shared`: the paper's estimate, one distribution for all applications (ORLOJ §4.3).
-    OrlojShared,
-    /// `clockwork`: strategies by required start, the largest of the last ten durations as estimate.
-    Clockwork,
-    /// `clockwork-mean`: the same with the mean of the last ten.
-    ClockworkMean,
-    /// `edf`: the earliest deadlines that fit the expected time of a batch.
-    Edf,
-    /// `nexus`: batches as planned; drops the requests before the first window in time.
-    Nexus,
-    /// `clipper`: batches as large as additive increase and multiplicative decrease allow.
-    Clipper,
-    /// `static`: whatever waits, up to the planned size, in order of arrival.
-    Static,
+/// Makes the names and what is known of them from one list.
+macro_rules! schedulers {
+    ($($(#[$doc:meta])* $name:ident: $text:literal, drops: $drops:literal;)*) => {
+        /// Batch schedulers by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ScheduleName {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ScheduleName {
+            /// All, ours first.
+            pub const ALL: [ScheduleName; [$(ScheduleName::$name),*].len()] =
+                [$(ScheduleName::$name),*];
+
+            /// Its name in YAML.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(ScheduleName::$name => $text,)*
+                }
+            }
+
+            /// Whether it drops requests by its own estimate. Then it is its module's drop policy unless another is named.
+            pub fn drops(self) -> bool {
+                match self {
+                    $(ScheduleName::$name => $drops,)*
+                }
+            }
+        }
+    };
+}
+
+schedulers! {
+    /// Our own: the most expected completions in time per expected device time, of all batches.
+    Goodput: "goodput", drops: true;
+    /// ORLOJ's Algorithm 1, each request by its own application's distribution in a batch of the mixture.
+    Orloj: "orloj", drops: true;
+    /// The paper's estimate, one distribution for all applications (ORLOJ §4.3).
+    OrlojShared: "orloj-shared", drops: true;
+    /// Strategies by required start, the largest of the last ten durations as estimate.
+    Clockwork: "clockwork", drops: true;
+    /// The same with the mean of the last ten.
+    ClockworkMean: "clockwork-mean", drops: true;
+    /// The earliest deadlines that fit the expected time of a batch.
+    Edf: "edf", drops: true;
+    /// Batches as planned; drops the requests before the first run of requests in time.
+    Nexus: "nexus", drops: true;
+    /// Batches as large as additive increase and multiplicative decrease allow.
+    Clipper: "clipper", drops: false;
+    /// Whatever waits, up to the planned size, in order of arrival.
+    Static: "static", drops: false;
 }
 
 impl ScheduleName {
-    /// All, ours first.
-    pub const ALL: [ScheduleName; 9] = [
-        ScheduleName::Goodput,
-        ScheduleName::Orloj,
-        ScheduleName::OrlojShared,
-        ScheduleName::Clockwork,
-        ScheduleName::ClockworkMean,
-        ScheduleName::Edf,
-        ScheduleName::Nexus,
-        ScheduleName::Clipper,
-        ScheduleName::Static,
-    ];
-
-    /// Its name in YAML.
-    pub fn name(self) -> &'static str {
-        match self {
-            ScheduleName::Goodput => "goodput",
-            ScheduleName::Orloj => "orloj",
-            ScheduleName::OrlojShared => "orloj-shared",
-            ScheduleName::Clockwork => "clockwork",
-            ScheduleName::ClockworkMean => "clockwork-mean",
-            ScheduleName::Edf => "edf",
-            ScheduleName::Nexus => "nexus",
-            ScheduleName::Clipper => "clipper",
-            ScheduleName::Static => "static",
-        }
-    }
-
     /// The scheduler of that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
-    }
-
-    /// Whether it drops requests by its own estimate. Then it is its module's drop policy unless another is named.
-    pub fn drops(self) -> bool {
-        !matches!(self, ScheduleName::Static | ScheduleName::Clipper)
     }
 }
 

@@ -12,7 +12,9 @@ use crate::catalog::ValueType;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
 use crate::pipeline::{Limits, Source};
-use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig};
+use crate::policy::{
+    DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, PolicyConfig, WINDOW_DEFAULT,
+};
 use crate::problem::Problem;
 use crate::reader;
 
@@ -26,7 +28,8 @@ pub const MODULES_MAX: usize = 1024;
 pub const VARIANTS_MAX: usize = 64;
 /// Most fields of a result.
 pub const OUTPUTS_MAX: usize = 1024;
-/// Most requests in a batch.
+/// Largest `batch: max`, and so the largest batch that there is: narrower limits stand by their reasons, and the code is
+/// not compiled where one of them is above this.
 pub const BATCH_MAX: u32 = 1024;
 /// Most workers of a module: the simulator runs thousands of devices.
 pub const WORKERS_MAX: u32 = 10_000;
@@ -73,6 +76,9 @@ pub const GATE_MAX: f64 = 100.0;
 pub const WINDOW_MIN: Duration = Duration::from_millis(100);
 /// Longest window: older values say nothing about a burst.
 pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
+
+const _: () = assert!(WINDOW_MIN.as_nanos() <= WINDOW_DEFAULT.as_nanos());
+const _: () = assert!(WINDOW_DEFAULT.as_nanos() <= WINDOW_MAX.as_nanos());
 const LIMIT_FIELDS: [&str; 6] = [
     "in_flight",
     "in_flight_per_stream",

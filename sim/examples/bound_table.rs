@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::plan::{
-    LARGER_SLACK, Plan, batch_sizes, reference_plan, workers_for_gpus,
+    LARGER_SLACK, Planned, batch_sizes, reference_plan, workers_for_gpus,
 };
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_sim::bound::Scene;
 use spillgate_sim::trace::{REFERENCE_WINDOWS, parse_trace, poisson_arrivals, scaled};
@@ -73,7 +74,7 @@ const SHAPES: [Shape; 4] = [
     ),
 ];
 
-fn build(shape: Shape) -> (Pipeline, Vec<Vec<Duration>>) {
+fn build(shape: Shape) -> (Pipeline, ExecutionTimes) {
     let reads: Vec<&[u16]> = shape.2.iter().map(|m| m.0).collect();
     let mut pipeline = noop_pipeline(Duration::from_millis(shape.1), &reads, &[]);
     for module in &mut pipeline.modules {
@@ -106,8 +107,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let reference = reference_plan(&pipeline, &execution, &[], GPUS)?;
         let batch = batch_sizes(&pipeline, &execution, LARGER_SLACK)?;
         let workers = workers_for_gpus(&execution, &batch, &[], GPUS)?;
-        let larger = Plan { batch, workers };
-        let capacity = reference.bottleneck(&execution, &[]);
+        let larger = Planned {
+            batch,
+            workers,
+            ..reference.clone()
+        };
+        let capacity = reference.bottleneck(&[]);
         for window in REFERENCE_WINDOWS {
             for load in LOADS {
                 let rates = scaled(&traces[window.file].rates(window.window)?, load * capacity)?;

@@ -36,8 +36,9 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use spillgate_controller_policy::plan::{Plan, PlanError};
+use spillgate_controller_policy::plan::{PlanError, Planned};
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::time::Timestamp;
 
 /// The load of a pipeline, and its least execution times.
@@ -45,8 +46,8 @@ use spillgate_pipeline::time::Timestamp;
 pub struct Scene<'a> {
     /// The pipeline.
     pub pipeline: &'a Pipeline,
-    /// Execution times by module, then by batch size from 1; the source's is not used.
-    pub execution: &'a [Vec<Duration>],
+    /// Execution times; the source's are not used.
+    pub execution: &'a ExecutionTimes,
     /// Travel time along an edge.
     pub hop: Duration,
     /// Arrival times, in order.
@@ -64,7 +65,7 @@ struct Passed {
 
 impl Scene<'_> {
     /// Most requests that can be completed in time with the workers of a plan and batches up to its sizes.
-    pub fn of_plan(&self, plan: &Plan) -> u64 {
+    pub fn of_plan(&self, plan: &Planned) -> u64 {
         let bound = |passed: &Passed| {
             let worker = self.worker_rate(passed, plan.batch[passed.module]);
             self.served(passed, f64::from(plan.workers[passed.module]) * worker)

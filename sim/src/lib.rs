@@ -15,5 +15,5 @@ pub mod workload;
 pub mod world;
 
 pub use report::Report;
-pub use setup::{Bounds, Contender, Load, Run, Setup};
+pub use setup::{Bounds, Contender, DEVICES_MAX, Load, Run, Setup};
 pub use world::{Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use spillgate_controller_policy::plan::{self, Plan, PlanError, PlanName};
-use spillgate_controller_policy::planner::Planned;
+use spillgate_controller_policy::plan::{self, PlanError, PlanName, Planned};
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::policy::PolicyConfig;
 use spillgate_pipeline::time::Timestamp;
@@ -15,6 +15,8 @@ use crate::bound::Scene;
 use crate::report::Report;
 use crate::world::{Served, SimConfig, run};
 
+/// Most devices that are planned for or simulated.
+pub const DEVICES_MAX: u32 = 20_000;
 /// A second counts as overloaded when the offered rate is above this part of the capacity.
 const OVERLOADED: f64 = 0.95;
 
@@ -23,8 +25,8 @@ const OVERLOADED: f64 = 0.95;
 pub struct Setup {
     /// The pipeline.
     pub pipeline: Arc<Pipeline>,
-    /// Execution times by module and batch size from 1; the source's is not used.
-    pub execution: Vec<Vec<Duration>>,
+    /// Its execution times.
+    pub execution: ExecutionTimes,
     /// Part of the requests that reach each module, for plans; empty: all reach all.
     pub share: Vec<f64>,
 }
@@ -41,7 +43,7 @@ pub struct Contender {
 impl Contender {
     /// The plan in force.
     pub fn plan(&self) -> PlanName {
-        self.plan.unwrap_or(PlanName::of(self.policy.drop))
+        self.plan.unwrap_or(self.policy.drop.recipe().plan)
     }
 }
 
@@ -110,17 +112,23 @@ impl Setup {
     ///
     /// # Errors
     /// When there is none.
-    pub fn plan(&self, name: PlanName, gpus: u32) -> Result<Plan, PlanError> {
+    pub fn plan(&self, name: PlanName, gpus: u32) -> Result<Planned, PlanError> {
         plan::plan_for_gpus(name, &self.pipeline, &self.execution, &self.share, gpus)
     }
 
     /// Bottleneck throughput of a plan, in requests a second.
-    pub fn capacity(&self, plan: &Plan) -> f64 {
-        plan.bottleneck(&self.execution, &self.share)
+    pub fn capacity(&self, plan: &Planned) -> f64 {
+        plan.bottleneck(&self.share)
     }
 
     /// The world for a contender on that plan, every worker on a device of its own, undisturbed.
-    pub fn config(&self, contender: &Contender, plan: &Plan, load: &Load, seed: u64) -> SimConfig {
+    pub fn config(
+        &self,
+        contender: &Contender,
+        plan: &Planned,
+        load: &Load,
+        seed: u64,
+    ) -> SimConfig {
         let mut n_devices = 0u16;
         let workers = plan
             .workers
@@ -135,11 +143,7 @@ impl Setup {
         pipeline.policy = contender.policy.clone();
         let served = Served {
             pipeline: Arc::new(pipeline),
-            planned: Arc::new(Planned {
-                batch: plan.batch.clone(),
-                execution: self.execution.clone(),
-                workers: Some(plan.workers.clone()),
-            }),
+            planned: Arc::new(plan.clone()),
             workers,
             arrivals: load.arrivals.clone(),
             duration: load.duration,
@@ -151,7 +155,7 @@ impl Setup {
     ///
     /// # Errors
     /// When there are fewer devices than modules.
-    pub fn bounds(&self, plan: &Plan, load: &Load, hop: Duration) -> Result<Bounds, PlanError> {
+    pub fn bounds(&self, plan: &Planned, load: &Load, hop: Duration) -> Result<Bounds, PlanError> {
         let scene = Scene {
             pipeline: &self.pipeline,
             execution: &self.execution,
@@ -169,7 +173,7 @@ impl Setup {
         }
         Ok(Bounds {
             upper_bound: scene.of_plan(&largest),
-            upper_bound_any_plan: scene.of_any_plan(plan.workers.iter().sum())?,
+            upper_bound_any_plan: scene.of_any_plan(plan.n_workers())?,
         })
     }
 
@@ -180,12 +184,12 @@ impl Setup {
     pub fn run(
         &self,
         contender: &Contender,
-        plan: &Plan,
+        plan: &Planned,
         load: &Load,
         config: SimConfig,
     ) -> Result<Run, Violation> {
         let seed = config.seed;
-        let gpus = plan.workers.iter().sum();
+        let gpus = plan.n_workers();
         let report = run(config)?;
         let capacity = self.capacity(plan);
         let offered = report.offered_by_second.iter().enumerate();

@@ -17,6 +17,9 @@ use crate::draw::gap;
 pub use parse::{parse_arrivals, parse_trace};
 pub use synthetic::Bursty;
 
+/// Largest trace or table that should be read, in bytes: days of arrivals, one a line.
+pub const TABLE_BYTES_MAX: usize = 256 << 20;
+
 /// Requests in each interval of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {

@@ -27,7 +27,6 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Device, Event as DeviceEvent};
-use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Next, Occurrence};
@@ -129,8 +128,8 @@ impl World {
                     module: module.id,
                     capacity: module.queue,
                     batch: config.planned.batch[module.id.idx()],
-                    execution: config.planned.execution[module.id.idx()].clone(),
-                    policy: BrokerPolicy::by_name(pipeline.policy.drop),
+                    execution: config.planned.execution[module.id.idx()].to_vec(),
+                    recipe: pipeline.policy.drop.recipe(),
                     schedule: config.work.as_ref().and_then(|work| {
                         let module = work.modules[module.id.idx()].as_ref()?;
                         Some(module.schedule.clone())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::planner::Planned;
+use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::DropPolicyName;
@@ -74,8 +74,9 @@ fn config(dynamic: &[bool], schedule: ScheduleName, drop: DropPolicyName, rate: 
         pipeline: Arc::new(pipeline),
         planned: Arc::new(Planned {
             batch: std::iter::once(0).chain((0..n).map(|_| 4)).collect(),
-            execution,
-            workers: None,
+            execution: execution.into(),
+            workers: vec![2; n + 1],
+            alone: false,
         }),
         workers: std::iter::once(vec![])
             .chain((0..n as u16).map(|m| vec![2 * m, 2 * m + 1]))

@@ -6,20 +6,9 @@
 use std::process::Command;
 
 use anyhow::Result;
-
-use crate::commands::{Args, no_args, only_switch};
-use crate::workspace::Workspace;
-use crate::{process, setup};
-
-/// `cargo build --release` with these arguments.
-pub(crate) fn build_release(workspace: &Workspace, args: &[&str]) -> Result<()> {
-    process::run(
-        workspace
-            .cargo()
-            .args(["build", "--quiet", "--release"])
-            .args(args),
-    )
-}
+use xtask::args::{Args, no_args, only_switch};
+use xtask::workspace::Workspace;
+use xtask::{process, setup};
 
 /// `cargo xtask test`: the test command of the README.
 pub(crate) fn test(workspace: &Workspace, args: Args) -> Result<()> {

@@ -5,12 +5,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use xtask::args::{Args, no_args};
+use xtask::process::{self, Daemon};
+use xtask::workspace::Workspace;
+use xtask::{setup, tools};
 
-use crate::commands::{Args, no_args};
-use crate::process::{self, Daemon};
 use crate::tally::Tally;
-use crate::workspace::Workspace;
-use crate::{cargo, demo, dist, e2e, hostile, setup, tidy, tools};
+use crate::{cargo, demo, dist, e2e, hostile, tidy};
 
 /// The steps so far.
 #[derive(Default)]
@@ -62,7 +63,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     }
     println!("{}", run.tally);
     // The sum stays the last line.
-    result.map_err(|_| crate::AlreadyTold.into())
+    result.map_err(|_| xtask::AlreadyTold.into())
 }
 
 fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {

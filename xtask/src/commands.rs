@@ -1,16 +1,13 @@
 //! The table of commands: what `cargo xtask help` lists and what `main` calls.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use lexopt::prelude::*;
+use xtask::args::Args;
+use xtask::workspace::Workspace;
+use xtask::{setup, tools};
 
-use crate::workspace::Workspace;
-use crate::{cargo, ci, demo, dist, e2e, hostile, live, overhead, peers, setup, tidy, tools};
-
-/// The arguments after the command's name.
-pub(crate) type Args = Vec<OsString>;
+use crate::{bench, cargo, ci, demo, dist, e2e, hostile, tidy};
 
 /// One command.
 pub(crate) struct Command {
@@ -74,25 +71,25 @@ pub(crate) const COMMANDS: &[Command] = &[
         "bench-overhead",
         "[--rounds N] [--seconds S] [--beside SPILLGATE]",
         "measure what the framework itself costs, beside a bare tonic echo (needs h2load)",
-        overhead::command,
+        bench::overhead,
     ),
     command(
         "bench-peers",
         "[--seconds N] [--rates 30,60,100] [--only spillgate,mosec,ray,triton] [--seed N] [--spillgate PATH] [--write]",
         "measure good answers under overload, beside servers that install from PyPI",
-        peers::command,
+        bench::peers,
     ),
     command(
         "live",
         "[--seconds N] [--loads 0.7,0.9,1.0,1.1,1.3] [--policies spillgate,pard,...] [--real] [--spillgate PATH] [--write]",
         "serve and simulate the same arrivals side by side; --real: overload the traffic pipeline too",
-        live::command,
+        bench::live,
     ),
     command(
         "live-dynamic",
         "[--seconds N] [--rounds N] [--loads 1.0,1.3] [--schedules goodput,orloj,...] [--seed N] [--spillgate PATH] [--write]",
         "batch schedulers side by side on networks whose time depends on the input",
-        live::dynamic::command,
+        bench::live_dynamic,
     ),
     command(
         "hostile",
@@ -187,27 +184,6 @@ pub(crate) fn help() -> String {
     text
 }
 
-/// Refuses arguments, for a command that takes none.
-pub(crate) fn no_args(args: Args) -> Result<()> {
-    match lexopt::Parser::from_args(args).next()? {
-        None => Ok(()),
-        Some(argument) => Err(argument.unexpected().into()),
-    }
-}
-
-/// True if the one switch was given; anything else is refused.
-pub(crate) fn only_switch(args: Args, switch: &str) -> Result<bool> {
-    let mut parser = lexopt::Parser::from_args(args);
-    let mut given = false;
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long(name) if name == switch => given = true,
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(given)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,13 +206,5 @@ mod tests {
             assert!(find(command.name).is_some());
         }
         assert!(find("no-such-command").is_none());
-    }
-
-    #[test]
-    fn switches_are_strict() {
-        assert!(!only_switch(vec![], "check").unwrap());
-        assert!(only_switch(vec!["--check".into()], "check").unwrap());
-        assert!(only_switch(vec!["--chekc".into()], "check").is_err());
-        assert!(no_args(vec!["extra".into()]).is_err());
     }
 }

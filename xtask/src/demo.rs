@@ -2,18 +2,15 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use lexopt::prelude::*;
-
-use crate::commands::Args;
-use crate::process::{self, Daemon, Ended};
-use crate::setup;
-use crate::workspace::Workspace;
-
-/// Models load in a second or two; a pipeline without a measured profile is measured first.
-const START_LIMIT: Duration = Duration::from_secs(300);
+use xtask::address::await_address;
+use xtask::args::Args;
+use xtask::process::{self, Daemon, Ended};
+use xtask::setup;
+use xtask::workspace::Workspace;
 
 /// What the server may take to answer what is in flight: many times the pipeline's objective.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
@@ -132,61 +129,9 @@ fn stream(
     client
 }
 
-/// The server's URL, once it is ready to serve.
-pub(crate) fn await_address(server: &mut Daemon, port_file: &Path) -> Result<String> {
-    let begun = Instant::now();
-    let mut before = String::new();
-    loop {
-        let text = std::fs::read_to_string(port_file).unwrap_or_default();
-        // The same at two looks: no half-written address is taken for a whole one.
-        if text == before
-            && let Ok(address) = url(&text)
-        {
-            return Ok(address);
-        }
-        before = text;
-        if let Some(status) = server.ended()? {
-            bail!(
-                "the server ended ({status}) before it was ready:\n{}",
-                server.tail(30)
-            );
-        }
-        if begun.elapsed() > START_LIMIT {
-            bail!(
-                "the server was not ready after {START_LIMIT:?}:\n{}",
-                server.tail(30)
-            );
-        }
-        if process::interrupted() {
-            bail!("interrupted");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// `127.0.0.1:1234` or a URL, as a URL.
-fn url(address: &str) -> Result<String> {
-    let address = address.trim();
-    let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
-    let (_, port) = rest
-        .rsplit_once(':')
-        .with_context(|| format!("no port in {address:?}"))?;
-    port.parse::<u16>()
-        .with_context(|| format!("no port in {address:?}"))?;
-    Ok(format!("{scheme}://{rest}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_become_urls() {
-        assert_eq!(url("127.0.0.1:4000").unwrap(), "http://127.0.0.1:4000");
-        assert_eq!(url("http://[::1]:4000\n").unwrap(), "http://[::1]:4000");
-        assert!(url("127.0.0.1").is_err());
-        assert!(url("").is_err());
-    }
 
     #[test]
     fn options_are_checked() {

@@ -8,14 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use xtask::args::{Args, only_switch};
+use xtask::workspace::Workspace;
+use xtask::{process, setup};
 
-use crate::commands::{Args, only_switch};
 use crate::tidy::is_pipeline;
-use crate::workspace::Workspace;
-use crate::{process, setup};
 
 /// What lies beside the program, in the archive and in the repository.
-const FOLDERS: [(&str, &str); 2] = [("models", "apps/models"), ("pipelines", "apps/pipelines")];
+const FOLDERS: [(&str, &str); 2] = [
+    ("modules/models", "apps/modules/models"),
+    ("pipelines", "apps/pipelines"),
+];
 const FILES: [&str; 3] = ["README.md", "LICENSE", "CHANGELOG.md"];
 
 /// The start of the run path that worker/backend/build.rs gives every program; what follows it names

@@ -6,10 +6,9 @@
 use std::process::Command;
 
 use anyhow::Result;
-
-use crate::commands::{Args, no_args};
-use crate::workspace::Workspace;
-use crate::{process, setup, tools};
+use xtask::args::{Args, no_args};
+use xtask::workspace::Workspace;
+use xtask::{process, setup, tools};
 
 /// `cargo xtask e2e`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
-
-use crate::cargo;
-use crate::commands::Args;
-use crate::process;
-use crate::setup;
-use crate::workspace::Workspace;
+use xtask::args::Args;
+use xtask::process;
+use xtask::setup;
+use xtask::workspace::Workspace;
 
 /// What is attacked, and for how long.
 pub(crate) struct Options {
@@ -60,12 +58,11 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 /// Attacks, and fails when something did not hold.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     setup::run(workspace)?;
-    let build = |args: &[&str]| cargo::build_release(workspace, args);
     let release = workspace.target_dir()?.join("release");
     if options.spillgate.is_none() {
-        build(&["-p", "spillgate"])?;
+        workspace.build(&["--release", "-p", "spillgate"])?;
     }
-    build(&["-p", "spillgate-hostile"])?;
+    workspace.build(&["--release", "-p", "spillgate-hostile"])?;
     let served = options.spillgate.clone();
     let mut hostile = workspace.program(release.join("spillgate-hostile"));
     hostile

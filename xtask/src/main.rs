@@ -1,9 +1,9 @@
 //! `cargo xtask COMMAND`: set-up, checks, the demo, releases and the steps of CI.
 //!
-//! It stands outside the product: it depends on no other crate of the workspace, fetches libtorch
-//! before anything that links with it is compiled, and starts everything else (cargo, the server, the
-//! training program, Go, Python) as a child process that never outlives it.
+//! It starts everything else (cargo, the server, the benchmarks, the training program, Go, Python) as a child process
+//! that never outlives it.
 
+mod bench;
 mod cargo;
 mod ci;
 mod commands;
@@ -11,46 +11,17 @@ mod demo;
 mod dist;
 mod e2e;
 mod hostile;
-mod live;
-mod overhead;
-mod peers;
-mod process;
-mod setup;
 mod tally;
 mod tidy;
-mod tools;
-mod workspace;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-
-/// A failure that the command has reported itself.
-#[derive(Debug)]
-struct AlreadyTold;
-
-impl std::fmt::Display for AlreadyTold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("failed, as reported above")
-    }
-}
-
-impl std::error::Error for AlreadyTold {}
+use xtask::process;
+use xtask::workspace::Workspace;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(code) => code,
-        Err(error) => {
-            if !error.is::<AlreadyTold>() {
-                eprintln!("error: {error:#}");
-            }
-            if process::interrupted() {
-                ExitCode::from(130)
-            } else {
-                ExitCode::FAILURE
-            }
-        }
-    }
+    xtask::exit_code(run())
 }
 
 fn run() -> Result<ExitCode> {
@@ -64,7 +35,7 @@ fn run() -> Result<ExitCode> {
         }
         Some(name) => match commands::find(name) {
             Some(command) => {
-                let workspace = workspace::Workspace::locate()?;
+                let workspace = Workspace::locate()?;
                 (command.run)(&workspace, args.collect())?;
                 Ok(ExitCode::SUCCESS)
             }

@@ -22,13 +22,13 @@ use nix::unistd::Pid;
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a child may take to end after it was told to.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// The signal that came last, zero before any.
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// Notes interrupting signals from now on instead of dying of them at once.
-pub(crate) fn watch_signals() -> Result<()> {
+pub fn watch_signals() -> Result<()> {
     let flag = SIGNAL.get_or_init(Default::default);
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         signal_hook::flag::register_usize(signal as i32, Arc::clone(flag), signal as usize)
@@ -45,12 +45,12 @@ fn interruption() -> Option<Signal> {
 }
 
 /// True once we were told to stop.
-pub(crate) fn interrupted() -> bool {
+pub fn interrupted() -> bool {
     interruption().is_some()
 }
 
 /// The program, without its folder, and its arguments, about as one would type them.
-pub(crate) fn shown(command: &Command) -> String {
+pub fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str());
     let words = std::iter::once(program).chain(command.get_args());
@@ -119,7 +119,7 @@ fn wait(child: &mut Child) -> Result<ExitStatus> {
 }
 
 /// Runs to the end with our own output; an unsuccessful end is an error.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let mut child = spawn(command)?;
     check(command, wait(&mut child)?)
 }
@@ -132,7 +132,7 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
 }
 
 /// Runs to the end; its standard output is handed over line by line, and shown.
-pub(crate) fn run_lines(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<()> {
+pub fn run_lines(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let mut child = spawn(command.stdout(Stdio::piped()))?;
     let stdout = child.stdout.take().expect("stdout was asked for");
     // A line at a time through a bounded channel: the reader waits when we are slow.
@@ -163,12 +163,12 @@ pub(crate) fn run_lines(command: &mut Command, mut on_line: impl FnMut(&str)) ->
 }
 
 /// Runs to the end and returns its standard output; what it says on standard error is shown.
-pub(crate) fn capture(command: &mut Command) -> Result<String> {
+pub fn capture(command: &mut Command) -> Result<String> {
     capture_unless(command, |status| !status.success())
 }
 
 /// The same, where only such an end is an error.
-pub(crate) fn capture_unless(
+pub fn capture_unless(
     command: &mut Command,
     failed: impl Fn(ExitStatus) -> bool,
 ) -> Result<String> {
@@ -187,7 +187,7 @@ pub(crate) fn capture_unless(
 }
 
 /// Runs to the end and returns whether it succeeded with both its outputs, error output first.
-pub(crate) fn judge(command: &mut Command) -> Result<(bool, String)> {
+pub fn judge(command: &mut Command) -> Result<(bool, String)> {
     command.stdin(Stdio::null());
     let output = command
         .output()
@@ -200,7 +200,7 @@ pub(crate) fn judge(command: &mut Command) -> Result<(bool, String)> {
 }
 
 /// True if the program can be started and succeeds; it shows nothing.
-pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
+pub fn succeeds(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command
         .args(args)
@@ -212,7 +212,7 @@ pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
 
 /// How a stopped process ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// It went when asked, or had gone before.
     Itself(ExitStatus),
     /// It was still there when the grace time was over.
@@ -220,7 +220,7 @@ pub(crate) enum Ended {
 }
 
 /// A process that runs beside us, with its output in a file, until it is stopped or goes out of scope.
-pub(crate) struct Daemon {
+pub struct Daemon {
     name: String,
     child: Child,
     log: PathBuf,
@@ -228,7 +228,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts it.
-    pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Daemon> {
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Daemon> {
         if let Some(folder) = log.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -243,17 +243,17 @@ impl Daemon {
     }
 
     /// Its end, if it has ended.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
     /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// The last lines of its output.
-    pub(crate) fn tail(&self, n_lines: usize) -> String {
+    pub fn tail(&self, n_lines: usize) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -261,7 +261,7 @@ impl Daemon {
     }
 
     /// Waits for it to end by itself, successfully.
-    pub(crate) fn join(mut self) -> Result<()> {
+    pub fn join(mut self) -> Result<()> {
         let status = wait(&mut self.child)?;
         if !status.success() {
             bail!(
@@ -274,7 +274,7 @@ impl Daemon {
     }
 
     /// Asks it to end (SIGTERM) and kills it when it does not.
-    pub(crate) fn stop(mut self, grace: Duration) -> Result<Ended> {
+    pub fn stop(mut self, grace: Duration) -> Result<Ended> {
         end(&mut self.child, Signal::SIGTERM, grace)
     }
 }
@@ -288,7 +288,7 @@ impl Drop for Daemon {
 }
 
 /// CPU time that a process has used, from the kernel's count of clock ticks.
-pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
+pub fn cpu_time(pid: u32) -> Result<Duration> {
     /// USER_HZ, fixed on Linux for user space.
     const TICKS_PER_SECOND: u64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;

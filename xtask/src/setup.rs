@@ -5,20 +5,20 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::commands::{Args, no_args};
+use crate::args::{Args, no_args};
 use crate::process;
 use crate::workspace::Workspace;
 
 /// Something that must be installed by hand.
-pub(crate) struct Prerequisite {
+pub struct Prerequisite {
     /// What it is, in a sentence.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Programs that provide it, any of which will do, each with an argument that only succeeds.
-    pub(crate) any_of: &'static [(&'static str, &'static [&'static str])],
+    pub any_of: &'static [(&'static str, &'static [&'static str])],
     /// What is missing without it.
-    pub(crate) used_for: &'static str,
+    pub used_for: &'static str,
     /// The command that installs it on Debian and its like.
-    pub(crate) install: &'static str,
+    pub install: &'static str,
 }
 
 const COMPILER: Prerequisite = Prerequisite {
@@ -47,7 +47,7 @@ const PYTHON: Prerequisite = Prerequisite {
 };
 
 /// Python's virtual environments.
-pub(crate) const VENV: Prerequisite = Prerequisite {
+pub const VENV: Prerequisite = Prerequisite {
     name: "the venv module of Python 3",
     any_of: &[("python3", &["-c", "import venv, ensurepip"])],
     used_for: "for the Python client of the end-to-end tests",
@@ -55,7 +55,7 @@ pub(crate) const VENV: Prerequisite = Prerequisite {
 };
 
 /// The Go toolchain.
-pub(crate) const GO: Prerequisite = Prerequisite {
+pub const GO: Prerequisite = Prerequisite {
     name: "Go",
     any_of: &[("go", &["version"])],
     used_for: "to build Jaeger and grpcurl for the end-to-end tests",
@@ -79,7 +79,7 @@ impl Prerequisite {
 }
 
 /// Complains about everything that is missing, at once.
-pub(crate) fn require(prerequisites: &[&Prerequisite]) -> Result<()> {
+pub fn require(prerequisites: &[&Prerequisite]) -> Result<()> {
     let complaints: Vec<String> = prerequisites
         .iter()
         .filter(|prerequisite| !prerequisite.is_met())
@@ -116,13 +116,13 @@ fn source<'a>(libtorch: Option<&'a OsStr>, use_pytorch: Option<&OsStr>, own: &Pa
 }
 
 /// `cargo xtask setup`.
-pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
+pub fn command(workspace: &Workspace, args: Args) -> Result<()> {
     no_args(args)?;
     run(workspace)
 }
 
 /// Sees to it that the workspace can be compiled. Says one line; does nothing the second time.
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+pub fn run(workspace: &Workspace) -> Result<()> {
     require(&[&COMPILER])?;
     let own = workspace.own_libtorch();
     let libtorch = std::env::var_os("LIBTORCH");

@@ -12,10 +12,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use lexopt::prelude::*;
-
-use crate::commands::Args;
-use crate::process;
-use crate::workspace::Workspace;
+use xtask::args::Args;
+use xtask::process;
+use xtask::workspace::Workspace;
 
 pub(crate) use pipelines::is_pipeline;
 pub(crate) use purity::PURE_CRATES;

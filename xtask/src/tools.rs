@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::commands::{Args, no_args};
+use crate::args::{Args, no_args};
 use crate::process;
 use crate::setup::{GO, VENV, require};
 use crate::workspace::Workspace;
@@ -54,7 +54,7 @@ fn put(built: &Path, program: &Path) -> Result<()> {
 }
 
 /// `cargo xtask tools`.
-pub(crate) fn all(workspace: &Workspace, args: Args) -> Result<()> {
+pub fn all(workspace: &Workspace, args: Args) -> Result<()> {
     no_args(args)?;
     require(&[&GO, &VENV])?;
     build_python(workspace)?;
@@ -66,7 +66,7 @@ pub(crate) fn all(workspace: &Workspace, args: Args) -> Result<()> {
 
 /// `cargo xtask deny`. Advisories are not among the checks: their database is fetched from the
 /// network by git, which CI cannot do.
-pub(crate) fn deny(workspace: &Workspace, args: Args) -> Result<()> {
+pub fn deny(workspace: &Workspace, args: Args) -> Result<()> {
     no_args(args)?;
     let program = build_cargo_deny(workspace)?;
     let mut deny = workspace.program(program);
@@ -106,14 +106,14 @@ fn build_cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// `cargo xtask grpcurl`.
-pub(crate) fn grpcurl(workspace: &Workspace, args: Args) -> Result<()> {
+pub fn grpcurl(workspace: &Workspace, args: Args) -> Result<()> {
     no_args(args)?;
     println!("{}", build_grpcurl(workspace)?.display());
     Ok(())
 }
 
 /// grpcurl, built if need be.
-pub(crate) fn build_grpcurl(workspace: &Workspace) -> Result<PathBuf> {
+pub fn build_grpcurl(workspace: &Workspace) -> Result<PathBuf> {
     let module = "github.com/fullstorydev/grpcurl/cmd/grpcurl";
     let tool = Tool::new(workspace, "grpcurl", format!("{module}@{GRPCURL}\n"));
     if !tool.is_built() {
@@ -132,7 +132,7 @@ pub(crate) fn build_grpcurl(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// `cargo xtask jaeger`.
-pub(crate) fn jaeger(workspace: &Workspace, args: Args) -> Result<()> {
+pub fn jaeger(workspace: &Workspace, args: Args) -> Result<()> {
     no_args(args)?;
     let program = build_jaeger(workspace)?;
     println!(
@@ -153,7 +153,7 @@ pub(crate) fn jaeger(workspace: &Workspace, args: Args) -> Result<()> {
 }
 
 /// Jaeger, built if need be.
-pub(crate) fn build_jaeger(workspace: &Workspace) -> Result<PathBuf> {
+pub fn build_jaeger(workspace: &Workspace) -> Result<PathBuf> {
     let module = workspace.path("deploy/jaeger");
     let pin = std::fs::read_to_string(module.join("go.mod")).context("deploy/jaeger/go.mod")?;
     let tool = Tool::new(workspace, "jaeger", pin);
@@ -175,16 +175,12 @@ pub(crate) fn build_jaeger(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// A Python with the gRPC packages, installed if need be.
-pub(crate) fn build_python(workspace: &Workspace) -> Result<PathBuf> {
+pub fn build_python(workspace: &Workspace) -> Result<PathBuf> {
     build_venv(workspace, "venv", "xtask/e2e-requirements.txt")
 }
 
 /// A Python with the packages that a file of requirements pins, in a folder below the tools.
-pub(crate) fn build_venv(
-    workspace: &Workspace,
-    folder: &str,
-    requirements: &str,
-) -> Result<PathBuf> {
+pub fn build_venv(workspace: &Workspace, folder: &str, requirements: &str) -> Result<PathBuf> {
     let file = workspace.path(requirements);
     let pin = std::fs::read_to_string(&file).with_context(|| requirements.to_owned())?;
     let tool = Tool::new(workspace, &format!("{folder}/bin/python3"), pin);

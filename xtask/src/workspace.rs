@@ -9,56 +9,56 @@ use serde_json::Value;
 use crate::process;
 
 /// The checked-out repository.
-pub(crate) struct Workspace {
+pub struct Workspace {
     root: PathBuf,
 }
 
 impl Workspace {
     /// The repository that this program was built from.
-    pub(crate) fn locate() -> Result<Workspace> {
+    pub fn locate() -> Result<Workspace> {
         // Not the compile-time path alone: a target folder may be shared by several checkouts.
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest
-            .parent()
-            .context("xtask lies in a folder of the repository")?;
+            .ancestors()
+            .find(|folder| folder.join("Cargo.lock").is_file())
+            .context("this program was built from no workspace")?;
         Ok(Workspace {
             root: root.to_path_buf(),
         })
     }
 
     /// A workspace at a given place, for tests.
-    #[cfg(test)]
-    pub(crate) fn at(root: &Path) -> Workspace {
+    pub fn at(root: &Path) -> Workspace {
         Workspace {
             root: root.to_path_buf(),
         }
     }
 
     /// The repository root.
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// A path below the root.
-    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+    pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative)
     }
 
     /// Where libtorch is put when the user brings none.
-    pub(crate) fn own_libtorch(&self) -> PathBuf {
+    pub fn own_libtorch(&self) -> PathBuf {
         self.path("third_party/libtorch")
     }
 
     /// Where foreign tools are put. `SPILLGATE_TOOLS` moves it, so that several checkouts may share it.
-    pub(crate) fn tools(&self) -> PathBuf {
+    pub fn tools(&self) -> PathBuf {
         let folder = std::env::var_os("SPILLGATE_TOOLS");
         self.root
             .join(folder.unwrap_or_else(|| "third_party/tools".into()))
     }
 
     /// A program that runs in the repository root.
-    pub(crate) fn program(&self, name: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn program(&self, name: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(name);
         command.current_dir(&self.root);
         // `cargo run` describes this package to us; its children are not this package.
@@ -72,19 +72,27 @@ impl Workspace {
     }
 
     /// Cargo, the same that runs us.
-    pub(crate) fn cargo(&self) -> Command {
+    pub fn cargo(&self) -> Command {
         self.program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
     }
 
+    /// `cargo build` with these arguments.
+    ///
+    /// # Errors
+    /// When it fails, which cargo explains itself.
+    pub fn build(&self, args: &[&str]) -> Result<()> {
+        process::run(self.cargo().args(["build", "--quiet"]).args(args))
+    }
+
     /// What `cargo metadata` says, with the dependency graph left out.
-    pub(crate) fn metadata(&self) -> Result<Value> {
+    pub fn metadata(&self) -> Result<Value> {
         let mut cargo = self.cargo();
         cargo.args(["metadata", "--format-version=1", "--no-deps"]);
         serde_json::from_str(&process::capture(&mut cargo)?).context("cargo metadata is not JSON")
     }
 
     /// Where cargo builds.
-    pub(crate) fn target_dir(&self) -> Result<PathBuf> {
+    pub fn target_dir(&self) -> Result<PathBuf> {
         let metadata = self.metadata()?;
         let dir = metadata["target_directory"]
             .as_str()
@@ -93,7 +101,7 @@ impl Workspace {
     }
 
     /// Every text file that is or could be committed, relative to the root.
-    pub(crate) fn files(&self) -> Result<Vec<String>> {
+    pub fn files(&self) -> Result<Vec<String>> {
         let mut git = self.program("git");
         git.args([
             "ls-files",

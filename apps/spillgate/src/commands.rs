@@ -1,6 +1,5 @@
 //! The subcommands, one file each, and what they share.
 
-pub(crate) mod evaluate;
 pub(crate) mod graph;
 pub(crate) mod models;
 pub(crate) mod modules;
@@ -14,26 +13,21 @@ pub(crate) mod token;
 pub(crate) mod trace;
 pub(crate) mod validate;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use spillgate::files::{self, LoadError, LoadedPipeline};
-use spillgate::planning::NoProfile;
-use spillgate_backend::file;
 use spillgate_client::ExitSummary;
 pub(crate) use spillgate_client::print;
+use spillgate_pipeline::profile::NoProfile;
+use spillgate_sim::DEVICES_MAX;
 use spillgate_telemetry::logging::complain;
 
 /// Exit code of a bad pipeline file (EX_CONFIG).
 const BAD_SPEC: u8 = 78;
 
-/// Most devices that are planned for or simulated.
-pub(crate) const GPUS_MAX: u32 = 20_000;
-
 /// Reads a number of devices.
 pub(crate) fn gpus() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(GPUS_MAX))
+    clap::value_parser!(u32).range(1..=i64::from(DEVICES_MAX))
 }
 
 /// A profile that is missing: which, where it was looked for, and how it gets there.
@@ -43,15 +37,6 @@ pub(crate) fn unprofiled(loaded: &LoadedPipeline, missing: &NoProfile) -> anyhow
         "{missing} in {}; `spillgate profile {file}` measures real devices, for emulated ones write it by hand",
         files::profile_path(&loaded.file).display()
     )
-}
-
-/// Largest trace or table that is read, in bytes: days of arrivals, one a line.
-const TABLE_BYTES_MAX: usize = 256 << 20;
-
-/// Reads a trace or a table.
-pub(crate) fn read_table(path: &Path) -> anyhow::Result<String> {
-    let text = file::read_text(path, TABLE_BYTES_MAX);
-    text.with_context(|| format!("{} cannot be read", path.display()))
 }
 
 /// Prints an error and chooses the exit code.

@@ -35,7 +35,6 @@ use spillgate_worker::executor::{
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::Device;
-use spillgate_worker_policy::policy::BrokerPolicy;
 
 use crate::placement::{Placed, PlacingError, place};
 
@@ -265,7 +264,7 @@ fn broker_config(place: &Placed) -> BrokerConfig {
         },
         batch: place.batch,
         execution: spec.execution.clone(),
-        policy: BrokerPolicy::by_name(pipeline.policy.drop),
+        recipe: pipeline.policy.drop.recipe(),
         schedule: place.schedule.clone(),
     }
 }

@@ -12,12 +12,13 @@ use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile_with;
 use spillgate_pipeline::diagnostic::Diagnostics;
+use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
+use spillgate_worker_policy::schedule::SchedulerConfig;
 
 use crate::model_check::Variables;
 use crate::placement::{PlacingError, resolve_device};
-use crate::planning;
 
 /// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
 const FILE_BYTES_MAX: usize = 5 << 20;
@@ -81,16 +82,14 @@ impl LoadedPipeline {
         let mut lines: Vec<String> = Vec::new();
         for module in &self.pipeline.modules[1..] {
             let problem = module.devices.iter().find_map(|device| {
-                let problem = match planning::execution_times(
-                    module,
-                    &resolve_device(device),
-                    &self.profiles,
-                ) {
+                let device = resolve_device(device);
+                let problem = match ModuleExecution::of(module, &device, &self.profiles) {
                     Ok(times) => {
-                        let scheduler = planning::scheduler(module, &times, module.batch.max);
+                        let largest = module.batch.max;
+                        let scheduler = SchedulerConfig::of(module, times.served(), largest);
                         scheduler.err().map(PlacingError::from)
                     }
-                    Err(missing) if device_kind(device) == "emulated" => Some(missing.into()),
+                    Err(missing) if device_kind(&device) == "emulated" => Some(missing.into()),
                     Err(_) => None,
                 }?;
                 Some(problem.to_string())

@@ -8,7 +8,6 @@ mod health;
 pub mod measure;
 pub mod model_check;
 pub mod placement;
-pub mod planning;
 pub mod reload;
 pub mod security;
 pub mod server;

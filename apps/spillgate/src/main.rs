@@ -10,11 +10,10 @@ use std::time::Duration;
 use clap::builder::{FalseyValueParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand};
 use spillgate::model_check::{self, SUBCOMMAND};
+use spillgate_evaluate::EvaluateArgs;
 use spillgate_telemetry::logging;
 
-use commands::{
-    evaluate, graph, modules, plan, profile, schema, serve, simulate, token, trace, validate,
-};
+use commands::{graph, modules, plan, profile, schema, serve, simulate, token, trace, validate};
 
 /// The flag by environment.
 const LOG_JSON: &str = "SPILLGATE_LOG_JSON";
@@ -55,7 +54,7 @@ enum Command {
     /// Run a pipeline in virtual time on emulated devices.
     Simulate(simulate::SimulateArgs),
     /// Evaluate policies in the simulator and write tables and plots.
-    Evaluate(evaluate::EvaluateArgs),
+    Evaluate(EvaluateArgs),
     /// Make a token for a client of a server that is started with --tokens.
     Token(token::TokenArgs),
     /// Show a trace as a waterfall.
@@ -89,7 +88,9 @@ fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Evaluate(args) => evaluate::run(&args),
+        Command::Evaluate(args) => {
+            spillgate_evaluate::run(&args, commands::print).map(|()| ExitCode::SUCCESS)
+        }
         Command::Token(args) => token::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::CheckModel => unreachable!("it has no log"),

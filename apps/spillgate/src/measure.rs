@@ -7,7 +7,9 @@ use spillgate_backend::operator::{Inputs, Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, ProfileSet, device_kind};
+use spillgate_pipeline::profile::{
+    BatchLatency, ModuleProfile, ProfileSet, batch_sizes, device_kind,
+};
 use spillgate_worker::executor::{WorkerSpec, build_operator};
 
 use crate::embedded::Deployment;
@@ -59,13 +61,9 @@ pub fn missing(deployment: &Deployment, all_variants: bool) -> Vec<Missing> {
             if kind == "emulated" {
                 continue;
             }
-            let first = if all_variants {
-                0
-            } else {
-                module.variants.len().saturating_sub(1)
-            };
-            for variant in first..module.variants.len() {
-                let key = module.variants[variant].profile_key();
+            let variants = 0..module.variants.len();
+            for variant in variants.filter(|v| all_variants || *v == module.served()) {
+                let key = module.profile_key(variant);
                 let known = deployment.profiles.get(kind, &module.name, &key).is_some();
                 let listed = list.iter().any(|m| {
                     m.module.id == module.id
@@ -132,15 +130,6 @@ pub fn measure(
     Ok(ModuleProfile { points })
 }
 
-/// 1, 2, 4, ... and the largest: what lies between is interpolated.
-fn batch_sizes(max: u32) -> Vec<u32> {
-    let mut sizes: Vec<u32> = std::iter::successors(Some(1u32), |n| n.checked_mul(2))
-        .take_while(|n| *n < max)
-        .collect();
-    sizes.push(max);
-    sizes
-}
-
 fn summarize(batch: u32, mut times: Vec<Duration>) -> BatchLatency {
     times.sort_unstable();
     let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
@@ -178,7 +167,7 @@ pub fn complete(
             done += 1;
             say(what, done, total);
         })?;
-        let key = what.module.variants[what.variant].profile_key();
+        let key = what.module.profile_key(what.variant);
         measured.insert(
             device_kind(&what.device),
             &what.module.name,
@@ -195,13 +184,6 @@ pub fn complete(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn batch_sizes_double_up_to_the_largest() {
-        assert_eq!(batch_sizes(1), [1]);
-        assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
-        assert_eq!(batch_sizes(6), [1, 2, 4, 6]);
-    }
 
     #[test]
     fn a_summary_has_mean_and_quantiles() {

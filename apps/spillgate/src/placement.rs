@@ -1,33 +1,22 @@
-//! Which workers there are, and on which devices.
-//!
-//! A module's workers are spread over its devices in turn. `auto` is the first GPU, else the CPU; `emulated`
-//! is an emulated device of its own for each worker, `emulated:N` one that is shared. Frames are decoded on
-//! devices of their own, `decode:N`, whose worker is the module `source`.
-//!
-//! Workers beyond `workers: min`, up to `max`, start when the load asks for them. Each of them is on a device of its
-//! own: a second one on the same device would bring nothing.
+//! Workers on their devices: what [`PlacedWorkers`] decides, made ready to be started.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
-use spillgate_controller_policy::plan::PlanName;
-use spillgate_controller_policy::planner::Planned;
-use spillgate_controller_policy::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
-use spillgate_pipeline::catalog::ValueType;
+use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
+use spillgate_controller_policy::scaling::ScalingConfig;
+use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::message::Place;
-use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::pipeline::{Module, Pipeline};
+use spillgate_pipeline::profile::{NoProfile, ProfileSet};
 use spillgate_worker::executor::WorkerSpec;
-use spillgate_worker_policy::schedule::SchedulerConfig;
+use spillgate_worker_policy::schedule::{NoSchedule, SchedulerConfig};
 
 use crate::embedded::Deployment;
-use crate::planning::{self, NoProfile, NoSchedule};
 
-/// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal.
+/// The resolved name of a device: `auto`, `cpu` and `cuda` get their ordinal; `auto` is the first GPU, else the CPU.
 pub fn resolve_device(name: &str) -> String {
     match name {
         "auto" => torch::auto(),
@@ -37,44 +26,17 @@ pub fn resolve_device(name: &str) -> String {
     }
 }
 
-/// The devices of a module's workers, the first `workers: min` of which serve from the start. `n_emulated` counts the
-/// emulated devices that belong to one worker.
-pub fn worker_devices(module: &Module, n_emulated: &mut usize) -> Vec<String> {
-    let mut devices: Vec<String> = Vec::new();
-    for i in 0..module.workers.max as usize {
-        let device = match module.devices[i % module.devices.len()].as_str() {
-            "emulated" => {
-                *n_emulated += 1;
-                format!("emulated:own{}", *n_emulated - 1)
-            }
-            name => resolve_device(name),
-        };
-        if i < module.workers.min as usize || !devices.contains(&device) {
-            devices.push(device);
-        }
-    }
-    devices
-}
-
-/// How a pipeline's workers follow the load between `workers: min` and as many as there are, by module; `None` when
-/// there are no more than that.
-pub fn scaling(planned: &Planned, least: Vec<u32>, most: Vec<u32>) -> Option<ScalingConfig> {
-    let throughput = |module: usize| {
-        let execution = planned.duration(ModuleId(module as u16));
-        f64::from(planned.batch[module]) / execution.as_secs_f64()
-    };
-    (least != most).then(|| ScalingConfig {
-        throughput: (0..most.len()).map(throughput).collect(),
-        least,
-        most,
-        cool_down: COOL_DOWN_DEFAULT,
-    })
-}
-
-/// Whether no two modules share a device: modules and devices of workers.
-pub fn alone<D: Eq + Hash>(mut workers: impl Iterator<Item = (usize, D)>) -> bool {
-    let mut of_device: HashMap<D, usize> = HashMap::new();
-    workers.all(|(module, device)| *of_device.entry(device).or_insert(module) == module)
+/// The execution times that a pipeline is planned with: of each module on its first device, where kinds of devices are
+/// mixed.
+///
+/// # Errors
+/// When no profile knows a variant that serves.
+pub fn execution_times(
+    pipeline: &Pipeline,
+    profiles: &ProfileSet,
+) -> Result<ExecutionTimes, NoProfile> {
+    let first = |module: &Module| resolve_device(&module.devices[0]);
+    ExecutionTimes::of(pipeline, profiles, first)
 }
 
 /// Why workers cannot be placed.
@@ -112,14 +74,6 @@ pub(crate) struct Placement {
     next_worker: u32,
 }
 
-/// A worker to be: its module, its device, its execution times, and whether it serves from the start.
-struct Wanted {
-    module: ModuleId,
-    device: String,
-    execution: Vec<Duration>,
-    from_start: bool,
-}
-
 /// Places the workers of all pipelines.
 ///
 /// # Errors
@@ -132,97 +86,76 @@ pub(crate) fn place(
     let mut n_emulated = 0;
     for deployment in deployments {
         let pipeline = &deployment.pipeline;
-        let mut execution = vec![planning::source_execution(pipeline)];
-        let mut wanted: Vec<Wanted> = Vec::new();
-        let (mut least, mut most) = (vec![0], vec![0]);
-        if pipeline.source.ty == ValueType::Image {
-            wanted.extend((0..n_decoders).map(|i| Wanted {
-                module: ModuleId::SOURCE,
-                device: format!("decode:{i}"),
-                execution: execution[ModuleId::SOURCE.idx()].clone(),
-                from_start: true,
-            }));
-            let n_decoders = n_decoders as u32;
-            (least[0], most[0]) = (n_decoders, n_decoders);
-        }
-        for module in &pipeline.modules[1..] {
-            let devices = worker_devices(module, &mut n_emulated);
-            if devices.len() < module.workers.max as usize {
-                tracing::info!(
-                    module = module.name,
-                    "never gets more workers than {} of its workers.max {}: list more under device: for more",
-                    devices.len(),
-                    module.workers.max
-                );
-            }
-            least.push(module.workers.min);
-            most.push(devices.len() as u32);
-            for (i, device) in devices.into_iter().enumerate() {
-                let times = planning::execution_times(module, &device, &deployment.profiles)?;
-                if i == 0 {
-                    // One plan a module: by its first worker, where kinds of devices are mixed.
-                    execution.push(times.clone());
-                }
-                wanted.push(Wanted {
-                    module: module.id,
-                    device,
-                    execution: times,
-                    from_start: i < module.workers.min as usize,
-                });
-            }
-        }
-        let modules = wanted.iter().filter(|w| w.from_start);
-        let workers =
-            alone(modules.map(|w| (w.module.idx(), w.device.as_str()))).then(|| least.clone());
-        let name = PlanName::of(pipeline.policy.drop);
-        let (planned, problem) = planning::planned(pipeline, execution, name, workers);
+        let workers = PlacedWorkers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
+        tell_shortage(pipeline, &workers);
+        let execution = execution_times(pipeline, &deployment.profiles)?.with_decoding(pipeline);
+        let name = pipeline.policy.drop.recipe().plan;
+        let (planned, problem) = workers.plan(name, pipeline, execution);
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");
         }
-        let mut workers = Vec::new();
-        for wanted in wanted {
-            let batch = planned.batch[wanted.module.idx()];
-            let module = &pipeline.modules[wanted.module.idx()];
-            let schedule = planning::scheduler(module, &wanted.execution, batch)?;
-            workers.push(placement.add(deployment, wanted, batch, schedule));
+        let mut places = Vec::new();
+        for (module, devices) in pipeline.modules.iter().zip(&workers.devices) {
+            for (i, device) in devices.iter().enumerate() {
+                let execution = match module.id {
+                    ModuleId::SOURCE => planned.execution[0].to_vec(),
+                    _ => ModuleExecution::of(module, device, &deployment.profiles)?
+                        .served()
+                        .to_vec(),
+                };
+                let batch = planned.batch[module.id.idx()];
+                let schedule = SchedulerConfig::of(module, &execution, batch)?;
+                let spec = WorkerSpec {
+                    worker: WorkerId(placement.next_worker),
+                    pipeline: pipeline.clone(),
+                    base_dir: deployment.base_dir.clone(),
+                    module: module.id,
+                    execution,
+                    from_start: i < workers.least[module.id.idx()] as usize,
+                };
+                let placed = Placed {
+                    spec,
+                    batch,
+                    schedule,
+                };
+                places.push(placement.add(device, placed));
+            }
         }
-        placement.workers.push(workers);
-        placement.scaling.push(scaling(&planned, least, most));
+        placement.workers.push(places);
+        placement.scaling.push(workers.scaling(&planned));
         placement.planned.push(Arc::new(planned));
     }
     Ok(placement)
 }
 
+/// Says which modules can never get the workers that their file allows.
+fn tell_shortage(pipeline: &Pipeline, workers: &PlacedWorkers) {
+    for (module, most) in pipeline.modules.iter().zip(workers.most()).skip(1) {
+        if most < module.workers.max {
+            tracing::info!(
+                module = module.name,
+                "never gets more workers than {most} of its workers.max {}: list more under device: for more",
+                module.workers.max
+            );
+        }
+    }
+}
+
 impl Placement {
-    fn add(
-        &mut self,
-        deployment: &Deployment,
-        wanted: Wanted,
-        batch: u32,
-        schedule: Option<SchedulerConfig>,
-    ) -> Place {
-        let worker = WorkerId(self.next_worker);
+    /// Puts the next worker on a device.
+    fn add(&mut self, device: &str, placed: Placed) -> Place {
         self.next_worker += 1;
-        let spec = WorkerSpec {
-            worker,
-            pipeline: deployment.pipeline.clone(),
-            base_dir: deployment.base_dir.clone(),
-            module: wanted.module,
-            execution: wanted.execution,
-            from_start: wanted.from_start,
-        };
-        let known = self.devices.get_index_of(&wanted.device);
-        let device = known.unwrap_or(self.devices.len());
-        let place = Placed {
-            spec,
-            batch,
-            schedule,
-        };
-        self.devices.entry(wanted.device).or_default().push(place);
+        let (worker, module) = (placed.spec.worker, placed.spec.module);
+        let known = self.devices.get_index_of(device);
+        let ordinal = known.unwrap_or(self.devices.len());
+        self.devices
+            .entry(device.to_owned())
+            .or_default()
+            .push(placed);
         Place {
             worker,
-            module: wanted.module,
-            device: DeviceId(device as u16),
+            module,
+            device: DeviceId(ordinal as u16),
         }
     }
 }

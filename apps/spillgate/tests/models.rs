@@ -13,7 +13,7 @@ const FORWARD: &str = "    argument_1: Tensor) -> Tensor:\n";
 
 fn shipped(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join("apps/models").join(name)
+    root.join("apps/modules/models").join(name)
 }
 
 /// A folder with a pipeline of one classifier, `light.pt`, that goes with its test.

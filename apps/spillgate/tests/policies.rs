@@ -211,8 +211,8 @@ async fn what_is_over_the_capacity_is_not_decoded() {
 name: stages
 slo: 200ms
 modules:
-  look: { op: look, inputs: { image: $source.frame }, device: emulated, batch: { max: 1 } }
-outputs: { payload: $look.payload }
+  sky: { op: daylight, inputs: { image: $source.frame }, device: emulated, batch: { max: 1 } }
+outputs: { sky: $sky.labels }
 "#;
     let server = TestServer::start(&[pictures]).await;
     let picture = pb::Frame {

@@ -255,7 +255,7 @@ const UNMEASURED: &str = "{ name: p, slo: 9s, modules: { detect: { op: detector,
 #[test]
 fn a_start_is_live_says_how_far_it_is_and_can_be_ended() {
     let folder = Folder::new("start");
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/models");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/modules/models");
     for name in ["road.pt", "road.labels"] {
         std::fs::copy(models.join(name), folder.0.join(name)).unwrap();
     }

@@ -5,6 +5,8 @@
 mod deaths;
 #[path = "serving/objects.rs"]
 mod objects;
+#[path = "serving/own_module.rs"]
+mod own_module;
 #[path = "serving/pipes.rs"]
 mod pipes;
 mod support;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate::planning::sizes;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
+use spillgate_pipeline::profile::batch_sizes;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
@@ -82,7 +82,7 @@ async fn served(server: &TestServer, jobs: &[Job]) -> f64 {
 /// The same by the simulator.
 fn simulated(name: ScheduleName, history: &[Job], jobs: &[Job]) -> f64 {
     let time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
-    let mut scene = Scene::new(time, sizes(8), SLO);
+    let mut scene = Scene::new(time, batch_sizes(8), SLO);
     scene.history = history
         .iter()
         .map(|job| (job.application, job.length_ms))

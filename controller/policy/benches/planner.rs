@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_controller_policy::planner::{ModuleState, Planned, StatePlanner};
+use spillgate_controller_policy::plan::Planned;
+use spillgate_controller_policy::planner::{ModuleState, StatePlanner};
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
@@ -26,17 +28,19 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
     };
     let planned = Planned {
         batch: vec![8; 6],
-        execution: vec![vec![Duration::from_millis(20); 8]; 6],
-        workers: None,
+        execution: vec![vec![Duration::from_millis(20); 8]; 6].into(),
+        workers: vec![4; 6],
+        alone: false,
     };
-    let mut planner = StatePlanner::new(Arc::new(pipeline), ModuleId(1), Arc::new(planned), 4, 1);
-    let waits: Arc<[f32]> = (0..1024).map(|i| i as f32 * 2e-5).collect();
     let mut now = Timestamp::ZERO;
+    let (pipeline, planned) = (Arc::new(pipeline), Arc::new(planned));
+    let mut planner = StatePlanner::new(pipeline, ModuleId(1), planned, 4, 1, now);
+    let waits: Arc<[f32]> = (0..1024).map(|i| i as f32 * 2e-5).collect();
     let mut version = 0;
     bencher.bench_local(|| {
         version += 1;
         for module in 2..6 {
-            planner.peer(ModuleState {
+            let state = ModuleState {
                 module: ModuleId(module),
                 version,
                 queueing: Duration::from_millis(5),
@@ -55,7 +59,8 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 spread: 0.0,
                 asked: [0.0; 20],
                 admit: 1.0,
-            });
+            };
+            planner.peer(Incarnation::default(), Arc::new(state));
         }
         now = now + Duration::from_secs(1);
         planner.wake(now);

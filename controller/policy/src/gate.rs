@@ -9,8 +9,9 @@ use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::plan::Planned;
 use crate::plan::{self, Bound};
-use crate::planner::{ModuleState, Planned};
+use crate::planner::ModuleState;
 
 /// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
@@ -218,10 +219,11 @@ impl EntryGate {
     }
 
     /// Part of the accepted requests that can be in time. Where a batch takes most of the SLO, the others arrive at
-    /// the wrong moment, and only our brokers know which. Where modules share devices the part counts as 1: the
-    /// brokers have more requests to choose from.
+    /// the wrong moment, and only brokers know which. Where modules share devices the part counts as 1: the brokers
+    /// have more requests to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
-        if !self.pipeline.policy.drop.is_ours() || self.devices.iter().any(|on| on.len() > 1) {
+        let overfills = self.pipeline.policy.drop.recipe().gate_overfills;
+        if !overfills || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
         }
         let bounds = |(module, &bound): (usize, &Bound)| match self.drops(module) {
@@ -299,8 +301,9 @@ mod tests {
         pipeline.policy.drop = DropPolicyName::Spillgate;
         let planned = Arc::new(Planned {
             batch: vec![1; 2],
-            execution: vec![vec![], vec![Duration::from_millis(60)]],
-            workers: None,
+            execution: vec![vec![], vec![Duration::from_millis(60)]].into(),
+            workers: vec![0, 2],
+            alone: false,
         });
         let mut gate = EntryGate::new(&pipeline, &planned, &[vec![0], vec![1, 2]]).unwrap();
         let mut report = |workers: u32| {

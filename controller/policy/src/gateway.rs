@@ -29,7 +29,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::Dispatcher;
 use crate::ledger::{Ledger, Offer, Refusal};
-use crate::planner::Planned;
+use crate::plan::Planned;
 use applications::Applications;
 use demand::Demands;
 use joins::{Joiner, Joins};

@@ -19,7 +19,8 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
-use crate::planner::{ModuleState, Planned};
+use crate::plan::Planned;
+use crate::planner::ModuleState;
 
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,4 +17,5 @@ pub mod scaling;
 pub use gateway::Gateway;
 pub use ledger::{Ledger, Refusal};
 pub use module::ModuleController;
-pub use planner::{ModuleState, Planned, StatePlanner};
+pub use plan::Planned;
+pub use planner::{ModuleState, StatePlanner};

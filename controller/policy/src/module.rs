@@ -14,7 +14,8 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::planner::{Computation, Computed, Planned, StatePlanner};
+use crate::plan::Planned;
+use crate::planner::{Computation, Computed, StatePlanner};
 use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 
 /// What happens at a controller.

@@ -2,105 +2,56 @@
 //!
 //! The reference rule raises batch sizes where a larger batch gains most throughput, as long as the longest path fits
 //! a share of the SLO. Workers are split so that the slowest module is as fast as possible. PARD leaves both rules
-//! open (its implementation follows Nexus and Clipper), so the published policies share this one. Execution times are
-//! tables by module index, then by batch size from 1; the source's is empty.
+//! open (its implementation follows Nexus and Clipper), so the published policies share this one.
 
 mod in_time;
 mod joint;
+mod planned;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::fmt;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::execution::ExecutionTimes;
+use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::format_duration;
 
 pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
 use joint::Scene;
 pub use joint::sizes_for_workers;
+pub use planned::{Planned, plan_for_workers};
+pub use spillgate_pipeline::policy::PlanName;
+pub use workers::PlacedWorkers;
 
-/// Largest batch of the reference rule.
+/// Largest batch of a plan, whatever `batch: max` allows: that of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
-/// The reference plan keeps `slack * execution <= SLO` on every path: waiting may take as long as the executions.
-pub const REFERENCE_SLACK: f64 = 2.0;
+const _: () = assert!(BATCH_LIMIT <= BATCH_MAX);
 /// The slack of a larger plan that comparisons use: batches may use more of the SLO.
 pub const LARGER_SLACK: f64 = 1.4;
-/// The slack of our own plan (docs/policy.md has the sweep). Late binding makes requests wait less, so batches may
-/// use more of the SLO.
-pub const SPILLGATE_SLACK: f64 = 1.6;
 
 /// Counts are whole numbers computed from quotients of floats; a quotient this close to a whole number is that
 /// number.
 const ROUNDING: f64 = 1e-9;
 
-/// Plans by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlanName {
-    /// `reference`: [`reference_plan`].
-    Reference,
-    /// `spillgate`: our own: larger batches on the same workers.
-    Spillgate,
+/// Batch sizes and workers by module index, while a plan is sought; entry 0, the source, is 0 in both.
+#[derive(Clone, Debug)]
+struct Sizes {
+    batch: Vec<u32>,
+    workers: Vec<u32>,
 }
 
-impl PlanName {
-    /// All, in the order of the documentation.
-    pub const ALL: [PlanName; 2] = [PlanName::Reference, PlanName::Spillgate];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            PlanName::Reference => "reference",
-            PlanName::Spillgate => "spillgate",
+impl Sizes {
+    /// The plan that they are, each worker on a device of its own.
+    fn planned(self, execution: &ExecutionTimes) -> Planned {
+        Planned {
+            batch: self.batch,
+            execution: execution.clone(),
+            workers: self.workers,
+            alone: true,
         }
-    }
-
-    /// The plan of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|plan| plan.name() == name)
-    }
-
-    /// The default plan of a drop policy.
-    pub fn of(policy: DropPolicyName) -> Self {
-        if policy.is_ours() {
-            PlanName::Spillgate
-        } else {
-            PlanName::Reference
-        }
-    }
-
-    /// The slack of its batch sizes: how many times the longest path's execution fits the SLO.
-    pub fn slack(self) -> f64 {
-        match self {
-            PlanName::Reference => REFERENCE_SLACK,
-            PlanName::Spillgate => SPILLGATE_SLACK,
-        }
-    }
-}
-
-/// Batch sizes and workers by module index; entry 0, the source, is 0 in both.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Planned batch size.
-    pub batch: Vec<u32>,
-    /// Workers, one device each.
-    pub workers: Vec<u32>,
-}
-
-impl Plan {
-    /// Requests a second that all workers of a module serve in full batches; infinite for the source and
-    /// for a module that takes no time.
-    pub fn throughput(&self, execution: &[Vec<Duration>], module: usize) -> f64 {
-        f64::from(self.workers[module]) * throughput_of_one(execution, &self.batch, module)
-    }
-
-    /// Requests a second that the pipeline serves: the least over its modules of throughput / share, where
-    /// `share` is the part of the requests that reach a module (empty: all of them reach every module).
-    pub fn bottleneck(&self, execution: &[Vec<Duration>], share: &[f64]) -> f64 {
-        (1..self.batch.len())
-            .map(|m| self.throughput(execution, m) / share_of(share, m))
-            .fold(f64::INFINITY, f64::min)
     }
 }
 
@@ -175,13 +126,16 @@ pub fn longest_path(pipeline: &Pipeline, time: impl Fn(usize) -> Duration) -> Du
 /// When a module has no execution times, or the longest path exceeds the SLO in batches of 1.
 pub fn batch_sizes(
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     slack: f64,
 ) -> Result<Vec<u32>, PlanError> {
     let mut batch = vec![1; pipeline.modules.len()];
     batch[0] = 0;
     for module in &pipeline.modules[1..] {
-        if execution.get(module.id.idx()).is_none_or(Vec::is_empty) {
+        if execution
+            .get(module.id.idx())
+            .is_none_or(<[Duration]>::is_empty)
+        {
             let module = module.name.clone();
             return Err(PlanError::NoProfile { module });
         }
@@ -216,7 +170,7 @@ pub fn batch_sizes(
 }
 
 /// The largest batch of a module: its table's, `batch: max`, and [`BATCH_LIMIT`].
-fn size_limit(pipeline: &Pipeline, execution: &[Vec<Duration>], module: usize) -> u32 {
+fn size_limit(pipeline: &Pipeline, execution: &ExecutionTimes, module: usize) -> u32 {
     let table = execution[module].len().min(BATCH_LIMIT as usize) as u32;
     table.min(pipeline.modules[module].batch.max)
 }
@@ -234,9 +188,9 @@ fn gain(table: &[Duration], size: u32, limit: u32) -> f64 {
 }
 
 /// Fewest workers with which every module serves `rate` requests a second (times its `share`, see
-/// [`Plan::bottleneck`]); at least one each.
+/// [`Planned::bottleneck`]); at least one each.
 pub fn workers_for_rate(
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     batch: &[u32],
     share: &[f64],
     rate: f64,
@@ -256,7 +210,7 @@ pub fn workers_for_rate(
 /// # Errors
 /// When there are fewer GPUs than modules.
 pub fn workers_for_gpus(
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     batch: &[u32],
     share: &[f64],
     gpus: u32,
@@ -299,14 +253,14 @@ pub fn workers_for_gpus(
 pub fn plan_for_gpus(
     name: PlanName,
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     share: &[f64],
     gpus: u32,
-) -> Result<Plan, PlanError> {
+) -> Result<Planned, PlanError> {
     let batch = batch_sizes(pipeline, execution, name.slack())?;
     let workers = workers_for_gpus(execution, &batch, share, gpus)?;
-    let apart = Plan { batch, workers };
-    Ok(match name {
+    let apart = Sizes { batch, workers };
+    let sizes = match name {
         PlanName::Reference => apart,
         PlanName::Spillgate => Scene {
             pipeline,
@@ -315,7 +269,8 @@ pub fn plan_for_gpus(
             slack: name.slack(),
         }
         .for_gpus(gpus, apart),
-    })
+    };
+    Ok(sizes.planned(execution))
 }
 
 /// The plan of that name for a rate: the fewest workers that serve it.
@@ -325,14 +280,14 @@ pub fn plan_for_gpus(
 pub fn plan_for_rate(
     name: PlanName,
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     share: &[f64],
     rate: f64,
-) -> Result<Plan, PlanError> {
+) -> Result<Planned, PlanError> {
     let batch = batch_sizes(pipeline, execution, name.slack())?;
     let workers = workers_for_rate(execution, &batch, share, rate);
-    let apart = Plan { batch, workers };
-    Ok(match name {
+    let apart = Sizes { batch, workers };
+    let sizes = match name {
         PlanName::Reference => apart,
         PlanName::Spillgate => Scene {
             pipeline,
@@ -341,24 +296,35 @@ pub fn plan_for_rate(
             slack: name.slack(),
         }
         .for_rate(rate, apart),
-    })
+    };
+    Ok(sizes.planned(execution))
 }
 
-/// The reference plan: sizes by [`batch_sizes`] with [`REFERENCE_SLACK`], workers by [`workers_for_gpus`].
+/// The reference plan: sizes by [`batch_sizes`] with the slack of [`PlanName::Reference`], workers by [`workers_for_gpus`].
 ///
 /// # Errors
 /// Those of [`plan_for_gpus`].
 pub fn reference_plan(
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     share: &[f64],
     gpus: u32,
-) -> Result<Plan, PlanError> {
+) -> Result<Planned, PlanError> {
     plan_for_gpus(PlanName::Reference, pipeline, execution, share, gpus)
 }
 
-/// Requests a second of one worker in full batches.
-fn throughput_of_one(execution: &[Vec<Duration>], batch: &[u32], module: usize) -> f64 {
+/// Requests a second that the pipeline serves: [`Planned::bottleneck`].
+fn bottleneck(execution: &ExecutionTimes, batch: &[u32], workers: &[u32], share: &[f64]) -> f64 {
+    (1..batch.len())
+        .map(|m| {
+            let one = throughput_of_one(execution, batch, m);
+            f64::from(workers[m]) * one / share_of(share, m)
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// Requests a second of one worker in full batches; infinite for the source and for a module that takes no time.
+fn throughput_of_one(execution: &ExecutionTimes, batch: &[u32], module: usize) -> f64 {
     match execution[module].get((batch[module] as usize).wrapping_sub(1)) {
         Some(d) => f64::from(batch[module]) / d.as_secs_f64(),
         None => f64::INFINITY,

@@ -7,8 +7,8 @@
 
 mod computation;
 mod door;
+mod order;
 mod pace;
-mod policy;
 mod shared;
 mod sizes;
 mod window;
@@ -19,18 +19,19 @@ use std::time::Duration;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
+use spillgate_pipeline::estimate::{PathEstimate, Scratch, Stage, Waits};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::{BatchReport, BatchShape, Demand, Incarnation};
+use spillgate_pipeline::policy::recipe::{Order, Recipe, Reserve};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::plan::PlanName;
+use crate::plan::Planned;
 
 pub use computation::{Computation, Computed};
+use order::next_order;
 use pace::Pace;
-pub use policy::{OrderRule, OverloadControl, PlannerPolicy, Reserve, next_order};
 use sizes::{Asked, Observed};
 pub use spillgate_pipeline::message::ModuleState;
 pub use window::{Reservoir, SAMPLES_MAX, Window};
@@ -43,32 +44,6 @@ const SETTLE: Duration = Duration::from_millis(10);
 const INPUT_SPAN: Duration = Duration::from_secs(1);
 /// Span of the rate offered to the pipeline: long enough for a rate, short enough to follow a burst.
 const DEMAND_SPAN: Duration = Duration::from_secs(2);
-
-/// What is known of a pipeline before it runs.
-#[derive(Clone, Debug)]
-pub struct Planned {
-    /// Batch size by module; the source's is not used.
-    pub batch: Vec<u32>,
-    /// Execution time by module and batch size from 1; the source's is empty.
-    pub execution: Vec<Vec<Duration>>,
-    /// Workers by module that the sizes were chosen for. `None` where modules share devices: there sizes are chosen
-    /// by what each gains, since none has workers of its own.
-    pub workers: Option<Vec<u32>>,
-}
-
-impl Planned {
-    /// Execution time of a module at its planned batch; zero for the source.
-    pub fn duration(&self, module: ModuleId) -> Duration {
-        self.duration_of(module, self.batch[module.idx()])
-    }
-
-    /// Execution time of a batch of that size; zero for the source.
-    pub fn duration_of(&self, module: ModuleId, size: u32) -> Duration {
-        let times = &self.execution[module.idx()];
-        let time = times.get(size.max(1) as usize - 1);
-        time.copied().unwrap_or(Duration::ZERO)
-    }
-}
 
 /// What a planner has to say when it is woken.
 #[derive(Debug, Default)]
@@ -86,7 +61,7 @@ pub struct StatePlanner {
     pipeline: Arc<Pipeline>,
     successors: Arc<[Vec<ModuleId>]>,
     module: ModuleId,
-    policy: PlannerPolicy,
+    recipe: &'static Recipe,
     /// Requests enter the pipeline here: it waits for no other module.
     is_first: bool,
     /// Share of the SLO that the door leaves to spare.
@@ -137,7 +112,7 @@ impl StatePlanner {
         seed: u64,
         born: Timestamp,
     ) -> Self {
-        let policy = PlannerPolicy::of(&pipeline.policy);
+        let recipe = pipeline.policy.drop.recipe();
         let length = pipeline.policy.window;
         let successors: Arc<[Vec<ModuleId>]> = pipeline
             .modules
@@ -157,7 +132,7 @@ impl StatePlanner {
             pipeline,
             successors,
             module,
-            policy,
+            recipe,
             planned,
             rng: ChaCha8Rng::seed_from_u64(seed ^ (u64::from(module.0) << 48)),
             scratch: Scratch::default(),
@@ -237,7 +212,7 @@ impl StatePlanner {
     /// Whether execution times are exchanged as a distribution.
     fn is_dynamic(&self) -> bool {
         let schedule = self.pipeline.modules[self.module.idx()].schedule;
-        self.policy.learns_pace && schedule.is_some_and(|s| s != ScheduleName::Static)
+        self.recipe.learns_pace && schedule.is_some_and(|s| s != ScheduleName::Static)
     }
 
     /// Part of the requests of the pipeline that run the module, 1 before any came.
@@ -269,13 +244,21 @@ impl StatePlanner {
     /// The next moment at which [`StatePlanner::wake`] has something to do. `None` when nothing of what it
     /// decides changes with time.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        if !self.policy.adapts() {
+        if !self.adapts() {
             return None;
         }
         Some(
             self.computes_at
                 .map_or(self.publishes_at, |at| at.min(self.publishes_at)),
         )
+    }
+
+    /// Whether guidance changes while a pipeline runs. If not, planners exchange nothing.
+    fn adapts(&self) -> bool {
+        self.recipe.reserve.follows_load()
+            || matches!(self.recipe.order, Order::Guided(_))
+            || self.recipe.overload.is_some()
+            || self.pipeline.policy.gate().is_some()
     }
 
     /// The time of [`StatePlanner::next_wakeup`] has come.
@@ -354,7 +337,7 @@ impl StatePlanner {
         let batch = self.batch[self.module.idx()].max(1);
         let mut planned = self.planned.duration_of(self.module, batch);
         let pace = self.pace.mean(now);
-        if self.policy.learns_pace {
+        if self.recipe.learns_pace {
             planned = planned.mul_f64(pace);
         }
         let capacity = if planned.is_zero() {
@@ -365,11 +348,11 @@ impl StatePlanner {
         let offered = self.offered.rate(now);
         let dropped = self.dropped.rate(now);
         let input = self.input.rate(now);
-        let overloaded = self.policy.overload.is_some_and(|control| {
+        let overloaded = self.recipe.overload.is_some_and(|control| {
             let queueing = self.last_second.weighted_mean(now).unwrap_or(0.0);
             queueing > control.queueing.as_secs_f64()
         });
-        let admit = match self.policy.overload {
+        let admit = match self.recipe.overload {
             Some(control) if overloaded && input > 0.0 => {
                 (control.admitted * capacity / input).min(1.0)
             }
@@ -404,23 +387,21 @@ impl StatePlanner {
 
     /// Sets the guidance, or says which estimate is needed for it.
     fn compute(&mut self, now: Timestamp) -> Option<Computation> {
-        if self.policy.adapts_batch {
+        if self.recipe.adapts_batch {
             self.adapt_batch(now);
         }
-        if self.policy.overload.is_some() {
+        if self.recipe.overload.is_some() {
             self.admits = self.least_admitted();
         }
         let mine = self.state_of(self.module);
         let (capacity, smoothed) = mine.map_or((0.0, 0.0), |s| (s.capacity, s.offered));
         let input = self.input.rate(now);
-        let order = next_order(
-            self.policy.order,
-            self.guidance.order,
-            input,
-            capacity,
-            smoothed,
-        );
-        self.guidance = match self.policy.reserve {
+        let before = self.guidance.order;
+        let order = match self.recipe.order {
+            Order::Guided(transition) => next_order(transition, before, input, capacity, smoothed),
+            _ => before,
+        };
+        self.guidance = match self.recipe.reserve {
             Reserve::Nothing => Guidance {
                 order,
                 ..Guidance::NONE
@@ -438,10 +419,13 @@ impl StatePlanner {
                 order,
                 ..Guidance::NONE
             },
-            Reserve::Execution => {
-                return Some(self.estimated(estimate::Waits::Zero, false, order));
+            Reserve::Execution => return Some(self.estimated(Waits::Zero, false, order)),
+            Reserve::Estimate => {
+                let waits = Waits::Quantile(self.pipeline.policy.lambda());
+                return Some(self.estimated(waits, true, order));
             }
-            Reserve::Estimate(waits) => return Some(self.estimated(waits, true, order)),
+            Reserve::LowerEstimate => return Some(self.estimated(Waits::Zero, true, order)),
+            Reserve::UpperEstimate => return Some(self.estimated(Waits::Full, true, order)),
         };
         None
     }
@@ -461,7 +445,7 @@ impl StatePlanner {
         let scene = sizes::Scene {
             pipeline: &self.pipeline,
             planned: &self.planned,
-            slack: PlanName::Spillgate.slack(),
+            slack: self.recipe.plan.slack(),
             rate: first.offered,
             demand: demand.max(first.offered),
             shares: &first.asked,
@@ -486,12 +470,7 @@ impl StatePlanner {
         BatchShape { size, execution }
     }
 
-    fn estimated(
-        &mut self,
-        waits: estimate::Waits,
-        queueing: bool,
-        order: BudgetOrder,
-    ) -> Computation {
+    fn estimated(&mut self, waits: Waits, queueing: bool, order: BudgetOrder) -> Computation {
         let here = self.state_of(self.module).map_or(1.0, |s| s.probability);
         let stages: Vec<Stage> = (0..self.states.len())
             .map(|idx| {

@@ -16,7 +16,8 @@ use spillgate_controller_policy::ledger::{Offer, Refusal};
 use spillgate_controller_policy::module::{
     ControllerConfig, Event as ControllerEvent, ModuleController,
 };
-use spillgate_controller_policy::planner::{ModuleState, Planned};
+use spillgate_controller_policy::plan::Planned;
+use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};

@@ -26,7 +26,7 @@ fn ms(value: u64) -> Duration {
 const CHAIN: [&[u16]; 3] = [&[0], &[1], &[2]];
 
 impl Tiny {
-    fn bounds(&self, check: impl Fn(&Scene, &Plan)) {
+    fn bounds(&self, check: impl Fn(&Scene, &Planned)) {
         let modules = self.execution.len();
         let mut pipeline = noop_pipeline(ms(self.slo), &CHAIN[..modules], &[]);
         let batch = std::iter::once(0).chain(self.execution.iter().map(|t| t.len() as u32));
@@ -38,7 +38,7 @@ impl Tiny {
             .execution
             .iter()
             .map(|t| t.iter().map(|&d| ms(d)).collect());
-        let execution: Vec<Vec<Duration>> = std::iter::once(vec![]).chain(tables).collect();
+        let execution: ExecutionTimes = std::iter::once(vec![]).chain(tables).collect();
         let arrivals: Vec<Timestamp> = self
             .arrivals
             .iter()
@@ -54,7 +54,13 @@ impl Tiny {
         let workers = std::iter::once(0)
             .chain(self.workers.iter().copied())
             .collect();
-        check(&scene, &Plan { batch, workers });
+        let plan = Planned {
+            batch,
+            execution: execution.clone(),
+            workers,
+            alone: true,
+        };
+        check(&scene, &plan);
     }
 
     /// Most requests in time of any schedule. Times are whole, so that some best schedule starts its batches at whole
@@ -213,7 +219,7 @@ proptest! {
                 1 => vec![0, gpus],
                 _ => vec![0, first, gpus - first],
             });
-            let of = |workers| scene.of_plan(&Plan { batch: plan.batch.clone(), workers });
+            let of = |workers| scene.of_plan(&Planned { workers, ..plan.clone() });
             assert_eq!(scene.of_any_plan(gpus).unwrap(), splits.map(of).max().unwrap());
         });
     }
@@ -222,7 +228,7 @@ proptest! {
 #[test]
 fn slots_are_given_by_deadline() {
     let pipeline = noop_pipeline(ms(100), &CHAIN[..1], &[]);
-    let execution = vec![vec![], vec![ms(10)]];
+    let execution = vec![vec![], vec![ms(10)]].into();
     let at = |values: &[u64]| -> Vec<Timestamp> {
         values.iter().map(|&v| Timestamp::ZERO + ms(v)).collect()
     };
@@ -234,9 +240,11 @@ fn slots_are_given_by_deadline() {
         arrivals: &arrivals,
         deadlines: Some(&deadlines),
     };
-    let plan = Plan {
+    let plan = Planned {
         batch: vec![0, 1],
+        execution: execution.clone(),
         workers: vec![0, 1],
+        alone: true,
     };
     // Slots of 10 ms until 10, 20, 30 and 40: one of the four early ones is too many.
     assert_eq!(scene.of_plan(&plan), 4);
@@ -247,7 +255,7 @@ fn slots_are_given_by_deadline() {
 fn what_may_be_skipped_takes_no_time() {
     // 2 runs when 1 says so, and 3 reads 2.
     let pipeline = noop_pipeline(ms(100), &[&[0], &[1], &[2]], &[None, Some(1), None]);
-    let execution = vec![vec![], vec![ms(10)], vec![ms(1000)], vec![ms(1000)]];
+    let execution = vec![vec![], vec![ms(10)], vec![ms(1000)], vec![ms(1000)]].into();
     let arrivals = vec![Timestamp::ZERO; 20];
     let scene = Scene {
         pipeline: &pipeline,

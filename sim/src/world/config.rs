@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_controller_policy::planner::Planned;
+use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;

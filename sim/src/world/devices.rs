@@ -8,10 +8,10 @@ use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
 };
+use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
 use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
-use spillgate_worker_policy::policy::{Bind, BrokerPolicy};
 
 use crate::draw::normal;
 
@@ -84,7 +84,7 @@ impl World {
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
         self.checker
             .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
-        let binds_late = BrokerPolicy::by_name(self.config.pipeline.policy.drop).bind == Bind::Late;
+        let binds_late = self.config.pipeline.policy.drop.recipe().bind == Bind::Late;
         let d = &mut self.devices[device];
         d.bound.push_back(batch);
         if d.running.is_none() && d.rerun_since.is_none() && d.bound.len() == 1 {

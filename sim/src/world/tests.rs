@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use spillgate_controller_policy::plan::{self, PlanName};
-use spillgate_controller_policy::planner::Planned;
+use spillgate_controller_policy::plan::{self, Planned};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -39,8 +38,9 @@ fn planned(n_modules: usize, times: Vec<Duration>) -> Arc<Planned> {
     execution[0].clear();
     Arc::new(Planned {
         batch: vec![batch; n_modules],
-        execution,
-        workers: None,
+        execution: execution.into(),
+        workers: vec![1; n_modules],
+        alone: false,
     })
 }
 
@@ -373,8 +373,9 @@ fn batches_shorter_than_two_hand_offs_run_one_after_the_other() {
         };
         short.planned = Arc::new(Planned {
             batch: vec![0, 8, 8, 8],
-            execution: vec![vec![], times(500, 1_000), times(100, 600), times(500, 250)],
-            workers: None,
+            execution: vec![vec![], times(500, 1_000), times(100, 600), times(500, 250)].into(),
+            workers: vec![1; 4],
+            alone: false,
         });
         let n = short.arrivals.len() as u64;
         let report = run(short).unwrap_or_else(|v| panic!("{rate}: {v}"));
@@ -403,14 +404,10 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
                 }
                 let times =
                     |(once, each): (u32, u32)| (1..=16).map(|b| MS * (once + each * b)).collect();
-                let execution = vec![vec![], times(first), times(second)];
-                let name = PlanName::of(drop);
+                let execution = vec![vec![], times(first), times(second)].into();
+                let name = drop.recipe().plan;
                 let plan = plan::plan_for_gpus(name, &pipeline, &execution, &[], 2).unwrap();
-                base.planned = Arc::new(Planned {
-                    batch: plan.batch,
-                    execution,
-                    workers: Some(plan.workers),
-                });
+                base.planned = Arc::new(plan);
                 base.noise = 0.0;
                 base.duration = MS * 20_000;
                 base.arrivals = arrivals(Arrivals::Poisson, rate, base.duration, 1).into();
@@ -443,7 +440,8 @@ fn a_batch_that_took_very_long_does_not_shut_its_worker() {
     pipeline.policy.drop = DropPolicyName::Spillgate;
     base.planned = Arc::new(Planned {
         batch: vec![0, 1],
-        workers: Some(vec![0, 1]),
+        workers: vec![0, 1],
+        alone: true,
         ..(*planned(2, (1..=8).map(|b| MS * (10 + b)).collect())).clone()
     });
     base.noise = 0.0;
@@ -486,9 +484,15 @@ fn a_short_slo_is_served_at_least_as_well_as_by_pard_at_any_load() {
             pipeline.slo = MS * 20;
             pipeline.policy.drop = drop;
             let time = |size: u64| Duration::from_micros(10_400 + 520 * size);
+            let batch = if drop == DropPolicyName::Spillgate {
+                4
+            } else {
+                1
+            };
             base.planned = Arc::new(Planned {
-                batch: vec![0, if drop.is_ours() { 4 } else { 1 }],
-                workers: Some(vec![0, 1]),
+                batch: vec![0, batch],
+                workers: vec![0, 1],
+                alone: true,
                 ..(*planned(2, (1..=8).map(time).collect())).clone()
             });
             base.noise = noise;
@@ -526,7 +530,8 @@ fn batches_that_take_most_of_the_slo_are_large_under_overload() {
         pipeline.policy.drop = DropPolicyName::Spillgate;
         base.planned = Arc::new(Planned {
             batch: vec![0, batch],
-            workers: Some(vec![0, 1]),
+            workers: vec![0, 1],
+            alone: true,
             ..(*planned(2, times(profiled))).clone()
         });
         base.noise = noise;

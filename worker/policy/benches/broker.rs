@@ -7,7 +7,6 @@ use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, Guidance};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{Broker, BrokerConfig};
-use spillgate_worker_policy::policy::BrokerPolicy;
 
 const WAITING: u64 = 10_000;
 const MS: u64 = 1_000_000;
@@ -37,7 +36,7 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
         execution: (1..=batch)
             .map(|b| Duration::from_millis(10 + 5 * u64::from(b)))
             .collect(),
-        policy: BrokerPolicy::by_name(policy),
+        recipe: policy.recipe(),
         schedule: None,
     });
     let mut out = Vec::new();

@@ -11,7 +11,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::schedule::score::{DELAY_RATE, ScoreLaw, Steps};
 use spillgate_worker_policy::schedule::score_queue::ScoreQueue;
 use spillgate_worker_policy::schedule::{
-    Batch, Lengths, Pending, Scheduler, SchedulerConfig, Scoring,
+    Lengths, Pending, ScheduledBatch, Scheduler, SchedulerConfig, Scoring,
 };
 
 const QUEUED: u32 = 10_000;
@@ -191,7 +191,7 @@ impl Full {
         self.scheduler.insert(at(self.now), pending).unwrap();
     }
 
-    fn decide(&mut self) -> Option<Batch> {
+    fn decide(&mut self) -> Option<ScheduledBatch> {
         let mut gone = Vec::new();
         self.scheduler.next(at(self.now), &mut gone)
     }

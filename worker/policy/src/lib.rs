@@ -1,6 +1,6 @@
-//! Decisions of a worker: which waiting requests are kept, in which order they form a batch, and which
-//! module's batch runs next on a shared device. Plain state machines: time and events go in, commands
-//! come out; the simulator, the embedded server and distributed workers drive the same code.
+//! Decisions of a worker: which waiting requests are kept, in which order they form a batch, and which module's batch
+//! runs next on a shared device. Plain state machines: time and events go in, commands come out. Every driver, the
+//! simulator included, runs the same code.
 //!
 //! ```text
 //! arrival ─▶ Broker (one a worker: waiting requests ─▶ forming batch) ─▶ Device (one batch at a time) ─▶ Execute
@@ -10,10 +10,8 @@
 
 pub mod broker;
 pub mod device;
-pub mod policy;
 pub mod profiler;
 pub mod schedule;
 
 pub use broker::{Broker, BrokerConfig, Member};
 pub use device::{Batch, Command, Device, Event};
-pub use policy::BrokerPolicy;

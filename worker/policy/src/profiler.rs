@@ -1,12 +1,12 @@
 //! The profiler of a device (ORLOJ §4.1): a sample of the finished requests runs again, alone, while the device has
 //! nothing else to do, and tells how long such requests are.
 //!
-//! A batch tells the time of its members together; how long each is alone shows only when it runs alone. So of each
-//! batch of several one member is kept, and once the device has been [`QUIET`] for a while, it runs again. A rerun is
-//! not interrupted, so whoever comes meanwhile waits for its end: reruns take at most [`SHARE_MAX`] of the time in which
-//! the device has no work. So at most that part of the requests finds one, and on a busy device, where every
-//! millisecond counts, hardly any does. The paper samples 1 % of the requests and gives no bound in time; requests that
-//! ran alone anyway are samples for free and are never kept.
+//! A batch shows the time of its members together; how long a request is alone shows only when it runs alone. So one
+//! member of each batch of several is kept, and runs again once the device has been without work for [`QUIET`]. A rerun is
+//! not interrupted: a request that arrives meanwhile waits for its end. Therefore reruns take at most [`SHARE_MAX`] of the
+//! time in which the device has no work, and at most that part of the requests meets one; on a busy device hardly any
+//! does. The paper samples 1 % of the requests and gives no bound in time. A request that ran alone anyway is a sample for
+//! free and is never kept.
 //!
 //! Invariants: at most [`KEPT_MAX`] requests of a worker are kept; each runs again once at most; before a rerun, the
 //! device was without work for `took / SHARE_MAX` of the one before.
@@ -26,6 +26,9 @@ pub const KEPT_MAX: usize = 4;
 /// their way to it.
 pub const QUIET: Duration = Duration::from_millis(5);
 
+const _: () = assert!(0.0 < SHARE_MAX && SHARE_MAX < 1.0);
+const _: () = assert!(KEPT_MAX > 0);
+
 /// A finished request that may run again.
 #[derive(Debug)]
 pub(crate) struct Kept<T> {
@@ -42,9 +45,9 @@ pub(crate) struct Profiler<T> {
     kept: VecDeque<Kept<T>>,
     /// Since when the device has had no work, while that is so.
     idle_since: Option<Timestamp>,
-    /// Time without work, from `idle_since`, that the last rerun has still to be paid with.
+    /// Time without work, from `idle_since`, that must pass before the next rerun, to pay for the last.
     owed: Duration,
-    /// Which member of a batch is kept goes round, so that no place in a batch is favoured.
+    /// Counts the batches: the place of the member that is kept goes round, so that no place is favoured.
     turn: usize,
 }
 
@@ -78,12 +81,12 @@ impl<T> Profiler<T> {
         self.kept.push_back(kept);
     }
 
-    /// Nothing of that worker is to run again.
+    /// Forgets the requests of that worker.
     pub(crate) fn forget(&mut self, worker: WorkerId) {
         self.kept.retain(|k| k.worker != worker);
     }
 
-    /// Nothing at all is.
+    /// Forgets all requests.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
     }

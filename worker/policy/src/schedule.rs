@@ -1,116 +1,61 @@
 //! The batch scheduler of a module on one device: which of the admitted requests form the next batch, and of what
-//! size, when a request's execution time is not known but its law is.
+//! size, when only the distribution of a request's execution time is known (its law).
 //!
 //! ```text
-//! Broker ─ admits ─▶ Scheduler (bounded window) ── next(now) ─▶ start this batch │ wait
+//! Broker ─ inserts ─▶ Scheduler (bounded set) ── next(now) ─▶ start this batch │ wait
 //!                        │  ▲                                          └─ given up, with reason
 //!                        │  └── executed(…), learn(…): what batches took, how long sampled requests were
-//!                        └ Book: laws by application ─▶ the strategy of that name
+//!                        └ Book: laws by application ─▶ the Strategy of that name
 //! ```
 //!
-//! One machine for all names, driven alike: a plain state machine, told the time. It starts nothing and keeps no
-//! thread; the broker admits to its window, asks for a batch when the device is (about to be) free, and answers
-//! what is given up. Invariants: a request leaves exactly once, in a batch, given up, or removed; at most
-//! `capacity` wait; a batch has at most its size.
+//! One machine for all names, a plain state machine that is told the time: the broker inserts requests, asks for a batch
+//! when the device is (about to be) free, and answers what is given up. A `Strategy` decides; each has a file of
+//! its own. Invariants: a request leaves exactly once, in a batch, given up, or removed; at most `capacity` requests wait; a
+//! batch has at most its size.
 
+mod arrival;
 mod book;
+mod clipper;
 mod clockwork;
+mod config;
 mod edf;
 mod exploring;
-mod fifo;
 mod forming;
 mod goodput;
 pub mod hull;
 mod merge;
+mod nexus;
 mod orloj;
+mod pending;
+mod planned;
 pub mod score;
 pub mod score_queue;
 mod sharing;
-mod window;
+mod strategy;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::distribution::{
-    BINS_DEFAULT, BINS_MAX, BatchTime, LearnerError, Learnt, Window,
-};
+use spillgate_pipeline::distribution::{BINS_DEFAULT, LearnerError, Learnt};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
+pub use config::{
+    CAPACITY_MAX, NoSchedule, SCHEDULED_MAX, SIZES_MAX, ScheduleError, SchedulerConfig,
+};
+pub use pending::Pending;
 pub use score::Scoring;
 pub use sharing::Lengths;
 pub use spillgate_pipeline::schedule::APPLICATIONS_MAX;
-pub use window::Pending;
 
 use book::Book;
-use clockwork::{Clockwork, Estimator};
-use edf::Edf;
 use exploring::Explorer;
-use fifo::Clipper;
-use goodput::Goodput;
-use orloj::Orloj;
+use pending::PendingSet;
 use score::span;
-use window::{PendingSet, Slot};
-
-/// Most batch sizes: each costs a look at every choice.
-pub const SIZES_MAX: usize = 16;
-/// Largest batch size.
-pub const SIZE_MAX: u32 = 256;
-/// Most requests in the window.
-pub const CAPACITY_MAX: usize = 65_536;
-
-/// What a scheduler is built from.
-#[derive(Clone, Debug)]
-pub struct SchedulerConfig {
-    /// Which one.
-    pub name: ScheduleName,
-    /// Sizes that the model is compiled or profiled for, rising. A batch is computed at one of them, padded.
-    pub sizes: Vec<u32>,
-    /// Size of a batch as planned: what `static` and `nexus` form.
-    pub planned: u32,
-    /// Time of a batch from its members' lengths.
-    pub time: BatchTime,
-    /// Length that a request is expected to have before anything was learnt, ms.
-    pub prior_ms: f64,
-    /// How far back learnt lengths count.
-    pub window: Window,
-    /// Most requests that wait.
-    pub capacity: usize,
-    /// How `orloj` and `orloj-shared` score them.
-    pub scoring: Scoring,
-}
-
-/// Why a configuration is refused.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ScheduleError {
-    /// Sizes that are none, too many, too large, or do not rise.
-    #[error("sizes {sizes:?}: give 1 to {SIZES_MAX} rising sizes up to {SIZE_MAX}")]
-    Sizes {
-        /// As given.
-        sizes: Vec<u32>,
-    },
-    /// A planned size that is not among what can be computed.
-    #[error("a planned batch of {planned} is not within 1 to {largest}")]
-    Planned {
-        /// As given.
-        planned: u32,
-        /// The largest size.
-        largest: u32,
-    },
-    /// No room, or more than [`CAPACITY_MAX`].
-    #[error("a window of {capacity} requests; 1 to {CAPACITY_MAX} are possible")]
-    Capacity {
-        /// As given.
-        capacity: usize,
-    },
-    /// A delay rate or a number of bins beyond what can be scored with.
-    #[error("a delay rate of {} per ms in {} bins; 1e-9 to 1 and 1 to {BINS_MAX} are possible", .0.delay_rate, .0.bins)]
-    Scoring(Scoring),
-    /// The window of samples or the prior.
-    #[error(transparent)]
-    Learner(#[from] LearnerError),
-}
+use strategy::{Leaving, Strategy, View};
 
 /// Why a request is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +68,7 @@ pub enum Refused {
 
 /// A batch to start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
+pub struct ScheduledBatch {
     /// Size to compute, at least the number of members: the rest is padding.
     pub size: u32,
     /// Its requests.
@@ -140,53 +85,34 @@ pub struct GivenUp {
     /// Which.
     pub id: RequestId,
     /// Why.
-    pub reason: GaveUp,
+    pub reason: GiveUpReason,
     /// What it would still have needed, where the scheduler counted with that.
     pub estimate: Option<Estimate>,
 }
 
 /// Why a scheduler gives a request up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GaveUp {
+pub enum GiveUpReason {
     /// Its deadline passed while it waited.
     Expired,
     /// It cannot be expected to be in time in a batch of any size.
     Infeasible,
     /// Its batch was planned for a moment at which the device was still busy (`clockwork`).
     ActionRefused,
-    /// It stood before the first window in time (`nexus`).
-    BeforeWindow,
+    /// It stood before the first run of requests that are all in time (`nexus`).
+    BeforeRun,
 }
 
-impl GaveUp {
+impl GiveUpReason {
     /// As metrics and answers tell it.
     pub fn drop_reason(self) -> DropReason {
         match self {
-            GaveUp::Expired => DropReason::Expired,
-            GaveUp::Infeasible | GaveUp::ActionRefused | GaveUp::BeforeWindow => {
+            GiveUpReason::Expired => DropReason::Expired,
+            GiveUpReason::Infeasible | GiveUpReason::ActionRefused | GiveUpReason::BeforeRun => {
                 DropReason::Predicted
             }
         }
     }
-}
-
-/// What a strategy settles on.
-#[derive(Debug)]
-struct Chosen {
-    size: u32,
-    members: Vec<RequestId>,
-    expected_ms: f64,
-}
-
-#[derive(Debug)]
-enum Strategy {
-    Static,
-    Nexus,
-    Clipper(Clipper),
-    Clockwork(Clockwork),
-    Edf(Edf),
-    Orloj(Orloj),
-    Goodput(Goodput),
 }
 
 /// The scheduler.
@@ -195,69 +121,34 @@ pub struct Scheduler {
     config: SchedulerConfig,
     book: Book,
     set: PendingSet,
-    strategy: Strategy,
+    strategy: Box<dyn Strategy>,
     explorer: Explorer,
     /// Scratch.
-    gone: Vec<Slot>,
+    leaving: Vec<Leaving>,
 }
 
 impl Scheduler {
     /// An empty scheduler.
     ///
     /// # Errors
-    /// Sizes that do not rise, a planned size beyond them, a window without room, samples or age, a score of other
-    /// numbers than can be scored with.
+    /// Sizes that do not rise, a planned size beyond them, no room for requests, a window without samples or age, a score
+    /// of other numbers than can be scored with.
     pub fn new(config: SchedulerConfig) -> Result<Self, ScheduleError> {
-        let sizes = &config.sizes;
-        let rises = sizes.windows(2).all(|pair| pair[0] < pair[1]);
-        let fits = (1..=SIZES_MAX).contains(&sizes.len());
-        if !rises || !fits || sizes[0] == 0 || sizes[sizes.len() - 1] > SIZE_MAX {
-            return Err(ScheduleError::Sizes {
-                sizes: sizes.clone(),
-            });
-        }
-        let largest = sizes[sizes.len() - 1];
-        if !(1..=largest).contains(&config.planned) {
-            return Err(ScheduleError::Planned {
-                planned: config.planned,
-                largest,
-            });
-        }
-        if !(1..=CAPACITY_MAX).contains(&config.capacity) {
-            return Err(ScheduleError::Capacity {
-                capacity: config.capacity,
-            });
-        }
-        if !config.scoring.is_valid() {
-            return Err(ScheduleError::Scoring(config.scoring));
-        }
-        let strategy = match config.name {
-            ScheduleName::Static => Strategy::Static,
-            ScheduleName::Nexus => Strategy::Nexus,
-            ScheduleName::Clipper => Strategy::Clipper(Clipper::new()),
-            ScheduleName::Clockwork => Strategy::Clockwork(Clockwork::new(sizes, Estimator::P99)),
-            ScheduleName::ClockworkMean => {
-                Strategy::Clockwork(Clockwork::new(sizes, Estimator::Mean))
-            }
-            ScheduleName::Edf => Strategy::Edf(Edf::default()),
-            ScheduleName::Orloj => Strategy::Orloj(Orloj::new(sizes, false, config.scoring)),
-            ScheduleName::OrlojShared => Strategy::Orloj(Orloj::new(sizes, true, config.scoring)),
-            ScheduleName::Goodput => Strategy::Goodput(Goodput::default()),
-        };
+        config.check()?;
         let book = Book::new(
-            sizes.clone(),
+            config.sizes.clone(),
             config.time,
             config.window,
             BINS_DEFAULT,
             config.prior_ms,
         )?;
         Ok(Scheduler {
+            strategy: strategy::strategy(&config),
             config,
             book,
             set: PendingSet::default(),
-            strategy,
             explorer: Explorer::default(),
-            gone: Vec::new(),
+            leaving: Vec::new(),
         })
     }
 
@@ -271,6 +162,11 @@ impl Scheduler {
         self.set.len()
     }
 
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.set.len() == 0
+    }
+
     /// Whether one more may be inserted.
     pub fn has_room(&self) -> bool {
         self.set.len() < self.config.capacity
@@ -281,23 +177,18 @@ impl Scheduler {
         self.book.length_ms(took.as_secs_f64() * 1e3)
     }
 
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.set.len() == 0
-    }
-
-    /// Admits a request to the window.
+    /// Admits a request.
     ///
     /// # Errors
-    /// When the window is full or holds it already; nothing changes.
+    /// When there is no room or the request waits already; nothing changes.
     pub fn insert(&mut self, now: Timestamp, pending: Pending) -> Result<(), Refused> {
-        if self.set.len() >= self.config.capacity {
+        if !self.has_room() {
             return Err(Refused::Full);
         }
         if self.set.contains(pending.id) {
             return Err(Refused::Known);
         }
-        // Whoever is beyond the bound shares the last place: told apart no more, but served.
+        // Applications beyond the bound share the last place: they are not told apart, but served.
         let last = Application(APPLICATIONS_MAX as u16 - 1);
         let pending = Pending {
             application: pending.application.min(last),
@@ -305,9 +196,12 @@ impl Scheduler {
         };
         self.book.see(pending.application);
         let slot = self.set.insert(pending);
-        if let Strategy::Orloj(orloj) = &mut self.strategy {
-            orloj.insert(now, &self.book, &self.set, slot);
-        }
+        let view = View {
+            now,
+            book: &self.book,
+            set: &self.set,
+        };
+        self.strategy.inserted(view, slot);
         Ok(())
     }
 
@@ -316,14 +210,12 @@ impl Scheduler {
         let Some(slot) = self.set.remove(id) else {
             return false;
         };
-        if let Strategy::Orloj(orloj) = &mut self.strategy {
-            orloj.remove(slot);
-        }
+        self.strategy.removed(slot);
         true
     }
 
-    /// Takes in how long a finished request was when it was run again alone: its *length*, for which
-    /// [`BatchTime::length_ms`] turns a measured time. Tells when the application's times jumped.
+    /// Takes in how long a finished request was when it ran again alone: its *length*, for which
+    /// [`Scheduler::length_ms`] turns a measured time. Tells when the application's times jumped.
     ///
     /// # Errors
     /// A length that is no time; nothing changes.
@@ -341,9 +233,9 @@ impl Scheduler {
         self.book.forget(application);
     }
 
-    /// What a batch of that many requests is expected to take, whosever they are.
+    /// What a batch of that many requests is expected to take, of whatever applications they are.
     pub fn execution(&self, size: u32) -> Duration {
-        span(fifo::batch_ms(&self.book, size))
+        span(arrival::batch_ms(&self.book, size))
     }
 
     /// Takes in what a batch took, beside what was expected of it. What its members share is learnt from it. When
@@ -358,53 +250,35 @@ impl Scheduler {
             return;
         };
         let took_ms = took.as_secs_f64() * 1e3;
-        match &mut self.strategy {
-            Strategy::Clockwork(clockwork) => clockwork.executed(at, took_ms),
-            Strategy::Clipper(clipper) => clipper.executed(&self.book, took_ms),
-            _ => {}
-        }
+        self.strategy.executed(&self.book, at, took_ms);
         self.book.keep_sharing(lengths, took_ms);
         self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms);
     }
 
     /// The batch to start at `now`, when the device is free then; `None` to wait, until something arrives or
-    /// [`Scheduler::next_expiry`]. The members leave the window; so does what is given up, into `out`.
-    pub fn next(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) -> Option<Batch> {
+    /// [`Scheduler::next_expiry`]. The members leave the scheduler; so does what is given up, into `out`.
+    pub fn next(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) -> Option<ScheduledBatch> {
         self.book.refresh(now);
-        self.follow();
+        self.expire(now, out);
         self.give_up(now, out);
-        let (book, set) = (&self.book, &self.set);
-        let unknown = match &self.strategy {
-            Strategy::Edf(_) | Strategy::Orloj(_) | Strategy::Goodput(_) => {
-                self.explorer.choose(now, book, set)
-            }
-            _ => None,
+        let view = View {
+            now,
+            book: &self.book,
+            set: &self.set,
         };
-        let chosen = match &mut self.strategy {
-            _ if unknown.is_some() => unknown,
-            Strategy::Static => fifo::first(book, set, self.config.planned),
-            Strategy::Clipper(clipper) => clipper.choose(book, set),
-            Strategy::Clockwork(clockwork) => clockwork.choose(now, book, set),
-            Strategy::Edf(edf) => edf.choose(now, book, set),
-            Strategy::Orloj(orloj) => orloj.choose(now, book, set),
-            Strategy::Goodput(goodput) => goodput.choose(now, book, set),
-            Strategy::Nexus => {
-                let mut dropped = Vec::new();
-                let chosen = fifo::window(now, book, set, self.config.planned, &mut dropped);
-                for pending in dropped {
-                    let needed = fifo::batch_ms(&self.book, self.config.planned);
-                    self.leave(pending.id, GaveUp::BeforeWindow, Some(needed), out);
-                }
-                chosen
-            }
-        }?;
-        let (book, set) = (&mut self.book, &self.set);
+        let unknown = if self.strategy.needs_samples() {
+            self.explorer.choose(view)
+        } else {
+            None
+        };
+        let chosen = unknown.or_else(|| self.strategy.choose(view))?;
         let members = chosen.members.iter();
-        let lengths = book.lengths(members.filter_map(|&id| set.application_of(id)));
+        let applications = members.filter_map(|&id| self.set.application_of(id));
+        let lengths = self.book.lengths(applications);
         for &id in &chosen.members {
             self.remove(id);
         }
-        Some(Batch {
+        Some(ScheduledBatch {
             size: chosen.size,
             members: chosen.members,
             expected: span(chosen.expected_ms),
@@ -415,11 +289,10 @@ impl Scheduler {
     /// Gives up what is past its deadline, for use while the device is busy.
     pub fn expire(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) {
         for application in 0..self.set.applications() {
-            while let Some(first) = self.set.first_of(application) {
-                if first.deadline > now {
-                    break;
-                }
-                self.leave(first.id, GaveUp::Expired, None, out);
+            while let Some(first) = self.set.first_of(application)
+                && first.deadline <= now
+            {
+                self.leave(first.id, GiveUpReason::Expired, None, out);
             }
         }
     }
@@ -429,48 +302,29 @@ impl Scheduler {
         self.set.first_deadline()
     }
 
-    fn follow(&mut self) {
-        match &mut self.strategy {
-            Strategy::Edf(edf) => edf.follow(&self.book),
-            Strategy::Goodput(goodput) => goodput.follow(&self.book, &self.set),
-            _ => {}
-        }
-    }
-
-    /// Gives up what is past its deadline and, by a strategy's own estimate, what cannot make it any more.
+    /// Gives up what cannot make it any more by the strategy's own estimate.
     fn give_up(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) {
-        self.expire(now, out);
-        match &mut self.strategy {
-            Strategy::Orloj(orloj) => {
-                let mut gone = std::mem::take(&mut self.gone);
-                orloj.advance(now, &self.book, &self.set, &mut gone);
-                for slot in gone.drain(..) {
-                    let id = self.set.get(slot).id;
-                    self.leave(id, GaveUp::Infeasible, None, out);
-                }
-                self.gone = gone;
-                return;
-            }
-            Strategy::Clockwork(clockwork) => {
-                for pending in clockwork.refused(now, &self.book, &self.set) {
-                    self.leave(pending.id, GaveUp::ActionRefused, None, out);
-                }
-            }
-            _ => {}
+        let view = View {
+            now,
+            book: &self.book,
+            set: &self.set,
+        };
+        self.strategy.follow(view);
+        let mut leaving = std::mem::take(&mut self.leaving);
+        self.strategy.give_up(view, &mut leaving);
+        for gone in leaving.drain(..) {
+            self.leave(gone.id, gone.reason, gone.needed_ms, out);
         }
+        self.leaving = leaving;
         for application in 0..self.set.applications() {
-            let law = self.book.known(Application(application as u16));
-            let needed = match &self.strategy {
-                Strategy::Edf(edf) => edf.alone_ms(law),
-                Strategy::Goodput(_) => Goodput::least_ms(&self.book, law),
-                Strategy::Clockwork(clockwork) => clockwork.predict(&self.book, 0),
-                _ => return,
+            let law = self.book.law_idx(Application(application as u16));
+            let Some(needed) = self.strategy.needed_ms(&self.book, law) else {
+                return;
             };
-            while let Some(first) = self.set.first_of(application) {
-                if slack_ms(now, first.deadline) >= needed {
-                    break;
-                }
-                self.leave(first.id, GaveUp::Infeasible, Some(needed), out);
+            while let Some(first) = self.set.first_of(application)
+                && first.deadline.budget_at(now).as_ms_f64() < needed
+            {
+                self.leave(first.id, GiveUpReason::Infeasible, Some(needed), out);
             }
         }
     }
@@ -478,12 +332,12 @@ impl Scheduler {
     fn leave(
         &mut self,
         id: RequestId,
-        reason: GaveUp,
-        needed: Option<f64>,
+        reason: GiveUpReason,
+        needed_ms: Option<f64>,
         out: &mut Vec<GivenUp>,
     ) {
         self.remove(id);
-        let estimate = needed.map(|ms| Estimate {
+        let estimate = needed_ms.map(|ms| Estimate {
             wait: Duration::ZERO,
             execution: span(ms),
             downstream: Duration::ZERO,
@@ -495,11 +349,3 @@ impl Scheduler {
         });
     }
 }
-
-/// Time from `now` to the deadline, ms; negative when it has passed.
-fn slack_ms(now: Timestamp, deadline: Timestamp) -> f64 {
-    deadline.budget_at(now).as_ms_f64()
-}
-
-#[cfg(test)]
-mod tests;

@@ -148,9 +148,9 @@ pub fn build_operator(
 /// on it serves all the same: real requests may differ.
 fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
     let module = &spec.pipeline.modules[spec.module.idx()];
-    let Some(variant) = module.variants.len().checked_sub(1) else {
+    if module.variants.is_empty() {
         return;
-    };
+    }
     let start = Instant::now();
     let most = if spec.from_start { module.batch.max } else { 1 };
     let sizes = std::iter::repeat_n(1, FIRST_RUNS).chain(2..=most);
@@ -161,7 +161,7 @@ fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
         let inputs: Vec<Inputs> = (0..size)
             .map(|_| operator.example(EXAMPLE_OBJECTS))
             .collect();
-        let results = AssertUnwindSafe(|| operator.run(variant, &inputs));
+        let results = AssertUnwindSafe(|| operator.run(module.served(), &inputs));
         let error = match std::panic::catch_unwind(results) {
             Ok(results) => results
                 .into_iter()
@@ -186,10 +186,8 @@ impl Executor for OperatorExecutor {
         let worker = self.worker(worker);
         let module = &worker.spec.pipeline.modules[worker.spec.module.idx()];
         inputs.extend(jobs.iter().map(|job| job.inputs(module)));
-        // Until variants are adapted, the most accurate one, which is the last.
-        let variant = module.variants.len().saturating_sub(1);
         let operator = worker.operator.as_mut().expect("it was just loaded");
-        let results = operator.run(variant, &inputs);
+        let results = operator.run(module.served(), &inputs);
         inputs.clear();
         self.inputs = inputs;
         results

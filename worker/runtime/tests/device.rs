@@ -20,7 +20,6 @@ use spillgate_worker::executor::Executor;
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::Device;
-use spillgate_worker_policy::policy::BrokerPolicy;
 use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
 
 const WORKER: WorkerId = WorkerId(0);
@@ -129,7 +128,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         capacity: 10,
         batch: 1,
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
-        policy: BrokerPolicy::by_name(DropPolicyName::None),
+        recipe: DropPolicyName::None.recipe(),
         schedule,
     };
     let config = DeviceConfig {

@@ -20,6 +20,8 @@ const SIM: &str = "spillgate-sim";
 const SCENES: &str = "spillgate-scenes";
 const MODULES: &str = "spillgate-modules";
 const CLIENT: &str = "spillgate-client";
+const EVALUATE: &str = "spillgate-evaluate";
+const XTASK: &str = "xtask";
 
 /// What each crate may depend on. The programs compose: they may use every library.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -37,11 +39,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (CLIENT, &[PIPELINE, PROTO, SCENES]),
     // It watches the runtimes, so it stands above them.
     (TELEMETRY, &[PIPELINE, PROTO, BACKEND, CONTROLLER, WORKER]),
+    (
+        EVALUATE,
+        &[
+            PIPELINE,
+            CONTROLLER_POLICY,
+            WORKER_POLICY,
+            SIM,
+            BACKEND,
+            MODULES,
+        ],
+    ),
     // It knows the server by its wire alone.
     ("spillgate-hostile", &[PIPELINE, PROTO]),
     ("spillgate-train", LIBRARIES),
     ("spillgate", LIBRARIES),
-    ("xtask", &[]),
+    (XTASK, &[]),
+    // It starts servers and knows them by their processes alone.
+    ("spillgate-bench", &[XTASK]),
 ];
 
 const LIBRARIES: &[&str] = &[
@@ -57,6 +72,7 @@ const LIBRARIES: &[&str] = &[
     WORKER,
     MODULES,
     CLIENT,
+    EVALUATE,
 ];
 
 /// Libraries that belong to some crates alone.

@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-
-use crate::process;
-use crate::workspace::Workspace;
+use xtask::process;
+use xtask::workspace::Workspace;
 
 const FOLDER: &str = "apps/pipelines";
 

@@ -3,11 +3,11 @@
 //! Clippy bans single methods; this looks at dependencies and at whatever a path can be written as.
 
 use anyhow::Result;
+use xtask::process;
+use xtask::workspace::Workspace;
 
 use super::SourceFile;
 use super::rust_text;
-use crate::process;
-use crate::workspace::Workspace;
 
 /// The crates that must stay pure, with the simulator.
 pub(crate) const PURE_CRATES: [&str; 4] = [

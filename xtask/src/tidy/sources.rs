@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use xtask::workspace::Workspace;
 
 use super::{SourceFile, rust_text};
-use crate::workspace::Workspace;
 
 /// A Rust file beyond this holds more than one noun.
 const LINES_MAX: usize = 600;
@@ -118,7 +118,7 @@ pub(super) fn long_files(files: &[SourceFile]) -> Vec<String> {
 pub(super) fn model_sizes(workspace: &Workspace) -> Result<Option<String>> {
     let mut n_bytes = 0;
     for path in workspace.files()? {
-        if path.starts_with("apps/models/") {
+        if path.starts_with("apps/modules/models/") {
             n_bytes += std::fs::metadata(workspace.path(&path))?.len();
         }
     }
@@ -127,7 +127,7 @@ pub(super) fn model_sizes(workspace: &Workspace) -> Result<Option<String>> {
 
 fn oversize(n_bytes: u64) -> Option<String> {
     (n_bytes > MODEL_BYTES_MAX).then(|| {
-        format!("apps/models: {n_bytes} bytes, more than the {MODEL_BYTES_MAX} that may be shipped")
+        format!("apps/modules/models: {n_bytes} bytes, more than the {MODEL_BYTES_MAX} that may be shipped")
     })
 }
 

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use spillgate::files;
-use spillgate::placement::resolve_device;
-use spillgate::planning;
+use spillgate::placement::execution_times;
 use spillgate_controller_policy::plan::{self, PlanName};
 use spillgate_pipeline::time::format_duration;
+use spillgate_sim::DEVICES_MAX;
 
 /// Plans of which a smaller part than this is in time say so.
 const IN_TIME: f64 = 0.98;
@@ -55,15 +55,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         eprintln!("{warning}");
     }
     let pipeline = &loaded.pipeline;
-    let mut execution = vec![Vec::new()];
-    for module in &pipeline.modules[1..] {
-        let device = resolve_device(&module.devices[0]);
-        let times = planning::execution_times(module, &device, &loaded.profiles)
-            .map_err(|missing| super::unprofiled(&loaded, &missing))?;
-        execution.push(times);
-    }
+    let execution = execution_times(pipeline, &loaded.profiles)
+        .map_err(|missing| super::unprofiled(&loaded, &missing))?;
     let name = args.plan.as_deref().and_then(PlanName::by_name);
-    let name = name.unwrap_or(PlanName::of(pipeline.policy.drop));
+    let name = name.unwrap_or(pipeline.policy.drop.recipe().plan);
     let share: Vec<f64> = pipeline
         .modules
         .iter()
@@ -78,13 +73,13 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     };
     let devices: u64 = plan.workers.iter().map(|n| u64::from(*n)).sum();
     anyhow::ensure!(
-        devices <= u64::from(super::GPUS_MAX),
+        devices <= u64::from(DEVICES_MAX),
         "that rate needs {devices} devices; at most {} are planned",
-        super::GPUS_MAX
+        DEVICES_MAX
     );
-    let bottleneck = plan.bottleneck(&execution, &share);
+    let bottleneck = plan.bottleneck(&share);
     let rate = args.rate.unwrap_or(bottleneck);
-    let in_time = plan.in_time(pipeline, &execution, &share, rate);
+    let in_time = plan.in_time(pipeline, &share, rate);
     let text = if args.json {
         let modules: Vec<_> = pipeline.modules[1..]
             .iter()
@@ -93,7 +88,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
                     "module": m.name,
                     "batch": plan.batch[m.id.idx()],
                     "workers": plan.workers[m.id.idx()],
-                    "throughput": plan.throughput(&execution, m.id.idx()),
+                    "throughput": plan.throughput(m.id.idx()),
                 })
             })
             .collect();
@@ -120,15 +115,14 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         );
         for module in &pipeline.modules[1..] {
             let idx = module.id.idx();
-            let size = plan.batch[idx].max(1) as usize;
             writeln!(
                 text,
                 "{:<20} {:>6} {:>8} {:>12} {:>14.1}",
                 module.name,
                 plan.batch[idx],
                 plan.workers[idx],
-                format_duration(execution[idx][size - 1]),
-                plan.throughput(&execution, idx)
+                format_duration(plan.duration(module.id)),
+                plan.throughput(idx)
             )?;
         }
         if in_time < IN_TIME * rate {

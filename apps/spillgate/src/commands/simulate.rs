@@ -6,20 +6,22 @@ mod work;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
+use indexmap::IndexSet;
 use spillgate::files::{self, LoadedPipeline};
-use spillgate::{placement, planning};
-use spillgate_controller_policy::plan::{Plan, PlanName};
+use spillgate::placement::{self, resolve_device};
+use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::world::DynamicWork;
-use spillgate_sim::{Contender, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling};
+use spillgate_sim::{
+    Contender, DEVICES_MAX, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling,
+};
 
 /// Most requests a second of hostile clients: more than any port takes.
 const HOSTILE_RATE_MAX: f64 = 1e6;
@@ -63,7 +65,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
-    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(DropPolicyName::name)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
     /// Dispatch policy [default: what the drop policy runs best with]
     #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
@@ -112,6 +114,11 @@ pub(crate) struct SimulateArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A drop policy with what it does, for `--help`.
+fn explained(policy: DropPolicyName) -> PossibleValue {
+    PossibleValue::new(policy.name()).help(policy.recipe().summary)
 }
 
 /// `hurry:300` and the like.
@@ -220,17 +227,21 @@ fn check(args: &SimulateArgs) -> anyhow::Result<()> {
 
 /// Where the pipeline file puts its workers.
 struct Placed {
-    /// Ordinals of devices by module: of all workers that there can be.
+    workers: PlacedWorkers,
+    /// Ordinals of their devices.
     devices: Vec<Vec<u16>>,
-    /// How many of them serve from the start.
-    least: Vec<u32>,
     /// Modules whose time depends on what requests bring, and their own scheduler.
     laws: Vec<Option<(work::Law, Option<ScheduleName>)>>,
 }
 
 impl Placed {
     /// The work of a run: the modules under that scheduler, or each under its own.
-    fn work(&self, work: &work::Work, plan: &Plan, schedule: Option<ScheduleName>) -> DynamicWork {
+    fn work(
+        &self,
+        work: &work::Work,
+        plan: &Planned,
+        schedule: Option<ScheduleName>,
+    ) -> DynamicWork {
         let of = |(law, planned): (&Option<(work::Law, Option<ScheduleName>)>, &u32)| {
             let (law, own) = law.as_ref()?;
             let name = schedule.or(*own).unwrap_or(ScheduleName::Goodput);
@@ -239,26 +250,10 @@ impl Placed {
         work.dynamic(self.laws.iter().zip(&plan.batch).map(of).collect())
     }
 
-    /// Whether each module has devices of its own.
-    fn alone(&self) -> bool {
-        let from_start = self.devices.iter().zip(&self.least).enumerate();
-        let workers = from_start.flat_map(|(module, (devices, &least))| {
-            devices
-                .iter()
-                .take(least as usize)
-                .map(move |device| (module, *device))
-        });
-        placement::alone(workers)
-    }
-
     /// Puts the workers where the file says. With a cold start they follow the load, else the least serve.
     fn apply(&self, config: &mut SimConfig, cold_start: Option<Duration>) -> anyhow::Result<()> {
-        if !self.alone() {
-            Arc::make_mut(&mut config.planned).workers = None;
-        }
         config.workers.clone_from(&self.devices);
-        let most = self.devices.iter().map(|d| d.len() as u32).collect();
-        let scaling = placement::scaling(&config.planned, self.least.clone(), most);
+        let scaling = self.workers.scaling(&config.planned);
         match (cold_start, scaling) {
             (Some(cold_start), Some(scaling)) => {
                 config.scaling = Some(SimScaling {
@@ -271,7 +266,7 @@ impl Placed {
                  for them"
             ),
             (None, _) => {
-                for (workers, &least) in config.workers.iter_mut().zip(&self.least) {
+                for (workers, &least) in config.workers.iter_mut().zip(&self.workers.least) {
                     workers.truncate(least as usize);
                 }
             }
@@ -281,52 +276,55 @@ impl Placed {
 }
 
 fn setup(loaded: &LoadedPipeline, work: Option<&work::Work>) -> anyhow::Result<(Setup, Placed)> {
-    let pipeline = &loaded.pipeline;
-    let mut names: Vec<String> = Vec::new();
-    let mut n_emulated = 0;
-    let mut execution = vec![Vec::new()];
-    let mut placed = Placed {
-        devices: vec![Vec::new()],
-        least: vec![0],
-        laws: vec![None],
-    };
+    let (pipeline, profiles) = (&loaded.pipeline, &loaded.profiles);
+    // Decoding is not simulated.
+    let workers = PlacedWorkers::of(pipeline, 0, resolve_device, &mut 0);
+    let devices = ordinals(&workers.devices)?;
+    let mut execution = placement::execution_times(pipeline, profiles)
+        .map_err(|missing| super::unprofiled(loaded, &missing))?;
+    let mut laws = vec![None];
     let any_scheduled = pipeline.modules.iter().any(|m| m.schedule.is_some());
-    for module in &pipeline.modules[1..] {
-        let on = placement::worker_devices(module, &mut n_emulated);
-        let mut times = planning::execution_times(module, &on[0], &loaded.profiles)
-            .map_err(|missing| super::unprofiled(loaded, &missing))?;
+    for (module, devices) in pipeline.modules.iter().zip(&workers.devices).skip(1) {
         let mut law = None;
         if let Some(work) = work.filter(|_| module.schedule.is_some() || !any_scheduled) {
-            let of = work::law(module, &on[0], &loaded.profiles)?;
-            times = of.execution(module.batch.max, work.mean_ms());
+            let of = work::law(module, &devices[0], profiles)?;
+            execution.set(module.id, of.execution(module.batch.max, work.mean_ms()));
             law = Some((of, module.schedule));
         }
-        placed.laws.push(law);
-        let mut ordinal = |name: String| {
-            let known = names.iter().position(|n| *n == name);
-            known.unwrap_or_else(|| {
-                names.push(name);
-                names.len() - 1
-            }) as u16
-        };
-        placed
-            .devices
-            .push(on.into_iter().map(&mut ordinal).collect());
-        placed.least.push(module.workers.min);
-        execution.push(times);
+        laws.push(law);
     }
-    anyhow::ensure!(
-        names.len() <= super::GPUS_MAX as usize,
-        "the pipeline file names {} devices; at most {} are simulated",
-        names.len(),
-        super::GPUS_MAX
-    );
     let setup = Setup {
         pipeline: pipeline.clone(),
         execution,
         share: Vec::new(),
     };
+    let placed = Placed {
+        workers,
+        devices,
+        laws,
+    };
     Ok((setup, placed))
+}
+
+/// Devices as the simulator names them: by ordinal, in order of appearance.
+fn ordinals(devices: &[Vec<String>]) -> anyhow::Result<Vec<Vec<u16>>> {
+    let mut names: IndexSet<&str> = IndexSet::new();
+    let ordinals = devices
+        .iter()
+        .map(|of_module| {
+            of_module
+                .iter()
+                .map(|d| names.insert_full(d).0 as u16)
+                .collect()
+        })
+        .collect();
+    anyhow::ensure!(
+        names.len() <= DEVICES_MAX as usize,
+        "the pipeline file names {} devices; at most {} are simulated",
+        names.len(),
+        DEVICES_MAX
+    );
+    Ok(ordinals)
 }
 
 /// The plan of that name: over `--gpus`, or with the workers of the pipeline file.
@@ -335,20 +333,16 @@ fn plan_of(
     setup: &Setup,
     placed: &Placed,
     name: PlanName,
-) -> anyhow::Result<Plan> {
+) -> anyhow::Result<Planned> {
     if let Some(gpus) = args.gpus {
         return Ok(setup.plan(name, gpus)?);
     }
-    let workers = placed.alone().then(|| placed.least.clone());
     let execution = setup.execution.clone();
-    let (planned, problem) = planning::planned(&setup.pipeline, execution, name, workers);
+    let (planned, problem) = placed.workers.plan(name, &setup.pipeline, execution);
     if let Some(problem) = problem {
         eprintln!("warning: {problem}");
     }
-    Ok(Plan {
-        batch: planned.batch,
-        workers: placed.least.clone(),
-    })
+    Ok(planned)
 }
 
 /// The policies and schedulers to compare.

@@ -107,10 +107,9 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> 
         from_start: true,
     };
     let mut operator = build_operator(&spec, &library, &mut backend).map_err(|e| e.to_string())?;
-    let variant = module.variants.len().saturating_sub(1);
     for _ in 0..RUNS {
         let inputs: Inputs = operator.example(1);
-        let results = operator.run(variant, &[inputs]);
+        let results = operator.run(module.served(), &[inputs]);
         let failed = results.into_iter().find_map(Result::err);
         if let Some(error) = failed.as_ref().map(OperatorError::to_string) {
             return Ok(Some(error));

@@ -20,26 +20,26 @@ slo: 30s
 modules:
   detect:
     op: detector
-    model: ../models/road.pt
+    model: ../modules/models/road.pt
     input: 320
     inputs: { image: $source.frame }
   plates:
     op: text_reader
-    model: ../models/plate.pt
+    model: ../modules/models/plate.pt
     inputs: { image: $source.frame, boxes: $detect.vehicles }
   faces:
     op: face_recognizer
-    model: ../models/face.pt
+    model: ../modules/models/face.pt
     inputs: { image: $source.frame, boxes: $detect.people }
     options: { confidence: 0 }
   own:
     op: torchscript
-    model: ../models/face.pt
+    model: ../modules/models/face.pt
     inputs: { image: $source.frame, boxes: $detect.people }
     options: { size: [40, 40], region: [0, 0, 1, 0.42], decode: classes }
   rows:
     op: torchscript
-    model: ../models/face.pt
+    model: ../modules/models/face.pt
     inputs: { image: $source.frame, boxes: $detect.people }
     options: { size: [40, 40], region: [0, 0, 1, 0.42], decode: tensor }
 outputs: { people: $detect.people, vehicles: $detect.vehicles, plates: $plates.text, faces: $faces.id, own: $own.labels, rows: $rows.tensor }
@@ -50,7 +50,7 @@ fn deployment(text: &str) -> Deployment {
     let compiled = compile(text, "objects.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
     let mut profiles = ProfileSet::default();
     for module in &compiled.pipeline.modules[1..] {
-        let key = module.variants[0].profile_key();
+        let key = module.profile_key(0);
         let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
         profiles.insert("cpu", &module.name, &key, profile);
     }
@@ -129,7 +129,7 @@ async fn what_is_said_of_objects_names_them_and_own_models_say_the_same() {
     assert_eq!(rows.shape[0] as usize, people.boxes.len());
     assert_eq!(rows.objects, "people");
     let names = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/face.labels"),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../modules/models/face.labels"),
     );
     let names: Vec<String> = names.unwrap().lines().map(str::to_owned).collect();
     assert_eq!(rows.shape[1..], [names.len() as i64]);

@@ -7,12 +7,12 @@ use std::process::{Command, Output, Stdio};
 
 use super::support::TestServer;
 
-const LOOK: &str = r#"
-name: look
+const SKY: &str = r#"
+name: sky
 slo: 5s
 modules:
-  look: { op: look, inputs: { image: $source.frame }, device: "emulated:0" }
-outputs: { seen: $look.payload }
+  sky: { op: daylight, inputs: { image: $source.frame }, device: "emulated:0" }
+outputs: { sky: $sky.labels }
 "#;
 
 /// A folder with a program named ffmpeg: a camera that gives two frames, and ends.
@@ -64,7 +64,7 @@ async fn stream(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_source_that_ends_is_exit_code_1_and_one_that_is_waited_for_is_told() {
-    let server = TestServer::start(&[LOOK]).await;
+    let server = TestServer::start(&[SKY]).await;
     let camera = Camera::new();
     let live = ["rtsp://camera/1", "--fps", "20"];
     let ended = stream(&server, &live, vec![], &camera).await;
@@ -95,7 +95,7 @@ async fn a_live_source_that_ends_is_exit_code_1_and_one_that_is_waited_for_is_to
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pixels_come_in_by_a_pipe_and_results_leave_by_one() {
-    let server = TestServer::start(&[LOOK]).await;
+    let server = TestServer::start(&[SKY]).await;
     let camera = Camera::new();
     let pipes = ["-", "--raw-video", "8x4@20", "--results", "-"];
     let output = stream(&server, &pipes, vec![7; 3 * 8 * 4 * 3], &camera).await;

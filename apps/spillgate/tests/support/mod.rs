@@ -1,4 +1,8 @@
-//! A server in the test's own process, with three more module types than the library has.
+//! A server in the test's own process, with module types that the library does not have: those below, and that of the
+//! example.
+
+#[path = "../../../examples/own_module/daylight.rs"]
+pub(crate) mod daylight;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +23,8 @@ use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use spillgate_telemetry::TelemetryConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::Channel;
+
+use daylight::Daylight;
 
 /// Passes its payload through. `fragile` also fails on "refuse" and panics on "panic", and on "panic late" after
 /// longer than a batch takes.
@@ -57,32 +63,6 @@ impl Operator for PassThrough {
 
     fn example(&self, _objects: usize) -> Inputs {
         vec![Some(Value::Bytes("x".into()))]
-    }
-}
-
-/// Looks at a picture.
-struct Look;
-
-impl ModuleKind for Look {
-    fn module_type(&self) -> ModuleType {
-        ModuleType::new("look", "looks at a picture", ModelNeed::None)
-            .input("image", ValueType::Image, "what comes in")
-            .output("payload", ValueType::Bytes, "always the same")
-    }
-
-    fn build(&self, _: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
-        Ok(Box::new(Look))
-    }
-}
-
-impl Operator for Look {
-    fn run(&mut self, _variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        let seen = || Ok(vec![Value::Bytes("seen".into())]);
-        batch.iter().map(|_| seen()).collect()
-    }
-
-    fn example(&self, _objects: usize) -> Inputs {
-        vec![None]
     }
 }
 
@@ -147,7 +127,7 @@ impl TestServer {
             name: "fragile",
             fragile: true,
         });
-        library.register(Look);
+        library.register(Daylight);
         library.register(Timed);
         let deployments = specs
             .iter()

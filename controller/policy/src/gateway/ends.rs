@@ -5,7 +5,6 @@ use std::time::Duration;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::ToDevice;
-use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::{Drop, DropReason, Outcome};
 use spillgate_pipeline::time::{Timestamp, format_duration};
 
@@ -13,17 +12,14 @@ use super::{Command, Ended, Gateway};
 
 /// Least time after its deadline that an answer is waited for.
 const GRACE_MIN: Duration = Duration::from_secs(1);
-/// The same under policies that serve requests after their deadline.
+/// The same where workers may serve a request after its deadline.
 const GRACE_LATE: Duration = Duration::from_secs(60);
 
-/// How long after its deadline the answer of a request is waited for: the SLO, but no less than a second.
+/// How long after its deadline the answer of a request is waited for: the SLO, but no less than a second. No less than a
+/// minute where waiting requests are not sorted by deadline, because they are not answered when it passes.
 pub(super) fn grace(pipeline: &Pipeline) -> Duration {
-    use DropPolicyName as Name;
-    let serves_late = matches!(
-        pipeline.policy.drop,
-        Name::None | Name::Nexus | Name::NexusSplit | Name::ClipperPlusPlus | Name::PardFcfs
-    );
-    let least = if serves_late { GRACE_LATE } else { GRACE_MIN };
+    let expires = pipeline.policy.drop.recipe().order.is_by_deadline();
+    let least = if expires { GRACE_MIN } else { GRACE_LATE };
     pipeline.slo.max(least)
 }
 

@@ -33,8 +33,9 @@ fn home(reads: &[&[u16]], whens: &[Option<u16>], workers: u32) -> Home {
     let n = pipeline.modules.len();
     let planned = Planned {
         batch: vec![4; n],
-        execution: vec![vec![MS * 10; 4]; n],
-        workers: None,
+        execution: vec![vec![MS * 10; 4]; n].into(),
+        workers: vec![1; n],
+        alone: false,
     };
     let places: Vec<Place> = (0..workers)
         .flat_map(|i| (1..n as u32).map(move |m| (m, 10 * i + m)))

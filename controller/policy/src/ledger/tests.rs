@@ -12,8 +12,9 @@ fn at(ns: u64) -> Timestamp {
 fn planned(execution: Vec<Duration>) -> Arc<Planned> {
     Arc::new(Planned {
         batch: vec![1; execution.len()],
+        workers: vec![1; execution.len()],
         execution: execution.into_iter().map(|d| vec![d]).collect(),
-        workers: None,
+        alone: false,
     })
 }
 

@@ -27,8 +27,9 @@ impl Module {
         pipeline.policy.drop = DropPolicyName::Pard;
         let planned = Planned {
             batch: vec![4; 3],
-            execution: vec![vec![MS * 10; 4]; 3],
-            workers: None,
+            execution: vec![vec![MS * 10; 4]; 3].into(),
+            workers: vec![1; 3],
+            alone: false,
         };
         let place = |worker: u32| Place {
             worker: WorkerId(worker),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::id::ModuleId;
 
-use super::{Plan, longest_path, share_of};
+use super::{Planned, longest_path, share_of};
 
 /// Margin of the door, as a share of the SLO, for waits that the executions downstream do not contain (`spillgate`;
 /// docs/policy.md has the sweep).
@@ -78,7 +79,7 @@ pub(crate) fn goodput(
     pipeline: &Pipeline,
     share: f64,
     modules: &[Bound],
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     batch: &[u32],
     rate: f64,
 ) -> f64 {
@@ -149,25 +150,19 @@ fn left(
     slo.saturating_sub(path)
 }
 
-impl Plan {
+impl Planned {
     /// Goodput in requests a second when `rate` are offered at random moments, as far as whole batches under the SLO
-    /// decide it; `rate` where batches leave enough time. `execution` and `share` are as in [`Plan::bottleneck`].
-    pub fn in_time(
-        &self,
-        pipeline: &Pipeline,
-        execution: &[Vec<Duration>],
-        share: &[f64],
-        rate: f64,
-    ) -> f64 {
+    /// decide it; `rate` where batches leave enough time. `share` is as in [`Planned::bottleneck`].
+    pub fn in_time(&self, pipeline: &Pipeline, share: &[f64], rate: f64) -> f64 {
         let modules = (1..self.batch.len()).map(|m| Bound {
-            capacity: self.throughput(execution, m) / share_of(share, m),
+            capacity: self.throughput(m) / share_of(share, m),
             probability: share_of(share, m),
-            execution: execution[m][self.batch[m] as usize - 1],
+            execution: self.execution[m][self.batch[m] as usize - 1],
             workers: self.workers[m],
         });
         let modules: Vec<Bound> = modules.collect();
-        let good = goodput(pipeline, 1.0, &modules, execution, &self.batch, rate);
-        good.min(self.bottleneck(execution, share))
+        let good = goodput(pipeline, 1.0, &modules, &self.execution, &self.batch, rate);
+        good.min(self.bottleneck(share))
     }
 }
 
@@ -218,7 +213,7 @@ mod tests {
         for (once, each, sizes) in tables {
             let seconds = |size: f64| (once + each * size) * MS;
             let time = |size: u32| Duration::from_secs_f64(seconds(f64::from(size)));
-            let times = [vec![], (1..=8).map(time).collect()];
+            let times = vec![vec![], (1..=8).map(time).collect()].into();
             for (slo, &most) in [20, 25, 40, 100]
                 .into_iter()
                 .flat_map(|slo| sizes.iter().map(move |b| (slo, b)))
@@ -270,7 +265,7 @@ mod tests {
             execution: Duration::from_millis(25),
             workers: 1,
         };
-        let times = [vec![], vec![module.execution]];
+        let times = vec![vec![], vec![module.execution]].into();
         let of = |rate| goodput(&pipeline, 1.0, &[module], &times, &[0, 1], rate);
         assert_eq!((of(100.0), of(0.0)), (0.0, 0.0));
         let free = Bound {

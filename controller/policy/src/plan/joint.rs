@@ -11,8 +11,9 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 
-use super::{Plan, ROUNDING, longest_path, share_of, size_limit, throughput_of_one};
+use super::{ROUNDING, Sizes, bottleneck, longest_path, share_of, size_limit, throughput_of_one};
 
 /// Bisection steps for the highest rate: to a millionth of the span.
 const HALVINGS: u32 = 20;
@@ -23,7 +24,7 @@ const DOUBLINGS: u32 = 16;
 /// A pipeline to be planned.
 pub(super) struct Scene<'a> {
     pub(super) pipeline: &'a Pipeline,
-    pub(super) execution: &'a [Vec<Duration>],
+    pub(super) execution: &'a ExecutionTimes,
     pub(super) share: &'a [f64],
     /// The longest path times this must fit into the SLO.
     pub(super) slack: f64,
@@ -31,8 +32,8 @@ pub(super) struct Scene<'a> {
 
 impl Scene<'_> {
     /// The plan of the highest rate, or `apart` where that is as good.
-    pub(super) fn for_gpus(&self, gpus: u32, apart: Plan) -> Plan {
-        let mut low = apart.bottleneck(self.execution, self.share);
+    pub(super) fn for_gpus(&self, gpus: u32, apart: Sizes) -> Sizes {
+        let mut low = bottleneck(self.execution, &apart.batch, &apart.workers, self.share);
         if !low.is_finite() {
             return apart;
         }
@@ -54,22 +55,22 @@ impl Scene<'_> {
     }
 
     /// The plan of the fewest workers for a rate, or `apart` where that has as few.
-    pub(super) fn for_rate(&self, rate: f64, apart: Plan) -> Plan {
+    pub(super) fn for_rate(&self, rate: f64, apart: Sizes) -> Sizes {
         let most: u32 = apart.workers.iter().sum();
         let fewer = self.serve(rate, most.saturating_sub(1));
         fewer.map_or(apart, |plan| self.largest(plan))
     }
 
     /// The same workers with the sizes that serve the most.
-    fn largest(&self, plan: Plan) -> Plan {
+    fn largest(&self, plan: Sizes) -> Sizes {
         let batch = self.sizes(&plan.workers).unwrap_or(plan.batch);
-        Plan { batch, ..plan }
+        Sizes { batch, ..plan }
     }
 
     /// The fewest workers for a rate whose batches leave the slack, if at most `gpus` are enough.
-    fn serve(&self, rate: f64, gpus: u32) -> Option<Plan> {
+    fn serve(&self, rate: f64, gpus: u32) -> Option<Sizes> {
         let n = self.pipeline.modules.len();
-        let mut plan = Plan {
+        let mut plan = Sizes {
             batch: vec![0; n],
             workers: vec![0; n],
         };
@@ -132,7 +133,7 @@ impl Scene<'_> {
     }
 
     /// The next number of workers, at most `left` more, with which smaller batches reach the rate.
-    fn next(&self, m: usize, plan: &Plan, rate: f64, left: u32) -> Option<Step> {
+    fn next(&self, m: usize, plan: &Sizes, rate: f64, left: u32) -> Option<Step> {
         let (workers, size) = (plan.workers[m], plan.batch[m]);
         let smaller = size.checked_sub(1).filter(|s| *s > 0)?;
         let needed = rate * share_of(self.share, m) * self.time(m, smaller).as_secs_f64();
@@ -173,7 +174,7 @@ struct Step {
 /// fast as possible. A module that takes no time gets its largest size. `None` when even batches of 1 do not fit.
 pub fn sizes_for_workers(
     pipeline: &Pipeline,
-    execution: &[Vec<Duration>],
+    execution: &ExecutionTimes,
     capacity: impl Fn(usize, u32) -> f64,
     slack: f64,
 ) -> Option<Vec<u32>> {

@@ -22,7 +22,7 @@ impl StatePlanner {
     /// full batch would make late is in time in a smaller one, which is known when the batch is formed.
     fn door(&self) -> Option<DoorPlan> {
         let is_last = self.successors[self.module.idx()].is_empty();
-        if !self.policy.door || !self.is_first || is_last || !self.leaves_time {
+        if !self.recipe.door || !self.is_first || is_last || !self.leaves_time {
             return None;
         }
         let mine = self.state_of(self.module);

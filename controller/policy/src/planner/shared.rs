@@ -8,7 +8,7 @@ impl StatePlanner {
     /// Device time of a request over the part of it that this module takes. Where modules share a device, a batch of
     /// one module waits while batches of the others run.
     pub(super) fn stretch(&self) -> f64 {
-        if self.planned.workers.is_some() || !self.policy.learns_pace {
+        if self.planned.alone || !self.recipe.learns_pace {
             return 1.0;
         }
         let of = |m: usize| {

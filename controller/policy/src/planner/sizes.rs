@@ -14,12 +14,13 @@
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::message::{SHARE_STEPS, Shares};
 use spillgate_pipeline::time::Timestamp;
 
+use super::ModuleState;
 use super::window::Window;
-use super::{ModuleState, Planned};
-use crate::plan;
+use crate::plan::{self, Planned};
 
 /// Least share of requests in a hurry for which smaller batches are considered.
 const WORTH: f32 = 0.02;
@@ -142,9 +143,12 @@ impl Scene<'_> {
 
     fn is_usual(&self) -> bool {
         let is_usual = |(m, o): (usize, &Observed)| {
-            let workers = self.planned.workers.as_ref();
             let usual = Observed {
-                workers: workers.map_or(o.workers, |w| w[m]),
+                workers: if self.planned.alone {
+                    self.planned.workers[m]
+                } else {
+                    o.workers
+                },
                 pace: 1.0,
                 spread: 0.0,
                 probability: 1.0,
@@ -155,27 +159,24 @@ impl Scene<'_> {
     }
 
     /// Execution times by module and size, as observed.
-    fn execution(&self) -> Vec<Vec<Duration>> {
-        let slowed = |(times, o): (&Vec<Duration>, &Observed)| {
+    fn execution(&self) -> ExecutionTimes {
+        let slowed = |(times, o): (&[Duration], &Observed)| {
             let slow = |time: &Duration| time.mul_f64(o.pace + DEVIATIONS * o.spread);
             times.iter().map(slow).collect()
         };
-        let mut execution = vec![Vec::new()];
-        execution.extend(
-            self.planned.execution[1..]
-                .iter()
-                .zip(self.observed)
-                .map(slowed),
-        );
-        execution
+        let modules = self.planned.execution.iter().skip(1).zip(self.observed);
+        std::iter::once(Vec::new())
+            .chain(modules.map(slowed))
+            .collect()
     }
 
     /// The sizes with that slack.
-    fn sizes(&self, execution: &[Vec<Duration>], slack: f64) -> Option<Vec<u32>> {
+    fn sizes(&self, execution: &ExecutionTimes, slack: f64) -> Option<Vec<u32>> {
         let capacity = |m: usize, size: u32| self.capacity_of(m, size);
-        match self.planned.workers {
-            Some(_) => plan::sizes_for_workers(self.pipeline, execution, capacity, slack),
-            None => plan::batch_sizes(self.pipeline, execution, slack).ok(),
+        if self.planned.alone {
+            plan::sizes_for_workers(self.pipeline, execution, capacity, slack)
+        } else {
+            plan::batch_sizes(self.pipeline, execution, slack).ok()
         }
     }
 
@@ -190,7 +191,7 @@ impl Scene<'_> {
     }
 
     /// Sizes that leave the whole slack to the served requests.
-    fn ample(&self, execution: &[Vec<Duration>]) -> Option<Vec<u32>> {
+    fn ample(&self, execution: &ExecutionTimes) -> Option<Vec<u32>> {
         let mut best: Option<(f64, Vec<u32>)> = None;
         // From the whole SLO down: smaller sizes must promise more to be chosen.
         for step in (0..SHARE_STEPS).rev() {
@@ -214,8 +215,10 @@ impl Scene<'_> {
 
     /// Sizes with less slack, where they promise much more. Under overload some of the many requests arrive late
     /// enough in a cycle of the bottleneck to be in time in a batch that takes most of the SLO.
-    fn tighter(&self, execution: &[Vec<Duration>], ample: Option<&[u32]>) -> Option<Vec<u32>> {
-        self.planned.workers.as_ref()?;
+    fn tighter(&self, execution: &ExecutionTimes, ample: Option<&[u32]>) -> Option<Vec<u32>> {
+        if !self.planned.alone {
+            return None;
+        }
         let mut most = PAYS * ample.map_or(0.0, |batch| self.promised(execution, batch));
         let mut best = None;
         for part in TIGHTER {
@@ -238,7 +241,7 @@ impl Scene<'_> {
         plan::part_in_time(self.pipeline, 1.0, &modules) >= 1.0
     }
 
-    fn bounds(&self, execution: &[Vec<Duration>], batch: &[u32]) -> Vec<plan::Bound> {
+    fn bounds(&self, execution: &ExecutionTimes, batch: &[u32]) -> Vec<plan::Bound> {
         let bound = |m: usize| plan::Bound {
             capacity: self.capacity_of(m, batch[m]),
             probability: self.observed[m - 1].probability,
@@ -249,7 +252,7 @@ impl Scene<'_> {
     }
 
     /// Expected goodput, in requests a second.
-    fn promised(&self, execution: &[Vec<Duration>], batch: &[u32]) -> f64 {
+    fn promised(&self, execution: &ExecutionTimes, batch: &[u32]) -> f64 {
         let modules = self.bounds(execution, batch);
         let asked = self.shares.iter().enumerate().filter(|(_, s)| **s > 0.0);
         let in_time = |(step, share): (usize, &f32)| {
@@ -308,11 +311,8 @@ mod tests {
             module.batch.max = 32;
         }
         let ms = |b: u64| Duration::from_millis(12 + 6 * b);
-        let execution = vec![
-            vec![],
-            (1..=32).map(ms).collect(),
-            (1..=32).map(ms).collect(),
-        ];
+        let times: Vec<Duration> = (1..=32).map(ms).collect();
+        let execution = ExecutionTimes::from(vec![vec![], times.clone(), times]);
         let usual = Observed {
             workers: 4,
             pace: 1.0,
@@ -324,7 +324,8 @@ mod tests {
         let planned = Planned {
             batch,
             execution,
-            workers: Some(vec![0, 4, 4]),
+            workers: vec![0, 4, 4],
+            alone: true,
         };
         let sizes = |hurried: f32, rate: f64, first: Observed| {
             let mut shares = [0.0; SHARE_STEPS];

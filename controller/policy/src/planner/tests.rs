@@ -31,8 +31,9 @@ fn planner_with(drop: DropPolicyName, module: u16, schedule: Option<ScheduleName
     let execution = [0, 20, 30, 50].map(|d| vec![span(d); 4]).to_vec();
     let planned = Planned {
         batch: vec![1, 4, 4, 4],
-        execution,
-        workers: None,
+        execution: execution.into(),
+        workers: vec![2; 4],
+        alone: false,
     };
     StatePlanner::new(
         Arc::new(pipeline),

@@ -1,8 +1,7 @@
-//! Who may decode: the time of a decoder is shared between clients, so that one whose pictures are costly cannot take
-//! it from the others.
+//! Shares the time of a decoder between clients, so that a client with costly pictures cannot take it from the others.
 //!
-//! Each client's use fades with time. While the decoder has time to spare everybody is served; once it has not, nobody
-//! gets more than an equal part. It belongs to the decoder, wherever that is, and each decoder has its own.
+//! The use of each client fades with time. While the decoder has time to spare, all clients are served; once it has none,
+//! no client gets more than an equal part. Each decoder keeps its own shares.
 
 use std::time::Duration;
 
@@ -11,14 +10,16 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
-/// Use fades to `1/e` of itself in this time: a burst of a second is nobody's business, a habit is.
+/// Use fades to `1/e` of itself in this time: a burst of a second may pass, a habit counts.
 const FADES: Duration = Duration::from_secs(1);
-/// Up to this part of its time a decoder has time to spare.
+/// A decoder has time to spare up to this part of its time.
 const SPARE: f64 = 0.5;
-/// Whoever used less than this part of its time lately is not counted among those who share it.
+/// A client that used less than this part of the time lately is not counted among the clients that share it.
 const IDLE: f64 = 0.01;
-/// Clients told apart; of more, those that used least are forgotten.
+/// Clients told apart; of more, the one that used least is forgotten.
 const CLIENTS_MAX: usize = 256;
+
+const _: () = assert!(0.0 < IDLE && IDLE < SPARE && SPARE <= 1.0);
 
 /// What clients used of a decoder's time lately.
 #[derive(Debug, Default)]

@@ -6,7 +6,6 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::ScheduleName;
 
 use super::*;
-use crate::policy::BrokerPolicy;
 use crate::profiler;
 use crate::schedule::{SchedulerConfig, Scoring};
 
@@ -24,7 +23,7 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 capacity: 16,
                 batch: batch_max,
                 execution: vec![Duration::from_nanos(10); batch_max as usize],
-                policy: BrokerPolicy::by_name(policy),
+                recipe: policy.recipe(),
                 schedule: None,
             },
         )
@@ -280,7 +279,7 @@ fn scheduled() -> Device<u64> {
         capacity: 16,
         batch: 4,
         execution: vec![ms(10); 4],
-        policy: BrokerPolicy::by_name(DropPolicyName::None),
+        recipe: DropPolicyName::None.recipe(),
         schedule: Some(SchedulerConfig {
             name: ScheduleName::Nexus,
             sizes: vec![1, 2, 4],

@@ -1,5 +1,6 @@
-//! What a scheduler knows of execution times: the laws of the applications, their mixture, and the laws of batches
-//! made from them, remade after every few samples.
+//! What a scheduler knows of execution times. A *law* is the distribution of the time that a request takes alone, its
+//! length. The book keeps the law of each application and their mixture, remakes them after every few samples, and keeps how
+//! the time of a batch follows from its members' lengths.
 
 use spillgate_pipeline::distribution::{
     BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
@@ -10,22 +11,28 @@ use spillgate_pipeline::time::Timestamp;
 use super::forming::{Forming, Grid};
 use super::sharing::{Lengths, Sharing};
 
-/// The laws are remade after this many samples, or after this share of all samples in the windows: remaking costs
-/// some hundred microseconds and makes the scores of all that waits anew, and few samples among many move nothing.
+/// The laws are remade after at least this many samples: remaking computes the scores of all waiting requests anew.
 const REMAKE_EVERY: usize = 16;
-/// See [`REMAKE_EVERY`].
+/// They are remade after one in this many of all samples in the windows: few samples among many move nothing.
 const REMAKE_SHARE: usize = 16;
 /// Weight of the newest batch in the smoothed ratio of measured to expected time.
 const PACE_WEIGHT: f64 = 0.125;
 /// Bounds of that ratio for one batch: a clock that jumps must not make a device look infinitely slow.
-const PACE_RANGE: (f64, f64) = (0.05, 20.0);
-/// The ratio counts once it is this much off: chance alone does not get there.
+const PACE_MIN: f64 = 0.05;
+/// See [`PACE_MIN`].
+const PACE_MAX: f64 = 20.0;
+/// The ratio counts once it is off by this factor: chance alone does not get there.
 const PACE_CHANGE: f64 = 2.0;
 /// Requests over which an application's share is counted: halved at twice this number.
 const SHARE_COUNT: f64 = 4096.0;
 
 /// Length of a request that took no time, ms: rates are per time, and a batch must take some.
 const LENGTH_MIN: f64 = 1e-6;
+
+const _: () = assert!(0.0 < PACE_WEIGHT && PACE_WEIGHT <= 1.0);
+const _: () = assert!(1.0 < PACE_CHANGE && PACE_CHANGE < PACE_MAX);
+const _: () = assert!(0.0 < PACE_MIN && PACE_MIN < 1.0 / PACE_CHANGE);
+const _: () = assert!(REMAKE_EVERY > 0 && REMAKE_SHARE > 0);
 
 /// Laws of execution times, as of the last remaking.
 #[derive(Debug)]
@@ -108,7 +115,7 @@ impl Book {
     }
 
     /// Which law a request of that application goes by.
-    pub(crate) fn known(&self, application: Application) -> usize {
+    pub(crate) fn law_idx(&self, application: Application) -> usize {
         application.idx().min(self.laws.len() - 1)
     }
 
@@ -215,7 +222,7 @@ impl Book {
         if !ratio.is_finite() {
             return;
         }
-        self.pace += PACE_WEIGHT * (ratio.clamp(PACE_RANGE.0, PACE_RANGE.1) - self.pace);
+        self.pace += PACE_WEIGHT * (ratio.clamp(PACE_MIN, PACE_MAX) - self.pace);
         let off = self.pace / self.pace_applied;
         if off < PACE_CHANGE && off > 1.0 / PACE_CHANGE {
             return;
@@ -225,7 +232,7 @@ impl Book {
         self.version += 1;
     }
 
-    /// What members of these applications are expected to take alone; nothing where nobody asks for it.
+    /// What members of these applications are expected to take alone; zero where nothing is learnt from it.
     pub(crate) fn lengths(&mut self, members: impl Iterator<Item = Application>) -> Lengths {
         if self.sharing.is_none() {
             return Lengths::default();

@@ -1,21 +1,22 @@
-//! Clockwork (Gujarati et al., OSDI 2020, §5.3), for one model: every request has a strategy for each batch size with
-//! the start that it requires, and the controller plans a little ahead on one predicted duration.
+//! `clockwork` and `clockwork-mean`: Clockwork (Gujarati et al., OSDI 2020, §5.3), for one model. In its words every request
+//! has a strategy for each batch size, with the latest start at which the request is in time; the controller plans a
+//! little ahead on one predicted duration.
 //!
 //! Of the strategies that are still valid the largest size with enough requests is taken, earliest required start first.
-//! Only requests whose strategy *for that size* is valid count as enough, else a long queue with tight SLOs never
-//! runs. An action is planned 5 ms before the running one is predicted to end and must start within 5 ms of that
-//! prediction: when the running batch overruns by more, the action is refused and its requests are lost. Here the
-//! plan is reconstructed when the device frees, from what had arrived by then.
+//! Only requests with a valid strategy *for that size* count, or a long queue with tight SLOs would never run. An action is
+//! planned 5 ms before the running one is predicted to end and must start within 5 ms of that prediction: when the running
+//! batch overruns by more, the action is refused and its requests are dropped. Deviation: the plan is reconstructed when the
+//! device becomes free, from what had arrived when it was due.
 
 use std::collections::VecDeque;
 
 use spillgate_pipeline::time::Timestamp;
 
-use super::Chosen;
 use super::book::Book;
 use super::merge::earliest;
-use super::score::span;
-use super::window::{Pending, PendingSet};
+use super::pending::Pending;
+use super::strategy::{Chosen, Leaving, Strategy, View};
+use super::{GiveUpReason, span};
 
 /// How far ahead actions are planned, and how long after its earliest moment one may start, ms (Clockwork §5.3).
 const AHEAD_MS: f64 = 5.0;
@@ -66,63 +67,15 @@ impl Clockwork {
         }
     }
 
-    pub(crate) fn executed(&mut self, at: usize, took_ms: f64) {
-        let measured = &mut self.measured[at];
-        if measured.len() == DURATIONS {
-            measured.pop_front();
-        }
-        measured.push_back(took_ms);
-    }
-
-    /// Requests of the action that was planned behind the one that just ended, if that ended too late for it.
-    pub(crate) fn refused(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-    ) -> Vec<Pending> {
-        let Some(planned) = self.predicted_end.take() else {
-            return Vec::new();
-        };
-        if now <= planned + span(AHEAD_MS) {
-            return Vec::new();
-        }
-        let known_at = planned - span(AHEAD_MS);
-        self.select(planned, book, set, known_at)
-            .map_or(Vec::new(), |(_, members)| members)
-    }
-
-    pub(crate) fn choose(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-    ) -> Option<Chosen> {
-        let (at, members) = self.select(now, book, set, now)?;
-        let expected_ms = self.predict(book, at);
-        self.predicted_end = Some(now + span(expected_ms));
-        Some(Chosen {
-            size: book.sizes()[at],
-            members: members.iter().map(|p| p.id).collect(),
-            expected_ms,
-        })
-    }
-
-    /// The largest size that can be filled with requests which arrived by `known_at` and whose strategy for it is
-    /// valid at `start`.
-    fn select(
-        &self,
-        start: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-        known_at: Timestamp,
-    ) -> Option<(usize, Vec<Pending>)> {
-        let applications: Vec<usize> = (0..set.applications()).collect();
-        for (at, &size) in book.sizes().iter().enumerate().rev() {
-            let from = start + span(self.predict(book, at));
+    /// The largest size that can be filled with requests that arrived by `known_at` and are in time in a batch of that size
+    /// from `start` on.
+    fn select(&self, start: View<'_>, known_at: Timestamp) -> Option<(usize, Vec<Pending>)> {
+        let applications: Vec<usize> = (0..start.set.applications()).collect();
+        for (at, &size) in start.book.sizes().iter().enumerate().rev() {
+            let from = start.in_ms(self.predict(start.book, at));
             let mut members = Vec::new();
             earliest(
-                set,
+                start.set,
                 &applications,
                 |_| from,
                 |pending| {
@@ -137,5 +90,51 @@ impl Clockwork {
             }
         }
         None
+    }
+}
+
+impl Strategy for Clockwork {
+    fn executed(&mut self, _book: &Book, at: usize, took_ms: f64) {
+        let measured = &mut self.measured[at];
+        if measured.len() == DURATIONS {
+            measured.pop_front();
+        }
+        measured.push_back(took_ms);
+    }
+
+    /// Gives up the requests of the action that was planned behind the one that just ended, if that ended too late for it.
+    fn give_up(&mut self, view: View<'_>, leaving: &mut Vec<Leaving>) {
+        let Some(planned) = self.predicted_end.take() else {
+            return;
+        };
+        if view.now <= planned + span(AHEAD_MS) {
+            return;
+        }
+        let start = View {
+            now: planned,
+            ..view
+        };
+        let action = self.select(start, planned - span(AHEAD_MS));
+        let refused = action.into_iter().flat_map(|(_, members)| members);
+        leaving.extend(refused.map(|pending| Leaving {
+            id: pending.id,
+            reason: GiveUpReason::ActionRefused,
+            needed_ms: None,
+        }));
+    }
+
+    fn needed_ms(&self, book: &Book, _law: usize) -> Option<f64> {
+        Some(self.predict(book, 0))
+    }
+
+    fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
+        let (at, members) = self.select(view, view.now)?;
+        let expected_ms = self.predict(view.book, at);
+        self.predicted_end = Some(view.in_ms(expected_ms));
+        Some(Chosen {
+            size: view.book.sizes()[at],
+            members: members.iter().map(|p| p.id).collect(),
+            expected_ms,
+        })
     }
 }

@@ -1,15 +1,13 @@
-//! Earliest deadline first among those that bear the expected time of a batch of that size: ORLOJ's Algorithm 1
-//! with the deadline in place of the score.
+//! `edf`: earliest deadline first, among the requests that have as much time left as a batch of the size is expected to
+//! take. It is ORLOJ's Algorithm 1 with the deadline in place of the score.
 
-use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::time::Timestamp;
 
-use super::Chosen;
 use super::book::Book;
 use super::forming::Forming;
 use super::merge::earliest;
-use super::score::span;
-use super::window::{Pending, PendingSet};
+use super::pending::Pending;
+use super::strategy::{Chosen, Strategy, View};
 
 #[derive(Debug, Default)]
 pub(crate) struct Edf {
@@ -18,8 +16,13 @@ pub(crate) struct Edf {
     version: Option<u64>,
 }
 
-impl Edf {
-    pub(crate) fn follow(&mut self, book: &Book) {
+impl Strategy for Edf {
+    fn needs_samples(&self) -> bool {
+        true
+    }
+
+    fn follow(&mut self, view: View<'_>) {
+        let book = view.book;
         if self.version == Some(book.version()) {
             return;
         }
@@ -42,17 +45,18 @@ impl Edf {
             .collect();
     }
 
-    /// Expected time of the smallest batch, ms.
-    pub(crate) fn alone_ms(&self, law: usize) -> f64 {
-        self.means[0][law]
+    /// The expected time of the smallest batch.
+    fn needed_ms(&self, _book: &Book, law: usize) -> Option<f64> {
+        Some(self.means[0][law])
     }
 
-    pub(crate) fn choose(&self, now: Timestamp, book: &Book, set: &PendingSet) -> Option<Chosen> {
+    fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
+        let View { book, set, .. } = view;
         let applications: Vec<usize> = (0..set.applications()).collect();
         let mut best: Option<(Timestamp, u32, Vec<Pending>, f64)> = None;
         for (&size, means) in book.sizes().iter().zip(&self.means) {
             let law = |application: usize| application.min(book.len() - 1);
-            let from = |application: usize| now + span(means[law(application)]);
+            let from = |application: usize| view.in_ms(means[law(application)]);
             let mut members: Vec<Pending> = Vec::new();
             earliest(set, &applications, from, |pending| {
                 members.push(pending);
@@ -65,14 +69,14 @@ impl Edf {
             if best.as_ref().is_none_or(|b| (first, size) > (b.0, b.1)) {
                 let sum: f64 = members
                     .iter()
-                    .map(|p| means[book.known(p.application)])
+                    .map(|p| means[book.law_idx(p.application)])
                     .sum();
                 best = Some((first, size, members, sum / f64::from(size)));
             }
         }
         best.map(|(_, size, members, expected_ms)| Chosen {
             size,
-            members: members.iter().map(|p| p.id).collect::<Vec<RequestId>>(),
+            members: members.iter().map(|p| p.id).collect(),
             expected_ms,
         })
     }

@@ -1,12 +1,13 @@
-//! Who is not known runs alone first. A device under overload is never idle, so nothing runs again for its time
-//! ([`crate::profiler`]), and its batches have several members, so none tells how long a request is: a scheduler that
-//! starts with wrong laws would keep them, and serve a quarter of what it could. So a request of an application without
-//! enough samples, or without recent ones, goes into a batch of its own now and then. The paper assumes spare
-//! resources for its profiler instead (ORLOJ §4.1).
+//! Runs requests of unknown applications alone, so that a scheduler learns how long they are.
 //!
-//! Until the prior is replaced, one such batch follows the other; after that the more samples there are, the rarer, down to
-//! one in [`FRESH`], and only while no samples come by themselves. One that taught nothing is not repeated before
-//! [`FRESH`] has passed.
+//! An overloaded device is never idle, so nothing runs again for its time ([`crate::profiler`]), and a batch of several
+//! members does not tell how long one of them is: a scheduler that starts with wrong laws would keep them, and serve a
+//! quarter of what it could. So a request of an application without enough samples, or without recent ones, goes into a
+//! batch of its own now and then. ORLOJ (§4.1) assumes spare resources for its profiler instead.
+//!
+//! Until the prior is replaced, one such batch follows the other. After that they are the rarer the more samples there
+//! are, down to one in [`FRESH`], and only while no samples come by themselves. A batch that taught nothing is not
+//! repeated before [`FRESH`] has passed.
 
 use std::time::Duration;
 
@@ -14,32 +15,29 @@ use spillgate_pipeline::distribution::Learner;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::Chosen;
 use super::book::Book;
-use super::score::span;
-use super::window::PendingSet;
+use super::strategy::{Chosen, View};
 
-/// The newest of enough samples is recent for so long.
+/// The newest sample is recent for so long, where there are enough samples.
 pub(super) const FRESH: Duration = Duration::from_secs(30);
-/// Samples that are enough; of fewer the newest is recent for that part of [`FRESH`].
+/// So many samples are enough. Where there are fewer, the newest is recent for that part of [`FRESH`].
 const ENOUGH: f64 = 256.0;
-/// Whoever is run alone has this many times the expected time left, if there is one: its time is a guess.
+/// A request that runs alone has this many times the expected time left, if there is such a request: the expectation is
+/// a guess.
 const SPARE: f64 = 2.0;
+
+const _: () = assert!(SPARE >= 1.0, "the expected time fits");
 
 #[derive(Debug, Default)]
 pub(super) struct Explorer {
-    /// When each application was last run alone for its sake.
+    /// When a request of each application was last run alone to learn from it.
     asked: Vec<Option<Timestamp>>,
 }
 
 impl Explorer {
     /// A request to be run alone, if the sizes allow that and one of the applications is to be learnt.
-    pub(super) fn choose(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-    ) -> Option<Chosen> {
+    pub(super) fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
+        let View { now, book, set } = view;
         if book.sizes().first() != Some(&1) {
             return None;
         }
@@ -51,8 +49,8 @@ impl Explorer {
             }
             let expected_ms = book
                 .time()
-                .alone_ms(book.law(book.known(application)).mean());
-            let in_time = now + span(SPARE * expected_ms);
+                .alone_ms(book.law(book.law_idx(application)).mean());
+            let in_time = view.in_ms(SPARE * expected_ms);
             let spare = set.due_from(idx, in_time).next();
             let Some(pending) = spare.or_else(|| set.first_of(idx)) else {
                 continue;

@@ -1,5 +1,5 @@
-//! A batch while it is put together: the law of its time follows each member that joins, at a cost that does not
-//! depend on how many there are.
+//! A batch while it is put together: the distribution of its time, brought up to date with each member that joins. The
+//! cost of that does not depend on the number of members.
 
 use spillgate_pipeline::distribution::{BatchTime, Distribution, normal_cdf};
 
@@ -9,6 +9,8 @@ use super::sharing::Lengths;
 const GRID_BINS: usize = 96;
 /// Equal slices of the longest member's law, where the members' sum counts as well.
 const SLICES: usize = 8;
+
+const _: () = assert!(GRID_BINS >= 2 && SLICES > 0);
 
 /// Distribution functions of all applications on one grid: the edges of its bins and their middles.
 #[derive(Debug)]
@@ -80,7 +82,8 @@ impl Forming {
         self.variance_sum += grid.variances[law];
     }
 
-    /// E[longest], ms: Simpson's rule on the bins, exact for three members and within 1e-5 for many.
+    /// The expected length of the longest member, ms: Simpson's rule on the bins, exact for three members and within 1e-5
+    /// for many.
     fn longest(&self, grid: &Grid) -> f64 {
         let nodes = &grid.nodes;
         let mut below = 0.0;
@@ -112,7 +115,7 @@ impl Forming {
         let has_sum = time.per_sum() > 0.0 && !alone;
         let mut slices = [(0.0, 0.0); SLICES];
         if has_sum {
-            // All but the longest, whose turn to be that is anybody's.
+            // All but the longest member, which each is with the same probability.
             let others = f64::from(self.count - 1) / f64::from(self.count);
             let rest = (self.mean_sum - longest).max(0.0);
             let deviation = time.per_sum() * (others * self.variance_sum).sqrt();

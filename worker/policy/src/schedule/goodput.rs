@@ -1,36 +1,31 @@
-//! Our own scheduler: of all batches it could start, the one that brings the most completions in time, weighed by
-//! how urgent they are, per expected device time.
+//! `goodput`: our own scheduler. Of all batches it could start, it takes the one that brings the most completions in
+//! time, weighed by their urgency, per expected device time.
 //!
-//! A candidate is a batch size, a pool of applications (those up to a rank by mean length, and each alone) and a bound
-//! on the slack, filled in order of deadlines. The bound is what a full batch of the pool's slowest application takes
-//! on average, or nine times out of ten: under overload it pays to leave who is unlikely to be in time. A padded batch
-//! over half full is a candidate too; waiting for one more request is not. Each member counts with its probability to
-//! be in time under the product of the *actual* members' distribution functions, less what it would be worth to wait:
-//! the probability that it still has after one more batch, less the price of its part of a full batch, and no more
-//! than a share of that probability, since whoever waits competes with who comes: least of it for the applications
-//! that cost most, more for cheap ones, which go first. The price of device time is what the batches of late brought
-//! per time, net of the same. Without, short requests are served at once in small batches, however much time they
-//! have, and long ones run out of it.
+//! *Candidates.* A candidate has a batch size, a pool of applications and a bound on the slack, the time left until the
+//! deadline. A pool holds the applications up to a rank by mean length, or one application alone. The batch is filled from
+//! the pool in order of deadlines, with requests that have at least the bound. The bound is the time of a full batch of the
+//! pool's slowest application: its mean, or the time that nine of ten such batches keep. The second bound passes over
+//! requests that are unlikely to be in time, which pays under overload. A padded batch that is over half full is a candidate
+//! too; waiting for one more request is not.
 //!
-//! The rule that this grew from (expected completions per expected time, one bound) closes two thirds of the gap from
-//! ORLOJ to a simple clairvoyant schedule on two applications; the second bound keeps it level with ORLOJ where there is
-//! only one.
+//! *Value.* A member counts with its probability to be in time, under the product of the members' distribution functions,
+//! less what the member would be worth if it waited. That worth is the probability to be in time one batch later, less the
+//! price of the member's part of a full batch, and at most a share of that probability, because a waiting request competes
+//! with later arrivals. The share is smallest for the applications that cost most and largest for cheap ones, which
+//! therefore go first. The price of device time is what recent batches brought per time, net of the same. Without the worth
+//! of waiting, short requests are served at once in small batches, however much time they have, and long requests run out
+//! of time.
 
-use spillgate_pipeline::time::Timestamp;
-
-use super::Chosen;
 use super::book::Book;
 use super::forming::Forming;
 use super::merge::earliest;
-use super::score::span;
-use super::slack_ms;
-use super::window::{Pending, PendingSet};
+use super::pending::Pending;
+use super::strategy::{Chosen, Strategy, View};
 
-/// Share of the chance after one more batch that waiting is worth at most, for who costs most, and how much larger it is
-/// for who costs nothing beside those. With 0.2 for all, goodput is 0.003 lower on ORLOJ's workloads of several modes and
-/// 0.01 lower where members share much of a batch; with 0.2 and 0.8, 0.005 lower on the former.
+/// Waiting is worth at most this share of the probability to be in time one batch later, for the application that costs
+/// most.
 const WAIT_LEAST: f64 = 0.15;
-/// See [`WAIT_LEAST`].
+/// What is added to that share for an application that costs nothing beside the one that costs most.
 const WAIT_CHEAP: f64 = 0.5;
 /// How often a batch keeps within the larger of the two bounds on its members' slack.
 const SURE: f64 = 0.9;
@@ -38,6 +33,13 @@ const SURE: f64 = 0.9;
 const PRICE_WEIGHT: f64 = 0.05;
 /// Weight of the newest batch in the mean time of a batch.
 const BATCH_WEIGHT: f64 = 0.1;
+
+const _: () = assert!(0.0 <= WAIT_LEAST && 0.0 <= WAIT_CHEAP && WAIT_LEAST + WAIT_CHEAP <= 1.0);
+const _: () = assert!(
+    0.5 < SURE && SURE < 1.0,
+    "the larger bound is above the mean"
+);
+const _: () = assert!(PRICE_WEIGHT <= BATCH_WEIGHT && BATCH_WEIGHT <= 1.0);
 
 #[derive(Debug, Default)]
 pub(crate) struct Goodput {
@@ -68,8 +70,13 @@ struct Best {
     members: Vec<Pending>,
 }
 
-impl Goodput {
-    pub(crate) fn follow(&mut self, book: &Book, set: &PendingSet) {
+impl Strategy for Goodput {
+    fn needs_samples(&self) -> bool {
+        true
+    }
+
+    fn follow(&mut self, view: View<'_>) {
+        let View { book, set, .. } = view;
         if self.version == Some(book.version()) && self.ranks.len() == set.applications() {
             return;
         }
@@ -105,25 +112,20 @@ impl Goodput {
         self.wait_max = self.parts.iter().map(wait_max).collect();
     }
 
-    /// The least that a request of that law can take, ms.
-    pub(crate) fn least_ms(book: &Book, law: usize) -> f64 {
+    /// The least that a request of that law can take.
+    fn needed_ms(&self, book: &Book, law: usize) -> Option<f64> {
         let size = book.sizes()[0];
         let low = book.law(law).low();
-        book.time().ms(size, low, low)
+        Some(book.time().ms(size, low, low))
     }
 
-    pub(crate) fn choose(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-    ) -> Option<Chosen> {
+    fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
         self.best.rate = 0.0;
         let ranks = std::mem::take(&mut self.ranks);
         for upto in 0..ranks.len() {
-            self.consider(now, book, set, &ranks[..=upto]);
+            self.consider(view, &ranks[..=upto]);
             if upto > 0 {
-                self.consider(now, book, set, &ranks[upto..=upto]);
+                self.consider(view, &ranks[upto..=upto]);
             }
         }
         self.ranks = ranks;
@@ -143,33 +145,31 @@ impl Goodput {
             expected_ms,
         })
     }
+}
 
-    fn consider(&mut self, now: Timestamp, book: &Book, set: &PendingSet, pool: &[usize]) {
+impl Goodput {
+    /// Looks at all candidates of a pool of applications, which are in order of mean length.
+    fn consider(&mut self, view: View<'_>, pool: &[usize]) {
+        let book = view.book;
         let slowest = pool[pool.len() - 1].min(book.len() - 1);
         for i in 0..book.sizes().len() {
             let [mean, mostly] = self.bounds[i][slowest];
-            self.fill(now, book, set, pool, (book.sizes()[i], mean));
-            // The same members again where all of them bear the larger bound as well.
+            self.fill(view, pool, book.sizes()[i], mean);
+            // The larger bound gives the same members where all of them keep it.
             let first = self.members.first();
-            if first.is_some_and(|p| slack_ms(now, p.deadline) < mostly) {
-                self.weigh(now, book, book.sizes()[i]);
-                self.fill(now, book, set, pool, (book.sizes()[i], mostly));
+            if first.is_some_and(|p| view.slack_ms(p.deadline) < mostly) {
+                self.weigh(view, book.sizes()[i]);
+                self.fill(view, pool, book.sizes()[i], mostly);
             }
-            self.weigh(now, book, book.sizes()[i]);
+            self.weigh(view, book.sizes()[i]);
         }
     }
 
-    /// Fills a batch of that size with who has that much slack.
-    fn fill(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-        pool: &[usize],
-        (size, slack_ms): (u32, f64),
-    ) {
+    /// Fills a batch of that size with requests that have at least that much slack.
+    fn fill(&mut self, view: View<'_>, pool: &[usize], size: u32, slack_ms: f64) {
+        let View { book, set, .. } = view;
         self.members.clear();
-        let from = now + span(slack_ms);
+        let from = view.in_ms(slack_ms);
         let members = &mut self.members;
         earliest(
             set,
@@ -183,12 +183,13 @@ impl Goodput {
         self.forming.clear(book.grid());
         for pending in &self.members {
             self.forming
-                .push(book.grid(), book.known(pending.application));
+                .push(book.grid(), book.law_idx(pending.application));
         }
     }
 
     /// Keeps the members if they are the best batch so far.
-    fn weigh(&mut self, now: Timestamp, book: &Book, size: u32) {
+    fn weigh(&mut self, view: View<'_>, size: u32) {
+        let book = view.book;
         let (grid, forming) = (book.grid(), &self.forming);
         let count = self.members.len();
         if count == 0 || 2 * count <= size as usize && count < size as usize {
@@ -196,9 +197,9 @@ impl Goodput {
         }
         let outlook = forming.outlook(grid, book.time(), size);
         let gain = |pending: &Pending| {
-            let slack = slack_ms(now, pending.deadline);
+            let slack = view.slack_ms(pending.deadline);
             let later = slack - self.batch_ms;
-            let law = book.known(pending.application);
+            let law = book.law_idx(pending.application);
             let worth = (1.0 - self.price * self.parts[law]).clamp(0.0, self.wait_max[law]);
             forming.on_time(grid, &outlook, slack) - worth * forming.on_time(grid, &outlook, later)
         };

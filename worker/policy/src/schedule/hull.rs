@@ -15,12 +15,12 @@ const HALVES_MAX: u32 = 3;
 /// The turn is a double one when the inner part of the heavier half has at least this many times the lines of the
 /// outer part.
 const INNER_MAX: u32 = 2;
-/// Where x ends. Crossings beyond count as never, those at or below zero as always.
+/// Largest x. A crossing beyond it counts as never, one at or below zero as always.
 const X_MAX: f64 = 1e100;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// A line and whose it is.
+/// A line and its owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// Slope.
@@ -448,7 +448,7 @@ impl Hull {
         let own = before.overtaken_by(&after);
         let crossing = own.clamp(earliest, latest);
         if crossing != own {
-            // The pair is that of another place: who is highest at this one?
+            // The pair is that of another place: which line is highest at this one?
             before = self.highest_below(top.left, crossing);
             after = self.highest_below(top.right, crossing);
         }
@@ -471,7 +471,7 @@ impl Shown {
         to: f64::INFINITY,
     };
 
-    /// In a node whose left half (or right half) the line is in.
+    /// In a node that has the line in its left half (or right half).
     fn narrow(&mut self, is_left: bool, crossing: f64) {
         if is_left {
             self.to = self.to.min(crossing);

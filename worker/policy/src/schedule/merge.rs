@@ -1,8 +1,8 @@
-//! Requests of several applications in one order of deadlines.
+//! The requests of several applications in one order of deadlines.
 
 use spillgate_pipeline::time::Timestamp;
 
-use super::window::{Pending, PendingSet};
+use super::pending::{Pending, PendingSet};
 
 /// Hands `take` the requests of `applications` in order of deadlines, of each application those due at `from` or
 /// later, until it has enough (and says so with false).

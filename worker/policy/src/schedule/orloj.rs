@@ -1,18 +1,21 @@
-//! ORLOJ's Algorithm 1, in the readings that work: a request is feasible in a batch size when the *expected* time of
-//! such a batch ends before its deadline; lines 13 and 14 belong inside the `if` of line 11; of the sizes in
-//! descending order of (earliest deadline, size) the first with enough requests is taken, the `break` of line 19
-//! standing inside the `if`; the batch is popped by score.
+//! `orloj` and `orloj-shared`: ORLOJ's Algorithm 1.
+//!
+//! Where the printed algorithm does not work as it stands, it is read so: a request is feasible in a batch size when such
+//! a batch is *expected* to end before the deadline; lines 13 and 14 belong inside the `if` of line 11; the `break` of line
+//! 19 belongs inside its `if`, so that of the sizes in descending order of (earliest deadline, size) the first with enough
+//! requests is taken; the batch is popped by score.
 
 use std::collections::BTreeSet;
 
 use spillgate_pipeline::distribution::Distribution;
 use spillgate_pipeline::time::Timestamp;
 
-use super::Chosen;
 use super::book::Book;
-use super::score::{ScoreLaw, Scoring, Steps, span};
+use super::pending::{Pending, Slot};
+use super::score::{ScoreLaw, Scoring, Steps};
 use super::score_queue::ScoreQueue;
-use super::window::{Pending, PendingSet, Slot};
+use super::strategy::{Chosen, Leaving, Strategy, View};
+use super::{GiveUpReason, span};
 
 /// Requests that a batch of one size could serve in time.
 #[derive(Debug)]
@@ -91,31 +94,6 @@ impl Orloj {
         }
     }
 
-    /// Takes in a request; what is feasible in no size is found timed out by the next choice.
-    pub(crate) fn insert(&mut self, now: Timestamp, book: &Book, set: &PendingSet, slot: Slot) {
-        if self.version != Some(book.version()) {
-            // The next choice makes everything anew.
-            return;
-        }
-        let idx = slot as usize;
-        if self.feasible.len() <= idx {
-            self.feasible.resize(idx + 1, None);
-        }
-        let Pending {
-            application,
-            deadline,
-            ..
-        } = set.get(slot);
-        let law = book.known(application);
-        let until = |each: &SizeQueue| deadline - span(each.means[law]);
-        let sizes = self.sizes.partition_point(|each| until(each) >= now);
-        for each in &mut self.sizes[..sizes] {
-            each.count += 1;
-            each.change(slot);
-        }
-        self.keep(slot, law, deadline, sizes);
-    }
-
     /// Takes down that the request is feasible in so many sizes.
     fn keep(&mut self, slot: Slot, law: usize, deadline: Timestamp, sizes: usize) {
         let feasible = sizes.checked_sub(1).map(|largest| Feasible {
@@ -131,81 +109,9 @@ impl Orloj {
         }
     }
 
-    pub(crate) fn remove(&mut self, slot: Slot) {
-        let feasible = self.feasible.get_mut(slot as usize).and_then(Option::take);
-        let Some(Feasible { sizes, until }) = feasible else {
-            self.timed_out.retain(|&other| other != slot);
-            return;
-        };
-        self.expiries.remove(&(until, slot));
-        for each in &mut self.sizes[..sizes] {
-            each.count -= 1;
-            each.change(slot);
-        }
-    }
-
-    /// Lines 10 to 14: feasibility as of `now`. Slots that are feasible in no size go to `gone`.
-    pub(crate) fn advance(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-        gone: &mut Vec<Slot>,
-    ) {
-        if self.version != Some(book.version()) {
-            self.remake(now, book, set);
-        }
-        while let Some(&(until, slot)) = self.expiries.first() {
-            if until >= now {
-                break;
-            }
-            self.expiries.pop_first();
-            let Some(Feasible { sizes, .. }) = self.feasible[slot as usize] else {
-                continue;
-            };
-            let largest = &mut self.sizes[sizes - 1];
-            largest.count -= 1;
-            largest.change(slot);
-            let pending = set.get(slot);
-            let law = book.known(pending.application);
-            self.keep(slot, law, pending.deadline, sizes - 1);
-        }
-        gone.append(&mut self.timed_out);
-    }
-
-    /// Lines 15 to 22, and 1 to 9 for the size that is taken. The members stay until they are removed.
-    pub(crate) fn choose(
-        &mut self,
-        now: Timestamp,
-        book: &Book,
-        set: &PendingSet,
-    ) -> Option<Chosen> {
-        // Who is feasible in a size is in all smaller ones: the earliest deadline of a larger size is no earlier, and
-        // in descending order of (earliest deadline, size) the larger comes first.
-        let enough = |each: &SizeQueue| each.count >= each.size as usize;
-        let at = self.sizes.iter().rposition(enough)?;
-        self.renew(at, now, book, set);
-        let SizeQueue {
-            size, queue, laws, ..
-        } = &mut self.sizes[at];
-        let mut members = Vec::with_capacity(*size as usize);
-        let mut expected_ms = 0.0;
-        for _ in 0..*size {
-            let slot = queue.first(now).expect("there are enough requests");
-            queue.remove(slot);
-            let pending = set.get(slot);
-            expected_ms += laws[book.known(pending.application)].mean();
-            members.push(pending.id);
-        }
-        Some(Chosen {
-            size: *size,
-            members,
-            expected_ms: expected_ms / f64::from(*size),
-        })
-    }
-
     /// Brings the scores of a size up to `now`.
-    fn renew(&mut self, at: usize, now: Timestamp, book: &Book, set: &PendingSet) {
+    fn renew(&mut self, at: usize, view: View<'_>) {
+        let View { now, book, set } = view;
         let SizeQueue {
             queue,
             changed,
@@ -221,13 +127,15 @@ impl Orloj {
             is_changed[slot as usize] = false;
             if self.feasible[slot as usize].is_some_and(|feasible| feasible.sizes > at) {
                 let pending = set.get(slot);
-                let law = book.known(pending.application);
+                let law = book.law_idx(pending.application);
                 queue.insert(now, laws, slot, law, Steps::single(pending.deadline));
             }
         }
     }
 
-    fn remake(&mut self, now: Timestamp, book: &Book, set: &PendingSet) {
+    /// Computes everything anew from the laws.
+    fn remake(&mut self, view: View<'_>) {
+        let View { book, set, .. } = view;
         self.version = Some(book.version());
         self.feasible.clear();
         self.expiries.clear();
@@ -252,9 +160,109 @@ impl Orloj {
             }
             each.means.clone_from(&least);
         }
-        for (slot, _) in set.iter() {
-            self.insert(now, book, set, slot);
+        for slot in set.slots() {
+            self.inserted(view, slot);
         }
+    }
+}
+
+impl Strategy for Orloj {
+    fn needs_samples(&self) -> bool {
+        true
+    }
+
+    /// Takes in a request; what is feasible in no size is found timed out by the next choice.
+    fn inserted(&mut self, view: View<'_>, slot: Slot) {
+        let View { now, book, set } = view;
+        if self.version != Some(book.version()) {
+            // The next choice makes everything anew.
+            return;
+        }
+        let idx = slot as usize;
+        if self.feasible.len() <= idx {
+            self.feasible.resize(idx + 1, None);
+        }
+        let Pending {
+            application,
+            deadline,
+            ..
+        } = set.get(slot);
+        let law = book.law_idx(application);
+        let until = |each: &SizeQueue| deadline - span(each.means[law]);
+        let sizes = self.sizes.partition_point(|each| until(each) >= now);
+        for each in &mut self.sizes[..sizes] {
+            each.count += 1;
+            each.change(slot);
+        }
+        self.keep(slot, law, deadline, sizes);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        let feasible = self.feasible.get_mut(slot as usize).and_then(Option::take);
+        let Some(Feasible { sizes, until }) = feasible else {
+            self.timed_out.retain(|&other| other != slot);
+            return;
+        };
+        self.expiries.remove(&(until, slot));
+        for each in &mut self.sizes[..sizes] {
+            each.count -= 1;
+            each.change(slot);
+        }
+    }
+
+    /// Lines 10 to 14: feasibility as of now. Gives up what is feasible in no size.
+    fn give_up(&mut self, view: View<'_>, leaving: &mut Vec<Leaving>) {
+        let View { now, book, set } = view;
+        if self.version != Some(book.version()) {
+            self.remake(view);
+        }
+        while let Some(&(until, slot)) = self.expiries.first() {
+            if until >= now {
+                break;
+            }
+            self.expiries.pop_first();
+            let Some(Feasible { sizes, .. }) = self.feasible[slot as usize] else {
+                continue;
+            };
+            let largest = &mut self.sizes[sizes - 1];
+            largest.count -= 1;
+            largest.change(slot);
+            let pending = set.get(slot);
+            let law = book.law_idx(pending.application);
+            self.keep(slot, law, pending.deadline, sizes - 1);
+        }
+        leaving.extend(self.timed_out.drain(..).map(|slot| Leaving {
+            id: set.get(slot).id,
+            reason: GiveUpReason::Infeasible,
+            needed_ms: None,
+        }));
+    }
+
+    /// Lines 15 to 22, and 1 to 9 for the size that is taken. The members stay until they are removed.
+    fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
+        let View { now, book, set } = view;
+        // A request that is feasible in a size is feasible in all smaller ones: the earliest deadline of a larger size is
+        // no earlier, and in descending order of (earliest deadline, size) the larger comes first.
+        let enough = |each: &SizeQueue| each.count >= each.size as usize;
+        let at = self.sizes.iter().rposition(enough)?;
+        self.renew(at, view);
+        let SizeQueue {
+            size, queue, laws, ..
+        } = &mut self.sizes[at];
+        let mut members = Vec::with_capacity(*size as usize);
+        let mut expected_ms = 0.0;
+        for _ in 0..*size {
+            let slot = queue.first(now).expect("there are enough requests");
+            queue.remove(slot);
+            let pending = set.get(slot);
+            expected_ms += laws[book.law_idx(pending.application)].mean();
+            members.push(pending.id);
+        }
+        Some(Chosen {
+            size: *size,
+            members,
+            expected_ms: expected_ms / f64::from(*size),
+        })
     }
 }
 

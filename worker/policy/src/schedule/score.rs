@@ -1,12 +1,11 @@
-//! The time-varying priority score of ORLOJ (§4.1): what it costs in expectation not to serve a request now, per
-//! expected time of its batch.
+//! The time-varying priority score of ORLOJ (§4.1): the expected cost of not serving a request now, per expected time of
+//! its batch.
 //!
 //! With the law of the batch's time uniform within bins and an exponential delay of rate b, the score of a request
 //! with deadline D at time t is `p(t) = c / E[L] * E[1{L <= D-t} e^(-b (D-t-L))]`. Deviations from the printed
 //! equation (2): h is a density, not a mass (with a mass the order is wrong across bins, applications and sizes);
 //! sums over bins are kept as of a bin's edge, so that no e^(b l) is ever formed, which overflows for slow models.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BINS_MAX, Distribution};
@@ -17,7 +16,12 @@ pub const DELAY_RATE: f64 = 1e-4;
 /// Bins that scores are computed with unless told.
 const SCORE_BINS: usize = 12;
 /// Delay rates that leave scores within what a double holds.
-const DELAY_RATES: RangeInclusive<f64> = 1e-9..=1.0;
+const DELAY_RATE_MIN: f64 = 1e-9;
+/// See [`DELAY_RATE_MIN`].
+const DELAY_RATE_MAX: f64 = 1.0;
+
+const _: () = assert!(DELAY_RATE_MIN <= DELAY_RATE && DELAY_RATE <= DELAY_RATE_MAX);
+const _: () = assert!(0 < SCORE_BINS && SCORE_BINS <= BINS_MAX);
 
 /// How `orloj` scores requests. Mean finish rates hardly move with either (docs/evaluation/orloj.md).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +44,8 @@ impl Default for Scoring {
 impl Scoring {
     /// Whether requests can be scored so.
     pub(super) fn is_valid(&self) -> bool {
-        DELAY_RATES.contains(&self.delay_rate) && (1..=BINS_MAX).contains(&self.bins)
+        (DELAY_RATE_MIN..=DELAY_RATE_MAX).contains(&self.delay_rate)
+            && (1..=BINS_MAX).contains(&self.bins)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Requests by their score, which changes with time: lines on a dynamic convex hull, renewed at milestones (ORLOJ
-//! §4.4, Algorithm 1 lines 1 to 9).
+//! A queue of requests by their score, which changes with time. A score is a line on a dynamic convex hull; at a milestone
+//! of the request its line is renewed (ORLOJ §4.4, Algorithm 1 lines 1 to 9).
 //!
-//! Deviations: milestones wait in a heap instead of being looked for in every request; the reference time moves by
-//! powers of two, which changes no digit of any score, instead of everything being computed anew.
+//! Deviations: milestones wait in a heap, where the paper looks for them in every request; the reference time moves by
+//! powers of two, which changes no digit of any score, where the paper computes everything anew.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,8 +17,10 @@ use super::score::{ScoreLaw, Steps, span};
 const EXPONENT_MAX: f64 = 30.0;
 /// Most doublings at once: a factor of 2^1024 is no double.
 const DOUBLINGS_MAX: f64 = 1000.0;
-/// Milestones of requests that are gone may outnumber those that count by this.
+/// Milestones of requests that are gone may outnumber the others by this.
 const STALE_MIN: usize = 64;
+
+const _: () = assert!(EXPONENT_MAX < DOUBLINGS_MAX && DOUBLINGS_MAX < 1024.0);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {

@@ -1,31 +1,36 @@
 //! How much of their time the members of a batch share, learnt from the batches that ran.
 //!
-//! A batch of [`BatchForm::Shrinking`] takes `a longest + b sum` of its members' times alone. What a profile says of a
-//! and b is what its example input gives: the shipped classifier with three people a frame, each through all segments,
-//! shows that nothing is shared, and requests with one person of whom half leave at the first exit share half. Whoever
-//! believes the former forms batches half as large as would be best. Nor are a and b together what the profile says:
-//! times alone are measured on a device that was idle before, which takes up to twice as long as one that is at work.
-//! So both follow what batches took, by least squares on the expected lengths: `took / sum = a longest / sum + b`.
+//! A batch of [`BatchForm::Shrinking`] takes `a longest + b sum` of the times that its members take alone. A profile knows
+//! a and b from one example input only: a classifier with early exits shares nothing where all inputs run through all
+//! segments, and half where every second input leaves at the first exit. A scheduler that believed the former would form
+//! batches half as large as is best. Nor does the profile know the sum of a and b: it measures times alone on a device that
+//! was idle before, which is slower than a device at work. So both follow what batches took, by least squares on the
+//! expected lengths: `took / sum = a longest / sum + b`.
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
 
-/// The profile counts as much as so many batches of one, which it says take as long as alone, and as many of two equal
-/// members. It does not fade: who only ran batches of one size cannot tell a from b.
+/// The profile counts as much as so many batches of one member and as many of two equal members. It does not fade: batches
+/// of one size alone cannot tell a from b.
 const PROFILE_WEIGHT: f64 = 2.0;
-/// What a batch counts for when the next one ran: the last hundred settle what is shared to some hundredths.
+/// Weight of a batch once the next one ran: about the last hundred batches count.
 const FADING: f64 = 0.99;
-/// The fit counts once a batch of one or of many is expected to take so much longer or shorter, since all that was
-/// computed from it is computed anew then.
+/// A new fit counts once a batch of one or of many is expected to take this part longer or shorter: then all that was
+/// computed from the old one is computed anew.
 const CHANGE: f64 = 0.05;
-/// At least this part is expected to be shared. Without, all sizes look alike, batches would be of one, and nothing
-/// would be learnt any more.
+/// At least this part is expected to be shared. If nothing were shared, all sizes would look alike, batches would have one
+/// member, and nothing more would be learnt.
 pub(super) const SHARED_MIN: f64 = 0.05;
-/// A batch counts as if it took so many times as long as expected at most: a pause of the machine says nothing.
+/// A batch counts as at most so many times as long as expected: a pause of the machine says nothing.
 const TOOK_MAX: f64 = 2.0;
 /// Batches take at least this part of what their members take alone: rates are per time.
 const TIME_MIN: f64 = 1e-3;
 /// `longest / sum` of a batch of many.
 const OF_MANY: f64 = 0.25;
+
+const _: () = assert!(0.0 < FADING && FADING < 1.0);
+const _: () = assert!(0.0 < SHARED_MIN && SHARED_MIN < 1.0);
+const _: () = assert!(0.0 < OF_MANY && OF_MANY < 1.0);
+const _: () = assert!(PROFILE_WEIGHT > 0.0 && CHANGE > 0.0 && TIME_MIN > 0.0 && TOOK_MAX > 1.0);
 
 /// What the times of a batch's members alone are expected to be together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -296,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_runs_batches_of_one_believes_the_profile_of_what_is_shared() {
+    fn batches_of_one_teach_nothing_about_what_is_shared() {
         let mut sharing = sharing(0.3, 0.7);
         let one = Lengths {
             longest_ms: 4.0,

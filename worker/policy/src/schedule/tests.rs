@@ -2,7 +2,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::strategy::Strategy;
-use spillgate_pipeline::distribution::{BatchForm, Distribution, Maximum, WINDOW_DEFAULT};
+use spillgate_pipeline::distribution::{
+    BatchForm, BatchTime, Distribution, Maximum, WINDOW_DEFAULT,
+};
+use spillgate_pipeline::schedule::SCHEDULED_BATCH_MAX;
 
 use super::score::ScoreLaw;
 use super::*;
@@ -31,6 +34,10 @@ fn at(ms: f64) -> Timestamp {
     Timestamp::from_ns((ms * 1e6).round() as u64)
 }
 
+fn slack_ms(now: Timestamp, deadline: Timestamp) -> f64 {
+    deadline.budget_at(now).as_ms_f64()
+}
+
 fn pending(id: u64, application: u16, arrived: f64, slack: f64) -> Pending {
     Pending {
         id: RequestId(id),
@@ -53,7 +60,7 @@ fn taught(name: ScheduleName) -> Scheduler {
     scheduler
 }
 
-fn next(scheduler: &mut Scheduler, now: f64) -> (Option<Batch>, Vec<GivenUp>) {
+fn next(scheduler: &mut Scheduler, now: f64) -> (Option<ScheduledBatch>, Vec<GivenUp>) {
     let mut out = Vec::new();
     let batch = scheduler.next(at(now), &mut out);
     (batch, out)
@@ -120,10 +127,10 @@ fn what_cannot_be_built_is_refused_in_words() {
     assert!(refused(&|c| c.sizes = vec![]).contains("rising sizes"));
     assert!(refused(&|c| c.sizes = vec![0, 1]).contains("rising sizes"));
     assert!(refused(&|c| c.sizes = vec![2, 2]).contains("rising sizes"));
-    assert!(refused(&|c| c.sizes = vec![SIZE_MAX + 1]).contains("rising sizes"));
+    assert!(refused(&|c| c.sizes = vec![SCHEDULED_BATCH_MAX + 1]).contains("rising sizes"));
     assert!(refused(&|c| c.planned = 0).contains("planned batch of 0"));
     assert!(refused(&|c| c.planned = 17).contains("1 to 16"));
-    assert!(refused(&|c| c.capacity = 0).contains("window of 0 requests"));
+    assert!(refused(&|c| c.capacity = 0).contains("room for 0 requests"));
     assert!(refused(&|c| c.window.samples = 0).contains("0 samples"));
     assert!(refused(&|c| c.window.age = Duration::ZERO).contains("0ns"));
     assert!(refused(&|c| c.scoring.delay_rate = f64::NAN).contains("rate of NaN per ms"));
@@ -154,7 +161,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Drives a scheduler; each request must leave exactly once. The batches, for comparison.
-fn drive(name: ScheduleName, steps: &[Step]) -> Vec<Batch> {
+fn drive(name: ScheduleName, steps: &[Step]) -> Vec<ScheduledBatch> {
     let mut scheduler = taught(name);
     let (mut now, mut ids) = (1.0, 0);
     let mut waiting = BTreeSet::new();
@@ -392,8 +399,8 @@ fn what_cannot_make_it_is_given_up_with_the_numbers() {
         scheduler.insert(at(1.0), pending(1, 1, 1.0, 10.0)).unwrap();
         let (batch, gone) = next(&mut scheduler, 12.0);
         assert_eq!(batch, None);
-        assert_eq!(gone[0].reason, GaveUp::Expired);
-        assert_eq!(gone[1].reason, GaveUp::Infeasible, "{name}");
+        assert_eq!(gone[0].reason, GiveUpReason::Expired);
+        assert_eq!(gone[1].reason, GiveUpReason::Infeasible, "{name}");
         let needed = gone[1].estimate.unwrap().total().as_secs_f64() * 1e3;
         assert!(needed > 34.0, "{needed}");
         assert_eq!(gone[1].reason.drop_reason(), DropReason::Predicted);
@@ -421,7 +428,7 @@ fn clockwork_loses_the_action_behind_an_overrun() {
         let (batch, gone) = next(&mut scheduler, predicted_end + late);
         let lost_ids: Vec<RequestId> = gone.iter().map(|g| g.id).collect();
         assert_eq!(lost_ids, vec![RequestId(1); lost]);
-        assert!(gone.iter().all(|g| g.reason == GaveUp::ActionRefused));
+        assert!(gone.iter().all(|g| g.reason == GiveUpReason::ActionRefused));
         assert_eq!(batch.unwrap().members.len(), 2 - lost);
     }
 }
@@ -456,7 +463,7 @@ fn clockwork_predicts_by_the_last_ten() {
 }
 
 #[test]
-fn nexus_drops_what_stands_before_the_first_window_in_time() {
+fn nexus_drops_what_stands_before_the_first_run_in_time() {
     let mut scheduler = taught(ScheduleName::Nexus);
     for (id, slack) in [900.0, 100.0, 900.0, 900.0].into_iter().enumerate() {
         let arrived = 1.0 + id as f64;
@@ -467,7 +474,7 @@ fn nexus_drops_what_stands_before_the_first_window_in_time() {
     let (batch, gone) = next(&mut scheduler, 5.0);
     assert_eq!(batch.unwrap().members, [RequestId(2), RequestId(3)]);
     assert_eq!(gone.len(), 2);
-    assert!(gone.iter().all(|g| g.reason == GaveUp::BeforeWindow));
+    assert!(gone.iter().all(|g| g.reason == GiveUpReason::BeforeRun));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use spillgate_backend::file;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::Load;
 use spillgate_sim::trace::{self, Window};
@@ -90,8 +91,9 @@ fn bounded(requests: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn read(file: &Path) -> anyhow::Result<String> {
-    crate::commands::read_table(file)
+pub(super) fn read(path: &Path) -> anyhow::Result<String> {
+    let text = file::read_text(path, trace::TABLE_BYTES_MAX);
+    text.with_context(|| format!("{} cannot be read", path.display()))
 }
 
 fn located(file: &Path, error: &trace::TraceError) -> anyhow::Error {

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use spillgate::planning;
 use spillgate_pipeline::distribution::{BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
-use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::profile::{ModuleProfile, ProfileSet, batch_sizes};
+use spillgate_pipeline::schedule::{Application, SCHEDULED_BATCH_MAX, ScheduleName};
 use spillgate_sim::dynamic::{Job, csv};
 use spillgate_sim::world::{DynamicModule, DynamicWork};
-use spillgate_worker_policy::schedule::{SIZES_MAX, SchedulerConfig, Scoring};
+use spillgate_worker_policy::schedule::{SCHEDULED_MAX, SIZES_MAX, SchedulerConfig, Scoring};
 
 use super::{SimulateArgs, load};
 
@@ -92,15 +91,22 @@ pub(super) struct Law {
     sizes: Vec<u32>,
 }
 
-/// The law of a module: c0 and c1 are its profile's alpha and beta.
+/// The law of a module: c0 and c1 are its profile's alpha and beta. The file need not name a scheduler for it, so that its
+/// batches are checked here.
 pub(super) fn law(module: &Module, device: &str, profiles: &ProfileSet) -> anyhow::Result<Law> {
-    let profile = planning::profile_of(module, device, profiles)?;
+    let (max, limit) = (module.batch.max, SCHEDULED_BATCH_MAX);
+    anyhow::ensure!(
+        max <= limit,
+        "module {}: batch.max {max} is more than the {limit} that schedulers form",
+        module.name
+    );
+    let profile = profiles.of(module, module.served(), device)?;
     let profile = profile.with_context(|| format!("module {} takes no time", module.name))?;
     let fit = BatchTime::from_profile(profile, 1.0)
         .with_context(|| format!("module {}: its profile is no c0 + c1 * batch", module.name))?;
     Ok(Law {
         time: fit.time,
-        sizes: sizes(profile, module.batch.max),
+        sizes: sizes(profile, max),
     })
 }
 
@@ -109,7 +115,7 @@ fn sizes(profile: &ModuleProfile, max: u32) -> Vec<u32> {
     let points = || profile.points.iter().map(|p| p.batch).filter(|b| *b <= max);
     let is_every = (1..).zip(points()).all(|(i, batch)| i == batch);
     if is_every || points().count() > SIZES_MAX {
-        planning::sizes(max)
+        batch_sizes(max)
     } else {
         points().collect()
     }
@@ -142,7 +148,7 @@ impl Law {
                 time: self.time,
                 prior_ms: mean_ms.max(f64::MIN_POSITIVE),
                 window: WINDOW_DEFAULT,
-                capacity: planning::SCHEDULED_MAX,
+                capacity: SCHEDULED_MAX,
                 scoring: Scoring::default(),
             },
         }

@@ -1,0 +1,141 @@
+//! `spillgate evaluate`: the evaluations of PARD and ORLOJ in the simulator, with every published policy beside ours.
+
+mod chart;
+mod grid;
+mod orloj;
+mod report;
+mod sections;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use spillgate_backend::file;
+use spillgate_sim::DEVICES_MAX;
+use spillgate_sim::trace::TABLE_BYTES_MAX;
+
+use grid::Grid;
+use report::Report;
+
+/// What to evaluate.
+#[derive(Args)]
+pub struct EvaluateArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The reference workload: four pipelines on 24 devices under three traces.
+    Pard(PardArgs),
+    /// One dynamic module under every batch scheduler, on the workloads of ORLOJ's evaluation.
+    Orloj(orloj::OrlojArgs),
+}
+
+#[derive(Args)]
+struct PardArgs {
+    /// Folder with tweet.csv, wiki.csv and azure_400fn.csv; without it, generated traces of stated burstiness.
+    #[arg(long)]
+    traces: Option<PathBuf>,
+    /// Devices.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=i64::from(DEVICES_MAX)))]
+    gpus: u32,
+    /// Only these sections; repeat it.
+    #[arg(long)]
+    section: Vec<String>,
+    /// Where tables and plots go.
+    #[arg(long, default_value = "docs/evaluation")]
+    out: PathBuf,
+    /// One pipeline, one window a trace, 30 s of it: to see that all works.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Where pages are printed.
+pub type Print = fn(&str) -> std::io::Result<()>;
+
+/// Runs the evaluation, writes its pages, plots and tables, and prints the pages.
+///
+/// # Errors
+/// Files that cannot be read or written, and invariants that did not hold.
+pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
+    match &args.what {
+        What::Pard(args) => pard(args, print),
+        What::Orloj(args) => orloj::run_all(args, print),
+    }
+}
+
+/// Reads a trace or a table.
+fn read_table(path: &Path) -> anyhow::Result<String> {
+    let text = file::read_text(path, TABLE_BYTES_MAX);
+    text.with_context(|| format!("{} cannot be read", path.display()))
+}
+
+fn pard(args: &PardArgs, print: Print) -> anyhow::Result<()> {
+    for name in &args.section {
+        anyhow::ensure!(
+            sections::ALL.iter().any(|s| s.name == name),
+            "no section \"{name}\"; sections are {}",
+            sections::ALL.map(|s| s.name).join(", ")
+        );
+    }
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+    let grid = Grid::new(args.traces.as_deref(), args.gpus, args.quick)?;
+    for section in sections::ALL {
+        if !args.section.is_empty() && !args.section.iter().any(|s| s == section.name) {
+            continue;
+        }
+        eprintln!("{}: {}", section.name, section.title);
+        let mut report = Report::new(section.name, section.title);
+        report.say(&grid.describe());
+        (section.run)(&grid, &mut report)?;
+        report.write(&args.out, print)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The smallest grid, generated traces: every pipeline file compiles, sections run and say what they are.
+    #[test]
+    fn sections_run_on_generated_traces() {
+        let grid = Grid::new(None, 24, true).unwrap();
+        let folder =
+            std::env::temp_dir().join(format!("spillgate-evaluate-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        // Name, runs in all, and what its page says.
+        let expected: [(&str, usize, &[&str]); 2] = [
+            (
+                "modules",
+                3 * 5,
+                &["| spillgate |", "| tm | source | detect |"],
+            ),
+            (
+                "reference",
+                2 * 3 * 12,
+                &[
+                    "| nexus | 49.80 | 27.90 |",
+                    "| *upper bound* | 10.30 |",
+                    "points less than `pard`",
+                ],
+            ),
+        ];
+        for (name, runs, parts) in expected {
+            let section = sections::ALL.iter().find(|s| s.name == name).unwrap();
+            let mut report = Report::new(section.name, section.title);
+            report.say(&grid.describe());
+            (section.run)(&grid, &mut report).unwrap();
+            report.write(&folder, |_| Ok(())).unwrap();
+            let page = std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap();
+            for part in parts.iter().chain(&["generated traces"]) {
+                assert!(page.contains(part), "{part}: {page}");
+            }
+            let csv = std::fs::read_to_string(folder.join(format!("{name}.csv"))).unwrap();
+            assert_eq!(csv.lines().count(), 1 + runs, "a line a run");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

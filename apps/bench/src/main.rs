@@ -1,0 +1,32 @@
+//! Benchmarks of running servers: `live`, `live-dynamic`, `bench-peers` and `bench-overhead` of `cargo xtask`, which
+//! builds and starts this program. They see servers as users do: processes, ports, metrics.
+
+mod live;
+mod overhead;
+mod peers;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use xtask::args::Args;
+use xtask::process;
+use xtask::workspace::Workspace;
+
+fn main() -> ExitCode {
+    xtask::exit_code(run())
+}
+
+fn run() -> Result<ExitCode> {
+    process::watch_signals()?;
+    let mut args = std::env::args_os().skip(1);
+    let name = args.next().unwrap_or_default();
+    let command: fn(&Workspace, Args) -> Result<()> = match name.to_str() {
+        Some("live") => live::command,
+        Some("live-dynamic") => live::dynamic::command,
+        Some("bench-peers") => peers::command,
+        Some("bench-overhead") => overhead::command,
+        _ => bail!("no benchmark named {name:?}; start them with cargo xtask"),
+    };
+    command(&Workspace::locate()?, args.collect())?;
+    Ok(ExitCode::SUCCESS)
+}

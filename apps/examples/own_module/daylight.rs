@@ -1,0 +1,82 @@
+//! `daylight`: says whether a picture was taken by day. A module type of one's own, from its entry in the catalogue to
+//! its code.
+
+use spillgate_backend::operator::{
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+};
+use spillgate_backend::value::{Image, Label, Value};
+use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
+use spillgate_pipeline::pipeline::OptionValue;
+
+/// Mean of the bytes of a picture from which it is day, unless the pipeline file says otherwise.
+const THRESHOLD_DEFAULT: f64 = 80.0;
+
+/// The type. One of these is registered in a `Library`.
+pub(crate) struct Daylight;
+
+impl ModuleKind for Daylight {
+    /// What pipeline files are checked against, and what `spillgate modules` prints.
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("daylight", "tells day from night", ModelNeed::None)
+            .input("image", ValueType::Image, "the picture")
+            .output("labels", ValueType::Labels, "one label: day or night")
+            .option(
+                "threshold",
+                OptionType::Number(0.0, 255.0),
+                "mean of the picture's bytes from which it is day (default 80)",
+            )
+    }
+
+    /// Called once for each worker, on the thread of its device. Models are loaded here, by `context.backend`.
+    fn build(&self, context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        let threshold = match context.module.options.get("threshold") {
+            Some(OptionValue::Number(threshold)) => *threshold,
+            _ => THRESHOLD_DEFAULT,
+        };
+        Ok(Box::new(DaylightOperator { threshold }))
+    }
+}
+
+struct DaylightOperator {
+    threshold: f64,
+}
+
+impl Operator for DaylightOperator {
+    /// Runs a batch. A request that cannot be computed fails alone.
+    fn run(&mut self, _variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        let one = |inputs: &Inputs| match inputs.as_slice() {
+            [Some(Value::Image(image))] => Ok(vec![self.label(image)]),
+            _ => Err(OperatorError::Other(
+                "input 0 (image): expected a picture".to_owned(),
+            )),
+        };
+        batch.iter().map(one).collect()
+    }
+
+    /// What batches of each size are measured with.
+    fn example(&self, _objects: usize) -> Inputs {
+        let image = Image {
+            width: 640,
+            height: 360,
+            rgb: vec![128; 640 * 360 * 3].into(),
+        };
+        vec![Some(Value::Image(image.into()))]
+    }
+}
+
+impl DaylightOperator {
+    fn label(&self, image: &Image) -> Value {
+        let sum: u64 = image.rgb.iter().map(|&byte| u64::from(byte)).sum();
+        let mean = sum as f64 / image.rgb.len().max(1) as f64;
+        let label = if mean >= self.threshold {
+            "day"
+        } else {
+            "night"
+        };
+        let label = Label {
+            label: label.into(),
+            score: 1.0,
+        };
+        Value::Labels([label].into())
+    }
+}

@@ -1,0 +1,23 @@
+//! `pard`: drops at each module what the end-to-end estimate says will be late, in adaptive order (PARD §4).
+
+use crate::policy::recipe::{Bind, Keep, Order, Recipe, Reserve, Transition};
+use crate::policy::{DispatchPolicyName, PlanName};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "pard",
+    summary: "drops what the end-to-end estimate says will be late, in adaptive order",
+    order: Order::Guided(Transition::Delayed),
+    keep: Keep::Estimate,
+    bind: Bind::Ahead,
+    reserve: Reserve::Estimate,
+    lambda: 0.1,
+    overload: None,
+    learns_pace: false,
+    adapts_batch: false,
+    door: false,
+    gate: None,
+    gate_overfills: false,
+    dispatch: DispatchPolicyName::LeastOutstanding,
+    plan: PlanName::Reference,
+    dynamic_schedule: None,
+};

@@ -1,0 +1,12 @@
+//! `spillgate-ahead`: `spillgate`, but it binds a batch ahead, in PARD's order.
+
+use super::spillgate;
+use crate::policy::recipe::{Bind, Order, Recipe, Transition};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    name: "spillgate-ahead",
+    summary: "spillgate with requests bound a batch ahead, in PARD's order",
+    order: Order::Guided(Transition::Delayed),
+    bind: Bind::Ahead,
+    ..spillgate::RECIPE
+};

@@ -1,0 +1,163 @@
+//! Binds late: forms a batch from what waits when the device is about to be free.
+
+use std::time::Duration;
+
+use spillgate_pipeline::policy::BudgetOrder;
+use spillgate_pipeline::policy::recipe::Order;
+use spillgate_pipeline::queue::Waiting;
+use spillgate_pipeline::request::{DropReason, Estimate};
+use spillgate_pipeline::time::Timestamp;
+
+use super::core::Core;
+use super::{Member, Rejected};
+
+/// Most waiting requests that are sorted to see whether all can be served. Of more, the last deadline alone decides, so
+/// that forming a batch stays short whatever the backlog.
+const SORTED_MAX: usize = 1024;
+
+/// Forms batches late. It holds no requests between batches.
+pub(super) struct Late {
+    /// Scratch: module deadlines of what waits.
+    deadlines: Vec<Timestamp>,
+}
+
+impl Late {
+    pub(super) fn new() -> Self {
+        Late {
+            deadlines: Vec::new(),
+        }
+    }
+
+    /// The batch that starts at `starts_at`. Drops each request that cannot make it even in a batch of its own. The most
+    /// urgent requests go first while the whole backlog is feasible in order of deadlines. Otherwise those with the
+    /// highest budget go first, because they leave the modules downstream the most time.
+    pub(super) fn form<T>(
+        &mut self,
+        core: &mut Core<T>,
+        now: Timestamp,
+        starts_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) -> Vec<Member<T>> {
+        let starts_at = starts_at.max(now);
+        drop_hopeless(core, now, starts_at, out);
+        let mut members = Vec::new();
+        let size = core.queue.len().min(core.batch());
+        if size == 0 {
+            return members;
+        }
+        if self.serves_lowest_first(core, starts_at) {
+            while members.len() < size
+                && let Some(next) = core.queue.pop_first()
+            {
+                bind_or_refuse(core, now, next, &mut members, out);
+            }
+            return members;
+        }
+        // Each further member has less budget than those before it and makes the batch longer: the batch grows while
+        // the member added last would still be in time.
+        for n in 1..=size {
+            let ends_by = starts_at + core.execution(n) + core.stray(n);
+            let last = core.queue.last();
+            let fits = last.is_some_and(|w| ends_by <= core.module_deadline(&w.request));
+            if !fits && n > 1 {
+                break;
+            }
+            if let Some(next) = core.queue.pop_last() {
+                bind_or_refuse(core, now, next, &mut members, out);
+            }
+        }
+        members
+    }
+
+    fn serves_lowest_first<T>(&mut self, core: &Core<T>, starts_at: Timestamp) -> bool {
+        match core.config.recipe.order {
+            Order::Budget(order) => order == BudgetOrder::LowestFirst,
+            _ => self.backlog_is_feasible(core, starts_at),
+        }
+    }
+
+    /// Whether all that waits makes its module deadline in batches of the planned size, in order of deadlines, even if a
+    /// batch takes a deviation longer than expected.
+    fn backlog_is_feasible<T>(&mut self, core: &Core<T>, starts_at: Timestamp) -> bool {
+        let (batch, waiting) = (core.batch(), core.queue.len());
+        let full = core.execution(batch);
+        let stray = core.stray(batch);
+        let Some(last) = core.queue.last() else {
+            return true;
+        };
+        let all = time_of_all(core, full);
+        if starts_at + all + stray > core.module_deadline(&last.request) {
+            return false;
+        }
+        if waiting > SORTED_MAX {
+            return true;
+        }
+        self.deadlines.clear();
+        let waiting = core.queue.iter();
+        self.deadlines
+            .extend(waiting.map(|w| core.module_deadline(&w.request)));
+        self.deadlines.sort_unstable();
+        let mut ends_by = starts_at + stray;
+        self.deadlines.chunks(batch).all(|members| {
+            let execution = match members.len() {
+                n if n == batch => full,
+                n => core.execution(n),
+            };
+            ends_by = ends_by + execution;
+            ends_by <= members[0]
+        })
+    }
+}
+
+/// How long the whole backlog takes in batches of the planned size, which take `full` each.
+fn time_of_all<T>(core: &Core<T>, full: Duration) -> Duration {
+    let (batch, waiting) = (core.batch(), core.queue.len());
+    let whole = full.saturating_mul((waiting / batch) as u32);
+    match waiting % batch {
+        0 => whole,
+        rest => whole + core.execution(rest),
+    }
+}
+
+/// Drops, from the most urgent on, what cannot make it even in a batch of its own that starts at `starts_at`.
+fn drop_hopeless<T>(
+    core: &mut Core<T>,
+    now: Timestamp,
+    starts_at: Timestamp,
+    out: &mut Vec<Rejected<T>>,
+) {
+    while let Some(first) = core.queue.first() {
+        let deadline = core.module_deadline(&first.request);
+        let execution = core.execution_alone(&first.request);
+        if starts_at + execution <= deadline {
+            break;
+        }
+        core.doubt(now, starts_at, deadline);
+        let Some(gone) = core.queue.pop_first() else {
+            break;
+        };
+        let estimate = Some(Estimate {
+            wait: starts_at.since(now),
+            execution,
+            downstream: core.guidance.downstream,
+        });
+        let reason = DropReason::Predicted;
+        out.push(core.reject(now, gone.request, gone.payload, reason, estimate));
+    }
+}
+
+/// Binds a request unless its client has used up its time.
+fn bind_or_refuse<T>(
+    core: &mut Core<T>,
+    now: Timestamp,
+    next: Waiting<T>,
+    members: &mut Vec<Member<T>>,
+    out: &mut Vec<Rejected<T>>,
+) {
+    if core.may_run(now, &next.request) {
+        members.push(Member::bound(next, now));
+        return;
+    }
+    let reason = DropReason::Decoding;
+    out.push(core.reject(now, next.request, next.payload, reason, None));
+}

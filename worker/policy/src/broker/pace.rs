@@ -1,0 +1,88 @@
+//! How fast a worker is beside its profile, learnt from the batches that ended.
+
+use std::time::Duration;
+
+/// Weight of the newest batch in the smoothed ratio of measured to expected execution time.
+const WEIGHT: f64 = 0.25;
+/// Bounds of that ratio: a clock that jumps must not make a worker look infinitely slow.
+const RATIO_MIN: f64 = 0.1;
+/// See [`RATIO_MIN`].
+const RATIO_MAX: f64 = 20.0;
+/// A ratio this close to one is one: without noise the difference is rounding, and exact times are kept.
+const ROUNDING: f64 = 0.01;
+/// Part of a pace that is forgotten with each request that an idle device gives up for it. A worker that is slow indeed
+/// runs one such request in many in vain.
+const DOUBT: f64 = 0.01;
+/// Batches that end this close to their expected end are on time: the difference is rounding.
+const STRAY_MIN: f64 = 0.01;
+
+const _: () = assert!(0.0 < WEIGHT && WEIGHT <= 1.0);
+const _: () = assert!(
+    0.0 < DOUBT && DOUBT < WEIGHT,
+    "a batch tells more than a doubt"
+);
+const _: () = assert!(0.0 < RATIO_MIN && RATIO_MIN < 1.0 - ROUNDING);
+const _: () = assert!(1.0 + ROUNDING < RATIO_MAX);
+
+/// Measured over expected execution time.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// The ratio, smoothed; 1 for policies that trust the profile.
+    ratio: f64,
+    /// How far single batches are from it, smoothed.
+    stray: f64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace {
+            ratio: 1.0,
+            stray: 0.0,
+        }
+    }
+}
+
+impl Pace {
+    /// How long something takes that takes `expected` by the profile.
+    pub(super) fn of(&self, expected: Duration) -> Duration {
+        if self.ratio == 1.0 {
+            expected
+        } else {
+            expected.mul_f64(self.ratio)
+        }
+    }
+
+    /// What the profile says of something that is expected to take so long: the inverse of [`Pace::of`].
+    pub(super) fn profiled(&self, expected: Duration) -> Duration {
+        expected.div_f64(self.ratio)
+    }
+
+    /// How far from its expected end a batch is to end that takes `expected` by the profile.
+    pub(super) fn stray(&self, expected: Duration) -> Duration {
+        if self.stray < STRAY_MIN {
+            return Duration::ZERO;
+        }
+        expected.mul_f64(self.stray)
+    }
+
+    /// Takes in how long a batch took beside what the profile says.
+    pub(super) fn observe(&mut self, profiled: Duration, took: Duration) {
+        let ratio = took.as_secs_f64() / profiled.as_secs_f64();
+        let ratio = ratio.clamp(RATIO_MIN, RATIO_MAX);
+        self.stray += WEIGHT * ((ratio - self.ratio).abs() - self.stray);
+        self.ratio += WEIGHT * (ratio - self.ratio);
+        if (self.ratio - 1.0).abs() < ROUNDING {
+            self.ratio = 1.0;
+        }
+    }
+
+    /// Whether the worker is slower than its profile.
+    pub(super) fn is_slow(&self) -> bool {
+        self.ratio > 1.0
+    }
+
+    /// Believes what was measured a little less.
+    pub(super) fn doubt(&mut self) {
+        self.ratio += DOUBT * (1.0 - self.ratio);
+    }
+}

@@ -1,0 +1,167 @@
+//! Lets a batch scheduler form the batches, from execution-time distributions: for modules whose time depends on what
+//! requests bring.
+//!
+//! The queue keeps what the scheduler has no room for; the scheduler is given the most urgent of it. The time that a
+//! request has left is counted to its module deadline, `sent_at + SLO - L_sub` (PARD §4.2), so the scheduler works for the
+//! whole pipeline.
+
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::queue::Waiting;
+use spillgate_pipeline::request::Estimate;
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+use super::core::Core;
+use super::{Formed, Member, Rejected};
+use crate::schedule::{GivenUp, Lengths, Pending, Scheduler, SchedulerConfig};
+
+/// The scheduler and the requests that it was given.
+pub(super) struct Scheduled<T> {
+    pub(super) scheduler: Scheduler,
+    waiting: IndexMap<RequestId, Waiting<T>, FxBuildHasher>,
+    /// The scheduler wants to wait, until something changes.
+    declined: bool,
+    /// Scratch.
+    given_up: Vec<GivenUp>,
+}
+
+impl<T> Scheduled<T> {
+    /// # Panics
+    /// When the scheduler refuses its configuration: planning makes only valid ones.
+    pub(super) fn new(config: SchedulerConfig) -> Self {
+        let scheduler = Scheduler::new(config);
+        Scheduled {
+            scheduler: scheduler.unwrap_or_else(|e| panic!("a scheduler was planned: {e}")),
+            waiting: IndexMap::default(),
+            declined: false,
+            given_up: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The earliest module deadline, unless the scheduler wants to wait.
+    pub(super) fn urgency(&self) -> Option<Timestamp> {
+        let first = self.scheduler.next_expiry();
+        first.filter(|_| !self.declined)
+    }
+
+    /// Takes out one request.
+    pub(super) fn take(&mut self, id: RequestId) -> Option<Waiting<T>> {
+        self.scheduler.remove(id);
+        self.waiting.swap_remove(&id)
+    }
+
+    /// Takes out some request, while there is one.
+    pub(super) fn take_any(&mut self) -> Option<Waiting<T>> {
+        let id = *self.waiting.last()?.0;
+        self.take(id)
+    }
+
+    /// Takes in how long a request ran alone.
+    pub(super) fn learn(&mut self, now: Timestamp, application: Application, took: Duration) {
+        let length = self.scheduler.length_ms(took);
+        // A length that the scheduler refuses is no time, and so no sample.
+        if self.scheduler.learn(now, application, length).is_ok() {
+            self.declined = false;
+        }
+    }
+
+    /// The application is another one from now on.
+    pub(super) fn forget(&mut self, application: Application) {
+        self.scheduler.forget(application);
+        self.declined = false;
+    }
+
+    /// Takes in how long a batch took that was expected to take `expected`.
+    pub(super) fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
+        self.scheduler.executed(size as u32, expected, took);
+        self.declined = false;
+    }
+
+    /// Moves requests from the queue to the scheduler while it has room.
+    pub(super) fn admit(&mut self, core: &mut Core<T>, now: Timestamp) {
+        while self.scheduler.has_room() {
+            let Some(next) = core.queue.pop_first() else {
+                break;
+            };
+            let inserted = self.scheduler.insert(now, pending(core, &next));
+            inserted.expect("there is room, and requests have ids of their own");
+            self.waiting.insert(next.request.id, next);
+            self.declined = false;
+        }
+    }
+
+    /// Gives the scheduler all its requests anew, because their module deadlines moved.
+    pub(super) fn admit_anew(&mut self, core: &Core<T>, now: Timestamp) {
+        for (id, waiting) in &self.waiting {
+            self.scheduler.remove(*id);
+            let inserted = self.scheduler.insert(now, pending(core, waiting));
+            inserted.expect("it was there before");
+        }
+        self.declined = false;
+    }
+
+    /// The scheduler's next batch, which starts at `starts_at`.
+    pub(super) fn form(
+        &mut self,
+        core: &mut Core<T>,
+        now: Timestamp,
+        starts_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) -> Formed<T> {
+        let mut formed = Formed::default();
+        let batch = self.scheduler.next(starts_at.max(now), &mut self.given_up);
+        self.declined = batch.is_none();
+        if let Some(batch) = batch {
+            formed.execution = batch.expected;
+            formed.lengths = batch.lengths;
+            formed.size = batch.size as usize;
+            for id in &batch.members {
+                let next = self.waiting.swap_remove(id);
+                let next = next.expect("the scheduler batches what it was given");
+                formed.members.push(Member::bound(next, now));
+            }
+        }
+        self.answer(core, now, out);
+        self.admit(core, now);
+        formed
+    }
+
+    /// Drops what the scheduler gives up because its time is over.
+    pub(super) fn expire(&mut self, core: &Core<T>, now: Timestamp, out: &mut Vec<Rejected<T>>) {
+        self.scheduler.expire(now, &mut self.given_up);
+        self.answer(core, now, out);
+    }
+
+    /// Rejects what the scheduler gave up.
+    fn answer(&mut self, core: &Core<T>, now: Timestamp, out: &mut Vec<Rejected<T>>) {
+        for gone in self.given_up.drain(..) {
+            let Some(waiting) = self.waiting.swap_remove(&gone.id) else {
+                continue;
+            };
+            let estimate = gone.estimate.map(|estimate| Estimate {
+                downstream: core.guidance.downstream,
+                ..estimate
+            });
+            let reason = gone.reason.drop_reason();
+            out.push(core.reject(now, waiting.request, waiting.payload, reason, estimate));
+        }
+    }
+}
+
+/// A request as the scheduler sees it.
+fn pending<T>(core: &Core<T>, waiting: &Waiting<T>) -> Pending {
+    Pending {
+        id: waiting.request.id,
+        application: waiting.request.application,
+        deadline: core.module_deadline(&waiting.request),
+        arrived_at: waiting.arrived_at,
+    }
+}

@@ -1,0 +1,58 @@
+//! `clipper`: batches in order of arrival, as large as additive increase and multiplicative decrease found bearable
+//! (Crankshaw et al., NSDI 2017, §4.3).
+
+use super::arrival;
+use super::book::Book;
+use super::strategy::{Chosen, Strategy, View};
+
+/// What is added to the batch size while batches are in time.
+const INCREASE: f64 = 1.0;
+/// What it is multiplied with when one is not: Clipper backs off by a tenth.
+const DECREASE: f64 = 0.9;
+
+const _: () = assert!(INCREASE > 0.0 && 0.0 < DECREASE && DECREASE < 1.0);
+
+#[derive(Debug)]
+pub(crate) struct Clipper {
+    /// Largest batch now; at least one.
+    limit: f64,
+    /// Members and least time from arrival to deadline of the batch that runs, ms.
+    running: Option<(u32, f64)>,
+}
+
+impl Clipper {
+    pub(crate) fn new() -> Self {
+        Clipper {
+            limit: 1.0,
+            running: None,
+        }
+    }
+}
+
+impl Strategy for Clipper {
+    fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
+        let limit = self.limit as u32;
+        let objective = view
+            .set
+            .by_arrival()
+            .take(limit as usize)
+            .map(|p| p.deadline.budget_at(p.arrived_at).as_ms_f64())
+            .fold(f64::INFINITY, f64::min);
+        let chosen = arrival::first(view.book, view.set, limit)?;
+        self.running = Some((chosen.members.len() as u32, objective));
+        Some(chosen)
+    }
+
+    /// A full batch within the objective lets the next grow; one beyond it makes it shrink.
+    fn executed(&mut self, book: &Book, _at: usize, took_ms: f64) {
+        let Some((members, objective)) = self.running.take() else {
+            return;
+        };
+        let largest = book.sizes().last().copied().unwrap_or(1);
+        if took_ms > objective {
+            self.limit = (self.limit * DECREASE).max(1.0);
+        } else if members >= self.limit as u32 {
+            self.limit = (self.limit + INCREASE).min(f64::from(largest));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What differs from scheduler to scheduler, and the list of them.
+
+use std::fmt::Debug;
+
+use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::time::Timestamp;
+
+use super::book::Book;
+use super::clipper::Clipper;
+use super::clockwork::{Clockwork, Estimator};
+use super::config::SchedulerConfig;
+use super::edf::Edf;
+use super::goodput::Goodput;
+use super::nexus::Nexus;
+use super::orloj::Orloj;
+use super::pending::{PendingSet, Slot};
+use super::planned::Planned;
+use super::{GiveUpReason, span};
+
+/// What a strategy decides from: the time, the laws of execution times, and the requests that wait.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) book: &'a Book,
+    pub(crate) set: &'a PendingSet,
+}
+
+impl View<'_> {
+    /// Time until a deadline, ms; negative when it has passed.
+    pub(crate) fn slack_ms(&self, deadline: Timestamp) -> f64 {
+        deadline.budget_at(self.now).as_ms_f64()
+    }
+
+    /// The moment in that many ms.
+    pub(crate) fn in_ms(&self, ms: f64) -> Timestamp {
+        self.now + span(ms)
+    }
+}
+
+/// A batch that a strategy settles on.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    /// Size to compute, at least the number of members.
+    pub(crate) size: u32,
+    pub(crate) members: Vec<RequestId>,
+    pub(crate) expected_ms: f64,
+}
+
+/// A request that a strategy gives up.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) id: RequestId,
+    pub(crate) reason: GiveUpReason,
+    /// What it would have needed, where the strategy counted with that.
+    pub(crate) needed_ms: Option<f64>,
+}
+
+/// A way to choose batches. The scheduler keeps the requests, drops the expired ones, and removes what a strategy chooses
+/// or gives up. All but the choice has a default: most strategies keep little.
+pub(crate) trait Strategy: Debug + Send {
+    /// A request was inserted.
+    fn inserted(&mut self, _view: View<'_>, _slot: Slot) {}
+
+    /// The request in the slot is gone.
+    fn removed(&mut self, _slot: Slot) {}
+
+    /// A batch of the size at position `at` took so long.
+    fn executed(&mut self, _book: &Book, _at: usize, _took_ms: f64) {}
+
+    /// Whether it goes by the laws of single applications: then a request of an application that is not known runs alone
+    /// now and then ([`super::exploring`]).
+    fn needs_samples(&self) -> bool {
+        false
+    }
+
+    /// Computes anew what it derives from the laws, where they changed.
+    fn follow(&mut self, _view: View<'_>) {}
+
+    /// Requests that are given up now, into `leaving`; those whose deadline has passed are gone already.
+    fn give_up(&mut self, _view: View<'_>, _leaving: &mut Vec<Leaving>) {}
+
+    /// Time that a request of that law needs at least, ms: a request with less is given up. `None`: none is for that.
+    fn needed_ms(&self, _book: &Book, _law: usize) -> Option<f64> {
+        None
+    }
+
+    /// The batch to start now; `None` to wait.
+    fn choose(&mut self, view: View<'_>) -> Option<Chosen>;
+}
+
+/// The strategy of each name: the list of schedulers.
+pub(super) fn strategy(config: &SchedulerConfig) -> Box<dyn Strategy> {
+    let SchedulerConfig {
+        sizes,
+        planned,
+        scoring,
+        ..
+    } = config;
+    match config.name {
+        ScheduleName::Goodput => Box::new(Goodput::default()),
+        ScheduleName::Orloj => Box::new(Orloj::new(sizes, false, *scoring)),
+        ScheduleName::OrlojShared => Box::new(Orloj::new(sizes, true, *scoring)),
+        ScheduleName::Clockwork => Box::new(Clockwork::new(sizes, Estimator::P99)),
+        ScheduleName::ClockworkMean => Box::new(Clockwork::new(sizes, Estimator::Mean)),
+        ScheduleName::Edf => Box::new(Edf::default()),
+        ScheduleName::Nexus => Box::new(Nexus::new(*planned)),
+        ScheduleName::Clipper => Box::new(Clipper::new()),
+        ScheduleName::Static => Box::new(Planned::new(*planned)),
+    }
+}

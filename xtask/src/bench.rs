@@ -1,0 +1,37 @@
+//! The benchmarks of running servers, which are the program `spillgate-bench` of apps/bench.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use xtask::args::Args;
+use xtask::workspace::Workspace;
+
+/// `cargo xtask live`.
+pub(crate) fn live(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live", args)
+}
+
+/// `cargo xtask live-dynamic`.
+pub(crate) fn live_dynamic(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live-dynamic", args)
+}
+
+/// `cargo xtask bench-peers`.
+pub(crate) fn peers(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "bench-peers", args)
+}
+
+/// `cargo xtask bench-overhead`.
+pub(crate) fn overhead(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "bench-overhead", args)
+}
+
+/// Builds the program and becomes it: it ends what it starts by itself, and paths among its arguments are relative to
+/// where we were called.
+fn run(workspace: &Workspace, name: &str, args: Args) -> Result<()> {
+    workspace.build(&["-p", "spillgate-bench"])?;
+    let program = workspace.target_dir()?.join("debug/spillgate-bench");
+    let error = Command::new(program).arg(name).args(args).exec();
+    Err(error).context("cannot start spillgate-bench")
+}
