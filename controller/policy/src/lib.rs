@@ -1,7 +1,7 @@
-//! Decisions of the controllers: who may ask what ([`access`]), which requests a pipeline admits and how each ends ([`ledger`], behind the
-//! [`gate`]), when a module's branches have joined ([`joiner`]), which worker serves a request ([`dispatcher`]),
-//! and what the State Planner of a module tells its brokers ([`planner`]); the last three make up a
-//! [`module::ModuleController`]. Plain state machines: no I/O, no clock.
+//! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches, chooses their
+//! workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] tells brokers and gateways what to go by
+//! ([`planner`]) and follows the load ([`scaling`]). Beside them: who may ask what ([`access`]), which connections are kept
+//! ([`door`]), and [`plan`]s of batch sizes and workers. Plain state machines: no I/O, no clock.
 
 pub mod access;
 pub mod dispatcher;
