@@ -258,6 +258,9 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Wakeup => self.wake(now, out),
         }
+        if self.sends.is_empty() {
+            return;
+        }
         let mut sends = std::mem::take(&mut self.sends);
         for (device, requests) in sends.drain(..) {
             self.tell_device(device, ToDevice::Requests(requests), out);

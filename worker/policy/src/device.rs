@@ -517,6 +517,10 @@ impl<T> Device<T> {
 }
 
 fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mut Vec<Command<T>>) {
+    // Mostly there is none, and this is asked with each event.
+    if rejected.is_empty() {
+        return;
+    }
     out.extend(rejected.drain(..).map(|Rejected { request, drop, .. }| {
         let request = request.id;
         Command::Tell {

@@ -352,7 +352,11 @@ impl Shared {
     }
 
     fn report(&self, reports: Reports) {
-        for (worker, message) in reports.first.into_iter().chain(reports.more) {
+        let Some((worker, message)) = reports.first else {
+            return;
+        };
+        self.upstream.tell(worker, message);
+        for (worker, message) in reports.more {
             self.upstream.tell(worker, message);
         }
     }
