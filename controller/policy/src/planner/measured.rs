@@ -1,0 +1,111 @@
+//! What a State Planner measures of its own module: bounded windows over what gateways and workers report.
+
+use std::time::Duration;
+
+use spillgate_pipeline::message::{BatchReport, Demand};
+use spillgate_pipeline::time::Timestamp;
+
+use super::pace::Pace;
+use super::sizes::Asked;
+use super::window::{Reservoir, Window};
+
+/// The input rate of the load factor is that of this last span.
+const INPUT_SPAN: Duration = Duration::from_secs(1);
+/// Span of the rate offered to the pipeline: long enough for a rate, short enough to follow a burst.
+const DEMAND_SPAN: Duration = Duration::from_secs(2);
+
+/// The windows of one module.
+pub(super) struct Measured {
+    /// Requests enter the pipeline here: what they ask for counts.
+    is_first: bool,
+    /// Execution times are exchanged as a distribution.
+    is_dynamic: bool,
+    pub(super) queueing: Window,
+    pub(super) last_second: Window,
+    /// Requests that reach the module and run it.
+    pub(super) offered: Window,
+    /// Requests offered to the pipeline, refused ones included.
+    pub(super) demand: Window,
+    pub(super) input: Window,
+    pub(super) dropped: Window,
+    pub(super) batches: Window,
+    pub(super) latency: Window,
+    pub(super) batch_waits: Reservoir,
+    pub(super) executions: Reservoir,
+    pub(super) pace: Pace,
+    pub(super) asked: Asked,
+    /// Requests that ran the module (1) or skipped it (0).
+    ran: Window,
+}
+
+impl Measured {
+    /// Windows of that length, of a planner that begins at `born`.
+    pub(super) fn new(length: Duration, born: Timestamp, is_first: bool, is_dynamic: bool) -> Self {
+        Measured {
+            is_first,
+            is_dynamic,
+            queueing: Window::new(length, born),
+            last_second: Window::new(INPUT_SPAN, born),
+            offered: Window::new(length, born),
+            demand: Window::new(DEMAND_SPAN, born),
+            input: Window::new(INPUT_SPAN, born),
+            dropped: Window::new(length, born),
+            batches: Window::new(length, born),
+            latency: Window::new(length, born),
+            batch_waits: Reservoir::new(length),
+            executions: Reservoir::new(length),
+            pace: Pace::new(length, born),
+            asked: Asked::new(length, born),
+            ran: Window::new(length, born),
+        }
+    }
+
+    /// So much more was asked of the module.
+    pub(super) fn demanded(&mut self, now: Timestamp, more: &Demand) {
+        self.demand.add(now, 0.0, more.offered, 0.0);
+        self.demand.take_back(more.returned);
+        let (ran, skipped) = (more.reached, more.skipped);
+        self.ran.add(now, ran as f64, ran + skipped, 1.0);
+        for window in [&mut self.offered, &mut self.input] {
+            window.add(now, 0.0, ran, 0.0);
+            window.take_back(more.unasked);
+        }
+        self.dropped.add(now, 0.0, more.dropped, 0.0);
+        if self.is_first {
+            self.asked.add(now, &more.asked);
+        }
+    }
+
+    /// A batch ended, which was planned to take that long.
+    pub(super) fn batch(
+        &mut self,
+        now: Timestamp,
+        report: &BatchReport,
+        planned: Option<Duration>,
+    ) {
+        let n = report.members.len();
+        self.batches.add(now, n as f64, 1, n as f64);
+        let (mut queueing, mut worst) = (0.0, 0.0f64);
+        let took = report.ended_at.since(report.started_at);
+        for (arrived_at, batched_at) in &report.members {
+            queueing += batched_at.since(*arrived_at).as_secs_f64();
+            worst = worst.max(report.ended_at.since(*arrived_at).as_secs_f64());
+            let wait = report.started_at.since(*batched_at).as_secs_f64();
+            self.batch_waits.add(now, wait as f32);
+            if self.is_dynamic {
+                self.executions.add(now, took.as_secs_f32());
+            }
+        }
+        if let Some(planned) = planned {
+            self.pace.add(now, took, planned);
+        }
+        self.queueing.add(now, queueing, n as u64, queueing);
+        self.last_second.add(now, queueing, n as u64, queueing);
+        self.latency.add(now, worst, 1, worst);
+    }
+
+    /// Part of the requests of the pipeline that run the module, 1 before any came.
+    pub(super) fn probability(&mut self, now: Timestamp) -> f64 {
+        self.ran.weighted_mean(now).unwrap_or(1.0)
+    }
+}

@@ -1,0 +1,65 @@
+//! What the planner tells the others of its module.
+
+use std::time::Duration;
+
+use spillgate_pipeline::message::ModuleState;
+use spillgate_pipeline::time::Timestamp;
+
+use super::StatePlanner;
+
+impl StatePlanner {
+    /// The state of the module now.
+    pub(super) fn state(&mut self, now: Timestamp) -> ModuleState {
+        self.version += 1;
+        let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
+        let batch = self.batch[self.module.idx()].max(1);
+        let mut planned = self.planned.duration_of(self.module, batch);
+        let pace = self.measured.pace.mean(now);
+        if self.recipe.learns_pace {
+            planned = planned.mul_f64(pace);
+        }
+        let capacity = if planned.is_zero() {
+            f64::INFINITY
+        } else {
+            self.workers_up as f64 * f64::from(batch) / planned.as_secs_f64()
+        };
+        let offered = self.measured.offered.rate(now);
+        let dropped = self.measured.dropped.rate(now);
+        let input = self.measured.input.rate(now);
+        let overloaded = self.recipe.overload.is_some_and(|control| {
+            let queueing = self.measured.last_second.weighted_mean(now).unwrap_or(0.0);
+            queueing > control.queueing.as_secs_f64()
+        });
+        let admit = match self.recipe.overload {
+            Some(control) if overloaded && input > 0.0 => {
+                (control.admitted * capacity / input).min(1.0)
+            }
+            _ => 1.0,
+        };
+        let batch_size = self.measured.batches.weighted_mean(now).unwrap_or(0.0);
+        ModuleState {
+            module: self.module,
+            version: self.version,
+            queueing: span(self.measured.queueing.weighted_mean(now).unwrap_or(0.0)),
+            execution: planned,
+            batch_waits: self.measured.batch_waits.samples(now).into(),
+            executions: self.measured.executions.samples(now).into(),
+            worst: span(self.measured.latency.max(now)),
+            offered,
+            executed: self.measured.batches.rate(now) * batch_size,
+            drop_rate: if offered > 0.0 {
+                dropped / offered
+            } else {
+                0.0
+            },
+            batch_size,
+            capacity,
+            probability: self.probability(now),
+            workers: self.workers_up as u32,
+            pace,
+            spread: self.measured.pace.spread(now),
+            asked: self.measured.asked.shares(now),
+            admit,
+        }
+    }
+}
