@@ -1,0 +1,222 @@
+//! The thread that owns a device: it runs what the policy has bound.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use spillgate_backend::job::{Failure, Job, Ran};
+use spillgate_backend::operator::OperatorError;
+use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::request::DropReason;
+use spillgate_worker_policy::device::{Batch, Event, Rerun};
+
+use super::shared::{Shared, Task};
+use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
+use crate::clock::Clock;
+use crate::executor::Executor;
+use crate::timer::TimerThread;
+
+/// The thread of a device.
+pub struct DeviceThread {
+    handle: DeviceHandle,
+    thread: JoinHandle<()>,
+}
+
+impl DeviceThread {
+    /// Starts the thread and waits until its executor is built.
+    ///
+    /// # Errors
+    /// What the executor's factory says: a missing device or model.
+    pub fn start<E: Send + 'static>(
+        config: DeviceConfig,
+        clock: Clock,
+        timers: &TimerThread,
+        upstream: Arc<dyn Upstream>,
+        executor: ExecutorFactory<E>,
+    ) -> Result<Self, E> {
+        let DeviceConfig { id, name, policy } = config;
+        let shared = Arc::new(Shared::new(id, name.clone(), policy, clock, upstream));
+        let alarm = timers.add(shared.clone());
+        *shared.alarm.lock() = Some(alarm.clone());
+        let handle = DeviceHandle {
+            shared: shared.clone(),
+            alarm,
+        };
+        let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name(format!("device {name}"))
+            .spawn(move || match executor() {
+                Ok(mut executor) => {
+                    let _ = ready_tx.send(Ok(()));
+                    let work = AssertUnwindSafe(|| run(&shared, &mut *executor));
+                    // A module's panic is its batch's; any other is ours, and must not leave requests unanswered.
+                    if let Err(panic) = catch_unwind(work) {
+                        let cause = format!("the device panicked: {}", panic_text(&*panic));
+                        let end = AssertUnwindSafe(|| died(&shared, &cause));
+                        if catch_unwind(end).is_err() {
+                            tracing::error!(device = shared.name, "what waited is not answered");
+                        }
+                    }
+                }
+                Err(error) => {
+                    shared.alive.store(false, Ordering::Release);
+                    let _ = ready_tx.send(Err(error));
+                }
+            })
+            .expect("the system gives a thread for each device");
+        ready_rx
+            .recv()
+            .expect("the thread says how its start went")?;
+        Ok(DeviceThread { handle, thread })
+    }
+
+    /// Reaches the device.
+    pub fn handle(&self) -> DeviceHandle {
+        self.handle.clone()
+    }
+
+    /// Ends the thread once the running batch is done, rejecting what waits. Waits for it at most
+    /// `limit`; false when it was still busy then and was left behind.
+    pub fn stop(self, limit: Duration) -> bool {
+        self.handle.close(DropReason::Draining);
+        self.handle.shared.state.lock().stop = true;
+        self.handle.shared.work.notify_one();
+        let give_up = std::time::Instant::now() + limit;
+        while !self.thread.is_finished() {
+            if std::time::Instant::now() >= give_up {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.thread.join().is_ok()
+    }
+}
+
+fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
+    while let Some(task) = shared.next_task() {
+        let done = match task {
+            Task::Run(batch) => run_batch(shared, executor, batch),
+            Task::Rerun(rerun) => run_again(shared, executor, &rerun),
+            Task::Load(worker) => {
+                let load = AssertUnwindSafe(|| executor.load(worker));
+                let result = catch_unwind(load).unwrap_or_else(|panic| {
+                    let cause = format!("loading panicked: {}", panic_text(&*panic));
+                    Err(OperatorError::Other(cause))
+                });
+                shared.upstream.loaded(worker, result);
+                Ok(())
+            }
+            Task::Unload(worker) => {
+                shared.unload(executor, worker);
+                Ok(())
+            }
+        };
+        if let Err(cause) = done {
+            died(shared, &cause);
+            return;
+        }
+    }
+    shared.alive.store(false, Ordering::Release);
+}
+
+/// Nothing is served here any more.
+fn died(shared: &Shared, cause: &str) {
+    tracing::error!(device = shared.name, cause, "device thread died");
+    shared.alive.store(false, Ordering::Release);
+    shared.upstream.down(shared.id, cause);
+    let (reports, _) = shared.drive(Event::Close(DropReason::NoWorker));
+    shared.report(reports);
+    // What was bound behind it went down with its workers.
+    let mut state = shared.state.lock();
+    state.next.clear();
+    state.rerun = None;
+}
+
+/// Executes a batch and tells who is to know. `Err` when the module panicked.
+fn run_batch(
+    shared: &Shared,
+    executor: &mut dyn Executor,
+    mut batch: Batch<Arc<Job>>,
+) -> Result<(), String> {
+    // The policy says how long it takes; when it starts is seen here.
+    let execution = batch.expected_end.since(batch.started_at);
+    batch.started_at = shared.clock.now();
+    batch.expected_end = batch.started_at + execution;
+    let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
+    let outcome = execute(executor, batch.worker, &jobs);
+    drop(jobs);
+    let ended_at = shared.clock.now();
+    let (id, took) = (batch.id, ended_at.since(batch.started_at));
+    let (results, panicked) = match outcome {
+        Ok(results) => (results, Ok(())),
+        Err(cause) => (
+            {
+                let failed = |_| Err(Failure::Module(cause.clone()));
+                batch.members.iter().map(failed).collect()
+            },
+            Err(cause),
+        ),
+    };
+    let sampled = batch.sampled.filter(|&i| results[i].is_ok());
+    let sampled = sampled.map(|i| batch.members[i].payload.clone());
+    shared.upstream.finished(Finished {
+        device: shared.id,
+        batch,
+        results,
+        ended_at,
+    });
+    if panicked.is_ok() {
+        shared.follow(Event::BatchEnded {
+            batch: id,
+            took,
+            sampled,
+        });
+    }
+    panicked
+}
+
+/// Executes a finished request once more. `Err` when the module panicked.
+fn run_again(
+    shared: &Shared,
+    executor: &mut dyn Executor,
+    rerun: &Rerun<Arc<Job>>,
+) -> Result<(), String> {
+    let started_at = shared.clock.now();
+    let results = execute(executor, rerun.worker, &[&rerun.payload])?;
+    let took = shared.clock.now().since(started_at);
+    shared.upstream.reran(rerun.worker, took);
+    let succeeded = results.iter().all(Result::is_ok);
+    shared.follow(Event::Reran {
+        batch: rerun.id,
+        took: succeeded.then_some(took),
+    });
+    Ok(())
+}
+
+/// One result a job, or what the module panicked with.
+fn execute(
+    executor: &mut dyn Executor,
+    worker: WorkerId,
+    jobs: &[&Job],
+) -> Result<Vec<Ran>, String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, jobs)));
+    let results =
+        outcome.map_err(|panic| format!("the module panicked: {}", panic_text(&*panic)))?;
+    assert_eq!(
+        results.len(),
+        jobs.len(),
+        "an operator answers each request"
+    );
+    Ok(results)
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
