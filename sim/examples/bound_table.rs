@@ -18,7 +18,7 @@ use spillgate_controller_policy::plan::{
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::testing::noop_pipeline;
-use spillgate_sim::bound::Scene;
+use spillgate_sim::bound::Bounded;
 use spillgate_sim::trace::{REFERENCE_WINDOWS, parse_trace, poisson_arrivals, scaled};
 
 const GPUS: u32 = 24;
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for load in LOADS {
                 let rates = scaled(&traces[window.file].rates(window.window)?, load * capacity)?;
                 let arrivals = poisson_arrivals(&rates, &mut ChaCha8Rng::seed_from_u64(seed));
-                let scene = Scene {
+                let bounded = Bounded {
                     pipeline: &pipeline,
                     execution: &execution,
                     hop: HOP,
@@ -128,9 +128,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 for column in 0..COLUMNS.len() {
                     let start = Instant::now();
                     let good = match column {
-                        0 => scene.of_plan(&reference),
-                        1 => scene.of_plan(&larger),
-                        _ => scene.of_any_plan(GPUS)?,
+                        0 => bounded.of_plan(&reference),
+                        1 => bounded.of_plan(&larger),
+                        _ => bounded.of_any_plan(GPUS)?,
                     };
                     slowest[column] = slowest[column].max(start.elapsed());
                     let dropped = 100.0 * (1.0 - good as f64 / arrivals.len() as f64);

@@ -9,7 +9,7 @@ use std::error::Error;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::schedule::ScheduleName;
-use spillgate_sim::dynamic::{Finish, Mode, Scene, Shape, Workload, clairvoyant, run};
+use spillgate_sim::dynamic::{Finish, Instance, Mode, Shape, Workload, clairvoyant, run};
 
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let requests = args.next().map_or(Ok(4000), |text| text.parse())?;
     let seeds = args.next().map_or(Ok(4), |text| text.parse::<u64>())?;
     let is_static = args.next().is_some_and(|word| word == "static");
-    let scenes: Vec<Vec<Scene>> = SLOS
+    let scenes: Vec<Vec<Instance>> = SLOS
         .iter()
         .map(|&slo| {
             let mut workload = Workload::reference(slo, requests);
@@ -31,28 +31,28 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }];
             }
             (0..seeds)
-                .map(|seed| workload.scene(&mut ChaCha8Rng::seed_from_u64(seed)))
+                .map(|seed| workload.instance(&mut ChaCha8Rng::seed_from_u64(seed)))
                 .collect()
         })
         .collect::<Result<_, _>>()?;
     println!("finish rate at SLO = {SLOS:?} x P99, mean; batch size and utilisation at 3 x");
     for name in ScheduleName::ALL {
-        line(name.name(), &scenes, |scene| Ok(run(scene, name)?))?;
+        line(name.name(), &scenes, |instance| Ok(run(instance, name)?))?;
     }
-    line("clairvoyant", &scenes, |scene| Ok(clairvoyant(scene)))
+    line("clairvoyant", &scenes, |instance| Ok(clairvoyant(instance)))
 }
 
 fn line(
     name: &str,
-    scenes: &[Vec<Scene>],
-    run: impl Fn(&Scene) -> Result<Finish, Box<dyn Error>>,
+    scenes: &[Vec<Instance>],
+    run: impl Fn(&Instance) -> Result<Finish, Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let mut text = format!("{name:14}");
     let (mut sum, mut at_three) = (0.0, Finish::default());
     for (i, of_slo) in scenes.iter().enumerate() {
         let mut mean = 0.0;
-        for scene in of_slo {
-            let finish = run(scene)?;
+        for instance in of_slo {
+            let finish = run(instance)?;
             mean += finish.finish_rate / of_slo.len() as f64;
             if i == 2 {
                 at_three = finish;

@@ -13,8 +13,8 @@
 //! is therefore at least the number completed in time. Giving each slot to the waiting request of the earliest
 //! deadline finds it (Glover 1967). Every module gives such a bound; the least of them counts.
 //!
-//! **For a given plan** ([`Scene::of_plan`]) sizes go up to the plan's and workers are the plan's. **Over all plans**
-//! ([`Scene::of_any_plan`]) sizes go up to what the module allows and workers are split in the best way.
+//! **For a given plan** ([`Bounded::of_plan`]) sizes go up to the plan's and workers are the plan's. **Over all plans**
+//! ([`Bounded::of_any_plan`]) sizes go up to what the module allows and workers are split in the best way.
 //!
 //! Not bounded: modules with a `when:` and those behind them may be skipped, so they count as taking no time. Where
 //! execution times vary or workers come and go, pass the least times and the most workers.
@@ -41,9 +41,9 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::time::Timestamp;
 
-/// The load of a pipeline, and its least execution times.
+/// What is bounded: the load of a pipeline, and its least execution times.
 #[derive(Clone, Copy)]
-pub struct Scene<'a> {
+pub struct Bounded<'a> {
     /// The pipeline.
     pub pipeline: &'a Pipeline,
     /// Execution times; the source's are not used.
@@ -63,7 +63,7 @@ struct Passed {
     after: Duration,
 }
 
-impl Scene<'_> {
+impl Bounded<'_> {
     /// Most requests that can be completed in time with the workers of a plan and batches up to its sizes.
     pub fn of_plan(&self, plan: &Planned) -> u64 {
         let bound = |passed: &Passed| {

@@ -32,9 +32,9 @@ pub struct Job {
     pub length_ms: f64,
 }
 
-/// A device, its load, and the lengths known before the start.
+/// An instance of the scheduling problem: a device, its load, and the lengths known before the start.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Instance {
     /// Time of a batch.
     pub time: BatchTime,
     /// Sizes that a batch can be computed at, rising.
@@ -59,10 +59,10 @@ pub struct Scene {
 /// Most waiting requests by default.
 pub const CAPACITY_DEFAULT: usize = 4096;
 
-impl Scene {
-    /// A scene with the default window and capacity that learns nothing while it runs.
+impl Instance {
+    /// An instance with the default window and capacity that learns nothing while it runs.
     pub fn new(time: BatchTime, sizes: Vec<u32>, slo: Duration) -> Self {
-        Scene {
+        Instance {
             time,
             sizes,
             slo,
@@ -103,7 +103,7 @@ impl Scene {
     }
 }
 
-/// The result of a scene.
+/// The result of an instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finish {
     /// Requests in time over all requests.
@@ -142,13 +142,13 @@ impl Tally {
         tally
     }
 
-    fn batch(&mut self, scene: &Scene, members: &[usize], start: Timestamp, took: Duration) {
+    fn batch(&mut self, instance: &Instance, members: &[usize], start: Timestamp, took: Duration) {
         self.batches += 1;
         self.members += members.len() as u64;
         self.busy += took;
         for &member in members {
-            let job = scene.jobs[member];
-            if start + took <= job.at + scene.slo {
+            let job = instance.jobs[member];
+            if start + took <= job.at + instance.slo {
                 self.applications[job.application.idx()].0 += 1;
             }
         }
@@ -177,28 +177,28 @@ impl Tally {
     }
 }
 
-/// Runs the scene under the scheduler of that name.
+/// Runs the instance under the scheduler of that name.
 ///
 /// # Errors
-/// When no scheduler can be built for the scene.
-pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
+/// When no scheduler can be built for the instance.
+pub fn run(instance: &Instance, name: ScheduleName) -> Result<Finish, ScheduleError> {
     let mut scheduler = Scheduler::new(SchedulerConfig {
         name,
-        sizes: scene.sizes.clone(),
-        planned: scene.planned(),
-        time: scene.time,
-        prior_ms: scene.mean_length_ms().max(f64::MIN_POSITIVE),
-        window: scene.window,
-        capacity: scene.capacity,
-        scoring: scene.scoring,
+        sizes: instance.sizes.clone(),
+        planned: instance.planned(),
+        time: instance.time,
+        prior_ms: instance.mean_length_ms().max(f64::MIN_POSITIVE),
+        window: instance.window,
+        capacity: instance.capacity,
+        scoring: instance.scoring,
     })?;
-    for &(application, length_ms) in &scene.history {
+    for &(application, length_ms) in &instance.history {
         scheduler.learn(Timestamp::ZERO, application, length_ms)?;
     }
-    let mut tally = Tally::new(&scene.jobs);
-    let first = scene.jobs.first().map_or(Timestamp::ZERO, |job| job.at);
+    let mut tally = Tally::new(&instance.jobs);
+    let first = instance.jobs.first().map_or(Timestamp::ZERO, |job| job.at);
     let (mut now, mut end) = (first, first);
-    let mut arrivals = scene.jobs.iter().enumerate().peekable();
+    let mut arrivals = instance.jobs.iter().enumerate().peekable();
     let mut gone = Vec::new();
     let mut finished = 0u32;
     loop {
@@ -206,7 +206,7 @@ pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
             let pending = Pending {
                 id: RequestId(i as u64),
                 application: job.application,
-                deadline: job.at + scene.slo,
+                deadline: job.at + instance.slo,
                 arrived_at: job.at,
             };
             if scheduler.insert(job.at, pending).is_err() {
@@ -224,16 +224,18 @@ pub fn run(scene: &Scene, name: ScheduleName) -> Result<Finish, ScheduleError> {
             continue;
         };
         let members: Vec<usize> = batch.members.iter().map(|id| id.0 as usize).collect();
-        let lengths = members.iter().map(|&member| scene.jobs[member].length_ms);
-        let took = scene.duration(batch.size, lengths);
-        tally.batch(scene, &members, now, took);
+        let lengths = members
+            .iter()
+            .map(|&member| instance.jobs[member].length_ms);
+        let took = instance.duration(batch.size, lengths);
+        tally.batch(instance, &members, now, took);
         now = now + took;
         end = now;
         scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
         for member in members {
             finished += 1;
-            if scene.sample_every > 0 && finished.is_multiple_of(scene.sample_every) {
-                let job = scene.jobs[member];
+            if instance.sample_every > 0 && finished.is_multiple_of(instance.sample_every) {
+                let job = instance.jobs[member];
                 scheduler.learn(now, job.application, job.length_ms)?;
             }
         }

@@ -11,7 +11,7 @@ use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::policy::PolicyConfig;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::bound::Scene;
+use crate::bound::Bounded;
 use crate::report::Report;
 use crate::world::{Served, SimConfig, run};
 
@@ -156,7 +156,7 @@ impl Setup {
     /// # Errors
     /// When there are fewer devices than modules.
     pub fn bounds(&self, plan: &Planned, load: &Load, hop: Duration) -> Result<Bounds, PlanError> {
-        let scene = Scene {
+        let bounded = Bounded {
             pipeline: &self.pipeline,
             execution: &self.execution,
             hop,
@@ -172,8 +172,8 @@ impl Setup {
             }
         }
         Ok(Bounds {
-            upper_bound: scene.of_plan(&largest),
-            upper_bound_any_plan: scene.of_any_plan(plan.n_workers())?,
+            upper_bound: bounded.of_plan(&largest),
+            upper_bound_any_plan: bounded.of_any_plan(plan.n_workers())?,
         })
     }
 

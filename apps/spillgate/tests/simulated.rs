@@ -15,7 +15,7 @@ use spillgate_pipeline::profile::batch_sizes;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
-use spillgate_sim::dynamic::{Job, Scene, run};
+use spillgate_sim::dynamic::{Instance, Job, run};
 use support::{TestServer, frame};
 
 const SLO: Duration = Duration::from_millis(21);
@@ -82,13 +82,13 @@ async fn served(server: &TestServer, jobs: &[Job]) -> f64 {
 /// The same by the simulator.
 fn simulated(name: ScheduleName, history: &[Job], jobs: &[Job]) -> f64 {
     let time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
-    let mut scene = Scene::new(time, batch_sizes(8), SLO);
-    scene.history = history
+    let mut instance = Instance::new(time, batch_sizes(8), SLO);
+    instance.history = history
         .iter()
         .map(|job| (job.application, job.length_ms))
         .collect();
-    scene.jobs = jobs.to_vec();
-    run(&scene, name).unwrap().finish_rate
+    instance.jobs = jobs.to_vec();
+    run(&instance, name).unwrap().finish_rate
 }
 
 /// At 4 ms a request, deciding and everything around it must not cost what the simulator does not know of.

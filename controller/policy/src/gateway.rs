@@ -100,7 +100,7 @@ pub struct GatewayConfig<'a> {
     pub born: Timestamp,
 }
 
-struct Open<P, L> {
+struct Content<P, L> {
     request: Request,
     payload: P,
     load: L,
@@ -126,7 +126,7 @@ pub struct Gateway<P, L> {
     awaited: Vec<bool>,
     places: Places,
     sessions: Sessions,
-    ledger: Ledger<Open<P, L>>,
+    ledger: Ledger<Content<P, L>>,
     stages: Vec<Stage>,
     demands: Demands,
     applications: Applications,
@@ -204,7 +204,7 @@ impl<P, L: Clone> Gateway<P, L> {
         load: L,
     ) -> Result<Request, Refusal> {
         let n_modules = self.pipeline.modules.len();
-        let admitted = self.ledger.admit(now, id, offer, |request| Open {
+        let admitted = self.ledger.admit(now, id, offer, |request| Content {
             request: *request,
             payload,
             load,

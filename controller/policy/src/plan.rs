@@ -20,7 +20,7 @@ use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::format_duration;
 
 pub(crate) use in_time::{Bound, door_margin, goodput, part_in_time};
-use joint::Scene;
+use joint::JointPlan;
 pub use joint::sizes_for_workers;
 pub use planned::{Planned, plan_for_workers};
 pub use spillgate_pipeline::policy::PlanName;
@@ -262,7 +262,7 @@ pub fn plan_for_gpus(
     let apart = Sizes { batch, workers };
     let sizes = match name {
         PlanName::Reference => apart,
-        PlanName::Spillgate => Scene {
+        PlanName::Spillgate => JointPlan {
             pipeline,
             execution,
             share,
@@ -289,7 +289,7 @@ pub fn plan_for_rate(
     let apart = Sizes { batch, workers };
     let sizes = match name {
         PlanName::Reference => apart,
-        PlanName::Spillgate => Scene {
+        PlanName::Spillgate => JointPlan {
             pipeline,
             execution,
             share,

@@ -88,7 +88,7 @@ pub struct EdgeView {
     pub is_full: bool,
 }
 
-struct Open {
+struct OpenConnections {
     door: Door<IpAddr>,
     /// The holder of each address that has connections.
     addresses: IndexMap<IpAddr, Weak<Holder>, FxBuildHasher>,
@@ -106,7 +106,7 @@ pub struct Edge {
     now: Now,
     /// The time of the last sweep: exact enough for limits of seconds.
     about_now: AtomicU64,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     next_client: AtomicU32,
     turned_away: AtomicU64,
     closed: AtomicU64,
@@ -129,7 +129,7 @@ impl Edge {
             tokens: grants.as_ref().map(|_| Tokens::default()),
             now,
             about_now,
-            open: Mutex::new(Open {
+            open: Mutex::new(OpenConnections {
                 door: Door::new(limits.door),
                 addresses: IndexMap::default(),
                 connections: IndexMap::default(),
@@ -186,7 +186,7 @@ impl Edge {
         let now = self.now();
         let address = address_of(peer);
         let mut open = self.open.lock();
-        let Open {
+        let OpenConnections {
             door,
             addresses,
             connections,

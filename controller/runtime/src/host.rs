@@ -111,7 +111,7 @@ pub struct MemberResult {
 }
 
 /// What is kept for an open request.
-struct Open {
+struct Kept {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
@@ -121,10 +121,10 @@ struct Open {
     on_end: OnEnd,
 }
 
-type Command = gateway::Command<Open, Arc<Job>>;
+type Command = gateway::Command<Kept, Arc<Job>>;
 
 struct Control {
-    gateway: Gateway<Open, Arc<Job>>,
+    gateway: Gateway<Kept, Arc<Job>>,
     controllers: Vec<ModuleController>,
     commands: Vec<Command>,
     checker: Checker,
@@ -265,7 +265,7 @@ impl PipelineHost {
                 application: self.application(control, now, &application, effects),
                 client: client_id,
             };
-            let open = Open {
+            let kept = Kept {
                 admitted_at: now,
                 number,
                 client,
@@ -276,7 +276,7 @@ impl PipelineHost {
             };
             control
                 .gateway
-                .admit(now, id, &offer, open, job)
+                .admit(now, id, &offer, kept, job)
                 .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
             if id.0.is_multiple_of(CHECKED_ONE_IN) {
                 keep(control.checker.accepted(id), effects);

@@ -26,7 +26,7 @@ fn ms(value: u64) -> Duration {
 const CHAIN: [&[u16]; 3] = [&[0], &[1], &[2]];
 
 impl Tiny {
-    fn bounds(&self, check: impl Fn(&Scene, &Planned)) {
+    fn bounds(&self, check: impl Fn(&Bounded, &Planned)) {
         let modules = self.execution.len();
         let mut pipeline = noop_pipeline(ms(self.slo), &CHAIN[..modules], &[]);
         let batch = std::iter::once(0).chain(self.execution.iter().map(|t| t.len() as u32));
@@ -44,7 +44,7 @@ impl Tiny {
             .iter()
             .map(|&a| Timestamp::ZERO + ms(a))
             .collect();
-        let scene = Scene {
+        let bounded = Bounded {
             pipeline: &pipeline,
             execution: &execution,
             hop: ms(self.hop),
@@ -60,7 +60,7 @@ impl Tiny {
             workers,
             alone: true,
         };
-        check(&scene, &plan);
+        check(&bounded, &plan);
     }
 
     /// Most requests in time of any schedule. Times are whole, so that some best schedule starts its batches at whole
@@ -201,11 +201,11 @@ proptest! {
     #[test]
     fn no_schedule_beats_the_bounds(tiny in tiny()) {
         let best = tiny.best();
-        tiny.bounds(|scene, plan| {
-            let bound = scene.of_plan(plan);
+        tiny.bounds(|bounded, plan| {
+            let bound = bounded.of_plan(plan);
             assert!(best <= bound, "{best} in time, bound {bound}");
             let gpus = plan.workers.iter().sum();
-            let any = scene.of_any_plan(gpus).unwrap();
+            let any = bounded.of_any_plan(gpus).unwrap();
             assert!(bound <= any, "{bound} on a plan, {any} over all");
         });
     }
@@ -213,14 +213,14 @@ proptest! {
     #[test]
     fn the_best_split_is_found(tiny in tiny(), gpus in 2u32..8) {
         let modules = tiny.execution.len() as u32;
-        tiny.bounds(|scene, plan| {
+        tiny.bounds(|bounded, plan| {
             // Every split; sizes are at their limits already.
             let splits = (1..gpus).map(|first| match modules {
                 1 => vec![0, gpus],
                 _ => vec![0, first, gpus - first],
             });
-            let of = |workers| scene.of_plan(&Planned { workers, ..plan.clone() });
-            assert_eq!(scene.of_any_plan(gpus).unwrap(), splits.map(of).max().unwrap());
+            let of = |workers| bounded.of_plan(&Planned { workers, ..plan.clone() });
+            assert_eq!(bounded.of_any_plan(gpus).unwrap(), splits.map(of).max().unwrap());
         });
     }
 }
@@ -233,7 +233,7 @@ fn slots_are_given_by_deadline() {
         values.iter().map(|&v| Timestamp::ZERO + ms(v)).collect()
     };
     let (arrivals, deadlines) = (at(&[0, 0, 0, 5, 30]), at(&[30, 10, 20, 15, 40]));
-    let scene = Scene {
+    let bounded = Bounded {
         pipeline: &pipeline,
         execution: &execution,
         hop: Duration::ZERO,
@@ -247,8 +247,8 @@ fn slots_are_given_by_deadline() {
         alone: true,
     };
     // Slots of 10 ms until 10, 20, 30 and 40: one of the four early ones is too many.
-    assert_eq!(scene.of_plan(&plan), 4);
-    assert!(scene.of_any_plan(0).is_err());
+    assert_eq!(bounded.of_plan(&plan), 4);
+    assert!(bounded.of_any_plan(0).is_err());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn what_may_be_skipped_takes_no_time() {
     let pipeline = noop_pipeline(ms(100), &[&[0], &[1], &[2]], &[None, Some(1), None]);
     let execution = vec![vec![], vec![ms(10)], vec![ms(1000)], vec![ms(1000)]].into();
     let arrivals = vec![Timestamp::ZERO; 20];
-    let scene = Scene {
+    let bounded = Bounded {
         pipeline: &pipeline,
         execution: &execution,
         hop: ms(1),
@@ -265,6 +265,6 @@ fn what_may_be_skipped_takes_no_time() {
         deadlines: None,
     };
     // 3 ms of hops leave 97 ms for the first module, which touch 10 slots of 10 ms (from 0 to 100).
-    assert_eq!(scene.of_any_plan(3).unwrap(), 10);
-    assert_eq!(scene.of_any_plan(4).unwrap(), 20);
+    assert_eq!(bounded.of_any_plan(3).unwrap(), 10);
+    assert_eq!(bounded.of_any_plan(4).unwrap(), 20);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::time::Timestamp;
 
-use super::{Finish, Scene, Tally};
+use super::{Finish, Instance, Tally};
 
 /// States kept of those that free the device within one [`Beam::bucket`].
 const WIDTH: usize = 24;
@@ -41,7 +41,7 @@ struct Made {
 }
 
 struct Beam<'a> {
-    scene: &'a Scene,
+    instance: &'a Instance,
     worth: f64,
     /// Shortest time of any batch, and the distance within which states are compared.
     bucket: u64,
@@ -51,22 +51,22 @@ struct Beam<'a> {
 }
 
 /// The best schedule found.
-pub fn clairvoyant(scene: &Scene) -> Finish {
-    let results = WORTHS.iter().map(|&worth| search(scene, worth));
+pub fn clairvoyant(instance: &Instance) -> Finish {
+    let results = WORTHS.iter().map(|&worth| search(instance, worth));
     results
         .max_by(|a, b| a.finish_rate.total_cmp(&b.finish_rate))
         .unwrap_or_default()
 }
 
-fn search(scene: &Scene, worth: f64) -> Finish {
-    let Some(first) = scene.jobs.first() else {
+fn search(instance: &Instance, worth: f64) -> Finish {
+    let Some(first) = instance.jobs.first() else {
         return Finish::default();
     };
-    let lengths = scene.jobs.iter().map(|job| job.length_ms);
+    let lengths = instance.jobs.iter().map(|job| job.length_ms);
     let shortest = lengths.fold(f64::INFINITY, f64::min);
-    let bucket_ms = scene.time.alone_ms(shortest) / BUCKETS;
+    let bucket_ms = instance.time.alone_ms(shortest) / BUCKETS;
     let mut beam = Beam {
-        scene,
+        instance,
         worth,
         bucket: ((bucket_ms * 1e6) as u64).max(1),
         made: Vec::new(),
@@ -97,7 +97,7 @@ impl Beam<'_> {
     /// Adds all successors; false when there are none.
     fn expand(&mut self, state: &State) -> bool {
         let mut follows = false;
-        if let Some(job) = self.scene.jobs.get(state.next) {
+        if let Some(job) = self.instance.jobs.get(state.next) {
             let mut later = state.clone();
             later.free_at = later.free_at.max(job.at);
             self.keep(later);
@@ -107,11 +107,11 @@ impl Beam<'_> {
         let considered = &state.waiting[..count];
         let mut lengths: Vec<f64> = considered
             .iter()
-            .map(|&job| self.scene.jobs[job].length_ms)
+            .map(|&job| self.instance.jobs[job].length_ms)
             .collect();
         lengths.sort_unstable_by(f64::total_cmp);
-        for i in 0..self.scene.sizes.len() {
-            let size = self.scene.sizes[i];
+        for i in 0..self.instance.sizes.len() {
+            let size = self.instance.sizes[i];
             // Any member may be the longest; the fewer members, the longer it may be.
             for &longest in &lengths {
                 follows |= self.batch(state, considered, size, longest);
@@ -122,12 +122,12 @@ impl Beam<'_> {
 
     /// The batch of that size of the earliest deadlines among those no longer than `longest`.
     fn batch(&mut self, state: &State, considered: &[usize], size: u32, longest: f64) -> bool {
-        let scene = self.scene;
-        let bound = scene.time.ms(size, longest, longest * f64::from(size));
+        let instance = self.instance;
+        let bound = instance.time.ms(size, longest, longest * f64::from(size));
         let ends_at = state.free_at + Duration::from_nanos((bound * 1e6) as u64);
         let fits = |&job: &usize| {
-            let job = &scene.jobs[job];
-            job.length_ms <= longest && ends_at <= job.at + scene.slo
+            let job = &instance.jobs[job];
+            job.length_ms <= longest && ends_at <= job.at + instance.slo
         };
         let members: Vec<usize> = considered
             .iter()
@@ -139,7 +139,10 @@ impl Beam<'_> {
         if 2 * members.len() <= size as usize && members.len() < size as usize {
             return false;
         }
-        let took = scene.duration(size, members.iter().map(|&job| scene.jobs[job].length_ms));
+        let took = instance.duration(
+            size,
+            members.iter().map(|&job| instance.jobs[job].length_ms),
+        );
         let mut after = state.clone();
         after.waiting.retain(|job| !members.contains(job));
         after.free_at = state.free_at + took;
@@ -157,8 +160,8 @@ impl Beam<'_> {
 
     /// Advances a state to its moment and adds it to its bucket.
     fn keep(&mut self, mut state: State) {
-        let scene = self.scene;
-        while scene
+        let instance = self.instance;
+        while instance
             .jobs
             .get(state.next)
             .is_some_and(|job| job.at <= state.free_at)
@@ -168,9 +171,9 @@ impl Beam<'_> {
         }
         let free_at = state.free_at;
         state.waiting.retain(|&job| {
-            let job = &scene.jobs[job];
-            let alone = Duration::from_nanos((scene.time.alone_ms(job.length_ms) * 1e6) as u64);
-            free_at + alone <= job.at + scene.slo
+            let job = &instance.jobs[job];
+            let alone = Duration::from_nanos((instance.time.alone_ms(job.length_ms) * 1e6) as u64);
+            free_at + alone <= job.at + instance.slo
         });
         let worth = state.good as f64 + self.worth * state.waiting.len() as f64;
         let bucket = state.free_at.as_ns() / self.bucket;
@@ -188,16 +191,16 @@ impl Beam<'_> {
     }
 
     fn finish(&self, best: Option<State>, first: Timestamp) -> Finish {
-        let mut tally = Tally::new(&self.scene.jobs);
+        let mut tally = Tally::new(&self.instance.jobs);
         let Some(best) = best else {
             return tally.finish(first, first);
         };
         let mut at = best.last;
         while let Some(made) = self.made.get(at) {
-            tally.batch(self.scene, &made.members, made.start, made.took);
+            tally.batch(self.instance, &made.members, made.start, made.took);
             at = made.before;
         }
-        tally.given_up = self.scene.jobs.len() as u64 - tally.members;
+        tally.given_up = self.instance.jobs.len() as u64 - tally.members;
         tally.finish(first, best.free_at)
     }
 }

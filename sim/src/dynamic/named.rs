@@ -116,8 +116,8 @@ mod tests {
         for named in all().iter().filter(|n| n.group == "tasks") {
             let (_, mean, p99) = TASKS.iter().find(|t| t.0 == named.name).unwrap();
             let work = workload(named, 0.7, 1.0, 3.0, 20_000);
-            let scene = work.scene(&mut ChaCha8Rng::seed_from_u64(1)).unwrap();
-            let mut lengths: Vec<f64> = scene.jobs.iter().map(|job| job.length_ms).collect();
+            let instance = work.instance(&mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+            let mut lengths: Vec<f64> = instance.jobs.iter().map(|job| job.length_ms).collect();
             lengths.sort_unstable_by(f64::total_cmp);
             let seen = lengths.iter().sum::<f64>() / lengths.len() as f64;
             assert!(
@@ -140,8 +140,8 @@ mod tests {
         assert_eq!(names.len(), 8 + 5 + 2 + 10 + 1);
         for named in &names {
             let work = workload(named, 0.3, 1.5, 1.5, 10);
-            let scene = work.scene(&mut ChaCha8Rng::seed_from_u64(1));
-            assert!(scene.is_ok(), "{}", named.name);
+            let instance = work.instance(&mut ChaCha8Rng::seed_from_u64(1));
+            assert!(instance.is_ok(), "{}", named.name);
         }
     }
 }

@@ -4,15 +4,15 @@ use spillgate_pipeline::distribution::BatchForm;
 
 use super::*;
 
-fn scene(workload: &Workload, seed: u64) -> Scene {
+fn instance(workload: &Workload, seed: u64) -> Instance {
     workload
-        .scene(&mut ChaCha8Rng::seed_from_u64(seed))
+        .instance(&mut ChaCha8Rng::seed_from_u64(seed))
         .unwrap()
 }
 
 /// Mean finish rate over seeds.
 fn finish_rate(workload: &Workload, seeds: u64, name: ScheduleName) -> f64 {
-    let rates = (0..seeds).map(|seed| run(&scene(workload, seed), name).unwrap().finish_rate);
+    let rates = (0..seeds).map(|seed| run(&instance(workload, seed), name).unwrap().finish_rate);
     rates.sum::<f64>() / seeds as f64
 }
 
@@ -77,13 +77,13 @@ fn a_static_model_is_served_as_well_as_by_clockwork() {
 #[test]
 fn nobody_beats_the_clairvoyant_and_runs_repeat() {
     for slo in [1.5, 4.0] {
-        let scene = scene(&Workload::reference(slo, 400), 7);
-        let mark = clairvoyant(&scene);
-        assert_eq!(mark, clairvoyant(&scene));
+        let instance = instance(&Workload::reference(slo, 400), 7);
+        let mark = clairvoyant(&instance);
+        assert_eq!(mark, clairvoyant(&instance));
         assert!(mark.utilisation <= 1.0 && mark.batch_mean >= 1.0);
         for name in ScheduleName::ALL {
-            let finish = run(&scene, name).unwrap();
-            assert_eq!(finish, run(&scene, name).unwrap());
+            let finish = run(&instance, name).unwrap();
+            assert_eq!(finish, run(&instance, name).unwrap());
             assert!(finish.finish_rate <= mark.finish_rate, "{name} at {slo}");
             assert!(finish.utilisation <= 1.0);
             let mean: f64 = finish.by_application.iter().sum::<f64>() / 2.0;
@@ -100,17 +100,17 @@ fn little_to_serve_is_served_by_all() {
         ..Workload::reference(5.0, 300)
     };
     for name in ScheduleName::ALL {
-        let finish = run(&scene(&workload, 1), name).unwrap();
+        let finish = run(&instance(&workload, 1), name).unwrap();
         // Even then one action in fifty comes behind an overrun under `clockwork-mean`.
         assert!(finish.finish_rate > 0.97, "{name}: {finish:?}");
     }
-    assert_eq!(clairvoyant(&scene(&workload, 1)).finish_rate, 1.0);
+    assert_eq!(clairvoyant(&instance(&workload, 1)).finish_rate, 1.0);
 }
 
 #[test]
 fn nothing_to_serve_is_no_error() {
     let time = BatchTime::new(BatchForm::Padded, 1.0, 1.0, 0.0).unwrap();
-    let empty = Scene::new(time, vec![1], Duration::from_millis(5));
+    let empty = Instance::new(time, vec![1], Duration::from_millis(5));
     for name in ScheduleName::ALL {
         assert_eq!(run(&empty, name).unwrap(), Finish::default());
     }
@@ -121,15 +121,15 @@ fn nothing_to_serve_is_no_error() {
 #[test]
 fn a_batch_takes_what_its_longest_member_makes_it() {
     let time = BatchTime::new(BatchForm::Padded, 2.0, 0.5, 0.0).unwrap();
-    let mut scene = Scene::new(time, vec![2], Duration::from_millis(13));
+    let mut instance = Instance::new(time, vec![2], Duration::from_millis(13));
     let job = |ms: u64, length_ms| Job {
         at: Timestamp::from_ns(ms * 1_000_000),
         application: Application(0),
         length_ms,
     };
-    scene.jobs = vec![job(0, 5.0), job(3, 10.0), job(3, 4.0)];
-    scene.history = vec![(Application(0), 4.0); 20];
-    let finish = run(&scene, ScheduleName::Static).unwrap();
+    instance.jobs = vec![job(0, 5.0), job(3, 10.0), job(3, 4.0)];
+    instance.history = vec![(Application(0), 4.0); 20];
+    let finish = run(&instance, ScheduleName::Static).unwrap();
     // 0 to 7 ms alone, then 7 to 19 ms both that came at 3 and had until 16.
     assert!((finish.finish_rate - 1.0 / 3.0).abs() < 1e-12);
     assert_eq!(finish.batch_mean, 1.5);
@@ -143,19 +143,19 @@ fn a_model_that_becomes_ten_times_as_slow_is_still_served() {
         load: 0.3,
         ..Workload::reference(3.0, 2_000)
     };
-    let mut scene = scene(&workload, 3);
-    let middle = scene.jobs[1_000].at;
-    scene
+    let mut instance = instance(&workload, 3);
+    let middle = instance.jobs[1_000].at;
+    instance
         .jobs
         .retain(|job| job.at < middle || job.at.as_ns() % 3 == 0);
-    for job in &mut scene.jobs {
+    for job in &mut instance.jobs {
         if job.at >= middle {
             job.length_ms *= 10.0;
         }
     }
-    scene.slo = Duration::from_millis(900);
-    scene.sample_every = 1;
-    let finish = run(&scene, ScheduleName::Goodput).unwrap();
+    instance.slo = Duration::from_millis(900);
+    instance.sample_every = 1;
+    let finish = run(&instance, ScheduleName::Goodput).unwrap();
     assert!(finish.finish_rate > 0.9, "{finish:?}");
 }
 
@@ -165,14 +165,14 @@ fn a_burst_brings_its_share_of_the_requests() {
     let mut rates = vec![1.0; 200];
     rates[100..120].fill(11.0);
     let mut rng = ChaCha8Rng::seed_from_u64(5);
-    let scene = workload.scene_at(&rates, &mut rng).unwrap();
+    let instance = workload.instance_at(&rates, &mut rng).unwrap();
     // 200 s at 1.5 times what single requests of 55 ms would take.
-    let all = scene.jobs.len() as f64;
+    let all = instance.jobs.len() as f64;
     assert!((all / (200.0 * 1.5 / 0.055) - 1.0).abs() < 0.05, "{all}");
     let seconds = |job: &&Job| (100.0..120.0).contains(&job.at.as_secs_f64());
-    let burst = scene.jobs.iter().filter(seconds).count() as f64;
+    let burst = instance.jobs.iter().filter(seconds).count() as f64;
     assert!((burst / all - 0.55).abs() < 0.03, "{burst} of {all}");
-    let refused = workload.scene_at(&[0.0; 9], &mut rng).unwrap_err();
+    let refused = workload.instance_at(&[0.0; 9], &mut rng).unwrap_err();
     assert!(matches!(refused, WorkloadError::Rates(_)));
 }
 
@@ -200,7 +200,7 @@ fn a_workload_that_is_none_is_refused() {
     ];
     for workload in wrong {
         assert_eq!(
-            workload.scene(&mut rng).unwrap_err(),
+            workload.instance(&mut rng).unwrap_err(),
             WorkloadError::Numbers
         );
     }
@@ -209,7 +209,7 @@ fn a_workload_that_is_none_is_refused() {
         ..reference()
     };
     assert!(matches!(
-        workload.scene(&mut rng),
+        workload.instance(&mut rng),
         Err(WorkloadError::Time(_))
     ));
 }

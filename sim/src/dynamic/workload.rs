@@ -8,7 +8,7 @@ use spillgate_pipeline::distribution::{BatchForm, BatchTime, FitError};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::{Job, Scene};
+use super::{Instance, Job};
 use crate::draw;
 use crate::trace::{self, TraceError};
 
@@ -125,19 +125,19 @@ impl Workload {
         }
     }
 
-    /// Draws a scene: Poisson arrivals.
+    /// Draws an instance: Poisson arrivals.
     ///
     /// # Errors
     /// When the numbers make no workload.
-    pub fn scene(&self, rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
-        let (mut scene, rate_per_ms) = self.empty(rng)?;
+    pub fn instance(&self, rng: &mut impl Rng) -> Result<Instance, WorkloadError> {
+        let (mut instance, rate_per_ms) = self.empty(rng)?;
         let mut at_ms = 0.0;
         for _ in 0..self.requests {
             at_ms += draw::gap(rng, rate_per_ms);
             let at = Timestamp::from_ns((at_ms * 1e6) as u64);
-            scene.jobs.push(self.job(rng, at));
+            instance.jobs.push(self.job(rng, at));
         }
-        Ok(scene)
+        Ok(instance)
     }
 
     /// The same with a rate that changes each second. Arrivals are Poisson within a second, and their number is not
@@ -145,17 +145,21 @@ impl Workload {
     ///
     /// # Errors
     /// When the numbers make no workload, or the rates are all zero.
-    pub fn scene_at(&self, rates: &[f64], rng: &mut impl Rng) -> Result<Scene, WorkloadError> {
-        let (mut scene, rate_per_ms) = self.empty(rng)?;
+    pub fn instance_at(
+        &self,
+        rates: &[f64],
+        rng: &mut impl Rng,
+    ) -> Result<Instance, WorkloadError> {
+        let (mut instance, rate_per_ms) = self.empty(rng)?;
         let rates = trace::scaled(rates, 1e3 * rate_per_ms)?;
         for at in trace::poisson_arrivals(&rates, rng) {
-            scene.jobs.push(self.job(rng, at));
+            instance.jobs.push(self.job(rng, at));
         }
-        Ok(scene)
+        Ok(instance)
     }
 
-    /// A scene before any request, and the mean rate of arrivals per ms.
-    fn empty(&self, rng: &mut impl Rng) -> Result<(Scene, f64), WorkloadError> {
+    /// An instance before any request, and the mean rate of arrivals per ms.
+    fn empty(&self, rng: &mut impl Rng) -> Result<(Instance, f64), WorkloadError> {
         let positive = |x: f64| x.is_finite() && x > 0.0;
         let valid = |m: &Mode| {
             positive(m.mean_ms)
@@ -176,9 +180,9 @@ impl Workload {
         alone.sort_unstable_by(f64::total_cmp);
         let p99_ms = alone[DRAWS * 99 / 100];
         let slo = Duration::from_secs_f64(self.slo * p99_ms * 1e-3);
-        let mut scene = Scene::new(time, SIZES.to_vec(), slo);
-        scene.history = (0..HISTORY).map(|_| self.length(rng)).collect();
-        Ok((scene, self.load / time.alone_ms(mean)))
+        let mut instance = Instance::new(time, SIZES.to_vec(), slo);
+        instance.history = (0..HISTORY).map(|_| self.length(rng)).collect();
+        Ok((instance, self.load / time.alone_ms(mean)))
     }
 
     fn job(&self, rng: &mut impl Rng, at: Timestamp) -> Job {

@@ -193,14 +193,14 @@ fn one_case(args: &OrlojArgs, named: &Named, point: (f64, f64), slo: f64) -> any
     let mut rates = vec![0.0; ScheduleName::ALL.len()];
     let (mut gained, searched) = (0.0, SEARCHED.min(args.seeds));
     for seed in 0..args.seeds {
-        let scene = work.scene(&mut ChaCha8Rng::seed_from_u64(seed))?;
-        let finished = ScheduleName::ALL.map(|name| run(&scene, name).map(|r| r.finish_rate));
+        let instance = work.instance(&mut ChaCha8Rng::seed_from_u64(seed))?;
+        let finished = ScheduleName::ALL.map(|name| run(&instance, name).map(|r| r.finish_rate));
         let finished: Vec<f64> = finished.into_iter().collect::<Result<_, _>>()?;
         for (rate, finished) in rates.iter_mut().zip(&finished) {
             *rate += finished / args.seeds as f64;
         }
         if seed < searched {
-            gained += clairvoyant(&scene).finish_rate - finished[index(ScheduleName::Orloj)];
+            gained += clairvoyant(&instance).finish_rate - finished[index(ScheduleName::Orloj)];
         }
     }
     rates.push(rates[index(ScheduleName::Orloj)] + gained / searched as f64);

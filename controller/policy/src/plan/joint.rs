@@ -22,7 +22,7 @@ const HALVINGS: u32 = 20;
 const DOUBLINGS: u32 = 16;
 
 /// A pipeline to be planned.
-pub(super) struct Scene<'a> {
+pub(super) struct JointPlan<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) execution: &'a ExecutionTimes,
     pub(super) share: &'a [f64],
@@ -30,7 +30,7 @@ pub(super) struct Scene<'a> {
     pub(super) slack: f64,
 }
 
-impl Scene<'_> {
+impl JointPlan<'_> {
     /// The plan of the highest rate, or `apart` where that is as good.
     pub(super) fn for_gpus(&self, gpus: u32, apart: Sizes) -> Sizes {
         let mut low = bottleneck(self.execution, &apart.batch, &apart.workers, self.share);

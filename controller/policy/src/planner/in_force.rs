@@ -20,7 +20,7 @@ impl StatePlanner {
             return;
         };
         let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s)).collect();
-        let scene = sizes::Scene {
+        let sizing = sizes::Sizing {
             pipeline: &self.pipeline,
             planned: &self.planned,
             slack: self.recipe.plan.slack(),
@@ -29,8 +29,8 @@ impl StatePlanner {
             shares: &first.asked,
             observed: &observed,
         };
-        let batch = scene.batch_sizes();
-        self.leaves_time = scene.leaves_time(&batch);
+        let batch = sizing.batch_sizes();
+        self.leaves_time = sizing.leaves_time(&batch);
         self.batch = batch;
     }
 

@@ -110,7 +110,7 @@ impl Observed {
 }
 
 /// The inputs of the choice.
-pub(super) struct Scene<'a> {
+pub(super) struct Sizing<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) planned: &'a Planned,
     /// Slack of the plan's sizes, for requests with the whole SLO.
@@ -126,7 +126,7 @@ pub(super) struct Scene<'a> {
     pub(super) observed: &'a [Observed],
 }
 
-impl Scene<'_> {
+impl Sizing<'_> {
     /// The batch sizes with the most goodput; the plan's where everything is as planned. Execution times that stray
     /// count with [`DEVIATIONS`].
     pub(super) fn batch_sizes(&self) -> Vec<u32> {
@@ -331,7 +331,7 @@ mod tests {
             let mut shares = [0.0; SHARE_STEPS];
             shares[11] = hurried;
             shares[SHARE_STEPS - 1] = 1.0 - hurried;
-            Scene {
+            Sizing {
                 pipeline: &pipeline,
                 planned: &planned,
                 slack: 1.5,

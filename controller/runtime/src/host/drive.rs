@@ -15,7 +15,7 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::{CHECKED_ONE_IN, Command, Control, GATEWAY, Open, PipelineHost};
+use super::{CHECKED_ONE_IN, Command, Control, GATEWAY, Kept, PipelineHost};
 use crate::record::RequestRecord;
 
 /// What is to be done without the lock, in this order.
@@ -25,7 +25,7 @@ pub(super) enum Effect {
     /// An envelope for a device.
     Send(DeviceId, Envelope<Arc<Job>>),
     /// A request has ended.
-    End(Box<Ended<Open>>),
+    End(Box<Ended<Kept>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
     /// What must hold did not.
@@ -280,7 +280,7 @@ impl PipelineHost {
         }
     }
 
-    fn answer(&self, ended: Ended<Open>) {
+    fn answer(&self, ended: Ended<Kept>) {
         let Ended {
             request,
             outcome,
@@ -288,7 +288,7 @@ impl PipelineHost {
             cause,
             payload,
         } = ended;
-        let Open {
+        let Kept {
             admitted_at,
             number,
             client,

@@ -131,11 +131,11 @@ fn finish_rates(case: &Case<'_>, windows: &[Window]) -> anyhow::Result<Vec<f64>>
     // The requests come by the window.
     let work = named::workload(case.named, case.point.0, case.point.1, case.slo, 0);
     let mut rng = ChaCha8Rng::seed_from_u64(1000 + case.window as u64);
-    let scene = work.scene_at(&windows[case.window].rates, &mut rng)?;
+    let instance = work.instance_at(&windows[case.window].rates, &mut rng)?;
     let mut rates = Vec::with_capacity(SHOWN.len() + 1);
     for name in SHOWN {
-        rates.push(run(&scene, name)?.finish_rate);
+        rates.push(run(&instance, name)?.finish_rate);
     }
-    rates.push(clairvoyant(&scene).finish_rate);
+    rates.push(clairvoyant(&instance).finish_rate);
     Ok(rates)
 }

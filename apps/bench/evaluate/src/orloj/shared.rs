@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_sim::dynamic::{Job, Scene, run};
+use spillgate_sim::dynamic::{Instance, Job, run};
 
 use super::super::report::{Report, mean};
 use super::{OrlojArgs, in_parallel};
@@ -119,8 +119,8 @@ pub(super) fn section(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         for name in SHOWN {
             let mut sum = 0.0;
             for seed in 0..args.seeds {
-                let scene = scene(workload, *load, args.requests.max(4000), seed)?;
-                sum += run(&scene, name)?.finish_rate;
+                let instance = instance(workload, *load, args.requests.max(4000), seed)?;
+                sum += run(&instance, name)?.finish_rate;
             }
             rates.push(sum / args.seeds as f64);
         }
@@ -157,15 +157,20 @@ pub(super) fn section(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
     Ok(())
 }
 
-fn scene(workload: &Workload, load: f64, requests: usize, seed: u64) -> anyhow::Result<Scene> {
+fn instance(
+    workload: &Workload,
+    load: f64,
+    requests: usize,
+    seed: u64,
+) -> anyhow::Result<Instance> {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
     let shared = workload.shared;
     let time = BatchTime::new(BatchForm::Shrinking, 0.0, shared, 1.0 - shared)?;
     let slo = Duration::from_secs_f64(workload.slo_ms / 1e3);
-    let mut scene = Scene::new(time, SIZES.to_vec(), slo);
+    let mut instance = Instance::new(time, SIZES.to_vec(), slo);
     for i in 0..2 * HISTORY {
         let length = (workload.length)(i % 2, rng);
-        scene.history.push((Application((i % 2) as u16), length));
+        instance.history.push((Application((i % 2) as u16), length));
     }
     let full = SIZES[SIZES.len() - 1];
     let mut busy_ms = 0.0;
@@ -181,11 +186,11 @@ fn scene(workload: &Workload, load: f64, requests: usize, seed: u64) -> anyhow::
     for _ in 0..requests {
         at_ms -= f64::ln(1.0 - rng.random::<f64>()) / rate_per_ms;
         let application = rng.random_range(0..2);
-        scene.jobs.push(Job {
+        instance.jobs.push(Job {
             at: Timestamp::from_ns((at_ms * 1e6) as u64),
             application: Application(application as u16),
             length_ms: (workload.length)(application, rng),
         });
     }
-    Ok(scene)
+    Ok(instance)
 }

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_sim::dynamic::named::{self, Named};
-use spillgate_sim::dynamic::{Scene, run};
+use spillgate_sim::dynamic::{Instance, run};
 use spillgate_worker_policy::schedule::Scoring;
 
 use super::super::report::{Report, mean};
@@ -35,32 +35,32 @@ pub(super) fn changes(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
     let (share, load) = POINTS[0];
     let work = named::workload(&named, share, load, 3.0, args.requests.max(4000));
     let wrong = |part: f64| {
-        move |scene: &mut Scene, rng: &mut ChaCha8Rng| {
+        move |instance: &mut Instance, rng: &mut ChaCha8Rng| {
             let mut mistake = |application: &mut Application| {
                 if rng.random::<f64>() < part {
                     *application = Application(rng.random_range(0..2));
                 }
             };
-            scene
+            instance
                 .jobs
                 .iter_mut()
                 .for_each(|job| mistake(&mut job.application));
-            scene
+            instance
                 .history
                 .iter_mut()
                 .for_each(|known| mistake(&mut known.0));
         }
     };
     let drift = |sample_every: u32| {
-        move |scene: &mut Scene, _: &mut ChaCha8Rng| {
-            scene.sample_every = sample_every;
-            let half = scene.jobs.len() / 2;
-            scene.jobs[half..]
+        move |instance: &mut Instance, _: &mut ChaCha8Rng| {
+            instance.sample_every = sample_every;
+            let half = instance.jobs.len() / 2;
+            instance.jobs[half..]
                 .iter_mut()
                 .for_each(|job| job.length_ms *= 1.5);
         }
     };
-    type Change = Box<dyn Fn(&mut Scene, &mut ChaCha8Rng)>;
+    type Change = Box<dyn Fn(&mut Instance, &mut ChaCha8Rng)>;
     let changes: Vec<(&str, Change)> = vec![
         ("as they are", Box::new(wrong(0.0))),
         ("10% of the tags wrong", Box::new(wrong(0.1))),
@@ -82,9 +82,9 @@ pub(super) fn changes(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
             let mut rates = Vec::new();
             for seed in 0..args.seeds {
                 let mut rng = ChaCha8Rng::seed_from_u64(seed);
-                let mut scene = work.scene(&mut rng)?;
-                change(&mut scene, &mut rng);
-                rates.push(run(&scene, name)?.finish_rate);
+                let mut instance = work.instance(&mut rng)?;
+                change(&mut instance, &mut rng);
+                rates.push(run(&instance, name)?.finish_rate);
             }
             row.push(format!("{:.3}", mean(rates)));
         }
@@ -111,11 +111,11 @@ pub(super) fn scoring(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         let work = named::workload(named, point.0, point.1, *slo, args.requests);
         let mut rates = names.map(|_| vec![0.0; variants.len()]);
         for seed in 0..args.seeds {
-            let mut scene = work.scene(&mut ChaCha8Rng::seed_from_u64(seed))?;
+            let mut instance = work.instance(&mut ChaCha8Rng::seed_from_u64(seed))?;
             for (of_name, name) in rates.iter_mut().zip(names) {
                 for (rate, scoring) in of_name.iter_mut().zip(&variants) {
-                    scene.scoring = *scoring;
-                    *rate += run(&scene, name)?.finish_rate / args.seeds as f64;
+                    instance.scoring = *scoring;
+                    *rate += run(&instance, name)?.finish_rate / args.seeds as f64;
                 }
             }
         }
@@ -180,14 +180,14 @@ pub(super) fn overhead(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<
             mode.deviation_ms *= scale;
         }
         let work = named::workload(&scaled, POINTS[0].0, POINTS[0].1, 3.0, args.requests);
-        let mut scene = work.scene(&mut ChaCha8Rng::seed_from_u64(1))?;
-        scene.sample_every = 8;
+        let mut instance = work.instance(&mut ChaCha8Rng::seed_from_u64(1))?;
+        instance.sample_every = 8;
         let mut row = vec![format!("{mean_ms} ms")];
         for name in shown {
             let start = Instant::now();
-            let finish = run(&scene, name)?;
+            let finish = run(&instance, name)?;
             let took = start.elapsed().as_secs_f64();
-            let span = scene.jobs.last().map_or(0.0, |job| job.at.as_secs_f64());
+            let span = instance.jobs.last().map_or(0.0, |job| job.at.as_secs_f64());
             row.push(format!(
                 "{:.3}, {:.2}%",
                 finish.finish_rate,
