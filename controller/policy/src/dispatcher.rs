@@ -7,6 +7,9 @@ use spillgate_pipeline::message::{BatchShape, Started};
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::time::Timestamp;
 
+/// Batches that a device has bound at most: the one that runs and one behind it.
+const BOUND_MAX: usize = 2;
+
 /// What the dispatcher knows of a worker: what it sent there, and what the worker last reported.
 struct Shadow {
     worker: WorkerId,
@@ -134,6 +137,10 @@ impl Dispatcher {
             if shadow.batches.is_empty() {
                 shadow.runs_until = started.expected_end;
             }
+            if shadow.batches.len() == BOUND_MAX {
+                // The report of its end was lost.
+                shadow.batches.remove(0);
+            }
             shadow.batches.push((started.batch, started.size));
             shadow.free_at = started.expected_end;
         }
@@ -241,6 +248,15 @@ mod tests {
         assert_eq!(d.next_start(at(6), &d.workers[0]), at(6));
         d.started(&bound(0, 8, 1, 60));
         assert_eq!(d.next_start(at(6), &d.workers[0]), at(60));
+    }
+
+    #[test]
+    fn a_batch_whose_end_is_never_reported_counts_until_two_more_are_bound() {
+        let mut d = dispatcher(DispatchPolicyName::EarliestStart);
+        for batch in 0..1000 {
+            d.started(&bound(0, batch, 2, batch));
+        }
+        assert_eq!(d.workers[0].batches, [(BatchId(998), 2), (BatchId(999), 2)]);
     }
 
     #[test]
