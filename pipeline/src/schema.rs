@@ -112,7 +112,7 @@ pub fn json_schema(catalog: &Catalog) -> Value {
 
 fn policy() -> Value {
     json!({
-        "description": "Who decides what is dropped and where requests go; what is left out has a default.",
+        "description": "Which policies drop requests and choose workers; what is left out has a default.",
         "type": "object",
         "additionalProperties": false,
         "properties": {
@@ -158,7 +158,7 @@ fn limits() -> Value {
     };
     let d = LIMITS_DEFAULT;
     json!({
-        "description": "Bounds on what comes in. What is over a bound is answered at once, never queued.",
+        "description": "Bounds on what clients send. A request over a bound is answered at once and never queued.",
         "type": "object",
         "additionalProperties": false,
         "properties": {

@@ -85,7 +85,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub warmup: Duration,
 
-    /// Which server, and how it is reached
+    /// The server and how to reach it
     #[command(flatten)]
     pub server: ServerArgs,
 
@@ -131,7 +131,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub stream: bool,
 
-    /// The client gives a request up after this time, and cancels it
+    /// The client cancels a request after this time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout_ms: Option<u32>,
 
@@ -139,7 +139,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub deadline: Option<Duration>,
 
-    /// Whose work it is, where execution times depend on what requests bring; once for all, or once for each --scene,
+    /// Application of the requests, where execution times depend on what requests bring; once for all, or once for each --scene,
     /// --image or --texts [default: the client's name]
     #[arg(long, value_name = "NAME")]
     pub application: Vec<String>,

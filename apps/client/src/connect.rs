@@ -38,7 +38,7 @@ pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Largest result in bytes. It may contain pictures: as much as a large frame in RGB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Which server, and how it is reached: the same for `stream` and `bench`.
+/// The server and how to reach it: the same for `stream` and `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerArgs {
     /// Address of the server; https:// speaks TLS
@@ -124,7 +124,7 @@ impl Server {
         let authorize = Authorize::from_file(args.token_file.as_deref())?;
         if authorize.has_token() && !is_tls && !token::is_loopback(host) {
             eprintln!(
-                "warning: the token goes to {url} in the clear: who reads along can use it; https:// would hide it"
+                "warning: the token goes to {url} in the clear: anybody on the way can read and use it; https:// would hide it"
             );
         }
         Ok(Server {

@@ -62,12 +62,12 @@ pub struct StreamArgs {
     #[arg(long, value_name = "WIDTHxHEIGHT@FPS")]
     pub raw_video: Option<RawVideo>,
 
-    /// A live source that ends, or a server that goes away, is waited for and reached again; without it that is an
+    /// Wait for a live source that ends or a server that goes away, and reach it again; without this flag that is an
     /// error
     #[arg(long)]
     pub reconnect: bool,
 
-    /// Which server, and how it is reached
+    /// The server and how to reach it
     #[command(flatten)]
     pub server: ServerArgs,
 
@@ -104,7 +104,7 @@ pub struct StreamArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub timeout: Option<Duration>,
 
-    /// Whose work it is, where execution times depend on what requests bring [default: the client's name]
+    /// Application of the frames, where execution times depend on what requests bring [default: the client's name]
     #[arg(
         long,
         value_name = "NAME",

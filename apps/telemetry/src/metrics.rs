@@ -246,7 +246,7 @@ impl Metrics {
             "Requests completed within their deadline",
             &f.good,
         );
-        add(r, REFUSED_REQUESTS, "Requests never admitted", &f.refused);
+        add(r, REFUSED_REQUESTS, "Requests that were never accepted", &f.refused);
         add(
             r,
             LATENCY,

@@ -192,7 +192,7 @@ struct Cell {
     finished: f64,
     /// By application.
     finished_of: [f64; 2],
-    /// Given up or refused at the door.
+    /// Given up, or refused at the entry gate.
     dropped: f64,
     late: f64,
     failed: f64,

@@ -29,8 +29,8 @@ impl ModuleKind for Detector {
         ModuleType::new("detector", "finds objects in a picture", ModelNeed::Required)
             .input("image", ValueType::Image, "the picture")
             .output("boxes", ValueType::Boxes, "all objects, best first")
-            .output("vehicles", ValueType::Boxes, "those whose class is in the option `vehicles`")
-            .output("people", ValueType::Boxes, "those whose class is in the option `people`")
+            .output("vehicles", ValueType::Boxes, "the boxes whose class is in the option `vehicles`")
+            .output("people", ValueType::Boxes, "the boxes whose class is in the option `people`")
             .option(
                 "confidence",
                 OptionType::Number(0.0, 1.0),

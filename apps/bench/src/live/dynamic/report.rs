@@ -186,7 +186,7 @@ impl Report<'_> {
              a hundred requests to `say` exceeds, seven times that of `who`, within the range of ORLOJ's evaluation or a little beyond.\n\
              \n\
              `goodput`, `orloj` and `edf` are the drop policy of a pipeline of one module themselves; `static` has the default, `spillgate`,\n\
-             with its gate at the door (docs/schedulers.md).\n",
+             with its entry gate (docs/schedulers.md).\n",
             command = self.command,
             machine = self.machine,
             mean = others.mean,
@@ -218,7 +218,7 @@ impl Report<'_> {
         text.push_str(
             "\n\
              - **Finish rate**: answers in time, of all requests offered; by application in the two columns after the spread.\n\
-             - **Dropped**: given up by the scheduler or the drop policy, or refused at the door.\n\
+             - **Dropped**: given up by the scheduler or the drop policy, or refused at the entry gate.\n\
              - **Wasted**: device time spent on requests without an answer in time, warm-up included.\n\
              - **Mean batch**: of the requests that were executed.\n\
              - **Others**: cores that processes beside server and client used meanwhile.\n",
