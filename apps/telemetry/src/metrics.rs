@@ -246,7 +246,12 @@ impl Metrics {
             "Requests completed within their deadline",
             &f.good,
         );
-        add(r, REFUSED_REQUESTS, "Requests that were never accepted", &f.refused);
+        add(
+            r,
+            REFUSED_REQUESTS,
+            "Requests that were never accepted",
+            &f.refused,
+        );
         add(
             r,
             LATENCY,
