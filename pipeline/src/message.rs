@@ -88,12 +88,21 @@ impl Sessions {
 
     /// Whether what a peer said in that life counts.
     pub fn counts(&self, peer: Address, incarnation: Incarnation) -> bool {
+        self.life(peer) == Some(incarnation)
+    }
+
+    /// Whether a peer is known that has another life: it was never lost.
+    pub fn knows_other(&self, peer: Address, incarnation: Incarnation) -> bool {
+        self.life(peer).is_some_and(|life| life != incarnation)
+    }
+
+    fn life(&self, peer: Address) -> Option<Incarnation> {
         let life = match peer {
             Address::Gateway(id) => self.gateways.get(usize::from(id.0)),
             Address::Controller(id) => self.controllers.get(id.idx()),
             Address::Device(id) => self.devices.get(id.idx()),
         };
-        life == Some(&Some(incarnation))
+        *life?
     }
 
     fn lives_mut(&mut self, peer: Address) -> (&mut Vec<Option<Incarnation>>, usize) {

@@ -296,7 +296,7 @@ impl World {
             application,
             client: ClientId::default(),
         };
-        let admitted = self.gateway.admit(self.now, id, &offer, 0, ());
+        let admitted = self.gateway.admit(self.now, id, &offer, || (0, ()));
         self.arm_gateway();
         admitted
     }

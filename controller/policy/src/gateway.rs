@@ -191,7 +191,8 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
-    /// Accepts a request, which then enters by [`Event::Read`] or [`Event::Decode`].
+    /// Accepts a request, which then enters by [`Event::Read`] or [`Event::Decode`]. What is kept for it is asked for once it
+    /// is accepted.
     ///
     /// # Errors
     /// When it is refused: see [`Ledger::admit`].
@@ -200,15 +201,17 @@ impl<P, L: Clone> Gateway<P, L> {
         now: Timestamp,
         id: RequestId,
         offer: &Offer,
-        payload: P,
-        load: L,
+        content: impl FnOnce() -> (P, L),
     ) -> Result<Request, Refusal> {
         let n_modules = self.pipeline.modules.len();
-        let admitted = self.ledger.admit(now, id, offer, |request| Content {
-            request: *request,
-            payload,
-            load,
-            joins: Joins::new(n_modules),
+        let admitted = self.ledger.admit(now, id, offer, |request| {
+            let (payload, load) = content();
+            Content {
+                request: *request,
+                payload,
+                load,
+                joins: Joins::new(n_modules),
+            }
         });
         self.demands.offered(now, self.ledger.offered());
         let request = admitted?;
@@ -242,7 +245,12 @@ impl<P, L: Clone> Gateway<P, L> {
         match event {
             Event::Read(id, read) => self.brought(now, ModuleId::SOURCE, id, read, out),
             Event::Decode(id) => self.decode(now, id, out),
-            Event::Greeted(peer, incarnation) => self.sessions.greet(peer, incarnation),
+            Event::Greeted(peer, incarnation) => {
+                if self.sessions.knows_other(peer, incarnation) {
+                    self.lose(now, peer, "its process began anew", out);
+                }
+                self.sessions.greet(peer, incarnation);
+            }
             Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
             Event::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) {
@@ -319,18 +327,12 @@ impl<P, L: Clone> Gateway<P, L> {
                 request,
                 drop,
             } => self.dropped(now, worker, request, *drop, out),
-            ToGateway::Forgotten { worker, request } => {
-                if let Some(module) = self.module_of(worker)
-                    && self.ledger.forgotten(request)
-                {
-                    self.demands.offered(now, self.ledger.offered());
-                    self.demands.unasked(now, module);
-                }
-            }
+            ToGateway::Forgotten { worker, request } => self.forgotten(now, worker, request),
             ToGateway::Plan(module, plan) => {
-                let stage = &mut self.stages[module.idx()];
-                stage.dispatcher.reshape(plan.shape);
-                stage.plan = *plan;
+                if let Some(stage) = self.stages.get_mut(module.idx()) {
+                    stage.dispatcher.reshape(plan.shape);
+                    stage.plan = *plan;
+                }
             }
             ToGateway::State(state) => self.ledger.learn(now, &state),
             ToGateway::Serve(worker) => {

@@ -189,7 +189,12 @@ impl<T> Ledger<T> {
         Some(&self.open.get(&id)?.content)
     }
 
-    /// The same, to be changed.
+    /// Whether a device ran a module for a request; `None` once it has ended.
+    pub fn has_run(&self, id: RequestId) -> Option<bool> {
+        Some(self.open.get(&id)?.ran)
+    }
+
+    /// The same as [`Ledger::get`], to be changed.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
         Some(&mut self.open.get_mut(&id)?.content)
     }

@@ -214,6 +214,9 @@ impl ModuleController {
         incarnation: Incarnation,
         out: &mut Vec<Command<L>>,
     ) {
+        if self.sessions.knows_other(peer, incarnation) {
+            self.lost(now, peer, out);
+        }
         self.sessions.greet(peer, incarnation);
         match peer {
             Address::Gateway(gateway) => {

@@ -168,27 +168,45 @@ impl Scaler {
         }
     }
 
-    /// The first workers that live serve, as many as are asked for. One that starts is waited for, wanted or not.
+    /// As many workers serve or start as are asked for: the first of those that are off start, the last of those that
+    /// serve are retired. One that starts is waited for, wanted or not; none is retired in exchange for it.
     fn settle(&mut self, now: Timestamp, out: &mut Vec<Command>) {
-        let mut missing = self.asked;
+        let asked = self.asked as usize;
+        let serving = self.workers.iter().filter(|w| **w == Worker::Up).count();
+        let starting = self
+            .workers
+            .iter()
+            .filter(|w| **w == Worker::Starting)
+            .count();
+        let mut missing = asked.saturating_sub(serving + starting);
+        let mut surplus = serving.saturating_sub(asked);
+        let cool_down = self.config.cool_down;
         for (ordinal, worker) in (0..).zip(&mut self.workers) {
-            match *worker {
-                Worker::Dead => {}
-                Worker::NotStarted(at) if now.since(at) < self.config.cool_down => {}
-                Worker::Off | Worker::NotStarted(_) if missing > 0 => {
-                    missing -= 1;
-                    *worker = Worker::Starting;
-                    out.push(Command::Start(ordinal));
-                }
-                Worker::Off | Worker::NotStarted(_) => {}
-                Worker::Starting | Worker::Up if missing > 0 => missing -= 1,
-                Worker::Starting => {}
-                Worker::Up => {
-                    *worker = Worker::Off;
-                    out.push(Command::Retire(ordinal));
-                }
+            let may_start = match *worker {
+                Worker::Off => true,
+                Worker::NotStarted(at) => now.since(at) >= cool_down,
+                _ => false,
+            };
+            if may_start && missing > 0 {
+                missing -= 1;
+                *worker = Worker::Starting;
+                out.push(Command::Start(ordinal));
             }
         }
+        let mut retired = Vec::new();
+        for (ordinal, worker) in (0..)
+            .zip(&mut self.workers)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+        {
+            if *worker == Worker::Up && surplus > 0 {
+                surplus -= 1;
+                *worker = Worker::Off;
+                retired.push(Command::Retire(ordinal));
+            }
+        }
+        out.extend(retired.into_iter().rev());
     }
 }
 
@@ -268,6 +286,18 @@ mod tests {
         assert_eq!(at(&mut s, 1, 50.0), []);
         assert_eq!(at(&mut s, 31, 50.0), [], "it still starts");
         assert_eq!(drive(&mut s, 32, Event::Started(1)), [Serve(1), Retire(1)]);
+    }
+
+    #[test]
+    fn one_that_never_starts_evicts_none_that_serves() {
+        let mut s = scaler();
+        assert_eq!(at(&mut s, 0, 150.0), [Start(1)]);
+        drive(&mut s, 1, Event::NotStarted(1));
+        assert_eq!(at(&mut s, 2, 150.0), [Start(2)]);
+        assert_eq!(drive(&mut s, 3, Event::Started(2)), [Serve(2)]);
+        for second in 4..200 {
+            assert_eq!(at(&mut s, second, 150.0), [], "{second}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod drive;
 mod finished;
+mod outbox;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,7 @@ use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use drive::keep;
+use outbox::Outbox;
 
 use crate::record::{Observer, RequestRecord, TraceContext};
 
@@ -157,7 +159,8 @@ pub struct PipelineHost {
     workers: Places,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
-    links: OnceLock<Vec<DeviceLink>>,
+    /// By device.
+    outboxes: OnceLock<Vec<Outbox>>,
     alarm: OnceLock<Alarm>,
     control: Mutex<Control>,
 }
@@ -209,7 +212,7 @@ impl PipelineHost {
             now,
             observer,
             workers: Places::new(&workers),
-            links: OnceLock::new(),
+            outboxes: OnceLock::new(),
             alarm: OnceLock::new(),
             control: Mutex::new(control),
         }
@@ -218,7 +221,8 @@ impl PipelineHost {
     /// Gives the ways to the devices, by id, and the alarm that leads to [`PipelineHost::wake`]; once. The roles greet each
     /// other.
     pub fn connect(&self, links: Vec<DeviceLink>, alarm: Alarm) {
-        let first = self.links.set(links).is_ok() && self.alarm.set(alarm).is_ok();
+        let outboxes = links.into_iter().map(Outbox::new).collect();
+        let first = self.outboxes.set(outboxes).is_ok() && self.alarm.set(alarm).is_ok();
         assert!(first, "a host is connected once");
         self.act(|control, now, effects| self.greet(control, now, effects));
     }
@@ -256,7 +260,17 @@ impl PipelineHost {
             on_end,
         } = submission;
         let id = self.ids.next();
-        self.act(|control, now, effects| {
+        // Of a request that is refused all this is freed without the host's lock.
+        let mut kept = Some(Kept {
+            admitted_at: Timestamp::ZERO,
+            number,
+            client,
+            trace,
+            job,
+            times: Vec::new(),
+            on_end,
+        });
+        let submitted = self.act(|control, now, effects| {
             // A client without a clock exchange is taken to have sent when its frame arrived.
             let offer = Offer {
                 sent_at: now,
@@ -265,19 +279,14 @@ impl PipelineHost {
                 application: self.application(control, now, &application, effects),
                 client: client_id,
             };
-            let kept = Kept {
-                admitted_at: now,
-                number,
-                client,
-                trace,
-                job: job.clone(),
-                times: Vec::with_capacity(self.pipeline.modules.len()),
-                on_end,
+            let content = || {
+                let mut kept = kept.take().expect("a request is accepted once");
+                kept.admitted_at = now;
+                kept.times.reserve_exact(self.pipeline.modules.len());
+                let job = kept.job.clone();
+                (kept, job)
             };
-            control
-                .gateway
-                .admit(now, id, &offer, kept, job)
-                .inspect_err(|refusal| self.note_refused(refusal.reason().label()))?;
+            control.gateway.admit(now, id, &offer, content)?;
             if id.0.is_multiple_of(CHECKED_ONE_IN) {
                 keep(control.checker.accepted(id), effects);
             }
@@ -288,7 +297,8 @@ impl PipelineHost {
             };
             self.drive_gateway(control, now, event, effects);
             Ok(id)
-        })
+        });
+        submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.reason().label()))
     }
 
     /// A frame was refused before it was submitted.

@@ -107,19 +107,20 @@ impl<P, L: Clone> Gateway<P, L> {
         true
     }
 
-    /// The request is no longer at a worker. Where the same request is at another one, which got it when this one was
-    /// given up, it is cancelled there.
+    /// The request is no longer at a worker. False when it was not at any. Where the same request is at another one, which
+    /// got it when this one was given up, it is cancelled there.
     pub(super) fn take_back(
         &mut self,
         module: ModuleId,
         worker: WorkerId,
         id: RequestId,
         out: &mut Vec<Command<P, L>>,
-    ) {
+    ) -> bool {
         let at = self.stages[module.idx()].dispatcher.take_back(id);
         if let Some(other) = at.filter(|at| *at != worker) {
             self.tell_device(self.device_of(other), ToDevice::Cancel(id), out);
         }
+        at.is_some()
     }
 }
 

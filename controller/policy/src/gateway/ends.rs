@@ -104,9 +104,28 @@ impl<P, L: Clone> Gateway<P, L> {
         let Some(module) = self.module_of(worker) else {
             return;
         };
-        self.take_back(module, worker, id, out);
-        self.demands.dropped(now, module);
+        let was_there = self.take_back(module, worker, id, out);
+        let Some(has_run) = self.ledger.has_run(id) else {
+            // It ended meanwhile: that it was dropped says that it had not begun.
+            self.forgotten(now, worker, id);
+            return;
+        };
+        if was_there && drop.reason.is_clients_doing() && !has_run {
+            self.demands.unasked(now, module);
+        } else if was_there {
+            self.demands.dropped(now, module);
+        }
         self.end(now, id, Outcome::Dropped(drop), None, out);
+    }
+
+    /// A worker that was told to forget a request had not begun it.
+    pub(super) fn forgotten(&mut self, now: Timestamp, worker: WorkerId, id: RequestId) {
+        if let Some(module) = self.module_of(worker)
+            && self.ledger.forgotten(id)
+        {
+            self.demands.offered(now, self.ledger.offered());
+            self.demands.unasked(now, module);
+        }
     }
 
     /// Ends a request for a reason of this gateway, wherever it is.
@@ -142,7 +161,33 @@ impl<P, L: Clone> Gateway<P, L> {
             "no answer came within {} after the deadline; the request was last at {at}",
             format_duration(self.grace)
         );
-        self.end(now, id, Outcome::Failed { module }, Some(cause), out);
+        self.fail(now, id, module, cause, out);
+    }
+
+    /// Ends a request by a fault of ours at that module. What *fails* at the source is a frame that nobody can read: where a
+    /// decoder is at fault, the request is dropped.
+    pub(super) fn fail(
+        &mut self,
+        now: Timestamp,
+        id: RequestId,
+        module: ModuleId,
+        cause: String,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some(open) = self.ledger.get(id) else {
+            return;
+        };
+        let outcome = match module {
+            ModuleId::SOURCE => Outcome::Dropped(Drop {
+                module,
+                reason: DropReason::NoWorker,
+                at: now,
+                budget: open.request.deadline.budget_at(now),
+                estimate: None,
+            }),
+            _ => Outcome::Failed { module },
+        };
+        self.end(now, id, outcome, Some(cause), out);
     }
 
     /// The first module whose worker has the request.

@@ -19,6 +19,8 @@ struct Home {
     cancelled: Vec<(u16, u64)>,
     told: Vec<String>,
     demands: Vec<(u16, u64)>,
+    /// By module: requests dropped, requests that asked for nothing after all.
+    shed: Vec<(u16, u64, u64)>,
     ended: Vec<(u64, &'static str)>,
 }
 
@@ -61,6 +63,7 @@ fn home(reads: &[&[u16]], whens: &[Option<u16>], workers: u32) -> Home {
         cancelled: Vec::new(),
         told: Vec::new(),
         demands: Vec::new(),
+        shed: Vec::new(),
         ended: Vec::new(),
     };
     for place in places {
@@ -96,6 +99,7 @@ impl Home {
             }
             (Address::Controller(module), Message::Controller(ToController::Demand(demand))) => {
                 self.demands.push((module.0, demand.reached));
+                self.shed.push((module.0, demand.dropped, demand.unasked));
             }
             (_, message) => self.told.push(format!("{message:?}")),
         }
@@ -110,7 +114,9 @@ impl Home {
             application: Application::default(),
             client: ClientId::default(),
         };
-        let admitted = self.gateway.admit(self.now, RequestId(id), &offer, id, ());
+        let admitted = self
+            .gateway
+            .admit(self.now, RequestId(id), &offer, || (id, ()));
         admitted.expect("there is room");
         self.on(Event::Read(RequestId(id), Ok(Filled::ALL)));
     }
@@ -354,4 +360,60 @@ fn a_worker_that_drops_a_request_ends_it() {
     home.on(Event::Message(device(1), LIFE, dropped));
     assert_eq!(home.ended, [(7, "dropped")]);
     assert!(home.cancelled.is_empty(), "nobody has it");
+}
+
+fn dropped(home: &Home, id: u64, reason: DropReason) -> ToGateway {
+    ToGateway::Dropped {
+        worker: WorkerId(1),
+        request: RequestId(id),
+        drop: Box::new(Drop {
+            module: ModuleId(1),
+            reason,
+            at: home.now,
+            budget: (home.now + SLO).budget_at(home.now),
+            estimate: None,
+        }),
+    }
+}
+
+/// A client that replaces its own frames must not make the module look overloaded.
+#[test]
+fn a_superseded_request_asked_for_nothing() {
+    let mut home = home(&[&[0]], &[], 1);
+    for (id, reason) in [(7, DropReason::Superseded), (8, DropReason::Predicted)] {
+        home.submit(id);
+        let message = dropped(&home, id, reason);
+        home.on(Event::Message(device(1), LIFE, message.clone()));
+        // That it comes twice changes nothing.
+        home.on(Event::Message(device(1), LIFE, message));
+    }
+    home.at(100).on(Event::Wakeup);
+    assert_eq!(home.shed, [(0, 0, 0), (1, 1, 1)]);
+}
+
+#[test]
+fn a_device_that_begins_anew_without_a_word_has_lost_what_it_had() {
+    let mut home = home(&[&[0]], &[], 2);
+    home.submit(7);
+    home.on(Event::Greeted(device(1), Incarnation(2)));
+    assert_eq!(home.sent, [(1, 7), (11, 7)]);
+}
+
+/// What fails at the source is a frame that nobody can read: a lost answer of a decoder is not the client's fault.
+#[test]
+fn an_answer_that_the_source_never_gives_is_a_drop() {
+    let mut home = home(&[&[0]], &[], 1);
+    let offer = Offer {
+        sent_at: home.now,
+        timeout: None,
+        decoding: Duration::ZERO,
+        application: Application::default(),
+        client: ClientId::default(),
+    };
+    let admitted = home
+        .gateway
+        .admit(home.now, RequestId(7), &offer, || (7, ()));
+    admitted.expect("there is room");
+    home.at(1100).on(Event::Wakeup);
+    assert_eq!(home.ended, [(7, "dropped")]);
 }

@@ -2,7 +2,6 @@
 
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::Address;
-use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::time::Timestamp;
 
 use super::{Command, Gateway};
@@ -29,8 +28,7 @@ impl<P, L: Clone> Gateway<P, L> {
         }
         for (module, id) in lost {
             if !self.retry(now, module, id) {
-                let cause = Some(cause.to_owned());
-                self.end(now, id, Outcome::Failed { module }, cause, out);
+                self.fail(now, id, module, cause.to_owned(), out);
             }
         }
     }

@@ -15,6 +15,7 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
+use super::outbox::Outbox;
 use super::{CHECKED_ONE_IN, Command, Control, GATEWAY, Kept, PipelineHost};
 use crate::record::RequestRecord;
 
@@ -22,8 +23,8 @@ use crate::record::RequestRecord;
 pub(super) type Effects = Vec<Effect>;
 
 pub(super) enum Effect {
-    /// An envelope for a device.
-    Send(DeviceId, Envelope<Arc<Job>>),
+    /// The outbox of a device is to be sent.
+    Send(DeviceId),
     /// A request has ended.
     End(Box<Ended<Kept>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
@@ -219,22 +220,24 @@ impl PipelineHost {
                     to,
                     message,
                 };
-                note(effects, Effect::Send(device, envelope));
+                self.log_scaling(&envelope.message);
+                self.outbox(device).put(envelope);
+                note(effects, Effect::Send(device));
             }
             (to, _) => unreachable!("a message that is not for {to:?}"),
         }
+    }
+
+    fn outbox(&self, device: DeviceId) -> &Outbox {
+        let outboxes = self.outboxes.get();
+        &outboxes.expect("a host is connected before it serves")[device.idx()]
     }
 
     /// Does it. Called without locks held.
     fn perform(&self, effects: Effects) {
         for effect in effects {
             match effect {
-                Effect::Send(device, envelope) => {
-                    let links = self.links.get();
-                    let links = links.expect("a host is connected before it serves");
-                    self.log_scaling(&envelope.message);
-                    links[device.idx()].send(envelope);
-                }
+                Effect::Send(device) => self.outbox(device).send(),
                 Effect::End(ended) => self.answer(*ended),
                 Effect::Breach(violation) => {
                     tracing::error!(pipeline = self.pipeline.name, %violation, "this is a bug");

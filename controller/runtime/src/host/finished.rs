@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spillgate_backend::job::{Failure, Job};
+use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::message::{
     Address, BatchReport, Ending, Envelope, Filled, Finished, Incarnation, Message, ToController,
@@ -34,6 +34,8 @@ impl PipelineHost {
             ended_at: batch.ended_at,
             members: times.map(|t| (t.arrived_at, t.batched_at)).collect(),
         });
+        // What is brought for requests that have ended, and may be the last to hold them: freed without the host's lock.
+        let mut unwanted = Vec::new();
         self.act(|control, now, effects| {
             if batch.batch.0.is_multiple_of(CHECKED_ONE_IN) {
                 self.check(control, now, batch, &members, effects);
@@ -41,7 +43,7 @@ impl PipelineHost {
             // Results are smaller than what they came in: to collect in place would move them once more.
             let mut finished = Vec::with_capacity(members.len());
             for member in members {
-                finished.push(self.store(control, batch, member));
+                finished.push(self.store(control, batch, member, &mut unwanted));
             }
             let finished = ToGateway::Finished {
                 worker: batch.worker,
@@ -77,7 +79,13 @@ impl PipelineHost {
     }
 
     /// Keeps what a module brought for a request, unless the request has ended.
-    fn store(&self, control: &mut Control, batch: &BatchRecord, member: MemberResult) -> Finished {
+    fn store(
+        &self,
+        control: &mut Control,
+        batch: &BatchRecord,
+        member: MemberResult,
+        unwanted: &mut Vec<(Arc<Job>, Ran)>,
+    ) -> Finished {
         let MemberResult {
             request,
             job,
@@ -94,7 +102,10 @@ impl PipelineHost {
                     Err(failure) => Err(ended_by(failure, &request, batch)),
                 }
             }
-            None => Ok(Filled::default()),
+            None => {
+                unwanted.push((job, result));
+                Ok(Filled::default())
+            }
         };
         Finished {
             request: request.id,

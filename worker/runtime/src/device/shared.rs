@@ -153,7 +153,9 @@ impl Shared {
         let mut state = self.state.lock();
         if state.rerun.as_ref().is_some_and(|r| r.worker == worker) {
             // It was told to run just before: it is unloaded after that.
-            state.unload.push(worker);
+            if !state.load.contains(&worker) {
+                state.unload.push(worker);
+            }
             return;
         }
         drop(state);

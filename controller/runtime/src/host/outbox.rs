@@ -1,0 +1,129 @@
+//! The way from the roles of this process to a device. Envelopes are put in order under the host's lock and sent without it,
+//! by one thread at a time: so they arrive in the order in which the roles decided.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use spillgate_backend::job::Job;
+use spillgate_pipeline::message::Envelope;
+
+use super::DeviceLink;
+
+#[derive(Default)]
+struct Pending {
+    /// As many as requests in flight, their cancellations, and what planners said: each is sent at once.
+    envelopes: VecDeque<Envelope<Arc<Job>>>,
+    /// A thread sends them, and will come to those that are put behind.
+    is_sending: bool,
+}
+
+/// What is to be sent to one device.
+pub(super) struct Outbox {
+    link: DeviceLink,
+    pending: Mutex<Pending>,
+}
+
+/// Gives the turn back when the device's policy panics.
+struct Turn<'a>(&'a Outbox);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.pending.lock().is_sending = false;
+    }
+}
+
+impl Outbox {
+    /// An empty one.
+    pub(super) fn new(link: DeviceLink) -> Self {
+        Outbox {
+            link,
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Puts an envelope behind the others. [`Outbox::send`] is to follow, without the host's lock.
+    pub(super) fn put(&self, envelope: Envelope<Arc<Job>>) {
+        self.pending.lock().envelopes.push_back(envelope);
+    }
+
+    /// Sends what is there, unless another thread does.
+    pub(super) fn send(&self) {
+        if std::mem::replace(&mut self.pending.lock().is_sending, true) {
+            return;
+        }
+        let turn = Turn(self);
+        while let Some(envelope) = self.next() {
+            self.link.send(envelope);
+        }
+        std::mem::forget(turn);
+    }
+
+    /// The next envelope. Where there is none the turn is over, at once: what is put from now on is sent by whoever puts it.
+    fn next(&self) -> Option<Envelope<Arc<Job>>> {
+        let mut pending = self.pending.lock();
+        let next = pending.envelopes.pop_front();
+        pending.is_sending = next.is_some();
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId};
+    use spillgate_pipeline::message::{Address, Incarnation, Link, Message, ToDevice};
+
+    use super::*;
+
+    /// Takes cancellations, and wants their ids to rise.
+    #[derive(Default)]
+    struct Rising {
+        last: AtomicU64,
+        inside: AtomicU64,
+    }
+
+    impl Link<Arc<Job>> for Rising {
+        fn send(&self, envelope: Envelope<Arc<Job>>) {
+            assert_eq!(
+                self.inside.fetch_add(1, Ordering::SeqCst),
+                0,
+                "one at a time"
+            );
+            let Message::Device(ToDevice::Cancel(id)) = envelope.message else {
+                panic!("only cancellations are sent");
+            };
+            assert_eq!(self.last.fetch_add(1, Ordering::SeqCst) + 1, id.0);
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_put_in_order_arrives_in_order_whoever_sends_it() {
+        const EACH: u64 = 2000;
+        let link = Arc::new(Rising::default());
+        let outbox = Outbox::new(link.clone());
+        // The host's lock: who holds it says what comes next.
+        let next = Mutex::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        let mut next = next.lock();
+                        *next += 1;
+                        outbox.put(Envelope {
+                            from: Address::Gateway(GatewayId(0)),
+                            incarnation: Incarnation(0),
+                            to: Address::Device(DeviceId(0)),
+                            message: Message::Device(ToDevice::Cancel(RequestId(*next))),
+                        });
+                        drop(next);
+                        outbox.send();
+                    }
+                });
+            }
+        });
+        assert_eq!(link.last.load(Ordering::SeqCst), 4 * EACH, "none is left");
+    }
+}
