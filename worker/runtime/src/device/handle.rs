@@ -38,7 +38,7 @@ impl DeviceHandle {
         self.drive(Event::Close(reason));
     }
 
-    /// Makes a worker ready, between two batches; [`Upstream::loaded`] says when.
+    /// Makes a worker ready, between two batches; [`Upstream::loaded`](super::Upstream::loaded) says when.
     fn load(&self, worker: WorkerId) {
         let mut state = self.shared.state.lock();
         state.unload.retain(|w| *w != worker);
