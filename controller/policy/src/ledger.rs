@@ -84,7 +84,7 @@ pub struct Ended {
     ran: bool,
 }
 
-/// A request that gives its place back once every worker that had it says that it had not begun.
+/// A request that gives its place back once as many workers as had it have said that it had not begun.
 struct Returning {
     workers: usize,
     deadline: Timestamp,
@@ -296,11 +296,6 @@ impl<T> Ledger<T> {
             self.returning.swap_remove(&id);
         }
         is_open
-    }
-
-    /// Whether the request has not ended. Branches of one that has are not passed on.
-    pub fn is_open(&self, id: RequestId) -> bool {
-        self.open.contains_key(&id)
     }
 
     /// The requests whose deadline and grace have passed, and when the first of the others is at that point.
