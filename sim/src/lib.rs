@@ -1,4 +1,4 @@
-//! The virtual-time driver. It runs the same policies as the server (ledger, joiners, dispatchers, brokers, device
+//! The virtual-time driver. It runs the same policies as the server (gateway, controllers, brokers, device
 //! executors) on an emulated pipeline, deterministically. It simulates the world, never the logic: the execution time
 //! of a batch, the travel time of a message, the result of a condition.
 //!

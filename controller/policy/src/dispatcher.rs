@@ -3,12 +3,9 @@
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, RequestId, WorkerId};
-use spillgate_pipeline::message::{BatchShape, Started};
+use spillgate_pipeline::message::{BOUND_MAX, BatchShape, Started};
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::time::Timestamp;
-
-/// Batches that a device has bound at most: the one that runs and one behind it.
-const BOUND_MAX: usize = 2;
 
 /// What the dispatcher knows of a worker: what it sent there, and what the worker last reported.
 struct Shadow {
@@ -204,14 +201,6 @@ impl Dispatcher {
             None => self.workers.push(Shadow::new(worker)),
         }
     }
-
-    /// Requests sent to a worker and not back yet.
-    pub fn outstanding(&self, worker: WorkerId) -> usize {
-        self.workers
-            .iter()
-            .find(|s| s.worker == worker)
-            .map_or(0, |s| s.outstanding)
-    }
 }
 
 #[cfg(test)]
@@ -271,7 +260,7 @@ mod tests {
         assert_eq!(send_all(&mut d, 3..10), [1, 1, 0, 0, 2, 2, 1]);
         d.take_back(RequestId(1));
         d.ended(WorkerId(1), BatchId(0));
-        assert_eq!(d.outstanding(WorkerId(1)), 3);
+        assert_eq!(d.workers[1].outstanding, 3);
         assert_eq!(d.next_start(at(6), &d.workers[1]), at(16));
         assert_eq!(d.earliest_start(at(6)), Some(at(16)));
         d.worker_down(WorkerId(1));
@@ -312,7 +301,7 @@ mod tests {
         assert_eq!(d.take_back(RequestId(1)), Some(WorkerId(1)));
         assert_eq!(d.take_back(RequestId(1)), None, "it comes back once");
         assert_eq!(send_all(&mut d, 3..4), [1]);
-        assert_eq!(d.outstanding(WorkerId(1)), 1);
+        assert_eq!(d.workers[1].outstanding, 1);
     }
 
     #[test]

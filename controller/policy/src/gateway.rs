@@ -92,7 +92,7 @@ pub struct GatewayConfig<'a> {
     pub pipeline: &'a Arc<Pipeline>,
     /// Batch sizes and execution times.
     pub planned: &'a Arc<Planned>,
-    /// The pipeline's workers, all serving.
+    /// The pipeline's workers. They serve until a controller says that they do not.
     pub places: &'a [Place],
     /// Seed of admission by chance.
     pub seed: u64,

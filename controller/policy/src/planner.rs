@@ -243,11 +243,6 @@ impl StatePlanner {
         self.guidance
     }
 
-    /// The paths behind the guidance, heaviest first.
-    pub fn paths(&self) -> &[PathEstimate] {
-        &self.paths
-    }
-
     /// Share of arrivals that this module admits now (`pard-oc`); 1 without overload.
     pub fn admits(&self) -> f64 {
         self.admits

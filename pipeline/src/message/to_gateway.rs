@@ -48,6 +48,9 @@ pub enum ToGateway {
     Retire(WorkerId),
 }
 
+/// Batches that a device has bound at most: the one that runs and one behind it.
+pub const BOUND_MAX: usize = 2;
+
 /// A batch that a device bound: it runs now, or once the running one has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {

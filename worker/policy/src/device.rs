@@ -279,11 +279,6 @@ impl<T> Device<T> {
         last.map_or(now, |r| r.expected_end.max(now))
     }
 
-    /// Whether a batch or a rerun runs.
-    pub fn is_busy(&self) -> bool {
-        self.running.is_some()
-    }
-
     /// Requests that wait at a worker.
     pub fn waiting(&self, worker: WorkerId) -> usize {
         self.workers.get(&worker).map_or(0, Broker::waiting)

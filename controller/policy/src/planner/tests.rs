@@ -125,7 +125,7 @@ fn what_comes_after_counts_with_queueing_execution_and_wait() {
     p.peer(Incarnation(1), Arc::new(state(3, 1, 25)));
     turn(&mut p);
     assert_eq!(p.guidance().downstream.as_millis(), 25 + 50 + 10);
-    assert_eq!(p.paths()[0].modules, [ModuleId(3)]);
+    assert_eq!(p.paths[0].modules, [ModuleId(3)]);
     let mut worst = planner(DropPolicyName::PardWcl, 2);
     worst.peer(Incarnation(1), Arc::new(state(3, 1, 25)));
     turn(&mut worst);

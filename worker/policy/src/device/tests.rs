@@ -133,7 +133,7 @@ fn the_next_batch_is_collected_while_the_device_runs() {
     assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![2, 3])]);
     assert_eq!(executed(&end(&mut device, 20, 1)), [(1, vec![4])]);
     assert!(executed(&end(&mut device, 30, 2)).is_empty());
-    assert!(!device.is_busy());
+    assert!(device.running.is_none());
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
         (rerun.payload, rerun.request),
         (payload, RequestId(payload))
     );
-    assert!(device.is_busy());
+    assert!(device.running.is_some());
     // Whoever comes meanwhile waits for its end, and starts then.
     device.on_event(ms(18), Event::Arrivals(&mut batch(4..8)), &mut out);
     assert!(out.is_empty());

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{DeviceId, WorkerId};
-use spillgate_pipeline::message::ToGateway;
+use spillgate_pipeline::message::{BOUND_MAX, ToGateway};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
 
@@ -15,9 +15,6 @@ use super::Upstream;
 use crate::clock::Clock;
 use crate::executor::Executor;
 use crate::timer::{Alarm, Sleeper};
-
-/// Batches that a policy has bound at a time: one to run, one behind it.
-const BOUND_MAX: usize = 2;
 
 pub(super) struct State {
     pub(super) policy: Device<Arc<Job>>,
