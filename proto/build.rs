@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Payloads stay slices of the message they came in.
     tonic_prost_build::configure()
         .bytes(".")
+        .codec_path("crate::SizedCodec")
         .compile_fds(files)?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 pub use to_controller::{BatchReport, Demand, ModuleState, SHARE_STEPS, Shares, ToController};
 pub use to_device::{Arrival, Place, ToDevice};
 pub use to_gateway::{
-    BOUND_MAX, BatchShape, DoorPlan, Ending, Filled, Finished, ModulePlan, Started, ToGateway,
+    BOUND_MAX, BatchShape, DoorPlan, Fault, Filled, Finished, ModulePlan, Started, ToGateway,
 };
 
 /// A role of one pipeline.

@@ -1,4 +1,8 @@
-//! The wire format. Everything here is generated from `proto/spillgate/v1/spillgate.proto`.
+//! The wire format: what is generated from `proto/spillgate/v1/spillgate.proto`, and the codec of its messages.
+
+mod codec;
+
+pub use codec::{SizedCodec, SizedEncoder};
 
 /// The generated messages, client and server.
 pub mod pb {

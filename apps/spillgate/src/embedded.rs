@@ -355,8 +355,7 @@ impl Upstream for Upstreams {
                     batch_size: size,
                 },
                 result,
-            })
-            .collect();
+            });
         self.host(batch.worker).finished(&record, members);
     }
 

@@ -26,9 +26,9 @@ use tonic_health::server::HealthReporter;
 use crate::admin::{Admin, AdminLimits, AdminPort};
 use crate::embedded::{Deployment, Embedded, StartError};
 use crate::health::{GuardedHealth, service_of};
+use crate::heap;
 use crate::reload::Reload;
 use crate::security::Security;
-use crate::trim::trim;
 
 /// How often readiness looks at the device threads.
 const READINESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -253,7 +253,8 @@ impl Server {
             health.clone(),
             stop.clone(),
         ));
-        tokio::spawn(trim(edge.account().clone(), stop.clone()));
+        heap::keep();
+        tokio::spawn(heap::trim(edge.account().clone(), stop.clone()));
         connections.spawn(listener::serve(
             listener,
             services,

@@ -50,7 +50,6 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 worst: Duration::from_millis(60),
                 offered: 100.0,
                 executed: 100.0,
-                drop_rate: 0.0,
                 batch_size: 8.0,
                 capacity: 1600.0,
                 probability: 1.0,

@@ -10,7 +10,10 @@ use spillgate_pipeline::time::Timestamp;
 /// What the dispatcher knows of a worker: what it sent there, and what the worker last reported.
 struct Shadow {
     worker: WorkerId,
-    up: bool,
+    /// The controller wants it to serve.
+    is_listed: bool,
+    /// Its device is there.
+    is_reachable: bool,
     outstanding: usize,
     /// The batches that run or are bound behind them, and their sizes.
     batches: Vec<(BatchId, usize)>,
@@ -26,13 +29,19 @@ impl Shadow {
     fn new(worker: WorkerId) -> Self {
         Shadow {
             worker,
-            up: true,
+            is_listed: true,
+            is_reachable: false,
             outstanding: 0,
             batches: Vec::new(),
             runs_until: Timestamp::ZERO,
             free_at: Timestamp::ZERO,
             ended: None,
         }
+    }
+
+    /// It takes requests.
+    fn is_up(&self) -> bool {
+        self.is_listed && self.is_reachable
     }
 
     /// Requests in batches that run or are bound.
@@ -61,7 +70,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher over these workers, all up.
+    /// A dispatcher over these workers. All are to serve; none is there yet.
     pub fn new(policy: DispatchPolicyName, shape: BatchShape, workers: &[WorkerId]) -> Self {
         let workers = workers.iter().copied().map(Shadow::new).collect();
         Dispatcher {
@@ -79,7 +88,7 @@ impl Dispatcher {
         let turn = self.turn;
         let candidates = (0..n)
             .map(|i| (turn + i) % n)
-            .filter(|&i| self.workers[i].up);
+            .filter(|&i| self.workers[i].is_up());
         // Ties go to the next in turn, so that idle workers share the work.
         let chosen = match self.policy {
             DispatchPolicyName::RoundRobin => candidates.into_iter().next(),
@@ -107,7 +116,7 @@ impl Dispatcher {
 
     /// When the first batch starts that has room for one more, over all workers that are up. `None` when none is.
     pub fn earliest_start(&self, now: Timestamp) -> Option<Timestamp> {
-        let up = self.workers.iter().filter(|s| s.up);
+        let up = self.workers.iter().filter(|s| s.is_up());
         up.map(|s| self.next_start(now, s)).min()
     }
 
@@ -126,8 +135,7 @@ impl Dispatcher {
 
     /// A worker bound a batch. One whose end was reported first has ended.
     pub fn started(&mut self, started: &Started) {
-        let mut up = self.workers.iter_mut().filter(|s| s.up);
-        if let Some(shadow) = up.find(|s| s.worker == started.worker) {
+        if let Some(shadow) = self.shadow(started.worker) {
             if shadow.ended.is_some_and(|ended| started.batch <= ended) {
                 return;
             }
@@ -145,7 +153,7 @@ impl Dispatcher {
 
     /// A batch ended, and all that were bound before it.
     pub fn ended(&mut self, worker: WorkerId, batch: BatchId) {
-        if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
+        if let Some(shadow) = self.shadow(worker) {
             shadow.ended = shadow.ended.max(Some(batch));
             shadow.batches.retain(|(id, _)| *id > batch);
             // At most one batch is bound behind the one that ran.
@@ -166,14 +174,21 @@ impl Dispatcher {
         self.sent.get(&request).map(|&idx| self.workers[idx].worker)
     }
 
-    /// The worker is gone; returns what it had, in order of request.
-    pub fn worker_down(&mut self, worker: WorkerId) -> Vec<RequestId> {
+    /// The device of a worker is there.
+    pub fn found(&mut self, worker: WorkerId) {
+        if let Some(shadow) = self.shadow(worker) {
+            shadow.is_reachable = true;
+        }
+    }
+
+    /// The device of a worker is gone; returns what the worker had, in order of request.
+    pub fn lost(&mut self, worker: WorkerId) -> Vec<RequestId> {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return Vec::new();
         };
         // Another life of it begins with another count of batches.
         self.workers[idx] = Shadow {
-            up: false,
+            is_listed: self.workers[idx].is_listed,
             ..Shadow::new(worker)
         };
         let mut lost: Vec<RequestId> = self
@@ -187,19 +202,15 @@ impl Dispatcher {
         lost
     }
 
-    /// A worker gets no more requests, and finishes what it has.
-    pub fn retire(&mut self, worker: WorkerId) {
-        if let Some(shadow) = self.workers.iter_mut().find(|s| s.worker == worker) {
-            shadow.up = false;
+    /// The controller wants a worker to serve; false: to get no more requests, and finish what it has.
+    pub fn list(&mut self, worker: WorkerId, serves: bool) {
+        if let Some(shadow) = self.shadow(worker) {
+            shadow.is_listed = serves;
         }
     }
 
-    /// A worker serves again, or for the first time.
-    pub fn worker_up(&mut self, worker: WorkerId) {
-        match self.workers.iter_mut().find(|s| s.worker == worker) {
-            Some(shadow) => shadow.up = true,
-            None => self.workers.push(Shadow::new(worker)),
-        }
+    fn shadow(&mut self, worker: WorkerId) -> Option<&mut Shadow> {
+        self.workers.iter_mut().find(|s| s.worker == worker)
     }
 }
 
@@ -263,12 +274,17 @@ mod tests {
         assert_eq!(d.workers[1].outstanding, 3);
         assert_eq!(d.next_start(at(6), &d.workers[1]), at(16));
         assert_eq!(d.earliest_start(at(6)), Some(at(16)));
-        d.worker_down(WorkerId(1));
+        d.lost(WorkerId(1));
         assert_eq!(d.earliest_start(at(6)), Some(at(18)));
     }
 
     fn dispatcher(policy: DispatchPolicyName) -> Dispatcher {
-        Dispatcher::new(policy, SHAPE, &[WorkerId(0), WorkerId(1), WorkerId(2)])
+        let workers = [0, 1, 2].map(WorkerId);
+        let mut dispatcher = Dispatcher::new(policy, SHAPE, &workers);
+        for worker in workers {
+            dispatcher.found(worker);
+        }
+        dispatcher
     }
 
     fn send_all(d: &mut Dispatcher, ids: std::ops::Range<u64>) -> Vec<u32> {
@@ -277,20 +293,36 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_comes_after_a_death_changes_nothing() {
+    fn another_life_of_a_worker_begins_with_nothing() {
         let mut d = dispatcher(DispatchPolicyName::EarliestStart);
-        d.worker_down(WorkerId(1));
         d.started(&bound(1, 0, 2, 50));
-        d.worker_up(WorkerId(1));
+        d.lost(WorkerId(1));
+        d.found(WorkerId(1));
         assert_eq!(d.next_start(at(6), &d.workers[1]), at(6));
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
+    }
+
+    /// The device and the controller may say it in either order.
+    #[test]
+    fn a_worker_serves_while_it_is_there_and_listed() {
+        let mut d = dispatcher(DispatchPolicyName::RoundRobin);
+        d.list(WorkerId(1), false);
+        assert_eq!(send_all(&mut d, 0..3), [0, 2, 0]);
+        d.lost(WorkerId(1));
+        d.list(WorkerId(1), true);
+        assert_eq!(send_all(&mut d, 3..5), [2, 0], "its device is gone");
+        d.found(WorkerId(1));
+        assert_eq!(send_all(&mut d, 5..7), [1, 2]);
+        d.list(WorkerId(1), false);
+        d.found(WorkerId(1));
+        assert_eq!(send_all(&mut d, 7..9), [0, 2], "it is not to serve");
     }
 
     #[test]
     fn round_robin_takes_turns_past_dead_workers() {
         let mut d = dispatcher(DispatchPolicyName::RoundRobin);
         assert_eq!(send_all(&mut d, 0..4), [0, 1, 2, 0]);
-        assert_eq!(d.worker_down(WorkerId(1)), [RequestId(1)]);
+        assert_eq!(d.lost(WorkerId(1)), [RequestId(1)]);
         assert_eq!(send_all(&mut d, 4..7), [2, 0, 2]);
     }
 
@@ -327,7 +359,7 @@ mod tests {
     #[test]
     fn without_workers_there_is_nowhere_to_send() {
         let mut d = Dispatcher::new(DispatchPolicyName::LeastOutstanding, SHAPE, &[WorkerId(0)]);
-        d.worker_down(WorkerId(0));
+        d.lost(WorkerId(0));
         assert_eq!(d.send(Timestamp::ZERO, RequestId(1)), None);
         let mut none = Dispatcher::new(DispatchPolicyName::RoundRobin, SHAPE, &[]);
         assert_eq!(none.send(Timestamp::ZERO, RequestId(1)), None);

@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
-    Address, Arrival, BatchShape, Ending, Envelope, Filled, Finished, Incarnation, Message,
+    Address, Arrival, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
     ModulePlan, Place, Places, Sessions, ToController, ToDevice, ToGateway,
 };
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
@@ -38,7 +38,7 @@ use joins::{Joiner, Joins};
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The source has read an accepted request, or cannot.
-    Read(RequestId, Result<Filled, Ending>),
+    Read(RequestId, Result<Filled, Fault>),
     /// An accepted request is to be read by a worker of the source.
     Decode(RequestId),
     /// A peer greets: a process began, or a connection to it.
@@ -245,15 +245,10 @@ impl<P, L: Clone> Gateway<P, L> {
         match event {
             Event::Read(id, read) => self.brought(now, ModuleId::SOURCE, id, read, out),
             Event::Decode(id) => self.decode(now, id, out),
-            Event::Greeted(peer, incarnation) => {
-                if self.sessions.knows_other(peer, incarnation) {
-                    self.lose(now, peer, "its process began anew", out);
-                }
-                self.sessions.greet(peer, incarnation);
-            }
+            Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
             Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
             Event::Message(from, incarnation, message) => {
-                if self.sessions.counts(from, incarnation) {
+                if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, message, out);
                 }
             }
@@ -335,17 +330,32 @@ impl<P, L: Clone> Gateway<P, L> {
                 }
             }
             ToGateway::State(state) => self.ledger.learn(now, &state),
-            ToGateway::Serve(worker) => {
-                if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.worker_up(worker);
-                }
-            }
-            ToGateway::Retire(worker) => {
-                if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.retire(worker);
-                }
-            }
+            ToGateway::Serve(worker) => self.list(worker, true),
+            ToGateway::Retire(worker) => self.list(worker, false),
         }
+    }
+
+    fn list(&mut self, worker: WorkerId, serves: bool) {
+        if let Some(stage) = self.stage_of(worker) {
+            stage.dispatcher.list(worker, serves);
+        }
+    }
+
+    /// Whether the message is its sender's to say: a device speaks for its own workers, a controller for its module.
+    fn may_say(&self, from: Address, message: &ToGateway) -> bool {
+        let place = |worker: &WorkerId| self.places.get(*worker);
+        let device_of = |worker| place(worker).map(|p| Address::Device(p.device));
+        let controller_of = |worker| place(worker).map(|p| Address::Controller(p.module));
+        let sayer = match message {
+            ToGateway::Started(started) => device_of(&started.worker),
+            ToGateway::Finished { worker, .. }
+            | ToGateway::Dropped { worker, .. }
+            | ToGateway::Forgotten { worker, .. } => device_of(worker),
+            ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
+            ToGateway::State(state) => Some(Address::Controller(state.module)),
+            ToGateway::Serve(worker) | ToGateway::Retire(worker) => controller_of(worker),
+        };
+        sayer == Some(from)
     }
 
     /// A module ran for requests: the results count and are passed on where the request has not ended.
@@ -373,12 +383,12 @@ impl<P, L: Clone> Gateway<P, L> {
         now: Timestamp,
         module: ModuleId,
         id: RequestId,
-        result: Result<Filled, Ending>,
+        result: Result<Filled, Fault>,
         out: &mut Vec<Command<P, L>>,
     ) {
         match result {
             Ok(filled) => self.complete(now, module, id, Some(filled), out),
-            Err(ending) => self.end(now, id, ending.outcome, Some(ending.cause), out),
+            Err(fault) => self.faulted(now, module, id, fault, out),
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{ClientId, ModuleId, RequestId};
+use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
@@ -84,9 +84,10 @@ pub struct Ended {
     ran: bool,
 }
 
-/// A request that gives its place back once as many workers as had it have said that it had not begun.
+/// A request that gives its place back once all workers that had it have said that it had not begun.
 struct Returning {
-    workers: usize,
+    /// Workers that have yet to say it.
+    workers: Vec<WorkerId>,
     deadline: Timestamp,
 }
 
@@ -244,13 +245,13 @@ impl<T> Ledger<T> {
         Some((Ended { id, deadline, ran }, content))
     }
 
-    /// A request ended by its client's doing, and `workers` of them are told to forget it. If no device ran it, its place
+    /// A request ended by its client's doing, and these workers are told to forget it. If no device ran it, its place
     /// is given back once they all say that they had not begun ([`Ledger::forgotten`]).
-    pub fn gives_back(&mut self, now: Timestamp, ended: &Ended, workers: usize) {
+    pub fn gives_back(&mut self, now: Timestamp, ended: &Ended, workers: Vec<WorkerId>) {
         if ended.ran {
             return;
         }
-        if workers == 0 {
+        if workers.is_empty() {
             return self.give_back();
         }
         if self.returning.len() >= self.limit {
@@ -266,12 +267,15 @@ impl<T> Ledger<T> {
 
     /// A worker that was told to forget a request had not begun it. Whether that counts: the request ended by its
     /// client's doing and no device ran it.
-    pub fn forgotten(&mut self, id: RequestId) -> bool {
+    pub fn forgotten(&mut self, worker: WorkerId, id: RequestId) -> bool {
         let Some(returning) = self.returning.get_mut(&id) else {
             return false;
         };
-        returning.workers -= 1;
-        if returning.workers == 0 {
+        let Some(told) = returning.workers.iter().position(|w| *w == worker) else {
+            return false;
+        };
+        returning.workers.swap_remove(told);
+        if returning.workers.is_empty() {
             self.returning.swap_remove(&id);
             self.give_back();
         }

@@ -144,7 +144,7 @@ impl ModuleController {
             Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
             Event::Lost(peer) => self.lost(now, peer, out),
             Event::Message(from, incarnation, message) => {
-                if self.sessions.counts(from, incarnation) {
+                if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, from, incarnation, message, out);
                 }
             }
@@ -184,6 +184,22 @@ impl ModuleController {
                 }
             }
             ToController::Peer(state) => self.planner.peer(incarnation, state),
+        }
+    }
+
+    /// Whether the message is its sender's to say: a device speaks for its own workers, a controller for its module.
+    fn may_say(&self, from: Address, message: &ToController) -> bool {
+        let is_on = |worker: WorkerId| {
+            let mut places = self.workers.iter().map(|(place, _)| place);
+            places.any(|p| p.worker == worker && from == Address::Device(p.device))
+        };
+        match message {
+            ToController::Demand(_) => matches!(from, Address::Gateway(_)),
+            ToController::Report(report) => is_on(report.worker),
+            ToController::Loaded(worker, _) => is_on(*worker),
+            ToController::Peer(state) => {
+                from == Address::Controller(state.module) && state.module.idx() < self.n_modules
+            }
         }
     }
 

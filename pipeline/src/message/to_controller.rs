@@ -26,8 +26,8 @@ pub enum ToController {
     Peer(Arc<ModuleState>),
 }
 
-/// What was asked of a module at one gateway, counted since that gateway began: a report that is lost or comes twice
-/// changes nothing.
+/// What was asked of a module at one gateway, counted since that gateway began, or since the module's controller greeted it
+/// for the first time in its life. A report that is lost or comes twice changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Requests offered to the pipeline, refused ones included.
@@ -38,8 +38,6 @@ pub struct Demand {
     pub reached: u64,
     /// Requests that skipped it.
     pub skipped: u64,
-    /// Of those that reached it, requests that were dropped there or at the entry to it.
-    pub dropped: u64,
     /// Of those that reached it, requests that ended by their client's doing before a device ran them.
     pub unasked: u64,
     /// Where requests enter the pipeline: those that came by the share of the SLO that they ask for, as in [`Shares`].
@@ -81,7 +79,6 @@ impl Demand {
             returned: more(self.returned, &mut last.returned),
             reached: more(self.reached, &mut last.reached),
             skipped: more(self.skipped, &mut last.skipped),
-            dropped: more(self.dropped, &mut last.dropped),
             unasked: more(self.unasked, &mut last.unasked),
             asked,
         }
@@ -123,8 +120,6 @@ pub struct ModuleState {
     pub offered: f64,
     /// Requests that it executed, per second.
     pub executed: f64,
-    /// Requests that it dropped / requests offered, in the window.
-    pub drop_rate: f64,
     /// Mean batch size in the window.
     pub batch_size: f64,
     /// T_m: requests a second that its workers can serve in planned batches.

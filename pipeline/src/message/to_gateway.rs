@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ModuleState;
 use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
-use crate::request::{Drop, Outcome};
+use crate::request::Drop;
 use crate::time::Timestamp;
 
 /// What a gateway is told.
@@ -69,8 +69,8 @@ pub struct Started {
 pub struct Finished {
     /// The request.
     pub request: RequestId,
-    /// What the module brought; where it brought nothing, how the request ends.
-    pub result: Result<Filled, Ending>,
+    /// What the module brought, or why it brought nothing.
+    pub result: Result<Filled, Fault>,
 }
 
 /// Which outputs of a module are not empty, by ordinal: all that a `when:` looks at.
@@ -95,13 +95,13 @@ impl Filled {
     }
 }
 
-/// How a request ends that is not completed, and what is said of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ending {
-    /// How it ends.
-    pub outcome: Outcome,
-    /// A sentence for the client.
-    pub cause: String,
+/// Why a module brought nothing for a request. Each holds a sentence for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The module says why.
+    Module(String),
+    /// Its outputs found no room in the account of bytes.
+    Memory(String),
 }
 
 /// What dispatch to a module goes by.

@@ -5,8 +5,7 @@ use std::time::Duration;
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
-use spillgate_pipeline::message::Ending;
-use spillgate_pipeline::request::Outcome;
+use spillgate_pipeline::message::Fault;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -35,11 +34,7 @@ impl World {
         match kind {
             HostileKind::Hurry(_) => {}
             HostileKind::Unreadable => {
-                let module = ModuleId::SOURCE;
-                let unread = Ending {
-                    outcome: Outcome::Failed { module },
-                    cause: "no picture".to_owned(),
-                };
+                let unread = Fault::Module("no picture".to_owned());
                 return self.drive_gateway(GatewayEvent::Read(id, Err(unread)));
             }
             HostileKind::Leave(after) => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::Demand;
+use spillgate_pipeline::message::{Demand, Incarnation};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
@@ -12,11 +12,21 @@ use spillgate_pipeline::time::Timestamp;
 /// Reports are sent this often while there is anything to report.
 const REPORT_PERIOD: Duration = Duration::from_millis(100);
 
+/// The counts of one module.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    /// The life of the controller that they are for.
+    life: Incarnation,
+    /// Requests that had been offered when it greeted, and requests that had given their place back.
+    before: (u64, u64),
+    demand: Demand,
+}
+
 /// The counts of one gateway.
 pub(super) struct Demands {
     slo: Duration,
     born: Timestamp,
-    modules: Vec<Demand>,
+    modules: Vec<Counts>,
     /// By module: requests enter the pipeline here.
     is_first: Vec<bool>,
     offered: (u64, u64),
@@ -31,10 +41,23 @@ impl Demands {
         Demands {
             slo: pipeline.slo,
             born,
-            modules: vec![Demand::default(); pipeline.modules.len()],
+            modules: vec![Counts::default(); pipeline.modules.len()],
             is_first: pipeline.modules.iter().map(is_first).collect(),
             offered: (0, 0),
             reports_at: None,
+        }
+    }
+
+    /// The controller of a module greets. One that began anew is told what comes from now on: all that ever came would look
+    /// like a burst to it.
+    pub(super) fn greeted(&mut self, module: ModuleId, incarnation: Incarnation) {
+        let counts = &mut self.modules[module.idx()];
+        if counts.life != incarnation {
+            *counts = Counts {
+                life: incarnation,
+                before: self.offered,
+                demand: Demand::default(),
+            };
         }
     }
 
@@ -46,7 +69,7 @@ impl Demands {
 
     /// A request came to a module, and runs it (false: skips it).
     pub(super) fn came(&mut self, now: Timestamp, module: ModuleId, request: &Request, runs: bool) {
-        let demand = &mut self.modules[module.idx()];
+        let demand = &mut self.modules[module.idx()].demand;
         demand.came(runs);
         if self.is_first[module.idx()] {
             demand.entered(self.slo, request);
@@ -54,15 +77,9 @@ impl Demands {
         self.changed(now);
     }
 
-    /// A request was dropped at a module, or at the entry to it.
-    pub(super) fn dropped(&mut self, now: Timestamp, module: ModuleId) {
-        self.modules[module.idx()].dropped += 1;
-        self.changed(now);
-    }
-
     /// A request that had come to a module ended by its client's doing before a device ran it.
     pub(super) fn unasked(&mut self, now: Timestamp, module: ModuleId) {
-        self.modules[module.idx()].unasked += 1;
+        self.modules[module.idx()].demand.unasked += 1;
         self.changed(now);
     }
 
@@ -75,11 +92,11 @@ impl Demands {
     pub(super) fn reports(&mut self) -> Vec<(ModuleId, Demand)> {
         self.reports_at = None;
         let (offered, returned) = self.offered;
-        let report = |(module, demand): (u16, &Demand)| {
+        let report = |(module, counts): (u16, &Counts)| {
             let demand = Demand {
-                offered,
-                returned,
-                ..demand.clone()
+                offered: offered - counts.before.0,
+                returned: returned - counts.before.1,
+                ..counts.demand.clone()
             };
             (ModuleId(module), demand)
         };

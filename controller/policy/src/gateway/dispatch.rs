@@ -68,10 +68,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let stage = &mut self.stages[module.idx()];
         let refused = stage.refuses(now, request);
         let (reason, estimate) = match refused {
-            Some(refused) => {
-                self.demands.dropped(now, module);
-                refused
-            }
+            Some(refused) => refused,
             None if self.place(now, module, request) => return,
             None => (DropReason::NoWorker, None),
         };

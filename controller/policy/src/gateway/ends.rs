@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::message::{Fault, ToDevice};
 use spillgate_pipeline::request::{Drop, DropReason, Outcome};
 use spillgate_pipeline::time::{Timestamp, format_duration};
 
@@ -63,7 +63,7 @@ impl<P, L: Clone> Gateway<P, L> {
             cause,
             payload: open.payload,
         })));
-        let mut told = 0;
+        let mut told = Vec::new();
         for module in 0..self.stages.len() {
             let Some(worker) = self.stages[module].dispatcher.take_back(id) else {
                 continue;
@@ -71,7 +71,7 @@ impl<P, L: Clone> Gateway<P, L> {
             let device = self.device_of(worker);
             if !self.unsend(id, worker) {
                 self.tell_device(device, ToDevice::Cancel(id), out);
-                told += 1;
+                told.push(worker);
             }
         }
         if outcome.is_clients_doing() {
@@ -112,8 +112,6 @@ impl<P, L: Clone> Gateway<P, L> {
         };
         if was_there && drop.reason.is_clients_doing() && !has_run {
             self.demands.unasked(now, module);
-        } else if was_there {
-            self.demands.dropped(now, module);
         }
         self.end(now, id, Outcome::Dropped(drop), None, out);
     }
@@ -121,7 +119,7 @@ impl<P, L: Clone> Gateway<P, L> {
     /// A worker that was told to forget a request had not begun it.
     pub(super) fn forgotten(&mut self, now: Timestamp, worker: WorkerId, id: RequestId) {
         if let Some(module) = self.module_of(worker)
-            && self.ledger.forgotten(id)
+            && self.ledger.forgotten(worker, id)
         {
             self.demands.offered(now, self.ledger.offered());
             self.demands.unasked(now, module);
@@ -162,6 +160,34 @@ impl<P, L: Clone> Gateway<P, L> {
             format_duration(self.grace)
         );
         self.fail(now, id, module, cause, out);
+    }
+
+    /// Ends a request for which a module brought nothing.
+    pub(super) fn faulted(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        id: RequestId,
+        fault: Fault,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some(open) = self.ledger.get(id) else {
+            return;
+        };
+        let (outcome, cause) = match fault {
+            Fault::Module(cause) => (Outcome::Failed { module }, cause),
+            Fault::Memory(cause) => (
+                Outcome::Dropped(Drop {
+                    module,
+                    reason: DropReason::Memory,
+                    at: now,
+                    budget: open.request.deadline.budget_at(now),
+                    estimate: None,
+                }),
+                cause,
+            ),
+        };
+        self.end(now, id, outcome, Some(cause), out);
     }
 
     /// Ends a request by a fault of ours at that module. What *fails* at the source is a frame that nobody can read: where a

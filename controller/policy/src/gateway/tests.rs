@@ -20,7 +20,7 @@ struct Home {
     told: Vec<String>,
     demands: Vec<(u16, u64)>,
     /// By module: requests dropped, requests that asked for nothing after all.
-    shed: Vec<(u16, u64, u64)>,
+    unasked: Vec<(u16, u64)>,
     ended: Vec<(u64, &'static str)>,
 }
 
@@ -63,7 +63,7 @@ fn home(reads: &[&[u16]], whens: &[Option<u16>], workers: u32) -> Home {
         cancelled: Vec::new(),
         told: Vec::new(),
         demands: Vec::new(),
-        shed: Vec::new(),
+        unasked: Vec::new(),
         ended: Vec::new(),
     };
     for place in places {
@@ -99,7 +99,7 @@ impl Home {
             }
             (Address::Controller(module), Message::Controller(ToController::Demand(demand))) => {
                 self.demands.push((module.0, demand.reached));
-                self.shed.push((module.0, demand.dropped, demand.unasked));
+                self.unasked.push((module.0, demand.unasked));
             }
             (_, message) => self.told.push(format!("{message:?}")),
         }
@@ -126,13 +126,7 @@ impl Home {
         self.finished(LIFE, worker, id, Ok(Filled::ALL));
     }
 
-    fn finished(
-        &mut self,
-        life: Incarnation,
-        worker: u32,
-        id: u64,
-        result: Result<Filled, Ending>,
-    ) {
+    fn finished(&mut self, life: Incarnation, worker: u32, id: u64, result: Result<Filled, Fault>) {
         let message = ToGateway::Finished {
             worker: WorkerId(worker),
             batch: BatchId(id),
@@ -240,14 +234,13 @@ fn a_newer_frame_takes_the_place_of_one_that_waits() {
 fn a_module_that_brings_nothing_ends_the_request() {
     let mut home = home(&[&[0], &[1]], &[], 1);
     home.submit(7);
-    let ending = Ending {
-        outcome: Outcome::Failed {
-            module: ModuleId(1),
-        },
-        cause: "no model".to_owned(),
-    };
-    home.finished(LIFE, 1, 7, Err(ending));
+    let fault = Fault::Module("no model".to_owned());
+    home.finished(LIFE, 1, 7, Err(fault));
     assert_eq!(home.ended, [(7, "failed")]);
+    home.submit(8);
+    let fault = Fault::Memory("no room".to_owned());
+    home.finished(LIFE, 1, 8, Err(fault));
+    assert_eq!(home.ended[1..], [(8, "dropped")]);
 }
 
 #[test]
@@ -342,6 +335,25 @@ fn demand_is_reported_while_there_is_any() {
 }
 
 #[test]
+fn a_controller_that_began_anew_is_told_what_comes_from_then_on() {
+    let mut home = home(&[&[0], &[1]], &[], 1);
+    let controller = Address::Controller(ModuleId(1));
+    home.on(Event::Greeted(controller, LIFE));
+    home.submit(7);
+    home.done(1, 7);
+    // A connection that comes again is no other life.
+    home.on(Event::Lost(controller, "reset"));
+    home.on(Event::Greeted(controller, LIFE));
+    home.at(100).on(Event::Wakeup);
+    assert_eq!(home.demands, [(0, 0), (1, 1), (2, 1)]);
+    home.on(Event::Greeted(controller, Incarnation(9)));
+    home.submit(8);
+    home.submit(9);
+    home.at(200).on(Event::Wakeup);
+    assert_eq!(home.demands[3..], [(0, 0), (1, 2), (2, 1)]);
+}
+
+#[test]
 fn a_worker_that_drops_a_request_ends_it() {
     let mut home = home(&[&[0]], &[], 1);
     home.submit(7);
@@ -388,7 +400,30 @@ fn a_superseded_request_asked_for_nothing() {
         home.on(Event::Message(device(1), LIFE, message));
     }
     home.at(100).on(Event::Wakeup);
-    assert_eq!(home.shed, [(0, 0, 0), (1, 1, 1)]);
+    assert_eq!(home.unasked, [(0, 0), (1, 1)]);
+}
+
+#[test]
+fn a_device_speaks_for_its_own_workers_only() {
+    let mut home = home(&[&[0]], &[], 2);
+    home.submit(7);
+    let finished = |worker| ToGateway::Finished {
+        worker: WorkerId(worker),
+        batch: BatchId(7),
+        members: vec![Finished {
+            request: RequestId(7),
+            result: Ok(Filled::ALL),
+        }],
+    };
+    // Another device, no worker of this pipeline, a controller.
+    home.on(Event::Message(device(11), LIFE, finished(1)));
+    home.on(Event::Message(device(11), LIFE, finished(99)));
+    let controller = Address::Controller(ModuleId(1));
+    home.on(Event::Greeted(controller, LIFE));
+    home.on(Event::Message(controller, LIFE, finished(1)));
+    assert!(home.ended.is_empty());
+    home.on(Event::Message(device(1), LIFE, finished(1)));
+    assert_eq!(home.ended, [(7, "completed")]);
 }
 
 #[test]

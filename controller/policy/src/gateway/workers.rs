@@ -1,12 +1,34 @@
-//! Workers that go down with their device: what they had goes to others.
+//! Workers that come and go with their devices: what a lost one had goes to others.
 
-use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::Address;
+use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::message::{Address, Incarnation, Place};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{Command, Gateway};
 
 impl<P, L: Clone> Gateway<P, L> {
+    /// A peer begins, or begins anew. The workers of a device take requests as long as their controller wants them to.
+    pub(super) fn greeted(
+        &mut self,
+        now: Timestamp,
+        peer: Address,
+        incarnation: Incarnation,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        if self.sessions.knows_other(peer, incarnation) {
+            self.lose(now, peer, "its process began anew", out);
+        }
+        self.sessions.greet(peer, incarnation);
+        if let Address::Controller(module) = peer
+            && module.idx() < self.stages.len()
+        {
+            self.demands.greeted(module, incarnation);
+        }
+        for Place { module, worker, .. } in self.workers_of(peer) {
+            self.stages[module.idx()].dispatcher.found(worker);
+        }
+    }
+
     /// A peer is gone. Of a device, the workers take no more requests.
     pub(super) fn lose(
         &mut self,
@@ -16,14 +38,9 @@ impl<P, L: Clone> Gateway<P, L> {
         out: &mut Vec<Command<P, L>>,
     ) {
         self.sessions.lose(peer);
-        let Address::Device(device) = peer else {
-            return;
-        };
-        let on_it = self.places.iter().filter(|p| p.device == device);
-        let workers: Vec<(ModuleId, WorkerId)> = on_it.map(|p| (p.module, p.worker)).collect();
         let mut lost: Vec<(ModuleId, RequestId)> = Vec::new();
-        for (module, worker) in workers {
-            let had = self.stages[module.idx()].dispatcher.worker_down(worker);
+        for Place { module, worker, .. } in self.workers_of(peer) {
+            let had = self.stages[module.idx()].dispatcher.lost(worker);
             lost.extend(had.into_iter().map(|id| (module, id)));
         }
         for (module, id) in lost {
@@ -31,6 +48,11 @@ impl<P, L: Clone> Gateway<P, L> {
                 self.fail(now, id, module, cause.to_owned(), out);
             }
         }
+    }
+
+    fn workers_of(&self, peer: Address) -> Vec<Place> {
+        let on_it = |p: &&Place| peer == Address::Device(p.device);
+        self.places.iter().filter(on_it).copied().collect()
     }
 
     /// Sends a request that a dead worker had to another one, at most once a module and while there is time.

@@ -197,25 +197,29 @@ fn who_ends_by_its_own_doing_before_a_device_ran_it_gives_its_place_back() {
     let offered = ledger.offered();
     let mut end = |id| ledger.end(RequestId(id)).unwrap().0;
     let (unread, waited, both) = (end(0), end(1), end(2));
-    ledger.gives_back(ms(1000), &unread, 0);
+    ledger.gives_back(ms(1000), &unread, vec![]);
     assert_eq!(
         places(&mut ledger, ms(1000), 100),
         1,
         "at once: nobody has it"
     );
-    ledger.gives_back(ms(1000), &waited, 1);
-    ledger.gives_back(ms(1000), &both, 2);
+    ledger.gives_back(ms(1000), &waited, vec![WorkerId(4)]);
+    ledger.gives_back(ms(1000), &both, vec![WorkerId(4), WorkerId(5)]);
     assert_eq!(
         places(&mut ledger, ms(1000), 200),
         0,
         "once the workers said so"
     );
-    assert!(ledger.forgotten(RequestId(1)));
-    assert!(ledger.forgotten(RequestId(2)));
-    assert_eq!(places(&mut ledger, ms(1000), 300), 1);
-    assert!(ledger.forgotten(RequestId(2)));
+    assert!(ledger.forgotten(WorkerId(4), RequestId(1)));
+    assert!(ledger.forgotten(WorkerId(4), RequestId(2)));
     assert!(
-        !ledger.forgotten(RequestId(2)),
+        !ledger.forgotten(WorkerId(4), RequestId(2)),
+        "a worker says it once"
+    );
+    assert_eq!(places(&mut ledger, ms(1000), 300), 1);
+    assert!(ledger.forgotten(WorkerId(5), RequestId(2)));
+    assert!(
+        !ledger.forgotten(WorkerId(5), RequestId(2)),
         "a second time counts nothing"
     );
     assert_eq!(places(&mut ledger, ms(1000), 400), 1);
@@ -237,11 +241,11 @@ fn what_a_device_ran_keeps_its_place() {
         ledger.end(RequestId(0)).unwrap().0,
         ledger.end(RequestId(1)).unwrap().0,
     );
-    ledger.gives_back(ms(1000), &ran, 0);
+    ledger.gives_back(ms(1000), &ran, vec![]);
     assert_eq!(places(&mut ledger, ms(1000), all), 0);
-    ledger.gives_back(ms(1000), &decoded, 1);
+    ledger.gives_back(ms(1000), &decoded, vec![WorkerId(4)]);
     // It was cancelled while it ran: its worker never says that it had not begun.
     assert!(!ledger.ran(RequestId(0), ModuleId(1)));
-    assert!(!ledger.forgotten(RequestId(0)));
+    assert!(!ledger.forgotten(WorkerId(4), RequestId(0)));
     assert_eq!(places(&mut ledger, ms(1000), 2 * all), 0);
 }

@@ -27,7 +27,6 @@ pub(super) struct Measured {
     /// Requests offered to the pipeline, refused ones included.
     pub(super) demand: Window,
     pub(super) input: Window,
-    pub(super) dropped: Window,
     pub(super) batches: Window,
     pub(super) latency: Window,
     pub(super) batch_waits: Reservoir,
@@ -49,7 +48,6 @@ impl Measured {
             offered: Window::new(length, born),
             demand: Window::new(DEMAND_SPAN, born),
             input: Window::new(INPUT_SPAN, born),
-            dropped: Window::new(length, born),
             batches: Window::new(length, born),
             latency: Window::new(length, born),
             batch_waits: Reservoir::new(length),
@@ -70,7 +68,6 @@ impl Measured {
             window.add(now, 0.0, ran, 0.0);
             window.take_back(more.unasked);
         }
-        self.dropped.add(now, 0.0, more.dropped, 0.0);
         if self.is_first {
             self.asked.add(now, &more.asked);
         }

@@ -24,7 +24,6 @@ impl StatePlanner {
             self.workers_up as f64 * f64::from(batch) / planned.as_secs_f64()
         };
         let offered = self.measured.offered.rate(now);
-        let dropped = self.measured.dropped.rate(now);
         let input = self.measured.input.rate(now);
         let overloaded = self.recipe.overload.is_some_and(|control| {
             let queueing = self.measured.last_second.weighted_mean(now).unwrap_or(0.0);
@@ -47,11 +46,6 @@ impl StatePlanner {
             worst: span(self.measured.latency.max(now)),
             offered,
             executed: self.measured.batches.rate(now) * batch_size,
-            drop_rate: if offered > 0.0 {
-                dropped / offered
-            } else {
-                0.0
-            },
             batch_size,
             capacity,
             probability: self.probability(now),

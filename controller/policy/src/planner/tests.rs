@@ -56,7 +56,6 @@ pub(crate) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
         worst: span(60),
         offered: 100.0,
         executed: 100.0,
-        drop_rate: 0.0,
         batch_size: 4.0,
         capacity: 160.0,
         probability: 1.0,
@@ -195,7 +194,6 @@ fn its_state_is_what_it_saw() {
         let mut more = Demand::default();
         more.came(i % 4 != 0);
         more.entered(ms(400).since(ms(0)), &request);
-        more.dropped = u64::from(i == 99);
         p.demanded(ms(i * 10), &more);
     }
     let members = [(ms(900), ms(930)), (ms(910), ms(930))];
@@ -217,7 +215,6 @@ fn its_state_is_what_it_saw() {
         "{}",
         state.probability
     );
-    assert!((state.drop_rate - 1.0 / 75.0).abs() < 1e-3);
     assert_eq!(state.capacity, 2.0 * 4.0 / 0.02);
     assert_eq!(state.asked[19], 1.0);
     assert_eq!(state.version, 1);

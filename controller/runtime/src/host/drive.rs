@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use spillgate_backend::job::Job;
 use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
@@ -19,8 +20,8 @@ use super::outbox::Outbox;
 use super::{CHECKED_ONE_IN, Command, Control, GATEWAY, Kept, PipelineHost};
 use crate::record::RequestRecord;
 
-/// What is to be done without the lock, in this order.
-pub(super) type Effects = Vec<Effect>;
+/// What is to be done without the lock, in this order. Mostly it is one thing or two, which need no allocation.
+pub(super) type Effects = SmallVec<[Effect; 2]>;
 
 pub(super) enum Effect {
     /// The outbox of a device is to be sent.
@@ -30,22 +31,13 @@ pub(super) enum Effect {
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
     Compute(ModuleId, Box<Computation>),
     /// What must hold did not.
-    Breach(Violation),
-}
-
-/// Notes what is to be done.
-fn note(effects: &mut Effects, effect: Effect) {
-    if effects.is_empty() {
-        // Mostly it stays the only one, and takes much room.
-        effects.reserve_exact(1);
-    }
-    effects.push(effect);
+    Breach(Box<Violation>),
 }
 
 /// Keeps a breach for those who look after the server: it goes on.
 pub(super) fn keep(held: Result<(), Violation>, effects: &mut Effects) {
     if let Err(violation) = held {
-        effects.push(Effect::Breach(violation));
+        effects.push(Effect::Breach(Box::new(violation)));
     }
 }
 
@@ -168,7 +160,7 @@ impl PipelineHost {
                     if id.0.is_multiple_of(CHECKED_ONE_IN) {
                         keep(control.checker.ended(id, ended.outcome), effects);
                     }
-                    note(effects, Effect::End(ended));
+                    effects.push(Effect::End(ended));
                 }
             }
         }
@@ -203,6 +195,12 @@ impl PipelineHost {
         effects: &mut Effects,
     ) {
         let (from, life) = (envelope.from, envelope.incarnation);
+        if let Address::Device(device) = envelope.to {
+            self.log_scaling(&envelope.message);
+            self.outbox(device).put(envelope);
+            effects.push(Effect::Send(device));
+            return;
+        }
         match (envelope.to, envelope.message) {
             (Address::Gateway(_), Message::Gateway(message)) => {
                 let event = Event::Message(from, life, message);
@@ -211,18 +209,6 @@ impl PipelineHost {
             (Address::Controller(module), Message::Controller(message)) => {
                 let event = ControllerEvent::Message(from, life, message);
                 self.drive_controller(control, now, module, event, effects);
-            }
-            (Address::Device(device), message @ Message::Device(_)) => {
-                let to = envelope.to;
-                let envelope = Envelope {
-                    from,
-                    incarnation: life,
-                    to,
-                    message,
-                };
-                self.log_scaling(&envelope.message);
-                self.outbox(device).put(envelope);
-                note(effects, Effect::Send(device));
             }
             (to, _) => unreachable!("a message that is not for {to:?}"),
         }

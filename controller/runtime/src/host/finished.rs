@@ -5,10 +5,9 @@ use std::sync::Arc;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::message::{
-    Address, BatchReport, Ending, Envelope, Filled, Finished, Incarnation, Message, ToController,
+    Address, BatchReport, Envelope, Fault, Filled, Finished, Incarnation, Message, ToController,
     ToGateway,
 };
-use spillgate_pipeline::request::{Drop as DropRecord, DropReason, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::drive::{Effects, keep};
@@ -17,7 +16,11 @@ use crate::record::BatchRecord;
 
 impl PipelineHost {
     /// A batch of a module ended.
-    pub fn finished(&self, batch: &BatchRecord, members: Vec<MemberResult>) {
+    pub fn finished(
+        &self,
+        batch: &BatchRecord,
+        members: impl ExactSizeIterator<Item = MemberResult>,
+    ) {
         let Some(device) = self.workers.get(batch.worker).map(|w| w.device) else {
             return;
         };
@@ -27,23 +30,23 @@ impl PipelineHost {
             to,
             message,
         };
-        let times = members.iter().map(|m| &m.times);
-        let report = ToController::Report(BatchReport {
+        let mut report = BatchReport {
             worker: batch.worker,
             started_at: batch.started_at,
             ended_at: batch.ended_at,
-            members: times.map(|t| (t.arrived_at, t.batched_at)).collect(),
-        });
+            members: Vec::with_capacity(members.len()),
+        };
         // What is brought for requests that have ended, and may be the last to hold them: freed without the host's lock.
         let mut unwanted = Vec::new();
         self.act(|control, now, effects| {
-            if batch.batch.0.is_multiple_of(CHECKED_ONE_IN) {
-                self.check(control, now, batch, &members, effects);
-            }
-            // Results are smaller than what they came in: to collect in place would move them once more.
             let mut finished = Vec::with_capacity(members.len());
             for member in members {
+                let times = &member.times;
+                report.members.push((times.arrived_at, times.batched_at));
                 finished.push(self.store(control, batch, member, &mut unwanted));
+            }
+            if batch.batch.0.is_multiple_of(CHECKED_ONE_IN) {
+                self.check(control, now, batch, &finished, effects);
             }
             let finished = ToGateway::Finished {
                 worker: batch.worker,
@@ -54,6 +57,7 @@ impl PipelineHost {
             let finished = say(gateway, Message::Gateway(finished));
             self.carry(control, now, finished, effects);
             let controller = Address::Controller(batch.module);
+            let report = ToController::Report(report);
             let report = say(controller, Message::Controller(report));
             self.carry(control, now, report, effects);
         });
@@ -66,10 +70,10 @@ impl PipelineHost {
         control: &mut Control,
         now: Timestamp,
         batch: &BatchRecord,
-        members: &[MemberResult],
+        members: &[Finished],
         effects: &mut Effects,
     ) {
-        let ids: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
+        let ids: Vec<RequestId> = members.iter().map(|m| m.request).collect();
         let most = self.pipeline.modules[batch.module.idx()].batch.max;
         let (device, id) = (batch.device, batch.batch);
         let checker = &mut control.checker;
@@ -99,7 +103,7 @@ impl PipelineHost {
                     result.and_then(|o| job.set_outputs(batch.module, o).map_err(Failure::Memory));
                 match stored {
                     Ok(()) => Ok(self.filled(batch, &job)),
-                    Err(failure) => Err(ended_by(failure, &request, batch)),
+                    Err(failure) => Err(fault(failure)),
                 }
             }
             None => {
@@ -125,23 +129,9 @@ impl PipelineHost {
     }
 }
 
-/// How a request ends for which a module has no outputs, and what is said of it.
-fn ended_by(failure: Failure, request: &Request, batch: &BatchRecord) -> Ending {
-    let module = batch.module;
+fn fault(failure: Failure) -> Fault {
     match failure {
-        Failure::Module(cause) => Ending {
-            outcome: Outcome::Failed { module },
-            cause,
-        },
-        Failure::Memory(full) => Ending {
-            outcome: Outcome::Dropped(DropRecord {
-                module,
-                reason: DropReason::Memory,
-                at: batch.ended_at,
-                budget: request.deadline.budget_at(batch.ended_at),
-                estimate: None,
-            }),
-            cause: full.to_string(),
-        },
+        Failure::Module(cause) => Fault::Module(cause),
+        Failure::Memory(full) => Fault::Memory(full.to_string()),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use spillgate_backend::job::Job;
 use spillgate_pipeline::message::Envelope;
 
@@ -49,19 +49,21 @@ impl Outbox {
 
     /// Sends what is there, unless another thread does.
     pub(super) fn send(&self) {
-        if std::mem::replace(&mut self.pending.lock().is_sending, true) {
+        let pending = self.pending.lock();
+        if pending.is_sending {
             return;
         }
+        let mut next = Self::next(pending);
         let turn = Turn(self);
-        while let Some(envelope) = self.next() {
+        while let Some(envelope) = next {
             self.link.send(envelope);
+            next = Self::next(self.pending.lock());
         }
         std::mem::forget(turn);
     }
 
-    /// The next envelope. Where there is none the turn is over, at once: what is put from now on is sent by whoever puts it.
-    fn next(&self) -> Option<Envelope<Arc<Job>>> {
-        let mut pending = self.pending.lock();
+    /// The next envelope. Where there is none the turn is over, at once: the thread that puts one from now on sends it.
+    fn next(mut pending: MutexGuard<'_, Pending>) -> Option<Envelope<Arc<Job>>> {
         let next = pending.envelopes.pop_front();
         pending.is_sending = next.is_some();
         next

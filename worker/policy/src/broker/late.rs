@@ -40,8 +40,8 @@ impl Late {
     ) -> Vec<Member<T>> {
         let starts_at = starts_at.max(now);
         drop_hopeless(core, now, starts_at, out);
-        let mut members = Vec::new();
         let size = core.queue.len().min(core.batch());
+        let mut members = Vec::with_capacity(size);
         if size == 0 {
             return members;
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::id::WorkerId;
@@ -145,7 +146,7 @@ fn run_batch(
     let execution = batch.expected_end.since(batch.started_at);
     batch.started_at = shared.clock.now();
     batch.expected_end = batch.started_at + execution;
-    let jobs: Vec<&Job> = batch.members.iter().map(|m| &*m.payload).collect();
+    let jobs: SmallVec<[&Job; 16]> = batch.members.iter().map(|m| &*m.payload).collect();
     let outcome = execute(executor, batch.worker, &jobs);
     drop(jobs);
     let ended_at = shared.clock.now();
