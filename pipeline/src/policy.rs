@@ -172,8 +172,7 @@ pub struct Guidance {
     pub share: f64,
     /// Which end comes first.
     pub order: BudgetOrder,
-    /// Most requests in a batch, where it is less than planned: some requests have less time than the plan counts
-    /// with.
+    /// Most requests in a batch, where it differs from the plan, because something differs from what the plan assumes.
     pub batch: Option<u32>,
 }
 
