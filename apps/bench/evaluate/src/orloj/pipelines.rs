@@ -73,9 +73,10 @@ fn lengths(n: usize, rng: &mut ChaCha8Rng) -> Vec<(Application, f64)> {
 /// Writes the section: dropped or late, %, with one, two and all three modules dynamic.
 pub(super) fn section(seeds: u64, report: &mut Report) -> anyhow::Result<()> {
     report.say(&format!(
-        "In a pipeline: a chain of three modules, {WORKERS} workers each, SLO 400 ms, a batch takes 20 ms + 0.1 * size * longest, at static \
-         modules at the mean length of 55 ms; half of the requests near 20 ms long, half near 90 ms. Loads 0.9 and 1.1, Poisson, {} s. \
-         Dropped or late, %, and device time in vain, %.",
+        "In a pipeline: a chain of three modules with {WORKERS} workers each and an SLO of 400 ms. A batch takes 20 \
+         ms + 0.1 * size * longest. At dynamic modules half of the requests are near 20 ms long, half near 90 ms; at \
+         static modules all have the mean length of 55 ms. Loads 0.9 and 1.1, Poisson arrivals, {} s. The figures \
+         are requests dropped or late, %, and in brackets device time spent in vain, %.",
         SPAN.as_secs()
     ));
     let catalog = spillgate_modules::library().catalog();
