@@ -1,5 +1,5 @@
-//! Gives freed memory back to the system. The C library keeps what is freed for the next request, in pieces between what
-//! is still held: after a burst of large messages that would be most of the budget, for good.
+//! Gives freed memory back to the system. The C library keeps freed memory for later requests, in pieces between memory
+//! that is still held. After a burst of large messages it would keep most of the budget for good.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use spillgate_backend::account::Account;
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked at.
+/// How often the memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// Less than this is not worth the walk over the heap.
 const FREED_MIN: u64 = 16 << 20;

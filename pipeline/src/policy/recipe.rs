@@ -156,7 +156,7 @@ impl Recipe {
         }
         assert!(
             matches!(self.bind, Bind::Late) || !matches!(self.order, Order::Feasibility),
-            "what the backlog bears is known when the batch is formed"
+            "whether the backlog is feasible is known when the batch is formed"
         );
         assert!(
             matches!(self.bind, Bind::Ahead)

@@ -38,8 +38,8 @@ pub struct Holder {
 /// The bytes are not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{asked} bytes are asked for, of {budget} (--memory) {held} are held, {own} of them by this client: nobody may hold \
-     more than is free"
+    "{asked} bytes are asked for, of {budget} (--memory) {held} are held, {own} of them by this client: no client may \
+     hold more than is free"
 )]
 pub struct Full {
     /// Bytes asked for.

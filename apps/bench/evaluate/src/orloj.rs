@@ -23,8 +23,8 @@ use super::{Print, read_table};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
-/// Operating points: share of the mean length that a batch's fixed part is, and arrivals over what single requests
-/// would take.
+/// Operating points: the fixed part of a batch as a share of the mean length, and the arrival rate over the rate at
+/// which the device serves single requests.
 const POINTS: [(f64, f64); 2] = [(0.7, 1.5), (0.3, 1.0)];
 /// The mark in the place of a scheduler.
 const MARK: &str = "clairvoyant";
@@ -165,7 +165,7 @@ fn grid() -> Vec<(Named, (f64, f64), f64)> {
     grid
 }
 
-/// What `run` makes of each, in order, on all cores.
+/// The result of `run` for each, in order, on all cores.
 fn in_parallel<T: Sync, R: Send>(
     todo: &[T],
     run: impl Fn(&T) -> anyhow::Result<R> + Sync,

@@ -215,7 +215,7 @@ fn overall(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows of what must be dropped whatever a policy does (`sim/src/bound.rs` has the proof).
+/// Rows of the part that every policy must drop (`sim/src/bound.rs` has the proof).
 fn floors(grid: &Grid, cases: &[Case], table: &mut Vec<Vec<String>>) -> anyhow::Result<()> {
     let floors = |plan: PlanName| -> anyhow::Result<Vec<(f64, f64)>> {
         cases.iter().map(|case| grid.floor(case, plan)).collect()
@@ -293,7 +293,7 @@ fn claims(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec
         let (least, most) = gain
             .iter()
             .fold((f64::MAX, f64::MIN), |(a, b), g| (a.min(*g), b.max(*g)));
-        // Ratios are averaged by their geometric mean: one that divides by nearly nothing must not decide.
+        // Ratios are averaged by their geometric mean: a ratio with a tiny divisor must not dominate.
         let ratio = |r: &[f64]| format!("{:.1}", mean(r.iter().map(|x| x.max(1e-9).ln())).exp());
         table.push(vec![
             name.to_owned(),

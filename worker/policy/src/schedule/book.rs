@@ -203,7 +203,7 @@ impl Book {
         Ok(learnt)
     }
 
-    /// The application is another one from now on: what was learnt of it is void.
+    /// From now on this number stands for another application: its samples are forgotten.
     pub(crate) fn forget(&mut self, application: Application) {
         let idx = application.idx();
         if let Some(learner) = self.learners.get_mut(idx)

@@ -22,7 +22,7 @@ use super::super::report::{Report, mean};
 /// Workers of each module.
 const WORKERS: u16 = 4;
 const LARGEST: u32 = 16;
-/// Every module takes `C0 + C1 * size * length` ms; those that are not dynamic at the mean length.
+/// Every module takes `C0 + C1 * size * length` ms; at static modules the length is the mean length.
 const C0: f64 = 20.0;
 const C1: f64 = 0.1;
 const MEAN_MS: f64 = 55.0;
@@ -42,7 +42,7 @@ outputs: { payload: $c.payload }
 limits: { in_flight: 65536 }
 ";
 
-/// Who drops across the pipeline, its gate if it is not its own, and who forms the batches of dynamic modules.
+/// The drop policy of the pipeline, its gate if it is not the policy's own, and the scheduler of the dynamic modules.
 const COMBINATIONS: [(DropPolicyName, Option<f64>, ScheduleName); 9] = [
     (DropPolicyName::Pard, None, ScheduleName::Static),
     (DropPolicyName::Pard, None, ScheduleName::Orloj),

@@ -19,7 +19,7 @@ const SHOWN: [ScheduleName; 5] = [
     ScheduleName::Edf,
     ScheduleName::Static,
 ];
-/// Arrivals over what the device finishes in full batches of anybody.
+/// Arrival rate over the rate that the device finishes in full batches of random members.
 const LOADS: [f64; 4] = [1.0, 1.3, 1.6, 2.0];
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 /// Lengths known beforehand, of each application.

@@ -9,8 +9,8 @@ use super::{collected, column, drops, percent, published};
 
 /// Loads of the comparison.
 const LOADS: [f64; 2] = [0.9, 1.1];
-/// What the independent program found over loads 0.9 and 1.1: dropped or late and invalid, %. Beside `spillgate` the
-/// best that was found there, on a larger plan.
+/// The results of the independent program over loads 0.9 and 1.1: dropped or late, and invalid, %. Beside `spillgate`
+/// stands the best variant of that program, on a larger plan.
 const FOUND: [(&str, f64, f64); 12] = [
     ("none", 72.1, 68.0),
     ("nexus", 49.8, 27.9),
@@ -26,7 +26,7 @@ const FOUND: [(&str, f64, f64); 12] = [
     ("spillgate", 10.65, 0.22),
 ];
 
-/// What it found as its upper bound, as a share dropped, %.
+/// The upper bound of that program, as the least share dropped, %.
 const BOUND_FOUND: f64 = 10.30;
 
 pub(super) fn reference(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {

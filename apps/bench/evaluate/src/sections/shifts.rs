@@ -1,4 +1,4 @@
-//! Six scenarios in which the shares of a static split go wrong.
+//! Six scenarios in which the shares of a static split go wrong, because the load of the modules shifts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::super::report::Report;
 use super::sweeps::tweak;
 use super::{drops, labels, percent, strongest_split};
 
-/// A name, what changes in the world, and what changes in the pipeline before that.
+/// A name, the change of the world, and the change of the pipeline before that.
 type Scenario = (&'static str, fn(&mut SimConfig), fn(&Setup) -> Setup);
 
 /// A disturbance comes this often and lasts this long.
