@@ -1,4 +1,4 @@
-//! Six scenarios in which the shares of a static split go wrong, because the load of the modules shifts.
+//! Six scenarios in which the shares of a static split go wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
