@@ -1,5 +1,5 @@
-//! What module types exist: a table that the application hands to [`crate::compile()`], so that types
-//! are checked without this crate knowing any operator.
+//! The table of module types. The application hands it to [`crate::compile()`], so that types are checked without this
+//! crate knowing any operator.
 
 use std::fmt;
 

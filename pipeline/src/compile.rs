@@ -36,7 +36,7 @@ use reference::{Target, Wires, Wiring};
 pub struct Compiled {
     /// The pipeline.
     pub pipeline: Pipeline,
-    /// Warnings, sorted by line: what its writer probably did not mean.
+    /// Warnings, sorted by line: parts of the file that its writer probably did not mean.
     pub warnings: Vec<Diagnostic>,
 }
 

@@ -1,9 +1,9 @@
-//! YAML text to a tree that knows its lines. Structure and lines come from `saphyr-parser`; what a
-//! plain scalar means (number, truth value, text) is decided by `serde_yaml`.
+//! YAML text to a tree that knows its lines. Structure and lines come from `saphyr-parser`. The meaning of a plain
+//! scalar (number, truth value, text) comes from `serde_yaml`.
 //!
-//! Anchors and aliases work, but an alias counts in full against the bounds below, so that a small
-//! file cannot grow into a huge tree. Tags other than `!!str` do not exist here. Variables
-//! ([`crate::variables`]) are replaced once the structure is known: no value of theirs can change it, or a line.
+//! Anchors and aliases work, but an alias counts in full against the bounds below, so that a small file cannot grow
+//! into a huge tree. Tags other than `!!str` do not exist here. Variables ([`crate::variables`]) are replaced once the
+//! structure is known, so a variable's value can change neither the structure nor a line.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) struct Node {
 /// What a node holds.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// The text as written, and what it means: null, truth value, number or text.
+    /// The text as written, and its meaning: null, truth value, number or text.
     Scalar(String, Value),
     Sequence(Vec<Node>),
     /// Keys and values in the order of the file, duplicates included.
@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    /// What it is, for "expected ..., found ...".
+    /// Its kind in words, for "expected ..., found ...".
     pub(crate) fn describe(&self) -> &'static str {
         match &self.content {
             Content::Sequence(_) => "a list",
@@ -347,7 +347,7 @@ fn syntax_error(text: &str, line: usize, message: &str) -> Stop {
     )
 }
 
-/// What a plain scalar means.
+/// The meaning of a plain scalar.
 fn meaning(text: &str) -> Value {
     // Longer than any number or truth value.
     const WORD_LEN_MAX: usize = 64;
@@ -402,7 +402,7 @@ mod tests {
         #[test]
         fn words_mean_what_serde_yaml_says(word in "[-+.~0-9a-zA-Z_$]{1,8}") {
             if let (Some(ours), Ok(theirs)) = (scalar(&word), serde_yaml::from_str::<Value>(&word)) {
-                // Not a number equals itself here.
+                // Here NaN equals itself.
                 prop_assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{}", word);
             }
         }

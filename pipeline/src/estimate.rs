@@ -79,7 +79,7 @@ impl PathEstimate {
 /// Memory for the draws, kept between estimates so that no estimate allocates.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// One column of [`DRAWS`] waits a module, filled when `filled` says so.
+    /// One column of [`DRAWS`] waits for each module, valid if `filled` says so.
     columns: Vec<Vec<f32>>,
     filled: Vec<bool>,
     sums: Vec<f32>,

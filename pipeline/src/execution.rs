@@ -1,5 +1,5 @@
-//! Expected execution times of a pipeline's modules on their devices, by module, variant and batch size: what plans,
-//! brokers and estimates go by.
+//! Expected execution times of a pipeline's modules on their devices, by module, variant and batch size. Plans, brokers
+//! and estimates use them.
 
 use std::ops::Index;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::id::ModuleId;
 use crate::pipeline::{Module, Pipeline};
 use crate::profile::{NoProfile, ProfileSet};
 
-/// Expected time to decode a frame, until batches show it: a 720p JPEG on one core.
+/// Expected time to decode a frame until one is measured: a 720p JPEG on one core.
 const DECODE_TIME: Duration = Duration::from_millis(5);
 
 /// Expected execution times of a module's batches on one kind of device.

@@ -16,7 +16,7 @@ use crate::document::{self, Content, Node};
 use crate::problem::Problem;
 use crate::reader;
 
-/// Most tokens of a file. Each costs memory; more clients than this need a proxy that knows them.
+/// Most tokens of a file. Each token costs memory. For more clients a proxy must check the tokens.
 const TOKENS_MAX: usize = 4096;
 /// Slowest and fastest rate of a token, in requests a second: one in a hundred seconds, and more than a server
 /// serves.

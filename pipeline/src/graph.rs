@@ -44,7 +44,7 @@ pub fn render(pipeline: &Pipeline, format: Format) -> String {
     }
 }
 
-/// What all formats draw: boxes and arrows. The box after the last module is the result.
+/// The content of all formats: boxes and arrows. The box after the last module is the result.
 struct Drawing {
     title: String,
     boxes: Vec<Box>,

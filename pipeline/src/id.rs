@@ -27,8 +27,8 @@ id!(
     RequestId(u64), "r"
 );
 id!(
-    /// Who sends requests: the holder of a token or, without one, a connection. Unique within a gateway's lifetime; 0 is
-    /// nobody in particular.
+    /// A client: the holder of a token or, without tokens, a connection. Unique within a gateway's lifetime; 0 stands
+    /// for an unknown client.
     #[derive(Default)]
     ClientId(u32), "c"
 );
@@ -53,7 +53,7 @@ impl RequestId {
     /// Ids of one home.
     const OF_HOME: u32 = 48;
 
-    /// The request of that ordinal at a home. After 2^48 of them ids come again.
+    /// The request of that ordinal at a home. Ids repeat after 2^48 requests.
     pub fn at(home: GatewayId, ordinal: u64) -> Self {
         let ordinal = ordinal & ((1 << Self::OF_HOME) - 1);
         RequestId(u64::from(home.0) << Self::OF_HOME | ordinal)

@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 /// within the travel time of a message; far fewer requests end in that time.
 pub const ENDED_REMEMBERED_DEFAULT: usize = 1 << 16;
 
-/// What must hold in every run.
+/// An invariant of every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
     /// Every accepted request ends, exactly once.
@@ -107,7 +107,7 @@ impl Default for Checker {
 }
 
 impl Checker {
-    /// A checker that remembers so many ended requests.
+    /// A checker that remembers this many ended requests.
     pub fn new(ended_remembered: usize) -> Self {
         Checker {
             now: Timestamp::ZERO,
@@ -120,7 +120,7 @@ impl Checker {
         }
     }
 
-    /// Lets a request run for so long after its end: when one branch drops a request, the workers of the other
+    /// Allows a request to run for this long after its end: when one branch drops a request, the workers of the other
     /// branches learn it only with the cancellation.
     #[must_use]
     pub fn cancel_delay(mut self, delay: Duration) -> Self {

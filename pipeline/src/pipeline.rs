@@ -252,8 +252,8 @@ impl Pipeline {
             .collect()
     }
 
-    /// By module: whether a request waits for its result, because nobody but the answer reads it or because the answer
-    /// has one of its outputs. A request is done when all these have run or were skipped.
+    /// By module: whether a request waits for its result. It does if no other module reads the outputs, or if the
+    /// answer contains one of them. A request is done when all these modules have run or were skipped.
     pub fn awaited(&self) -> Vec<bool> {
         let is_awaited = |id: ModuleId| {
             self.successors(id).is_empty() || self.outputs.iter().any(|o| o.from.module == id)

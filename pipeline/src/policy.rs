@@ -16,9 +16,9 @@ use crate::time::Timestamp;
 pub struct PolicyConfig {
     /// Which requests are dropped.
     pub drop: DropPolicyName,
-    /// The file names it; else schedulers that drop by themselves decide at their modules.
+    /// The file names it. If not, a scheduler that drops by itself may take its place ([`PolicyConfig::drop_under`]).
     pub drop_is_named: bool,
-    /// Which worker a request goes to; `None`: what the drop policy runs best with.
+    /// Which worker a request goes to; `None`: the dispatch policy of the drop policy's recipe.
     pub dispatch: Option<DispatchPolicyName>,
     /// Quantile of the summed waits of all modules downstream that the estimate counts with (PARD §4.2);
     /// `None`: the drop policy's own.
@@ -44,9 +44,10 @@ pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
 };
 
 impl PolicyConfig {
-    /// The drop policy that counts where modules have these schedulers: the named one; if none is, and the only module's
-    /// scheduler drops by itself, nothing else drops. In a pipeline a scheduler sees one module, and what it drops late has
-    /// cost the modules before: there our own default stays (docs/schedulers.md has both).
+    /// The drop policy in force where modules have these schedulers. It is the named one. If none is named and the
+    /// pipeline has one module, whose scheduler drops by itself, it is `none`. In a pipeline of several modules a
+    /// scheduler sees only one of them, and a request that it drops has already cost the modules before; so our own
+    /// default stays there (docs/schedulers.md has both).
     pub fn drop_under(
         &self,
         schedules: impl IntoIterator<Item = Option<ScheduleName>>,
@@ -60,17 +61,17 @@ impl PolicyConfig {
         }
     }
 
-    /// The dispatch policy that counts.
+    /// The dispatch policy in force.
     pub fn dispatch(&self) -> DispatchPolicyName {
         self.dispatch.unwrap_or(self.drop.recipe().dispatch)
     }
 
-    /// The quantile that counts.
+    /// The quantile in force.
     pub fn lambda(&self) -> f64 {
         self.lambda.unwrap_or(self.drop.recipe().lambda)
     }
 
-    /// The gate that counts.
+    /// The gate in force.
     pub fn gate(&self) -> Option<f64> {
         let gate = self.gate.or(self.drop.recipe().gate);
         gate.filter(|gate| *gate > 0.0)
@@ -172,13 +173,12 @@ pub struct Guidance {
     pub share: f64,
     /// Which end comes first.
     pub order: BudgetOrder,
-    /// Most requests in a batch, where it is less than planned: some requests have less time than the plan counts
-    /// with.
+    /// Most requests in a batch, where it differs from the plan, because something differs from what the plan assumes.
     pub batch: Option<u32>,
 }
 
 impl Guidance {
-    /// Nothing is known of what comes after.
+    /// Nothing is known of the modules downstream.
     pub const NONE: Guidance = Guidance {
         downstream: Duration::ZERO,
         share: 1.0,

@@ -220,7 +220,7 @@ pub enum Problem {
     /// A stream may have more requests in flight than the pipeline.
     #[error("{value} is above the {limit} of limits.in_flight; use at most {limit}")]
     StreamAboveTotal { value: u64, limit: u64 },
-    /// A batch larger than its scheduler forms.
+    /// A `batch: max` larger than the batches that its scheduler forms.
     #[error("{max} is more than the {limit} that schedule: {schedule} forms; use 1 to {limit}")]
     ScheduledBatch {
         max: u32,

@@ -142,7 +142,7 @@ pub fn batch_sizes(max: u32) -> Vec<u32> {
     sizes
 }
 
-/// Kind of a device by its name: `cuda:1` is a `cuda`.
+/// Kind of a device by its name: that of `cuda:1` is `cuda`.
 pub fn device_kind(device: &str) -> &str {
     device.split(':').next().unwrap_or(device)
 }

@@ -17,9 +17,9 @@ pub struct Request {
     pub sent_at: Timestamp,
     /// `sent_at` plus the pipeline's SLO, or earlier when the client asked for less.
     pub deadline: Timestamp,
-    /// Whose it is: requests of one application have one law of execution times.
+    /// Its application: requests of one application have one law of execution times.
     pub application: Application,
-    /// Who sent it: what is shared is shared between clients.
+    /// The client that sent it: clients share memory and the time of decoders.
     pub client: ClientId,
     /// Expected time to decode its picture in microseconds; zero where there is none.
     pub decoding_us: u32,
@@ -49,8 +49,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether it came to nothing for what its client sent or did: see [`DropReason::is_clients_doing`]. What fails at
-    /// the source is a frame that nobody can read.
+    /// Whether it failed because of what its client sent or did: see [`DropReason::is_clients_doing`]. A request that
+    /// fails at the source has a frame that cannot be decoded.
     pub fn is_clients_doing(&self) -> bool {
         match self {
             Outcome::Completed | Outcome::Late => false,
@@ -79,7 +79,7 @@ pub struct Drop {
     pub reason: DropReason,
     /// When.
     pub at: Timestamp,
-    /// What was left until its deadline at that moment.
+    /// The time left until its deadline at that moment.
     pub budget: Budget,
     /// The time it was expected still to need, where the policy made an estimate.
     pub estimate: Option<Estimate>,
@@ -158,11 +158,11 @@ pub enum DropReason {
     Draining,
     /// No worker of the module is alive.
     NoWorker,
-    /// More came than the pipeline can serve: admission control refused it.
+    /// More requests came than the pipeline can serve: admission control refused it.
     Overload,
     /// Its client's share of the time for decoding pictures was spent.
     Decoding,
-    /// The server may not hold what it needs: the account of bytes is full.
+    /// The account of bytes is full: the server may not hold the bytes that it needs.
     Memory,
 }
 
@@ -181,8 +181,8 @@ impl DropReason {
         DropReason::Memory,
     ];
 
-    /// Whether it came to nothing for what its client sent or did, not for what others asked of the server: then its
-    /// place is given back if it cost no device anything.
+    /// Whether the client itself caused the drop, and not the load of the server. Then the request's place is given
+    /// back if no device worked for it.
     pub fn is_clients_doing(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,6 @@
-//! Batch schedulers by name, and the applications whose requests they tell apart. A new scheduler is a line of the list
-//! below, its file and a line of the list of strategies in `worker/policy/src/schedule/`, and a line of docs/schedulers.md.
+//! Batch schedulers by name, and the applications whose requests they tell apart. To add a scheduler: add a line to the
+//! list below, write its file in `worker/policy/src/schedule/`, add a line to the list in `strategy.rs` there, and a
+//! line to docs/schedulers.md.
 
 use std::fmt;
 
@@ -24,7 +25,7 @@ impl Application {
     }
 }
 
-/// Makes the names and what is known of them from one list.
+/// Makes the names and their properties from one list.
 macro_rules! schedulers {
     ($($(#[$doc:meta])* $name:ident: $text:literal, drops: $drops:literal;)*) => {
         /// Batch schedulers by name.
@@ -56,7 +57,7 @@ macro_rules! schedulers {
 }
 
 schedulers! {
-    /// Our own: the most expected completions in time per expected device time, of all batches.
+    /// Our own: the batch with the most expected completions in time per expected device time.
     Goodput: "goodput", drops: true;
     /// ORLOJ's Algorithm 1, each request by its own application's distribution in a batch of the mixture.
     Orloj: "orloj", drops: true;
@@ -72,7 +73,7 @@ schedulers! {
     Nexus: "nexus", drops: true;
     /// Batches as large as additive increase and multiplicative decrease allow.
     Clipper: "clipper", drops: false;
-    /// Whatever waits, up to the planned size, in order of arrival.
+    /// The waiting requests in order of arrival, up to the planned size.
     Static: "static", drops: false;
 }
 

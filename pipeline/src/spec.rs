@@ -28,8 +28,8 @@ pub const MODULES_MAX: usize = 1024;
 pub const VARIANTS_MAX: usize = 64;
 /// Most fields of a result.
 pub const OUTPUTS_MAX: usize = 1024;
-/// Largest `batch: max`, and so the largest batch that there is: narrower limits stand by their reasons, and the code is
-/// not compiled where one of them is above this.
+/// Largest `batch: max`, and so the largest batch at all. Narrower limits are defined beside their reasons; an
+/// assertion at compile time keeps each of them below this one.
 pub const BATCH_MAX: u32 = 1024;
 /// Most workers of a module: the simulator runs thousands of devices.
 pub const WORKERS_MAX: u32 = 10_000;

@@ -100,7 +100,7 @@ mod tests {
             ("$${A}", "${A}"),
             ("$$$source.frame", "$$source.frame"),
             ("$a.b ${A}", "$a.b one"),
-            // What a variable brings is not looked at again.
+            // The value of a variable is not searched for variables.
             ("${DOLLAR}", "${A}$$"),
         ] {
             assert_eq!(given(text), Ok(Some(expected.to_owned())), "{text}");

@@ -3,21 +3,21 @@
 //!
 //! **Bound by windows.** Take a request that is completed in time, and a module that every request passes. Its batch
 //! there starts no earlier than its arrival + `before`, the least time of the way to that module (a hop an edge,
-//! batches of one on idle devices). The batch ends no later than its deadline - `after`, the least time of the way
-//! from there to the result. So all its service lies in a window. A batch of `k` keeps a worker busy for `d(k)`.
-//! Spread the service of its members evenly over that time, each at a rate of `1 / d(k)`: then `n` workers never
-//! serve more than `rate = n * max k/d(k)` requests a second, the maximum taken over sizes that fit into the longest
-//! window. In any interval at most `rate * length` requests are served. Cut time into slots of length `1 / rate`:
-//! then at most `s` requests have windows that touch only `s` given consecutive slots. By Hall's theorem all of them
-//! can be matched to slots, one request a slot, each inside its window. The largest such matching over all requests
-//! is therefore at least the number completed in time. Giving each slot to the waiting request of the earliest
-//! deadline finds it (Glover 1967). Every module gives such a bound; the least of them counts.
+//! batches of one on idle devices). The batch ends no later than its deadline - `after`, the least time of the way from
+//! there to the result. So its whole service lies in a window. A batch of `k` keeps a worker busy for `d(k)`. Spread
+//! the service of its members evenly over that time, each at a rate of `1 / d(k)`: then `n` workers never serve more
+//! than `rate = n * max k/d(k)` requests a second, the maximum taken over sizes that fit into the longest window. In
+//! any interval at most `rate * length` requests are served. Cut time into slots of length `1 / rate`: then at most `s`
+//! requests have windows that touch only `s` given consecutive slots. By Hall's theorem all of them can be matched to
+//! slots, one request a slot, each inside its window. The largest such matching over all requests is therefore at least
+//! the number completed in time. Giving each slot to the waiting request of the earliest deadline finds it (Glover
+//! 1967). Every module gives such a bound; the least of them counts.
 //!
 //! **For a given plan** ([`Bounded::of_plan`]) sizes go up to the plan's and workers are the plan's. **Over all plans**
 //! ([`Bounded::of_any_plan`]) sizes go up to what the module allows and workers are split in the best way.
 //!
-//! Not bounded: modules with a `when:` and those behind them may be skipped, so they count as taking no time. Where
-//! execution times vary or workers come and go, pass the least times and the most workers.
+//! Modules with a `when:` and the modules behind them may be skipped, so they count as taking no time. Where execution
+//! times vary or workers come and go, the caller passes the least times and the most workers.
 //!
 //! **How tight.** On the reference workload (4 pipelines x 3 traces x 3 windows, loads 0.9 and 1.1, 24 GPUs, one
 //! seed) at least 10.4% must be dropped on average on the reference plan, 8.6% on the larger one and 7.4% on any.
@@ -41,7 +41,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::time::Timestamp;
 
-/// What is bounded: the load of a pipeline, and its least execution times.
+/// The inputs of the bound: the load of a pipeline, and its least execution times.
 #[derive(Clone, Copy)]
 pub struct Bounded<'a> {
     /// The pipeline.
@@ -181,7 +181,7 @@ impl Bounded<'_> {
             .fold(0.0, f64::max)
     }
 
-    /// The bound of one module: the number of requests that find a slot inside their window.
+    /// The bound of one module: the number of requests that get a slot inside their window.
     fn served(&self, passed: &Passed, rate: f64) -> u64 {
         if rate.is_infinite() {
             return self.offered();

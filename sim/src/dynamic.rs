@@ -1,7 +1,7 @@
 //! One dynamic module on one device in virtual time: requests whose execution time depends on their content, served
 //! by a batch scheduler. It evaluates each [`Scheduler`] alone, on the same requests.
 //!
-//! Nothing here decides: the scheduler is asked whenever the device is free and something may have changed.
+//! This driver decides nothing: it asks the scheduler whenever the device is free and something may have changed.
 
 mod clairvoyant;
 pub mod csv;

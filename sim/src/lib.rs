@@ -1,6 +1,6 @@
-//! The virtual-time driver. It runs the same policies as the server (gateway, controllers, brokers, device
-//! executors) on an emulated pipeline, deterministically. It simulates the world, never the logic: the execution time
-//! of a batch, the travel time of a message, the result of a condition.
+//! The virtual-time driver. It runs the same policies as the server (gateway, controllers, brokers, device executors)
+//! on an emulated pipeline, deterministically. It simulates only the world around the policies: the execution time of a
+//! batch, the travel time of a message, the result of a condition.
 //!
 //! Equal configurations give equal runs, shown by a hash over every event. The invariants of
 //! [`spillgate_pipeline::invariants`] are checked at each step.

@@ -36,7 +36,7 @@ pub struct Setup {
 pub struct Contender {
     /// The policies.
     pub policy: PolicyConfig,
-    /// The plan; `None`: the one that the drop policy runs with.
+    /// The plan; `None`: that of the drop policy's recipe.
     pub plan: Option<PlanName>,
 }
 
@@ -166,7 +166,8 @@ impl Setup {
         let mut largest = plan.clone();
         let branches = self.pipeline.modules.iter().any(|m| m.when.is_some());
         if branches {
-            // Sizes follow the number of requests that run a module, so the plan's sizes are no limit.
+            // While the pipeline runs, batch sizes follow the number of requests that run a module, so the plan's sizes
+            // are no limit.
             for module in &self.pipeline.modules[1..] {
                 largest.batch[module.id.idx()] = module.batch.max;
             }

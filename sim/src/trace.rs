@@ -1,7 +1,7 @@
 //! Arrivals from files: traces of requests an interval, windows of them, and exact arrival times. Also synthetic
 //! bursty traces, and the windows of the reference workload: nine windows of the kinds of traces that PARD §5.1 uses.
 //!
-//! Texts come in, arrival times go out; the caller reads the files.
+//! The input is text and the output arrival times; the caller reads the files.
 
 mod parse;
 mod synthetic;

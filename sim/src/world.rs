@@ -41,7 +41,7 @@ const EVENTS_MAX: u64 = 4_000_000_000;
 
 /// The one gateway.
 const GATEWAY: GatewayId = GatewayId(0);
-/// The first life of each process.
+/// The first incarnation of each process.
 const FIRST: Incarnation = Incarnation(0);
 
 struct World {
@@ -97,7 +97,7 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
 impl World {
     fn new(mut config: SimConfig) -> Self {
         if let Some(work) = &config.work {
-            // Planners go by what the pipeline says.
+            // State Planners read from the pipeline which scheduler a module has.
             let pipeline = Arc::make_mut(&mut config.pipeline);
             for (module, dynamic) in pipeline.modules.iter_mut().zip(&work.modules) {
                 module.schedule = dynamic.as_ref().map(|d| d.schedule.name);
@@ -237,7 +237,7 @@ impl World {
         Ok(())
     }
 
-    /// Counts an event and mixes it into the hash: what happened to whom, at what time.
+    /// Counts an event and mixes it into the hash: the kind of event, the request or part concerned, and the time.
     fn note(&mut self, kind: u64, subject: u64) {
         self.events += 1;
         for word in [self.now.as_ns(), kind << 56 | subject] {
@@ -317,7 +317,7 @@ impl World {
     fn occur(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
         match occurrence {
             Occurrence::BatchStart { device } => self.execute(device),
-            // The device was lost meanwhile, and what it ran with it.
+            // The device was lost meanwhile, and its running batch with it.
             Occurrence::BatchEnd { device, life, .. }
             | Occurrence::RerunEnd { device, life, .. }
                 if self.devices[device].life != life =>

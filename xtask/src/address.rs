@@ -1,4 +1,4 @@
-//! Where a server that was started listens.
+//! The address at which a started server listens.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

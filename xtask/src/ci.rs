@@ -1,4 +1,4 @@
-//! `ci`: everything, ordered so that what fails fast fails first.
+//! `ci`: everything, ordered so that the quickest checks run first.
 //!
 //! Foreign tools build in the background meanwhile. The last line is the sum of all the tests that ran.
 

@@ -1,8 +1,8 @@
-//! What `cargo xtask` and the benchmarks of running servers share: where things lie, what must be installed, and child
-//! processes that never outlive the program that started them.
+//! The parts that `cargo xtask` and the benchmarks of running servers share: paths, the check of installed programs,
+//! and child processes that never outlive the program that started them.
 //!
-//! It stands outside the product: it depends on no other crate of the workspace, and fetches libtorch before anything that
-//! links with it is compiled.
+//! It is no part of the product: it depends on no other crate of the workspace, and fetches libtorch before anything
+//! that links with it is compiled.
 
 pub mod address;
 pub mod args;

@@ -376,8 +376,8 @@ mod tests {
             std::thread::sleep(POLL);
         };
         drop(daemon);
-        // Gone, or a zombie that whoever adopted it has yet to collect; on a busy machine the kernel
-        // takes a moment to deliver the signal.
+        // The process is gone, or a zombie that its adopter has not collected yet. On a busy machine the kernel takes a
+        // moment to deliver the signal.
         let give_up = Instant::now() + Duration::from_secs(5);
         loop {
             let stat =

@@ -1,4 +1,4 @@
-//! `setup`: what must be there before anything is compiled: a C++ compiler and libtorch.
+//! `setup`: checks that a C++ compiler is there and installs libtorch, both of which every build needs.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Where things lie, and how the tools of the workspace are called.
+//! The paths of the workspace, and calls of its tools.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! `live`: does the server do what the simulator says of it? The same arrivals for both, on emulated devices; and
-//! the pipeline with models, offered twice what it holds.
+//! `live`: does the server do what the simulator predicts? Both get the same arrivals, on emulated devices. Then the
+//! pipeline with models runs on this machine at twice its capacity.
 
 mod arrivals;
 pub(crate) mod dynamic;
@@ -24,7 +24,7 @@ const OUT: &str = "out/live";
 /// Where `--write` puts the report.
 const DOCUMENT: &str = "docs/evaluation/live.md";
 
-/// What both commands take.
+/// The options of both commands.
 struct Common {
     spillgate: Option<PathBuf>,
     seconds: usize,
@@ -60,7 +60,7 @@ impl Common {
         Ok(true)
     }
 
-    /// The options that make a difference, with a command's own between them.
+    /// The options that affect results, with a command's own options between them.
     fn shown(&self, own: &str) -> String {
         let loads: Vec<String> = self.loads.iter().map(f64::to_string).collect();
         let (seconds, loads, seed) = (self.seconds, loads.join(","), self.seed);
@@ -130,7 +130,7 @@ impl Options {
 fn loads(text: &str) -> Result<Vec<f64>> {
     text.split(',')
         .map(|word| match word.trim().parse() {
-            // Beyond this the client would be what is measured.
+            // At higher rates the client would be measured.
             Ok(load) if (0.05..=3.0).contains(&load) => Ok(load),
             _ => bail!("--loads: {word:?} is not a number from 0.05 to 3"),
         })
@@ -141,7 +141,7 @@ fn loads(text: &str) -> Result<Vec<f64>> {
 fn names(option: &str, text: &str) -> Result<Vec<String>> {
     text.split(',')
         .map(|word| match word.trim() {
-            // Whether there is one of that name, the server says.
+            // The server checks whether there is one of that name.
             name if !name.is_empty()
                 && name
                     .chars()

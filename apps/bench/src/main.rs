@@ -1,5 +1,5 @@
 //! Benchmarks of running servers: `live`, `live-dynamic`, `bench-peers` and `bench-overhead` of `cargo xtask`, which
-//! builds and starts this program. They see servers as users do: processes, ports, metrics.
+//! builds and starts this program. They reach servers as users do: as processes, over ports and metrics.
 
 mod live;
 mod overhead;

@@ -1,5 +1,5 @@
-//! `bench-overhead`: what the framework itself costs. h2load drives chains of no-op modules and, in the
-//! same rounds, a bare tonic echo of the same messages, on the cores that it shares with them.
+//! `bench-overhead`: the cost of the framework itself. h2load drives chains of no-op modules and, in the same rounds, a
+//! bare tonic echo of the same messages, on the cores that it shares with them.
 
 mod h2load;
 

@@ -23,7 +23,7 @@ use servers::{Peer, Running, SETTINGS, Setting};
 
 /// The client gives up then.
 const DEADLINE: Duration = Duration::from_millis(200);
-/// What each module takes for a request: `stage.py` and the pipeline's profile say the same.
+/// Time of each module for a request, as in `stage.py` and the pipeline's profile.
 const SPAN: Duration = Duration::from_millis(20);
 /// Logs, and what is needed for the time of a run.
 const OUT: &str = "out/peers";
@@ -98,7 +98,7 @@ impl Options {
 fn rates(text: &str) -> Result<Vec<u32>> {
     text.split(',')
         .map(|word| match word.trim().parse() {
-            // The client is Python: beyond this it would be what is measured.
+            // The client is Python: at higher rates the client itself would be measured.
             Ok(rate @ 1..=300) => Ok(rate),
             _ => bail!("--rates: {word:?} is not a whole number from 1 to 300"),
         })

@@ -57,7 +57,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE.csv")]
     pub trace: Option<PathBuf>,
 
-    /// Closed loop: so many requests in flight, each followed by the next when it is answered
+    /// Closed loop: this many requests in flight, each followed by the next when it is answered
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub concurrency: Option<u32>,
 
@@ -119,11 +119,11 @@ pub struct BenchArgs {
     #[arg(long)]
     pub shuffle: bool,
 
-    /// Send so many random bytes: for pipelines whose source is bytes
+    /// Send this many random bytes: for pipelines whose source is bytes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64 << 20))]
     pub payload_bytes: Option<u32>,
 
-    /// Over so many connections
+    /// Over this many connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub connections: u16,
 
@@ -139,8 +139,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub deadline: Option<Duration>,
 
-    /// Application of the requests, where execution times depend on what requests bring; once for all, or once for each --scene,
-    /// --image or --texts [default: the client's name]
+    /// Application of the requests, where execution times depend on the content of requests; once for all, or once for
+    /// each --scene, --image or --texts [default: the client's name]
     #[arg(long, value_name = "NAME")]
     pub application: Vec<String>,
 

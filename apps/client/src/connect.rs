@@ -49,7 +49,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 
-    /// Prove who this client is with this certificate and those between it and its root (PEM)
+    /// Identify this client with this certificate and the ones between it and its root (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
 

@@ -83,7 +83,7 @@ pub struct StreamArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub clients: u16,
 
-    /// Stop after so many frames of each client
+    /// Stop after this many frames of each client
     #[arg(long, value_name = "N")]
     pub frames: Option<u64>,
 
@@ -104,7 +104,7 @@ pub struct StreamArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub timeout: Option<Duration>,
 
-    /// Application of the frames, where execution times depend on what requests bring [default: the client's name]
+    /// Application of the frames, where execution times depend on the content of requests [default: the client's name]
     #[arg(
         long,
         value_name = "NAME",

@@ -167,7 +167,7 @@ impl ModuleTally {
 pub struct DeviceTime {
     /// Of all requests whose timings are known, seconds.
     pub all_seconds: f64,
-    /// Of those that did not complete in time, seconds.
+    /// Of requests that did not complete in time, seconds.
     pub invalid_seconds: f64,
 }
 
@@ -176,7 +176,7 @@ pub struct DeviceTime {
 pub struct Tally {
     /// By outcome.
     pub outcomes: Outcomes,
-    /// By cause, of those that were not served.
+    /// By cause, of the requests that were not served.
     pub causes: BTreeMap<Cause, Unserved>,
     /// From due to answered, of served requests.
     pub latency: Latencies,

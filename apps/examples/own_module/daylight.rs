@@ -15,7 +15,7 @@ const THRESHOLD_DEFAULT: f64 = 80.0;
 pub(crate) struct Daylight;
 
 impl ModuleKind for Daylight {
-    /// What pipeline files are checked against, and what `spillgate modules` prints.
+    /// The description of the type: pipeline files are checked against it, and `spillgate modules` prints it.
     fn module_type(&self) -> ModuleType {
         ModuleType::new("daylight", "tells day from night", ModelNeed::None)
             .input("image", ValueType::Image, "the picture")
@@ -53,7 +53,7 @@ impl Operator for DaylightOperator {
         batch.iter().map(one).collect()
     }
 
-    /// What batches of each size are measured with.
+    /// The inputs with which batches of each size are measured.
     fn example(&self, _objects: usize) -> Inputs {
         let image = Image {
             width: 640,

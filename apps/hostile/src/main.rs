@@ -1,5 +1,5 @@
-//! Attacks a real `spillgate serve` as hostile clients would: a polite client beside each attack says what it leaves to the
-//! others, the process's memory says what it holds. Run by `cargo xtask hostile`.
+//! Attacks a real `spillgate serve` as hostile clients would. A polite client beside each attack measures the service
+//! that is left for others; the process's memory is watched. Run by `cargo xtask hostile`.
 
 mod attacks;
 mod pictures;

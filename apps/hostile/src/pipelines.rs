@@ -10,7 +10,7 @@ fn write(folder: &Path, name: &str, yaml: &str, profile: &str) -> anyhow::Result
     Ok(file)
 }
 
-/// A module that looks at pictures for so many milliseconds each.
+/// A module that takes this many milliseconds for each picture.
 pub(crate) fn look(folder: &Path, ms: u32, slo: &str) -> anyhow::Result<PathBuf> {
     std::fs::write(folder.join("look.pt"), "an emulated device runs no model")?;
     let yaml = format!(
@@ -23,7 +23,7 @@ pub(crate) fn look(folder: &Path, ms: u32, slo: &str) -> anyhow::Result<PathBuf>
     write(folder, "look", &yaml, &profile)
 }
 
-/// A module that hands on what it gets, after so many milliseconds.
+/// A module that echoes its payload after this many milliseconds.
 pub(crate) fn echo(folder: &Path, ms: u32, slo: &str, limits: &str) -> anyhow::Result<PathBuf> {
     let yaml = format!(
         "name: echo\nslo: {slo}\nsource: {{ payload: bytes }}\nmodules:\n  echo: {{ op: noop, inputs: {{ payload: \

@@ -1,4 +1,4 @@
-//! A client that asks for no more than there is.
+//! A client that sends no more requests than the server can serve.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at};
 
-/// What it asks.
+/// The requests of a polite client.
 #[derive(Clone)]
 pub(crate) struct Polite {
     pub(crate) frame: Bytes,
     pub(crate) rate: f64,
 }
 
-/// How it went.
+/// Their results.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Went {
     pub(crate) asked: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Went {
 }
 
 impl Polite {
-    /// Asks for that long, evenly, and waits for every answer.
+    /// Sends requests at equal distances for that long, and waits for every answer.
     pub(crate) async fn ask(
         &self,
         address: SocketAddr,

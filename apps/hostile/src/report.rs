@@ -1,13 +1,13 @@
-//! What attacks showed, as a table.
+//! The results of the attacks, as a table.
 
 use std::fmt::Write;
 
-/// A polite client keeps at least this part of what it has alone.
+/// A polite client keeps at least this part of the good answers that it gets without an attack.
 const KEEPS: f64 = 0.95;
-/// Memory may be over its budget by so many MB, and over what it was when idle by so many 10 s after.
+/// Memory may exceed its budget by this many MB. 10 s after the attack it may exceed its idle value by this many MB.
 const SLACK_MB: f64 = 50.0;
 
-/// What an attack showed; what was not looked at is `None`.
+/// The results of an attack. Values that were not measured are `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     /// Good answers of a polite client alone, and of as many requests beside the attack.

@@ -1,5 +1,5 @@
-//! All kinds of clients together, for long: polite ones keep what they have alone, each request is answered once, and
-//! memory and descriptors stay where they are.
+//! All kinds of clients together, for a long time: polite clients keep their good answers, each request is answered
+//! once, and memory and descriptors do not grow.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ use crate::wire;
 
 /// The server's budget, in MB.
 const BUDGET_MB: f64 = 256.0;
-/// Descriptors that may be open after the soak beside those before: the next probe, the next connection.
+/// Descriptors that may be open after the soak in addition to those before: those of the next probe and the next
+/// connection.
 const DESCRIPTORS_SLACK: usize = 10;
 /// How long polite clients are alone at most.
 const ALONE_MAX: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! HTTP/2 below gRPC: what no honest client would send.
+//! HTTP/2 below gRPC, to send frames that no honest client would send.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

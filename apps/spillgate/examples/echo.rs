@@ -1,5 +1,5 @@
-//! The yardstick of the overhead benchmark: tonic's own server with the same API and the same messages,
-//! answering each call with its payload. Whatever Spillgate costs beyond this is Spillgate's.
+//! The reference of the overhead benchmark: tonic's own server with the same API and the same messages. It answers each
+//! call with its payload. The cost of Spillgate is its cost beyond this server's.
 //!
 //!     echo PORT_FILE
 

@@ -1,9 +1,9 @@
 //! The admin port: `/metrics` for Prometheus, `/livez` (the process answers) and `/readyz` (it can serve).
 //! Plain HTTP; bind it where only operators reach it.
 //!
-//! It opens before models are loaded: live at once, not ready until there is something to serve, with what is being
-//! done in `/readyz`. It has bounds of its own, and a probe gets its answer whatever other connections do: when all
-//! places are taken, the one that has been silent the longest gives way (`places`).
+//! It opens before models are loaded. The process is live at once, and not ready until it can serve; until then
+//! `/readyz` reports the progress. The port has bounds of its own, and a probe gets its answer whatever other
+//! connections do: when all places are taken, the connection that has been silent the longest gives way (`places`).
 
 mod places;
 
@@ -54,7 +54,7 @@ impl Default for AdminLimits {
     }
 }
 
-/// What the admin port shows of a server that runs.
+/// The content of the admin port while a server runs.
 pub struct Admin {
     /// Metrics as text.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
@@ -62,9 +62,9 @@ pub struct Admin {
     pub not_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-/// What is shown now.
+/// The current content.
 enum Shown {
-    /// The server starts: what it does.
+    /// The server starts. The text says what it is doing.
     Starting(String),
     Running(Arc<Admin>),
 }
@@ -89,7 +89,7 @@ impl AdminPort {
         Ok(AdminPort { address, shown })
     }
 
-    /// Shows what the start is about, until there is a server to show.
+    /// Shows the progress of the start, until there is a server to show.
     pub fn starting(&self, what: &str) {
         *self.shown.lock() = Shown::Starting(format!("starting: {what}"));
     }

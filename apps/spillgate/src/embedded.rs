@@ -1,7 +1,7 @@
 //! All of Spillgate in one process: pipeline hosts, device threads and decoders, joined by plain calls.
 //!
-//! Two threads wake policies: one the devices', when a deadline passes or a batch is to be bound, one the State
-//! Planners'.
+//! Two threads wake policies. One wakes devices, when a deadline passes or a batch is to be bound. The other wakes
+//! State Planners.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
@@ -170,7 +170,7 @@ impl Embedded {
         })
     }
 
-    /// The clock that all go by.
+    /// The clock of all parts.
     pub fn now(&self) -> Now {
         self.now.clone()
     }
@@ -185,7 +185,7 @@ impl Embedded {
         self.devices.iter().map(DeviceThread::handle).collect()
     }
 
-    /// Whether the threads live that wake devices and planners, for readiness.
+    /// Whether the threads that wake devices and planners live, for readiness.
     pub fn timer_watches(&self) -> [TimerWatch; 2] {
         self.timers.each_ref().map(TimerThread::watch)
     }
@@ -297,7 +297,7 @@ fn executor_factory(
     })
 }
 
-/// Tells hosts what devices report. A worker belongs to one host.
+/// Passes the reports of devices to hosts. A worker belongs to one host.
 #[derive(Default)]
 struct Upstreams {
     routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher>>,

@@ -34,7 +34,7 @@ pub struct LoadedPipeline {
     pub profiles: ProfileSet,
     /// Warnings, one a line.
     pub warnings: Vec<String>,
-    /// What the file says, and the variables that it names.
+    /// The file's text, and the variables that it names.
     pub(crate) text: String,
     pub(crate) variables: Variables,
 }
@@ -73,11 +73,11 @@ impl LoadedPipeline {
 }
 
 impl LoadedPipeline {
-    /// Whether the profiles allow to serve the pipeline: emulated devices need one, and a scheduler one that it can go by.
-    /// What is missing of real devices is measured when they are served.
+    /// Whether the pipeline can be served with these profiles. Emulated devices need a profile, and a scheduler needs
+    /// one that fits its form. A missing profile of a real device is measured before it serves.
     ///
     /// # Errors
-    /// A line for each module whose profile does not do.
+    /// A line for each module whose profile is not sufficient.
     pub fn check_profiles(&self) -> Result<(), LoadError> {
         let mut lines: Vec<String> = Vec::new();
         for module in &self.pipeline.modules[1..] {
@@ -192,8 +192,8 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
     })
 }
 
-/// Modules that are profiled but not in the pipeline: misspelt, or gone from it. The one that is meant would count as
-/// without a profile, which for types without a model means that it takes no time.
+/// Modules that have a profile but are not in the pipeline: misspelt, or removed. The intended module would count as
+/// one without a profile. For types without a model this means that it takes no time.
 fn strangers(pipeline: &Pipeline, profiles: &ProfileSet, file: &Path) -> Vec<String> {
     let modules = &pipeline.modules[1..];
     let known: Vec<&str> = modules.iter().map(|m| m.name.as_str()).collect();

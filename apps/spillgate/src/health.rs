@@ -1,4 +1,4 @@
-//! The health service: a pipeline that the caller may not use does not exist for it.
+//! The health service. A pipeline that a caller may not use does not exist for that caller.
 
 use spillgate_controller::edge::Call;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) fn service_of(pipeline: &str) -> String {
 pub(crate) struct GuardedHealth(HealthService);
 
 impl GuardedHealth {
-    /// Says what is told to this reporter.
+    /// Answers with the states that this reporter is given.
     pub(crate) fn new(reporter: HealthReporter) -> Self {
         GuardedHealth(HealthService::from_health_reporter(reporter))
     }
@@ -32,7 +32,7 @@ fn guarded(mut request: Request<HealthCheckRequest>) -> Request<HealthCheckReque
         _ => true,
     };
     if !allowed {
-        // No pipeline has no name: the answer is the one for a name that nobody has.
+        // Every pipeline has a name: the answer for an empty one is that for an unknown name.
         request.get_mut().service = PIPELINE.to_owned();
     }
     request

@@ -1,6 +1,6 @@
-//! What becomes of freed memory. Under load it is kept for the next request, since the system takes a page fault for each
-//! page that it gives. After a burst of large messages it goes back to the system: what is kept would be most of the budget,
-//! for good.
+//! What becomes of freed memory. Under load the C library keeps it for later requests, because each page that comes anew from
+//! the system costs a page fault. After a burst of large messages freed memory goes back to the system: otherwise the C
+//! library would keep most of the budget for good.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use spillgate_backend::account::Account;
 use tokio_util::sync::CancellationToken;
 
-/// Freed memory at the end of a heap that is kept for the next request. A server gives it back once clients hold less.
+/// The C library keeps at most so much freed memory at the end of a heap.
 const KEPT_MAX: i32 = 64 << 20;
-/// Smaller blocks come from heaps: the largest size that the C library takes. A larger block is a mapping of its own.
+/// Blocks of this size and larger ones are mappings of their own. It is the largest value that the C library takes.
 const MAPPED_MIN: i32 = 32 << 20;
 
-/// Keeps freed memory for the next request. Without it, a message of a tenth of a megabyte makes its heap grow and shrink.
+/// Keeps freed memory for later requests. By default, each message of a tenth of a megabyte makes its heap grow and shrink.
 #[expect(unsafe_code, reason = "a call of the C library that sets two numbers")]
 pub(crate) fn keep() {
     // SAFETY: it takes no pointer, and may be called at any time from any thread. Numbers that it does not take change nothing.
@@ -23,7 +23,7 @@ pub(crate) fn keep() {
     }
 }
 
-/// How often it is looked at.
+/// How often the memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// Less than this is not worth the walk over the heap.
 const FREED_MIN: u64 = 16 << 20;

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Help, or what is wrong with the arguments, which is a JSON line too where JSON lines are wanted.
+/// Prints help, or the error in the arguments. The error is a JSON line, too, where JSON lines are wanted.
 fn usage(error: &clap::Error) -> ExitCode {
     let falsey = FalseyValueParser::new();
     let by_environment = std::env::var_os(LOG_JSON).is_some_and(|value| {
@@ -110,7 +110,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     let json = by_environment || std::env::args_os().any(|argument| argument == "--log-json");
     if json && error.use_stderr() {
         let line = logging::json_error(error.to_string().trim_end());
-        // A reader that is gone changes nothing.
+        // It does not matter if the reader is gone.
         let _ = std::io::stderr().write_all(line.as_bytes());
     } else {
         let _ = error.print();

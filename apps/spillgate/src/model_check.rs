@@ -1,7 +1,7 @@
-//! Model files are code. Before a server takes one it is looked at (`look`), and loaded and run once in a process of its
-//! own that has little memory and time, writes no file and reaches no network. What passes is remembered by the hash of
-//! its content for the life of the process, and only files with such a content are loaded from then on: also those of
-//! workers that start later, and whatever lies at their path by then.
+//! Model files are code. Before a server loads one, it looks at the file (`look`), and loads and runs it once in a
+//! process of its own that has little memory and time, writes no file and reaches no network. The hashes of contents
+//! that pass are remembered until the server ends. From then on only such contents are loaded, also by workers that
+//! start later and whatever file lies at the path by then.
 //!
 //! ```text
 //! module ─▶ inside of --model-dir? ─▶ look ─▶ known content? ── no ─▶ process "check-model" ─▶ verdict
@@ -9,8 +9,8 @@
 //! TorchBackend::load reads the bytes ─▶ approved by hash? ─▶ loads these very bytes ◀────────────┘
 //! ```
 //!
-//! Not here: what a model computes. A check stops what a file does when it is loaded and run, and what its code says that
-//! it may do with files; it does not prove that a model is harmless on every input.
+//! Not here: the results of a model. A check finds what a file does when it is loaded and run, and code that names
+//! functions which open files. It does not prove that a model is harmless on every input.
 
 mod child;
 mod look;
@@ -47,7 +47,7 @@ pub const TIME_DEFAULT: Duration = Duration::from_secs(60);
 const WALL_TIMES: u32 = 3;
 /// How often a process that checks is looked at.
 const POLL: Duration = Duration::from_millis(5);
-/// Most bytes that are kept of what the process says, on each way; the rest is read and forgotten.
+/// Most bytes that are kept of each of the process's output streams; the rest is read and discarded.
 const SAID_BYTES_MAX: usize = 64 << 10;
 /// How many times the files' size a check may use beside the memory it is given: the bytes, libtorch's copy, tensors.
 const MEMORY_TIMES: u64 = 4;
@@ -76,7 +76,7 @@ impl Default for CheckConfig {
 /// Contents that may be loaded.
 type Approved = Arc<RwLock<HashSet<Hash>>>;
 
-/// What makes two checks one: type, options, and the contents of the files.
+/// The key of a check: type, options, and the contents of the files. Checks with equal keys are made once.
 type Key = (String, String, Vec<Hash>);
 
 /// Checks models, each content once.
@@ -123,7 +123,7 @@ impl Checks {
         });
     }
 
-    /// What confined the last check, and what this system does not offer for it.
+    /// The limits of the last check, and those that this system does not offer.
     pub fn confined(&self) -> Option<&str> {
         self.confined.as_deref()
     }
@@ -156,7 +156,7 @@ impl Checks {
         Err(LoadError::Models(errors.join("\n")))
     }
 
-    /// Checks one module's models; gives what the model says of its own example.
+    /// Checks one module's models. Returns the model's error on its own example, if there is one.
     fn module(
         &mut self,
         loaded: &LoadedPipeline,
@@ -279,7 +279,7 @@ fn ask(question: &Question, wall: Duration) -> std::io::Result<Ended> {
     let answers = keep(child.stdout.take());
     let said = keep(child.stderr.take());
     let asked = serde_json::to_vec(question)?;
-    // One that ended before it read everything says why in another way.
+    // A process that ended before it read everything reports the reason in another way.
     let _ = child.stdin.take().map(|mut to| to.write_all(&asked));
     let status = wait(&mut child, wall)?;
     let text = |kept: Kept| {
@@ -316,7 +316,7 @@ fn wait(child: &mut Child, wall: Duration) -> std::io::Result<Option<ExitStatus>
 /// A thread that reads what a process says, and its result.
 type Kept = std::thread::JoinHandle<Vec<u8>>;
 
-/// Reads all of it and keeps so much.
+/// Reads all of it and keeps this many bytes.
 fn keep(from: Option<impl Read + Send + 'static>) -> Kept {
     std::thread::spawn(move || {
         let mut kept = Vec::new();
@@ -330,5 +330,5 @@ fn keep(from: Option<impl Read + Send + 'static>) -> Kept {
     })
 }
 
-/// The variables that a pipeline file names, with what they are.
+/// The variables that a pipeline file names, with their values.
 pub(crate) type Variables = BTreeMap<String, String>;

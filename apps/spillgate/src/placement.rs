@@ -1,4 +1,4 @@
-//! Workers on their devices: what [`PlacedWorkers`] decides, made ready to be started.
+//! Workers on their devices: makes the decisions of [`PlacedWorkers`] ready to be started.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub enum PlacingError {
          `spillgate profile` measures it"
     )]
     NoProfile(#[from] NoProfile),
-    /// A scheduler that cannot be had.
+    /// A module's scheduler cannot be built.
     #[error(transparent)]
     NoSchedule(#[from] NoSchedule),
 }

@@ -1,9 +1,9 @@
-//! What a server takes in anew while it runs, when it is told to (SIGHUP): tokens, certificates.
+//! The parts that a running server reads again on SIGHUP: tokens, certificates.
 
-/// Reads something anew: what it found, or why it keeps what it had.
+/// Reads something anew. Returns a line about the result, or the reason why the earlier content stays.
 type Reading = Box<dyn Fn() -> Result<String, String> + Send + Sync>;
 
-/// A named thing that can be reloaded, and what came of it.
+/// The name of a part that was reloaded, and the result.
 pub type Reloaded = (String, Result<String, String>);
 
 /// All that can be reloaded, in the order in which it was added.
@@ -13,8 +13,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Adds a part. `read` is called outside of the async threads: it may read files. Where it fails, it keeps what it
-    /// had and says why.
+    /// Adds a part. `read` is called outside of the async threads: it may read files. If it fails, the earlier content
+    /// stays, and it returns the reason.
     pub fn add(
         &mut self,
         name: impl Into<String>,

@@ -1,4 +1,4 @@
-//! Whom a server serves, and how it is reached: TLS, tokens. Read before anything is loaded, and again when it is told to.
+//! TLS and tokens of a server. Their files are read before anything is loaded, and again on SIGHUP.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -63,8 +63,8 @@ impl Security {
         self.tokens.as_ref().map(|tokens| tokens.grants.clone())
     }
 
-    /// What its owner should know, a line each: an address that others can reach without what keeps them out, a certificate
-    /// that nobody will take.
+    /// Warnings for its owner, a line each: an address that other machines can reach without TLS or tokens, a
+    /// certificate that clients will refuse.
     pub fn warnings(&self, listen: SocketAddr) -> Vec<String> {
         let mut lines: Vec<String> = self.tls.iter().filter_map(|tls| tls.warning()).collect();
         if !listen.ip().to_canonical().is_loopback() {
@@ -75,13 +75,14 @@ impl Security {
             }
             if self.tokens.is_none() && !self.tls.as_ref().is_some_and(|tls| tls.is_mutual()) {
                 lines.push(format!(
-                    "{listen} can be reached by others, and whoever reaches it is served: no --tokens"
+                    "{listen} can be reached by other machines, and every client is served: no --tokens"
                 ));
             }
         }
         let nobody = self.tokens.iter().filter(|t| t.grants.is_empty());
-        lines
-            .extend(nobody.map(|t| format!("{} has no token: nobody is served", t.file.display())));
+        lines.extend(
+            nobody.map(|t| format!("{} has no token: no client is served", t.file.display())),
+        );
         lines
             .iter()
             .map(|line| format!("warning: {line}"))

@@ -38,7 +38,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// A client that leaves an answer unread for this long is cut off.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
-/// What a message may hold beside the frame.
+/// Bytes of a message beyond the frame.
 const MESSAGE_OVERHEAD: usize = 64 << 10;
 
 /// How a server is set up.
@@ -58,7 +58,7 @@ pub struct ServerConfig {
     pub memory: u64,
     /// A connection that is not used for this long is closed.
     pub idle: Duration,
-    /// Whom it serves, and how it is reached.
+    /// TLS and tokens.
     pub security: Security,
     /// Threads that decode frames.
     pub decoders: usize,
@@ -345,7 +345,7 @@ impl Server {
     }
 }
 
-/// Why newcomers should go elsewhere.
+/// Why new clients should use another server.
 fn full(edge: &Edge) -> Option<String> {
     let view = edge.view();
     view.is_full.then(|| {
@@ -364,7 +364,7 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
     let pipelines = || deployments.iter().map(|d| &d.pipeline);
     let frame_bytes = pipelines().map(|p| p.limits.frame_bytes).max();
     let slo = pipelines().map(|p| p.slo).max().unwrap_or_default();
-    // Connections that ask nothing leave half of the memory to those that do.
+    // Idle connections leave half of the memory to connections with calls.
     let each = idle_connection_bytes(config.security.tls().is_some());
     let connections = ((config.memory / 2 / each) as usize).clamp(1, config.connections);
     if connections < config.connections {
@@ -390,7 +390,7 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
     }
 }
 
-/// What must live for the server to be ready.
+/// The threads that must live for the server to be ready.
 #[derive(Clone)]
 struct Threads {
     devices: Vec<DeviceHandle>,
@@ -424,7 +424,8 @@ async fn set_health(health: &HealthReporter, hosts: &[Arc<PipelineHost>], status
     }
 }
 
-/// Reports NOT_SERVING once a device's thread, or one that wakes them, has died. It does not come back: restart the process.
+/// Reports NOT_SERVING once a device's thread or a timer thread has died. Such a thread does not come back: restart the
+/// process.
 async fn watch(
     threads: Threads,
     hosts: Vec<Arc<PipelineHost>>,

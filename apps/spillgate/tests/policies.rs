@@ -1,5 +1,5 @@
-//! The policies under more than a server can bear, over real sockets: goodput stays, device time is not wasted, and
-//! what is dropped says why.
+//! The policies under overload, over real sockets: goodput stays, device time is not wasted, and what is dropped says
+//! why.
 
 #[expect(
     dead_code,

@@ -1,5 +1,5 @@
-//! Batch schedulers in a server, over real sockets: every one of them serves, and under more than it can bear answers
-//! what it gives up.
+//! Batch schedulers in a server, over real sockets: every one of them serves, and under overload answers what it gives
+//! up.
 
 #[expect(
     dead_code,

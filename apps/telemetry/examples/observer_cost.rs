@@ -1,5 +1,5 @@
-//! What telemetry costs the serving threads: nanoseconds for each request that ended, with sampling off
-//! and at 100%.
+//! The cost of telemetry on the serving threads: nanoseconds for each request that ended, with sampling off and at
+//! 100%.
 //!
 //! `cargo run --release -p spillgate-telemetry --example observer_cost [-- http://127.0.0.1:24317]`
 //!

@@ -1,5 +1,5 @@
-//! Takes in traces and forgets them: the receiver of the overhead benchmark, which is to measure what the
-//! export costs Spillgate and not what a collector does with it.
+//! Takes in traces and discards them: the receiver of the overhead benchmark, which measures the cost of the export for
+//! Spillgate and not the work of a collector.
 //!
 //!     otlp_sink PORT_FILE
 

@@ -7,7 +7,7 @@ use spillgate_pipeline::message::{BOUND_MAX, BatchShape, Started};
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::time::Timestamp;
 
-/// What the dispatcher knows of a worker: what it sent there, and what the worker last reported.
+/// What the dispatcher knows of a worker: the requests that it sent there and the worker's last reports.
 struct Shadow {
     worker: WorkerId,
     /// The controller wants it to serve.
@@ -49,7 +49,7 @@ impl Shadow {
         self.batches.iter().map(|(_, size)| size).sum()
     }
 
-    /// When what runs is expected to end; before all times for one that is idle.
+    /// When the running batch is expected to end. For an idle worker it is earlier than all other times.
     fn free_first(&self) -> Timestamp {
         if self.batches.is_empty() {
             Timestamp::ZERO
@@ -64,7 +64,7 @@ pub struct Dispatcher {
     policy: DispatchPolicyName,
     shape: BatchShape,
     workers: Vec<Shadow>,
-    /// Where each request is that was sent and has not come back.
+    /// The worker of each request that was sent and has not come back.
     sent: IndexMap<RequestId, usize, FxBuildHasher>,
     turn: usize,
 }
@@ -104,7 +104,7 @@ impl Dispatcher {
             }
         }?;
         self.turn = match self.policy {
-            // Its turn goes by requests, whoever gets them.
+            // The turn moves on by one with every request, whichever worker gets it.
             DispatchPolicyName::LeastOutstandingFree => (turn + 1) % n,
             _ => (chosen + 1) % n,
         };
@@ -114,14 +114,15 @@ impl Dispatcher {
         Some(shadow.worker)
     }
 
-    /// When the first batch starts that has room for one more, over all workers that are up. `None` when none is.
+    /// The earliest start of a batch with room for one more request, over all workers that are up. `None` when no
+    /// worker is up.
     pub fn earliest_start(&self, now: Timestamp) -> Option<Timestamp> {
         let up = self.workers.iter().filter(|s| s.is_up());
         up.map(|s| self.next_start(now, s)).min()
     }
 
-    /// When the first batch of the worker that has room for one more starts: whole batches of what waits there
-    /// go before it.
+    /// When the worker's first batch with room for one more request starts. The requests that wait there fill whole
+    /// batches before it.
     fn next_start(&self, now: Timestamp, shadow: &Shadow) -> Timestamp {
         let waiting = shadow.outstanding.saturating_sub(shadow.executing());
         let before = waiting as u32 / self.shape.size.max(1);
@@ -133,7 +134,7 @@ impl Dispatcher {
         self.shape = shape;
     }
 
-    /// A worker bound a batch. One whose end was reported first has ended.
+    /// A worker bound a batch. If the end of the batch was reported before, nothing changes.
     pub fn started(&mut self, started: &Started) {
         if let Some(shadow) = self.shadow(started.worker) {
             if shadow.ended.is_some_and(|ended| started.batch <= ended) {
@@ -151,7 +152,7 @@ impl Dispatcher {
         }
     }
 
-    /// A batch ended, and all that were bound before it.
+    /// A batch ended, and so did all batches that were bound before it.
     pub fn ended(&mut self, worker: WorkerId, batch: BatchId) {
         if let Some(shadow) = self.shadow(worker) {
             shadow.ended = shadow.ended.max(Some(batch));
@@ -161,7 +162,7 @@ impl Dispatcher {
         }
     }
 
-    /// The request is no longer at its worker. Says where it was; `None` when it was not out.
+    /// The request is no longer at its worker. Returns the worker; `None` when the request was at none.
     pub fn take_back(&mut self, request: RequestId) -> Option<WorkerId> {
         let idx = self.sent.swap_remove(&request)?;
         let shadow = &mut self.workers[idx];
@@ -181,12 +182,12 @@ impl Dispatcher {
         }
     }
 
-    /// The device of a worker is gone; returns what the worker had, in order of request.
+    /// The device of a worker is gone. Returns the requests that the worker had, in order.
     pub fn lost(&mut self, worker: WorkerId) -> Vec<RequestId> {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return Vec::new();
         };
-        // Another life of it begins with another count of batches.
+        // Its next incarnation counts batches anew.
         self.workers[idx] = Shadow {
             is_listed: self.workers[idx].is_listed,
             ..Shadow::new(worker)
@@ -202,7 +203,7 @@ impl Dispatcher {
         lost
     }
 
-    /// The controller wants a worker to serve; false: to get no more requests, and finish what it has.
+    /// The controller wants a worker to serve. False: the worker gets no more requests, and finishes the requests that it has.
     pub fn list(&mut self, worker: WorkerId, serves: bool) {
         if let Some(shadow) = self.shadow(worker) {
             shadow.is_listed = serves;
@@ -262,7 +263,7 @@ mod tests {
     #[test]
     fn earliest_start_counts_what_runs_and_what_waits() {
         let mut d = dispatcher(DispatchPolicyName::EarliestStart);
-        // All idle: in turn. Worker 0 runs until 8, worker 1 until 5, worker 2 until 9.
+        // All workers are idle, so they are chosen in turn. Worker 0 runs until 8, worker 1 until 5, worker 2 until 9.
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
         for (worker, end) in [(0, 8), (1, 5), (2, 9)] {
             d.started(&bound(worker, 0, 1, end));
@@ -339,16 +340,18 @@ mod tests {
     #[test]
     fn a_tie_goes_to_who_is_free_first_and_turns_go_by_requests() {
         let mut d = dispatcher(DispatchPolicyName::LeastOutstandingFree);
-        // All idle: in turn. Then worker 1 is free first, though another batch is bound behind what it runs.
+        // All workers are idle, so they are chosen in turn. Then worker 1 is free first, although another batch is
+        // bound behind its running one.
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
         for (worker, batch, end) in [(0, 0, 8), (1, 0, 5), (1, 1, 50), (2, 0, 9)] {
             d.started(&bound(worker, batch, 1, end));
         }
         assert_eq!(send_all(&mut d, 3..6), [1, 0, 2]);
-        // What ran at worker 1 has ended: it runs until 50 now.
+        // The batch at worker 1 has ended; the next one runs until 50.
         d.ended(WorkerId(1), BatchId(0));
         assert_eq!(send_all(&mut d, 6..9), [0, 2, 1]);
-        // Workers 0 and 2 have one less, and nothing runs there: the turn, after nine requests, is at worker 0.
+        // Workers 0 and 2 have one request less, and nothing runs there. After nine requests it is the turn of worker
+        // 0.
         for (worker, request) in [(0, 0), (2, 2)] {
             d.ended(WorkerId(worker), BatchId(0));
             d.take_back(RequestId(request));

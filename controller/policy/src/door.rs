@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((gone, door.len()), (a2, 4));
         door.left(a2);
         assert_eq!(door.len(), 4, "it left once");
-        // A silent one goes only when nobody of its address is without a call.
+        // A silent connection goes only when every connection of its address has a call.
         let uses = |id| if id == a1 { since(0, 1) } else { since(17, 0) };
         let welcome = door.knock(second(20), 3, uses);
         assert!(

@@ -16,7 +16,7 @@ use crate::planner::ModuleState;
 /// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
 
-/// Least depth in requests: one that runs and one that waits for it.
+/// Least depth in requests: one request runs and one waits.
 const TOKENS_MIN: f64 = 2.0;
 
 /// Least time of a request at a module whose time depends on the input, as a part of the shortest batch seen.

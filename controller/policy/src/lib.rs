@@ -1,7 +1,8 @@
-//! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches, chooses their
-//! workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] tells brokers and gateways what to go by
-//! ([`planner`]) and follows the load ([`scaling`]). Beside them: who may ask what ([`access`]), which connections are kept
-//! ([`door`]), and [`plan`]s of batch sizes and workers. Plain state machines: no I/O, no clock.
+//! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches,
+//! chooses their workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] guides brokers and
+//! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
+//! clients ([`access`]), the choice of connections that are kept ([`door`]), and [`plan`]s of batch sizes and workers.
+//! All are plain state machines: no I/O, no clock.
 
 pub mod access;
 pub mod dispatcher;

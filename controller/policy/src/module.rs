@@ -1,5 +1,5 @@
-//! The controller of one module: its State Planner and its scaler. It stands beside the way of requests: reports come in,
-//! guidance for workers, plans for gateways and the list of workers go out.
+//! The controller of one module: its State Planner and its scaler. It handles no requests. It receives reports, and
+//! sends guidance to workers, plans to gateways and the list of workers.
 
 use std::sync::Arc;
 
@@ -25,20 +25,20 @@ pub enum Event {
     Greeted(Address, Incarnation),
     /// A peer is gone.
     Lost(Address),
-    /// A peer said something, in that life.
+    /// A peer sent a message in that incarnation.
     Message(Address, Incarnation, ToController),
     /// The time of [`ModuleController::next_wakeup`] has come.
     Wakeup,
-    /// An estimate that a command asked for was made.
+    /// An estimate that a command asked for is finished.
     Computed(Box<Computed>),
 }
 
-/// What the driver must do, in this order. `L` is what requests carry to workers: a controller sends none.
+/// What the driver must do, in this order. `L` is the payload of requests to workers; a controller sends no requests.
 #[derive(Debug)]
 pub enum Command<L> {
     /// Send this.
     Send(Envelope<L>),
-    /// Make this estimate and bring back the result: thousands of draws, so not under anybody's lock.
+    /// Make this estimate and bring back the result. It takes thousands of draws, so no lock may be held meanwhile.
     Compute(Box<Computation>),
 }
 
@@ -47,7 +47,7 @@ pub enum Command<L> {
 pub struct ControllerConfig<'a> {
     /// Its module.
     pub module: ModuleId,
-    /// This life of it.
+    /// The incarnation of this controller.
     pub incarnation: Incarnation,
     /// Its pipeline.
     pub pipeline: &'a Arc<Pipeline>,
@@ -59,7 +59,7 @@ pub struct ControllerConfig<'a> {
     pub scaling: Option<ModuleScaling>,
     /// Seed of the planner's draws.
     pub seed: u64,
-    /// When this life began.
+    /// When this incarnation began.
     pub born: Timestamp,
 }
 
@@ -74,7 +74,7 @@ pub struct ModuleController {
     is_lost: Vec<bool>,
     gateways: Vec<GatewayId>,
     sessions: Sessions,
-    /// What each gateway reported last, in that life.
+    /// The last report of each gateway, with the gateway's incarnation.
     demands: IndexMap<Address, (Incarnation, Box<Demand>), FxBuildHasher>,
     planner: StatePlanner,
     scaler: Option<Scaler>,
@@ -82,7 +82,7 @@ pub struct ModuleController {
 }
 
 impl ModuleController {
-    /// A controller to which nobody has greeted yet.
+    /// A controller that no peer has greeted yet.
     pub fn new(config: &ControllerConfig<'_>) -> Self {
         let &ControllerConfig {
             module,
@@ -119,7 +119,7 @@ impl ModuleController {
         }
     }
 
-    /// What the module's brokers go by.
+    /// The current guidance of the module's brokers.
     pub fn guidance(&self) -> Guidance {
         self.planner.guidance()
     }
@@ -222,7 +222,7 @@ impl ModuleController {
         }
     }
 
-    /// What a new peer is to go by.
+    /// Sends a new peer the current plan, list of workers or guidance.
     fn greeted<L>(
         &mut self,
         now: Timestamp,

@@ -26,7 +26,7 @@ pub use planned::{Planned, plan_for_workers};
 pub use spillgate_pipeline::policy::PlanName;
 pub use workers::PlacedWorkers;
 
-/// Largest batch of a plan, whatever `batch: max` allows: that of the reference rule.
+/// Largest batch of a plan, even where `batch: max` allows more: the limit of the reference rule.
 pub const BATCH_LIMIT: u32 = 32;
 const _: () = assert!(BATCH_LIMIT <= BATCH_MAX);
 /// The slack of a larger plan that comparisons use: batches may use more of the SLO.
@@ -44,7 +44,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// The plan that they are, each worker on a device of its own.
+    /// The plan with these sizes and workers, each worker on a device of its own.
     fn planned(self, execution: &ExecutionTimes) -> Planned {
         Planned {
             batch: self.batch,
@@ -183,7 +183,7 @@ fn gain(table: &[Duration], size: u32, limit: u32) -> f64 {
     let each = |b: u32| table[b as usize - 1].as_secs_f64() / f64::from(b);
     let (first, last) = (table[0].as_secs_f64(), table[table.len() - 1].as_secs_f64());
     let beta = (last - first) / (table.len() - 1) as f64;
-    // A table that does not rise: a larger batch costs nothing, so any gain counts without bound.
+    // In a table that does not rise a larger batch costs nothing, so any gain counts without bound.
     (each(size) - each(size + 1)) / beta.max(f64::MIN_POSITIVE)
 }
 
@@ -227,8 +227,8 @@ pub fn workers_for_gpus(
     let slowest = |workers: &[u32]| {
         (1..workers.len()).min_by(|&a, &b| rate(a, workers[a]).total_cmp(&rate(b, workers[b])))
     };
-    // Only one more worker for the slowest module can raise the least rate, so the best split has at least as
-    // many for it: giving one GPU after another to the slowest reaches the best split.
+    // Only a further worker of the slowest module can raise the least rate, so the best split has at least that worker.
+    // Therefore giving one GPU after another to the slowest module leads to the best split.
     for _ in modules..gpus {
         if let Some(m) = slowest(&workers) {
             workers[m] += 1;

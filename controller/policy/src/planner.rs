@@ -1,9 +1,9 @@
-//! The State Planner of one module (PARD §4.2, §4.3). It watches its own module, hears of the others, and tells its
-//! brokers what to reserve downstream and which end of the queue to serve first.
+//! The State Planner of one module (PARD §4.2, §4.3). It watches its own module, receives the states of the other
+//! modules, and tells its brokers how much time to reserve downstream and which end of the queue to serve first.
 //!
-//! Each period it publishes its state, versioned; shortly after, when the others' states of that period are in,
-//! it computes its guidance. States may be lost, late or out of order: an older version never replaces a newer
-//! one, and what is missing is the last that came.
+//! Each period it publishes its state, with a version. Shortly after, when the states of the other modules of that
+//! period have arrived, it computes its guidance. States may be lost, late or out of order: an older version never
+//! replaces a newer one, and for a missing state the last one that arrived counts.
 
 mod computation;
 mod door;
@@ -40,15 +40,16 @@ pub use window::{Reservoir, SAMPLES_MAX, Window};
 
 /// States are exchanged this often (PARD §4.2: every second).
 pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);
-/// Time from publishing to computing: what the others published at the same time should be in by then.
+/// Time from publishing to computing: the states that the others published at the same time should have arrived by
+/// then.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// What a planner has to say when it is woken.
+/// The results of waking a planner.
 #[derive(Debug, Default)]
 pub struct Woken {
-    /// Its state, for the others.
+    /// Its state, for the other modules.
     pub publish: Option<Arc<ModuleState>>,
-    /// An estimate to be made and brought back.
+    /// An estimate that the driver makes and brings back.
     pub compute: Option<Computation>,
     /// New guidance.
     pub guidance: Option<Guidance>,
@@ -60,20 +61,20 @@ pub struct StatePlanner {
     successors: Arc<[Vec<ModuleId>]>,
     module: ModuleId,
     recipe: &'static Recipe,
-    /// Requests enter the pipeline here: it waits for no other module.
+    /// Requests enter the pipeline at this module: it waits for no other module.
     is_first: bool,
     /// Share of the SLO that the door leaves to spare.
     door_margin: f64,
     planned: Arc<Planned>,
     rng: ChaCha8Rng,
     scratch: Scratch,
-    /// The newest state of each module, this one included, and the life of the controller that published it.
+    /// The newest state of each module, this one included, and the incarnation of the controller that published it.
     states: Vec<Option<(Incarnation, Arc<ModuleState>)>>,
     workers_up: usize,
     measured: Measured,
-    /// The sizes in force leave whoever comes the time to wait for the next batch: there may be a door.
+    /// The sizes in force leave every request the time to wait for the next batch, so there may be a door.
     leaves_time: bool,
-    /// Batch sizes in force; fewer than planned when requests ask for less time than the SLO.
+    /// Batch sizes in force. They differ from the plan when something differs from what the plan assumes.
     batch: Vec<u32>,
     version: u64,
     publishes_at: Timestamp,
@@ -141,7 +142,7 @@ impl StatePlanner {
         planner
     }
 
-    /// So much more was asked of the module.
+    /// Adds the demand since the last report.
     pub fn demanded(&mut self, now: Timestamp, more: &Demand) {
         self.measured.demanded(now, more);
     }
@@ -179,8 +180,8 @@ impl StatePlanner {
         self.measured.demand.rate(now)
     }
 
-    /// The next moment at which [`StatePlanner::wake`] has something to do. `None` when nothing of what it
-    /// decides changes with time.
+    /// The next moment at which [`StatePlanner::wake`] has something to do. `None` when none of its decisions changes
+    /// with time.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         if !self.adapts() {
             return None;
@@ -217,7 +218,7 @@ impl StatePlanner {
         woken
     }
 
-    /// An estimate was made.
+    /// Takes in a finished estimate.
     pub fn computed(&mut self, computed: Computed) -> Guidance {
         self.guidance = computed.guidance;
         self.paths = computed.paths;
@@ -238,7 +239,7 @@ impl StatePlanner {
             .map(|(_, state)| &**state)
     }
 
-    /// What the brokers go by now.
+    /// The current guidance of the brokers.
     pub fn guidance(&self) -> Guidance {
         self.guidance
     }

@@ -1,10 +1,10 @@
 //! Scaling: how many workers each module should have, from the *offered* rate at the entry.
 //!
-//! A module sees only what the gate and the modules before it let through. A scaler that follows this rate spirals down:
-//! fewer workers let through less. So the offered rate counts, times the part of the requests that run each module.
-//! Workers are asked for at once and take their cold start; they are given back only after a whole cool-down in
-//! which fewer would have done. One that cannot start is tried again after a cool-down; one that died is replaced by
-//! the next that there is.
+//! A module sees only what the gate and the modules before it let through. A scaler that follows this rate spirals
+//! down: fewer workers let through less. So the offered rate counts, times the part of the requests that run each
+//! module. Workers are asked for at once and need their cold start. They are given back only after a whole cool-down in
+//! which fewer would have been enough. A worker that cannot start is tried again after a cool-down. A worker that died
+//! is replaced by the next free one.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub struct ModuleScaling {
 /// What happens to the workers of a module, given by ordinal.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// Time to look: so many requests a second that run the module are offered.
+    /// Time to look: this many requests a second that run the module are offered.
     Offered(f64),
     /// A worker that was asked for is ready.
     Started(u32),
@@ -68,7 +68,7 @@ pub enum Event {
     NotStarted(u32),
     /// A worker is gone.
     Died(u32),
-    /// A worker that was gone is there again, and holds its model.
+    /// A worker that was gone is back and holds its model.
     Returned(u32),
 }
 
@@ -79,7 +79,7 @@ pub enum Command {
     Start(u32),
     /// It is ready: requests may go there.
     Serve(u32),
-    /// It gets no more requests; once it has none, give back what it holds.
+    /// It gets no more requests. Once it has none, give its memory back.
     Retire(u32),
 }
 
@@ -99,7 +99,7 @@ pub struct Scaler {
     config: ModuleScaling,
     /// Workers that the module should have.
     asked: u32,
-    /// Since when fewer would do, and the most that were needed since.
+    /// Since when fewer workers would be enough, and the largest number needed since.
     spare: Option<(Timestamp, u32)>,
     /// What each worker does, by ordinal.
     workers: Vec<Worker>,
@@ -168,8 +168,9 @@ impl Scaler {
         }
     }
 
-    /// As many workers serve or start as are asked for: the first of those that are off start, the last of those that
-    /// serve are retired. One that starts is waited for, wanted or not; none is retired in exchange for it.
+    /// Starts or retires workers until as many serve or start as are asked for. The first workers that are off start;
+    /// the last that serve are retired. A starting worker is waited for even if it is no longer needed, and no other
+    /// worker is retired in its place.
     fn settle(&mut self, now: Timestamp, out: &mut Vec<Command>) {
         let asked = self.asked as usize;
         let serving = self.workers.iter().filter(|w| **w == Worker::Up).count();

@@ -29,7 +29,8 @@ use crate::record::TraceContext;
 /// Decides the trace context of a request from the client's `traceparent`, if it sent one.
 pub type Sampler = Arc<dyn Fn(Option<&str>) -> TraceContext + Send + Sync>;
 
-/// Longest name of a client, application or pipeline, in characters; of a longer one the beginning is kept or said back.
+/// Longest name of a client, application or pipeline, in characters. Of a longer name only the beginning is kept or
+/// repeated in messages.
 const NAME_MAX: usize = 64;
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -39,7 +40,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub struct Api {
     hosts: IndexMap<String, Arc<PipelineHost>>,
     sampler: Sampler,
-    /// The name of clients that say none.
+    /// The name of clients that give none.
     unnamed: Arc<str>,
 }
 
@@ -71,7 +72,7 @@ impl Api {
         })
     }
 
-    /// The pipeline of that name. What the caller may not use does not exist for it.
+    /// The pipeline of that name. A pipeline that the caller may not use does not exist for it.
     fn host(&self, call: &Call, name: &str) -> Result<&Arc<PipelineHost>, Status> {
         if let Some(host) = self.hosts.get(name)
             && call.allows(name)
@@ -103,7 +104,7 @@ impl Api {
         all.filter(|host| call.allows(&host.pipeline().name))
     }
 
-    /// Asks for the token that it may send one more frame.
+    /// Asks whether the call's token may send one more frame.
     fn ask(
         &self,
         host: &PipelineHost,
@@ -147,12 +148,12 @@ impl Api {
             traceparent,
             client,
         } = asked;
-        // The frame is a part of the message, and holds what that holds.
+        // The frame is a part of the message, so it keeps the message's lease.
         let message = call.take_message();
         let number = frame.number;
         let on_end = match self.ask(host, call, number)? {
             None => on_end,
-            // Given back before the answer is said: who waits for it may ask again at once.
+            // Dropped before the answer is sent: a client that waits for it may ask again at once.
             Some(asking) => Box::new(move |record| {
                 drop(asking);
                 on_end(record);
@@ -256,7 +257,7 @@ impl From<Unsubmitted> for Status {
     }
 }
 
-/// What a client asks for beside its frame.
+/// The parts of a client's request besides its frame.
 struct Asked<'a> {
     timeout: Option<Duration>,
     traceparent: Option<&'a str>,
@@ -293,7 +294,7 @@ impl Spillgate for ApiCall {
         let number = frame.number;
         let traceparent = metadata.as_ref().get(&TRACEPARENT);
         let traceparent = traceparent.and_then(|t| t.to_str().ok());
-        // It counts from the headers, however slowly the frame comes.
+        // The timeout counts from the headers, however slowly the frame comes.
         let timeout = timeout.map(|t| t.saturating_sub(host.now().since(call.began_at())));
         let (tx, rx) = oneshot::channel();
         let on_end: OnEnd = Box::new(move |record| drop(tx.send(record)));
@@ -450,7 +451,8 @@ fn grpc_timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
     }
 }
 
-/// A client's name: its token's and, behind a `/`, what it says itself; without a token what it says.
+/// A client's name: the name of its token and, behind a `/`, the name that it gives itself. Without a token it is the
+/// name that it gives itself.
 fn client_of(call: &Call, said: &str) -> Arc<str> {
     match call.token_name() {
         None => client_name(said),
@@ -464,7 +466,7 @@ fn client_name(name: &str) -> Arc<str> {
     Arc::from(cut(name))
 }
 
-/// The part of a name that is kept, or said back.
+/// The part of a name that is kept, or repeated in messages.
 fn cut(name: &str) -> &str {
     let end = name
         .char_indices()
@@ -516,7 +518,7 @@ mod tests {
         assert_eq!(client_of(&call, "front").as_ref(), "camera/front");
         let long = client_of(&call, &"x".repeat(100));
         assert_eq!(long.len(), "camera/".len() + NAME_MAX);
-        // Without tokens anybody may call itself anything; with them no token's name has a `/`.
+        // Without tokens a client may give itself any name. With tokens, no token's name has a `/`.
         assert_eq!(client_of(&Call::of_nobody(), "front").as_ref(), "front");
     }
 

@@ -72,7 +72,8 @@ pub fn result(record: &RequestRecord) -> pb::Result {
         }
         Outcome::Failed { module } => {
             out.set_outcome(pb::Outcome::Failed);
-            // A failure at the source means an unreadable frame, which is the client's; elsewhere it is ours.
+            // A failure at the source means an unreadable frame, which is the client's fault; elsewhere it is the
+            // server's.
             let at_source = *module == spillgate_pipeline::id::ModuleId::SOURCE;
             out.code = if at_source {
                 Code::InvalidArgument
@@ -202,7 +203,7 @@ impl<'a> Objects<'a> {
             Value::Boxes(boxes) => Some((*port, boxes.len())),
             _ => None,
         });
-        // With two inputs of boxes it is not known which one counts.
+        // With two inputs of boxes it is not known to which of them the items refer.
         let (Some((port, n)), None) = (boxes.next(), boxes.next()) else {
             return Objects::default();
         };

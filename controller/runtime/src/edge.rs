@@ -99,7 +99,7 @@ struct OpenConnections {
 pub struct Edge {
     limits: EdgeLimits,
     account: Arc<Account>,
-    /// Holds the windows of the connections.
+    /// Holds the bytes of the connections' windows.
     windows: Arc<Holder>,
     /// The tokens, where only holders of a token are served.
     tokens: Option<Tokens>,
@@ -297,8 +297,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A client that uses up the places of its address must not make the whole server look full to whoever asks for
-    /// readiness.
+    /// A client that uses up the places of its address must not make readiness report that the whole server is full.
     #[test]
     fn an_address_that_has_no_place_left_does_not_make_the_server_full() {
         let limits = EdgeLimits {

@@ -1,5 +1,5 @@
-//! Drives the controllers' policies: [`host::PipelineHost`] owns the ledger and the module controllers of one
-//! pipeline and passes requests on; [`api`] is its gRPC face. Decides nothing itself.
+//! Drives the controllers' policies: [`host::PipelineHost`] owns the ledger and the module controllers of one pipeline
+//! and passes requests on; [`api`] is its gRPC face. This crate decides nothing itself.
 
 pub mod api;
 pub mod convert;

@@ -1,5 +1,5 @@
-//! What is known of a request or a batch once it has ended: the one source of results, traces, metrics
-//! and logs. Nothing is reported while a request is under way.
+//! Records of requests and batches that have ended: the one source of results, traces, metrics and logs. Nothing is
+//! reported while a request is under way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
-/// W3C trace context of a request, as it came from the client or was begun here.
+/// W3C trace context of a request: the client's, or one that begins here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// Trace id, not zero.
@@ -77,8 +77,8 @@ pub struct BatchRecord {
     pub ended_at: Timestamp,
 }
 
-/// Told of everything that ends. Called on device threads and async tasks: must not block; what it
-/// cannot take in it counts as lost.
+/// Is told of every request and batch that ends. It is called on device threads and async tasks, so it must not block.
+/// It counts the records that it cannot take in as lost.
 pub trait Observer: Send + Sync {
     /// A request ended.
     fn request_ended(&self, record: &Arc<RequestRecord>);
@@ -92,6 +92,6 @@ pub trait Observer: Send + Sync {
     /// A finished request ran again at a module, alone, for its time.
     fn reran(&self, pipeline: &Arc<Pipeline>, module: ModuleId, took: Duration);
 
-    /// What must hold in every run did not: a bug.
+    /// An invariant did not hold: a bug.
     fn breached(&self, pipeline: &Arc<Pipeline>, invariant: Invariant);
 }

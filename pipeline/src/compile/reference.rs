@@ -38,7 +38,7 @@ pub(super) struct Wiring {
     pub(super) outputs: Vec<(String, Target)>,
 }
 
-/// What kind of value a place for a reference takes.
+/// The kind of value that the place of a reference takes.
 #[derive(Clone, Copy)]
 enum Wanted {
     Any,
@@ -260,7 +260,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What a message suggests for an input of this type.
+    /// The suggestion of a message for an input of this type.
     fn offers(&self, ty: ValueType, reader: usize) -> Vec<String> {
         self.candidates(Wanted::Type(ty), Some(reader))
             .take(OFFERS_MAX)

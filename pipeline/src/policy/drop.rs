@@ -1,5 +1,6 @@
-//! The list of drop policies. Each has a file of its own, with its recipe. A new policy is its file, a `mod` line and
-//! a line of the list below, and a line of docs/policy.md.
+//! The list of drop policies. Each has a file of its own, with its recipe. To add a policy: write its file, add a `mod`
+//! line and a line of the list below, add a line to docs/policy.md, and update the golden texts that list all names
+//! (`UPDATE_EXPECT=1 cargo test`).
 
 mod clipper_plus_plus;
 mod deadline;

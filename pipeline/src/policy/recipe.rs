@@ -1,4 +1,4 @@
-//! What a drop policy is made of: the fields that brokers, State Planners, the entry gate and plans read.
+//! The recipe of a drop policy: the fields that brokers, State Planners, the entry gate and plans read.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Recipe {
     /// Execution times and capacity follow the pace of the workers; published policies trust the profile, as their
     /// authors do.
     pub learns_pace: bool,
-    /// Batch sizes follow what is observed, where other sizes than the plan's promise more goodput.
+    /// Batch sizes change while the pipeline runs, where other sizes than the plan's have a higher expected goodput.
     pub adapts_batch: bool,
     /// The first module drops a request when its estimate leaves less than a share of the SLO for the waits
     /// downstream.
@@ -55,7 +55,8 @@ pub enum Order {
     Budget(BudgetOrder),
     /// By remaining budget, from the end that the State Planner says (PARD §4.3).
     Guided(Transition),
-    /// By remaining budget, from the end that each batch chooses by whether the whole backlog is feasible.
+    /// By remaining budget. Each batch starts at the lowest budget if the whole backlog is feasible, else at the
+    /// highest.
     Feasibility,
 }
 
@@ -84,8 +85,8 @@ pub enum Keep {
     Unexpired,
     /// Less than this module's cumulative share of the SLO has passed (Clipper++, PARD §5.1).
     Elapsed,
-    /// It belongs to the first run of requests, as long as the batch, that all meet the module deadline; all before
-    /// that run are dropped (early drop in Nexus, as PARD §5.1 describes it).
+    /// It belongs to the first run of consecutive requests, as long as the batch, that all meet the module deadline.
+    /// All requests before that run are dropped (early drop in Nexus, as PARD §5.1 describes it).
     EarlyDrop,
     /// Its batch is expected to end before the module deadline (PARD §4.2, equation 3).
     Estimate,
@@ -155,7 +156,7 @@ impl Recipe {
         }
         assert!(
             matches!(self.bind, Bind::Late) || !matches!(self.order, Order::Feasibility),
-            "what the backlog bears is known when the batch is formed"
+            "whether the backlog is feasible is known when the batch is formed"
         );
         assert!(
             matches!(self.bind, Bind::Ahead)

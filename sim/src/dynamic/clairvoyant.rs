@@ -1,7 +1,8 @@
 //! A schedule that knows every length and every arrival: the upper reference for the schedulers.
 //!
-//! It is a beam search, not an optimum. It reports a schedule that exists, so the optimum is no lower. States are
-//! sorted by the moment at which the device is free again; of those within a few milliseconds the best are kept.
+//! It is a beam search and finds no optimum. The schedule that it reports is feasible, so the optimum is at least as
+//! good. States are sorted by the moment at which the device is free again. Among states within a few milliseconds the
+//! best are kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::{Finish, Instance, Tally};
 
-/// States kept of those that free the device within one [`Beam::bucket`].
+/// Number of states kept among those that free the device within one [`Beam::bucket`].
 const WIDTH: usize = 24;
-/// Waiting requests that a state considers, the earliest deadlines; the others stay.
+/// Number of waiting requests that a state considers, those with the earliest deadlines. The others keep waiting.
 const CONSIDERED_MAX: usize = 24;
 /// Values of a waiting request that can still be served, for the comparison of states. Each is tried; the best result
 /// counts.

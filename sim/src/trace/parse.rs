@@ -11,7 +11,7 @@ const HEADERS: [(&str, &str); 3] = [
     ("hour,count", "hour"),
 ];
 
-/// Latest arrival time, in seconds: what a `Timestamp` holds with room to spare.
+/// Latest arrival time, in seconds: a `Timestamp` holds more.
 const LATEST: f64 = 1e9;
 
 fn error(line: usize, problem: String) -> TraceError {

@@ -1,6 +1,5 @@
-//! What is still to happen. Messages all travel equally long, so that they arrive in the order in which they were
-//! sent and need no heap; offers come from a sorted list; the rest, of which there is little at a time, is on a
-//! heap.
+//! The events to come. All messages travel equally long, so they arrive in the order in which they were sent and need
+//! no heap. Offers come from a sorted list. The few other events are on a heap.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -14,7 +13,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::config::Disturbance;
 
-/// What happens without a message.
+/// An event that is no message.
 #[derive(Debug)]
 pub(super) enum Occurrence {
     BatchStart {
@@ -122,7 +121,7 @@ impl Agenda {
         }));
     }
 
-    /// Takes out what is next. At one time occurrences come first, then messages, then offers.
+    /// Takes out the next event. Among events of the same time occurrences come first, then messages, then offers.
     pub(super) fn next(&mut self) -> Option<(Timestamp, Next)> {
         let heap = self.heap.peek().map(|Reverse(e)| e.at);
         let message = self.messages.get_mut().front().map(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! What a run is made of.
+//! The configuration of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,23 +42,23 @@ pub struct SimConfig {
     pub cancelled: f64,
     /// Part of the requests that ask for less time, and the share of the SLO that they ask for.
     pub hurried: Option<(f64, f64)>,
-    /// Clients whose requests come to nothing, beside those of the workload. The report does not count them.
+    /// Hostile clients beside those of the workload: their requests never complete. The report does not count them.
     pub hostile: Vec<Hostile>,
     /// Part of the state messages between planners that is lost.
     pub exchange_loss: f64,
     /// Each device's clock is off by a constant, uniform from minus to plus this.
     pub clock_skew: Duration,
-    /// What changes while the run lasts.
+    /// Changes during the run.
     pub disturbances: Vec<(Timestamp, Disturbance)>,
-    /// Requests whose execution time depends on what they bring; `None`: all take what the profiles say.
+    /// Requests whose execution time depends on their content; `None`: all execution times are those of the profiles.
     pub work: Option<DynamicWork>,
     /// Workers come and go with the load; without it, all serve all the time.
     pub scaling: Option<SimScaling>,
-    /// Seed of all that is random.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
-/// What every world has: who asks what of which workers.
+/// The parts that every world has: the pipeline, its workers and the arrivals.
 #[derive(Clone, Debug)]
 pub struct Served {
     /// See [`SimConfig::pipeline`].
@@ -106,7 +106,7 @@ impl SimConfig {
     }
 }
 
-/// Clients whose requests come to nothing, evenly spaced.
+/// Hostile clients, whose requests never complete. They send at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hostile {
     /// What they do.
@@ -140,7 +140,7 @@ pub struct SimScaling {
 pub enum Disturbance {
     /// A module's workers take this many times as long.
     Pace(ModuleId, f64),
-    /// A module's worker of that ordinal dies with all it has.
+    /// A module's worker of that ordinal dies with all its requests.
     Down(ModuleId, usize),
     /// It is back, empty.
     Up(ModuleId, usize),

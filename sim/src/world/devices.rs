@@ -1,4 +1,4 @@
-//! The emulated devices: what the device policies decide is carried out in virtual time.
+//! The emulated devices: they carry out the decisions of the device policies in virtual time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) struct EmulatedDevice {
     pub(super) armed: Timestamp,
     /// Its clock less the world's, in nanoseconds.
     pub(super) skew: i64,
-    /// Rises when it dies: what it still had to do is void.
+    /// Rises when it dies, so that events of its earlier life are ignored.
     pub(super) life: u32,
     /// It is dead: nothing reaches it.
     pub(super) is_down: bool,
@@ -198,7 +198,8 @@ impl World {
             .batch_ended(DeviceId(device as u16), batch, self.now)?;
         let took = self.now.since(started_at);
         let share = took.as_nanos() as u64 / members.len() as u64;
-        // Results first, then the device: what they bring to modules here competes for the next batch.
+        // Results are delivered before the device hears of the end: so requests that go on to modules here compete for
+        // the next batch.
         for member in &members {
             match self.gateway.payload_mut(member.request.id) {
                 Some(used) => *used += share,

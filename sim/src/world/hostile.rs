@@ -1,4 +1,4 @@
-//! Clients whose requests come to nothing.
+//! Hostile clients: their requests never complete.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Drives gateway, controllers and devices, and carries what one says to another.
+//! Drives gateway, controllers and devices, and carries the messages between them.
 //!
 //! Every envelope travels a hop, but for requests from the gateway to a device: the hop between two modules is counted
 //! once, on the way back to the gateway.
@@ -39,7 +39,7 @@ impl World {
         Ok(())
     }
 
-    /// A device greets, for the first time or in another life.
+    /// A device greets, for the first time or in a new incarnation.
     pub(super) fn greeted(
         &mut self,
         device: DeviceId,
@@ -219,7 +219,7 @@ impl World {
         )
     }
 
-    /// A device says something.
+    /// A device sends a message.
     pub(super) fn say(
         &mut self,
         device: usize,

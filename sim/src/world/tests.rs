@@ -204,7 +204,7 @@ fn deadline_runs_no_dead_work() {
     );
 }
 
-/// Twice what a chain can bear: prediction keeps goodput near capacity where reaction collapses.
+/// Twice the capacity of a chain: policies that predict keep goodput near capacity, policies that react collapse.
 #[test]
 fn under_overload_early_drops_keep_goodput() {
     let base = config(CHAIN, &[], 800.0, 5);
@@ -336,8 +336,8 @@ fn modules_that_share_a_device_waste_little_of_it() {
     }
 }
 
-/// A module that reads the frame beside what another found in it is not where requests enter: nobody is refused at a door
-/// there, after the work before it was done. (In the traffic pipeline this dropped 29% where 18% need be.)
+/// A module that reads the frame and the output of another module is not where requests enter. It has no door: a
+/// request dropped there would have cost the work of the module before.
 #[test]
 fn a_module_that_also_reads_the_source_has_no_door() {
     let served = |reads: &[&[u16]]| {
@@ -383,8 +383,8 @@ fn batches_shorter_than_two_hand_offs_run_one_after_the_other() {
     }
 }
 
-/// Batches as large as the SLO bears are no good where the door wants time to spare: nearly all was refused there once (4
-/// good a second of 800).
+/// The largest batches that fit the SLO leave no time for the door's margin: with a door, nearly all requests would be
+/// dropped.
 #[test]
 fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
     let tables = [
@@ -431,7 +431,7 @@ fn a_short_slo_over_two_modules_is_served_under_overload_better_than_by_pard() {
     }
 }
 
-/// A worker is twenty times as slow for half a second: by the pace that this leaves nobody would be in time any more.
+/// A worker is twenty times as slow for half a second. By the pace measured then no request would be in time.
 #[test]
 fn a_batch_that_took_very_long_does_not_shut_its_worker() {
     let mut base = config(&[&[0]], &[], 30.0, 1);
@@ -513,10 +513,10 @@ fn a_short_slo_is_served_at_least_as_well_as_by_pard_at_any_load() {
     }
 }
 
-/// A batch of 8 takes three quarters of the SLO, one of 1 half of it, and up to four times as many requests come as
-/// batches of 8 serve. Batches of 1 would serve 92 a second, those of 8 549: enough requests come late enough in each
-/// batch to bear the next one. Known from the profile or found out, at once or after a quiet time, with and without
-/// noise.
+/// A batch of 8 takes three quarters of the SLO, a batch of 1 half of it, and up to four times as many requests come as
+/// batches of 8 serve. Batches of 1 would serve 92 a second, batches of 8 serve 549: enough requests arrive so late in
+/// each batch that they are in time in the next one. The times are known from the profile or measured, from the start
+/// or after a quiet time, with and without noise.
 #[test]
 fn batches_that_take_most_of_the_slo_are_large_under_overload() {
     let times = |slow: u64| -> Vec<Duration> {

@@ -1,4 +1,4 @@
-//! Requests whose execution time depends on what they bring.
+//! Requests whose execution time depends on their content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::schedule::Application;
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
-/// What requests bring, and the modules whose time depends on it.
+/// The content of requests, and the modules whose time depends on it.
 #[derive(Clone, Debug)]
 pub struct DynamicWork {
     /// Application and length in milliseconds of each request, in order of arrival.
@@ -19,11 +19,11 @@ pub struct DynamicWork {
     pub history: Arc<[(Application, f64)]>,
     /// Whether finished requests run again on devices without work, so that distributions are learnt while it runs.
     pub reruns: bool,
-    /// By module; `None` for those that take what the profile says.
+    /// By module; `None` for modules that take the time of the profile.
     pub modules: Vec<Option<DynamicModule>>,
 }
 
-/// A module whose time depends on what requests bring.
+/// A module whose time depends on the content of requests.
 #[derive(Clone, Debug)]
 pub struct DynamicModule {
     /// Time of a batch from the lengths of its members.
@@ -33,7 +33,7 @@ pub struct DynamicModule {
 }
 
 impl DynamicWork {
-    /// Whose request it is.
+    /// The application of a request.
     pub(super) fn application(&self, request: usize) -> Application {
         self.requests[request].0
     }

@@ -1,13 +1,13 @@
-//! The account of bytes: the bytes that a process holds for its clients, the holder of each, and how much more each
-//! may take.
+//! The account of bytes: the bytes that a process holds for its clients, by holder, and how many more each holder may
+//! take.
 //!
 //! Code that is to hold something for a client first takes a [`Lease`] for it and keeps the lease with it. A dropped
 //! lease gives its bytes back, wherever it then is. A holder belongs to another one (a connection to its client), and
 //! all holders to the process.
 //!
 //! No holder may have more than is still free (a dynamic threshold: Choudhury and Hahne, "Dynamic Queue Length
-//! Thresholds for Shared-Memory Packet Switches", 1998, with alpha 1). So a single client has half of the budget, two
-//! have a third each, and some is always left for the next one.
+//! Thresholds for Shared-Memory Packet Switches", 1998, with alpha 1). So a single client can have half of the budget
+//! and two clients a third each. Some of it is always left for the next client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ const KEPT_PART: u64 = 8;
 pub struct Account {
     budget: u64,
     held: AtomicU64,
-    /// The most bytes held since the last question.
+    /// The most bytes held since the last call of [`Account::most_since`].
     most: AtomicU64,
 }
 
@@ -38,8 +38,8 @@ pub struct Holder {
 /// The bytes are not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{asked} bytes are asked for, of {budget} (--memory) {held} are held, {own} of them by this client: nobody may hold \
-     more than is free"
+    "{asked} bytes are asked for, of {budget} (--memory) {held} are held, {own} of them by this client: no client may \
+     hold more than is free"
 )]
 pub struct Full {
     /// Bytes asked for.
@@ -140,7 +140,7 @@ impl Holder {
         Ok(self.lease(bytes))
     }
 
-    /// Takes bytes that a new client needs to be heard at all: up to the whole budget.
+    /// Takes bytes that a new client needs for its first call: up to the whole budget.
     ///
     /// # Errors
     /// When the process would hold more than its budget.

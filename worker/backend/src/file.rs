@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Most time until a pipe has given all its content: a writer writes now, or never.
+/// Most time until a pipe has given all its content.
 pub const PIPE_LIMIT: Duration = Duration::from_secs(5);
 /// How often an empty pipe is looked at.
 const PIPE_POLL: Duration = Duration::from_millis(5);

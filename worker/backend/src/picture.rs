@@ -1,5 +1,5 @@
 //! Reads the header of a picture before a byte of it is decoded: its kind, its size, and the time and memory that
-//! decoding needs. A small message can claim much of both.
+//! decoding needs. A small message can claim much time and memory.
 
 use std::time::Duration;
 

@@ -260,7 +260,8 @@ fn decision_with_new_laws(bencher: divan::Bencher<'_, '_>, name: &str) {
         .bench_local_values(|()| full.borrow_mut().decide());
 }
 
-/// The same in a size that none of the 1,000 waits was scored for yet: too few bear the largest. The worst decision.
+/// The same in a size for which none of the 1,000 waiting requests was scored yet, because too few fit the largest. The
+/// slowest decision.
 #[divan::bench(args = ["goodput", "orloj"], sample_size = 1, sample_count = 1_000)]
 fn decision_in_another_size(bencher: divan::Bencher<'_, '_>, name: &str) {
     let name = ScheduleName::parse(name).unwrap();

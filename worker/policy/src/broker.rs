@@ -2,12 +2,13 @@
 //! or drops them.
 //!
 //! Requests wait in a double-ended priority queue ([`spillgate_pipeline::queue`]). The [`Recipe`] of a drop policy says
-//! their order and which are kept; the [`Guidance`] of the State Planner says what is reserved downstream. Batches are
-//! formed in one of three ways: *ahead*, as in PARD; *late*, when the device is about to be free; or by a batch
-//! *scheduler*. The broker starts nothing itself: [`crate::device::Device`] takes the batch.
+//! in which order requests are served and which requests are kept. The [`Guidance`] of the State Planner says how much
+//! time is reserved downstream. Batches are formed in one of three ways: *ahead*, as in PARD; *late*, when the device
+//! is about to be free; or by a batch *scheduler*. The broker starts nothing itself: [`crate::device::Device`] takes
+//! the batch.
 //!
-//! Invariants: a request is in the queue, or in the hands of what forms the batches, never in both; at most `capacity`
-//! requests wait; a batch that is formed ahead or late has at most `batch` members, a scheduled one its size.
+//! Invariants: a request is either in the queue or held by the part that forms batches; at most `capacity` requests
+//! wait; a batch that is formed ahead or late has at most `batch` members, a scheduled batch at most its size.
 
 mod ahead;
 mod core;
@@ -44,10 +45,10 @@ pub struct BrokerConfig {
     pub batch: u32,
     /// Expected execution time by batch size; entry 0 is size 1. At least `batch` entries.
     pub execution: Vec<Duration>,
-    /// The drop policy: which requests are kept, which come first, and when they are bound.
+    /// The drop policy: which requests are kept, which are served first, and when they are bound.
     pub recipe: &'static Recipe,
-    /// Forms the batches of a module whose time depends on what requests bring, and decides which requests are given up.
-    /// `None`: batches as planned.
+    /// Forms the batches of a module whose time depends on the contents of requests, and decides which requests are
+    /// given up. `None`: batches as planned.
     pub schedule: Option<SchedulerConfig>,
 }
 
@@ -76,16 +77,16 @@ impl<T> Member<T> {
     }
 }
 
-/// A batch that the device is to run; without members there is none.
+/// A batch that the device is to run. Without members there is no batch.
 #[derive(Debug)]
 pub struct Formed<T> {
     /// Its requests.
     pub members: Vec<Member<T>>,
-    /// Size that its time is counted for, at least the number of members.
+    /// Size for which its time is expected, at least the number of members.
     pub size: usize,
     /// How long it is expected to take.
     pub execution: Duration,
-    /// What its members are expected to take alone, where a scheduler formed it.
+    /// The expected times of its members alone, where a scheduler formed it.
     pub lengths: Lengths,
 }
 
@@ -154,8 +155,8 @@ impl<T> Broker<T> {
         matches!(self.formation, Formation::Scheduled(_))
     }
 
-    /// How urgent its next batch is: the earliest deadline of what is bound or, bound late, of what waits.
-    /// `None` when there is nothing to run.
+    /// How urgent its next batch is: the earliest deadline of the bound requests or, where it binds late, of the
+    /// waiting ones. `None` when there is nothing to run.
     pub fn urgency(&self) -> Option<Timestamp> {
         match &self.formation {
             Formation::Ahead(ahead) => ahead.first_deadline(),
@@ -172,8 +173,8 @@ impl<T> Broker<T> {
         }
     }
 
-    /// How far from its expected end a batch of that size is to end, by how the last ones did; zero where a scheduler
-    /// forms the batches.
+    /// Usual difference between the expected and the actual end of a batch of that size, from the last batches; zero
+    /// where a scheduler forms the batches.
     pub fn stray(&self, size: usize) -> Duration {
         match &self.formation {
             Formation::Scheduled(_) => Duration::ZERO,
@@ -181,12 +182,12 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Whether as many requests wait as a batch holds: then later arrivals hardly change the batch.
+    /// Whether enough requests wait to fill a batch: then later arrivals hardly change it.
     pub fn fills_batch(&self) -> bool {
         !self.is_scheduled() && self.core.queue.len() >= self.core.batch()
     }
 
-    /// Takes in how long a batch of that size took, beside what was expected when it was formed.
+    /// Takes in how long a batch of that size took, and how long it was expected to take when it was formed.
     pub fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
         match &mut self.formation {
             Formation::Scheduled(scheduled) => scheduled.executed(size, expected, took),
@@ -201,7 +202,7 @@ impl<T> Broker<T> {
         }
     }
 
-    /// The application is another one from now on: what was learnt of it is void.
+    /// From now on this number stands for another application: its measurements are forgotten.
     pub fn forget(&mut self, application: Application) {
         if let Formation::Scheduled(scheduled) = &mut self.formation {
             scheduled.forget(application);
@@ -240,8 +241,8 @@ impl<T> Broker<T> {
         self.core.queue.push(key, request, payload, now);
     }
 
-    /// Binds waiting requests as far as that is done before the device is free, and drops those that the policy gives
-    /// up. `free_at` is the expected end of what the device runs, or `now`.
+    /// Binds waiting requests if the policy binds before the device is free, and drops the requests that the policy
+    /// gives up. `free_at` is the expected end of the running batch, or `now`.
     pub fn collect(&mut self, now: Timestamp, free_at: Timestamp, out: &mut Vec<Rejected<T>>) {
         match &mut self.formation {
             Formation::Ahead(ahead) => ahead.collect(&mut self.core, now, free_at, out),
@@ -277,7 +278,7 @@ impl<T> Broker<T> {
     }
 
     /// Drops the requests whose deadline has passed. A policy that serves in order of arrival has no timer: it finds
-    /// them when it forms a batch.
+    /// such requests when it forms a batch.
     pub fn expire(&mut self, now: Timestamp, out: &mut Vec<Rejected<T>>) {
         if let Formation::Scheduled(scheduled) = &mut self.formation {
             scheduled.expire(&self.core, now, out);

@@ -1,8 +1,8 @@
 //! The device executor: one device, one batch at a time, several workers (modules) that share it.
 //!
-//! When the device is free it takes, among the workers with something to run, the one with the earliest
-//! deadline (ties: lower worker). Brokers are told when the device is expected to be free,
-//! so that they count the other modules' batches too.
+//! When the device is free, it takes the batch of the worker with the earliest deadline, among the workers that have
+//! something to run (ties: lower worker). Brokers are told when the device is expected to be free, so they count the
+//! batches of other modules, too.
 //!
 //! Brokers that bind late are asked for their batch `lead` before the device is expected to be free, so that it
 //! need not idle while the batch is made ready; the driver holds that one batch until the running one ends.
@@ -28,10 +28,11 @@ use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
 
-/// Where a full batch waits for the device, the next one is bound so many usual deviations of the running one before that
-/// is expected to end.
+/// Where a full batch waits for the device, it is bound this many usual deviations before the expected end of the
+/// running batch.
 const EARLY: u32 = 2;
-/// But at most so many times the lead: of long batches the lead is a small part, and those who come later count.
+/// But at most this many times the lead before: long batches deviate by much more than the lead, and an early batch
+/// misses later arrivals.
 const EARLY_MAX: u32 = 4;
 
 /// What happens to a device.
@@ -41,7 +42,7 @@ pub enum Event<'a, T> {
     Arrivals(&'a mut Vec<Arrival<T>>),
     /// A request ended elsewhere: forget it.
     Cancel(RequestId),
-    /// Drop a request for this reason if it still waits here; what executes goes on.
+    /// Drop a request for this reason if it still waits here. A request that executes goes on.
     Withdraw(RequestId, DropReason),
     /// The running batch ended.
     BatchEnded {
@@ -49,7 +50,7 @@ pub enum Event<'a, T> {
         batch: BatchId,
         /// How long it ran.
         took: Duration,
-        /// What [`Batch::sampled`] asked for, unless that member failed.
+        /// The payload that [`Batch::sampled`] asked for, unless that member failed.
         sampled: Option<T>,
     },
     /// The rerun ended.
@@ -59,7 +60,7 @@ pub enum Event<'a, T> {
         /// How long it ran; `None` when it failed.
         took: Option<Duration>,
     },
-    /// That worker holds its model no more.
+    /// That worker no longer holds its model.
     Unloaded(WorkerId),
     /// The application is another one from now on.
     Reassigned(Application),
@@ -85,13 +86,13 @@ pub enum Event<'a, T> {
 pub enum Command<T> {
     /// Run this batch: now, or when the running one ends.
     Execute(Batch<T>),
-    /// Run this request again, alone, now; nobody waits for its result.
+    /// Run this request again, alone, now. Its result is not used, only its time.
     Rerun(Rerun<T>),
     /// Tell this to a gateway of the pipeline that the worker serves.
     Tell {
         /// The worker.
         worker: WorkerId,
-        /// The home of the request that it is about; `None`: every gateway.
+        /// The home of the request that the message is about; `None`: every gateway.
         home: Option<GatewayId>,
         /// What it says.
         message: ToGateway,
@@ -265,7 +266,7 @@ impl<T> Device<T> {
         waits.then(|| running.expected_end - (self.lead + early))
     }
 
-    /// How much earlier than expected what runs may end.
+    /// How much earlier than expected the running batch may end.
     fn early(&self, running: &Running) -> Duration {
         let broker = self.workers.get(&running.worker);
         let stray = broker.map_or(Duration::ZERO, |b| b.stray(running.size));
@@ -319,7 +320,7 @@ impl<T> Device<T> {
         }
     }
 
-    /// Takes what ran off the device, and puts there what is bound behind it.
+    /// Takes the ended batch off the device and puts the batch that is bound behind it there.
     fn leave(&mut self, now: Timestamp, batch: BatchId) -> Running {
         let ended = self.running.take();
         let ended = ended.filter(|r| r.id == batch);
@@ -448,7 +449,7 @@ impl<T> Device<T> {
             let is_scheduled = broker.is_scheduled();
             drain_rejected(worker, &mut self.rejected, out);
             if members.is_empty() {
-                // All that it had was dropped, or its scheduler waits: it is not urgent any more.
+                // All its requests were dropped, or its scheduler waits: it is no longer urgent.
                 continue;
             }
             let id = self.next_id();
@@ -512,7 +513,7 @@ impl<T> Device<T> {
 }
 
 fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mut Vec<Command<T>>) {
-    // Mostly there is none, and this is asked with each event.
+    // This runs with each event, and mostly there is none.
     if rejected.is_empty() {
         return;
     }

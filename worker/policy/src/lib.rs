@@ -1,6 +1,6 @@
 //! Decisions of a worker: which waiting requests are kept, in which order they form a batch, and which module's batch
-//! runs next on a shared device. Plain state machines: time and events go in, commands come out. Every driver, the
-//! simulator included, runs the same code.
+//! runs next on a shared device. They are plain state machines: time and events go in, commands come out. Every driver,
+//! the simulator included, runs the same code.
 //!
 //! ```text
 //! arrival ─▶ Broker (one a worker: waiting requests ─▶ forming batch) ─▶ Device (one batch at a time) ─▶ Execute

@@ -1,12 +1,12 @@
 //! The profiler of a device (ORLOJ §4.1): a sample of the finished requests runs again, alone, while the device has
 //! nothing else to do, and tells how long such requests are.
 //!
-//! A batch shows the time of its members together; how long a request is alone shows only when it runs alone. So one
-//! member of each batch of several is kept, and runs again once the device has been without work for [`QUIET`]. A rerun is
-//! not interrupted: a request that arrives meanwhile waits for its end. Therefore reruns take at most [`SHARE_MAX`] of the
-//! time in which the device has no work, and at most that part of the requests meets one; on a busy device hardly any
-//! does. The paper samples 1 % of the requests and gives no bound in time. A request that ran alone anyway is a sample for
-//! free and is never kept.
+//! A batch shows the time of its members together. The time of a request alone shows only when it runs alone. So one
+//! member of each batch of several is kept, and runs again once the device has been without work for [`QUIET`]. A rerun
+//! is not interrupted: a request that arrives meanwhile waits for its end. Therefore reruns take at most [`SHARE_MAX`]
+//! of the time in which the device has no work. At most that part of the requests waits for a rerun; on a busy device
+//! hardly any request does. The paper samples 1 % of the requests and gives no bound in time. A request that ran alone
+//! anyway is a sample at no cost and is never kept.
 //!
 //! Invariants: at most [`KEPT_MAX`] requests of a worker are kept; each runs again once at most; before a rerun, the
 //! device was without work for `took / SHARE_MAX` of the one before.
@@ -20,10 +20,9 @@ use spillgate_pipeline::time::Timestamp;
 
 /// Reruns may take this part of the time in which a device has no work.
 pub const SHARE_MAX: f64 = 0.02;
-/// Requests of a worker that are kept for it; the oldest make room.
+/// Most requests of a worker that are kept to run again. The oldest make room.
 pub const KEPT_MAX: usize = 4;
-/// How long a device must have been without work: more than the gap in which the next module's requests are on
-/// their way to it.
+/// How long a device must have been without work: longer than requests take from one module to the next.
 pub const QUIET: Duration = Duration::from_millis(5);
 
 const _: () = assert!(0.0 < SHARE_MAX && SHARE_MAX < 1.0);
@@ -43,11 +42,12 @@ pub(crate) struct Kept<T> {
 pub(crate) struct Profiler<T> {
     /// In order of their end.
     kept: VecDeque<Kept<T>>,
-    /// Since when the device has had no work, while that is so.
+    /// Since when the device has had no work, if it has none.
     idle_since: Option<Timestamp>,
-    /// Time without work, from `idle_since`, that must pass before the next rerun, to pay for the last.
+    /// Time without work, from `idle_since`, that must pass before the next rerun, so that the last one stays within
+    /// its share.
     owed: Duration,
-    /// Counts the batches: the place of the member that is kept goes round, so that no place is favoured.
+    /// Counts the batches. The position of the member that is kept rotates, so that no position is preferred.
     turn: usize,
 }
 
@@ -61,7 +61,7 @@ impl<T> Profiler<T> {
         }
     }
 
-    /// Which of so many members of a batch to keep; none of a batch of one, which is a sample itself.
+    /// Which member of a batch of this many to keep. A batch of one is a sample itself, so none of it is kept.
     pub(crate) fn pick(&mut self, members: usize) -> Option<usize> {
         if members < 2 {
             return None;
@@ -103,7 +103,7 @@ impl<T> Profiler<T> {
         self.idle_since.get_or_insert(now);
     }
 
-    /// When the next rerun may start if nothing comes before; `None` when nothing is kept or there is work.
+    /// When the next rerun may start if no work arrives before; `None` when nothing is kept or there is work.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         let since = self.idle_since.filter(|_| !self.kept.is_empty())?;
         Some(since + QUIET.max(self.owed))
@@ -173,7 +173,7 @@ mod tests {
         assert!(profiler.next(at(14)).is_none());
         assert!(profiler.next(at(15)).is_some());
         profiler.reran(2 * MS);
-        // 2 ms of 100 ms without work: 60, and then the other 40.
+        // A rerun of 2 ms needs 100 ms without work: here 60 ms, and then the other 40 ms.
         profiler.idle(at(17));
         profiler.busy(at(77));
         profiler.idle(at(500));

@@ -1,5 +1,5 @@
-//! The batch scheduler of a module on one device: which of the admitted requests form the next batch, and of what
-//! size, when only the distribution of a request's execution time is known (its law).
+//! The batch scheduler of a module on one device. It decides which of the admitted requests form the next batch, and of
+//! what size, when only the distribution of a request's execution time is known (its law).
 //!
 //! ```text
 //! Broker ─ inserts ─▶ Scheduler (bounded set) ── next(now) ─▶ start this batch │ wait
@@ -8,10 +8,10 @@
 //!                        └ Book: laws by application ─▶ the Strategy of that name
 //! ```
 //!
-//! One machine for all names, a plain state machine that is told the time: the broker inserts requests, asks for a batch
-//! when the device is (about to be) free, and answers what is given up. A `Strategy` decides; each has a file of
-//! its own. Invariants: a request leaves exactly once, in a batch, given up, or removed; at most `capacity` requests wait; a
-//! batch has at most its size.
+//! All schedulers are one plain state machine that is told the time. The broker inserts requests, asks for a batch when
+//! the device is free or about to be, and answers the requests that are given up. A `Strategy` decides; each strategy
+//! has a file of its own. Invariants: a request leaves exactly once, in a batch, given up, or removed; at most
+//! `capacity` requests wait; a batch has at most its size.
 
 mod arrival;
 mod book;
@@ -62,20 +62,20 @@ use strategy::{Leaving, Strategy, View};
 pub enum Refused {
     /// `capacity` requests wait.
     Full,
-    /// It waits already.
+    /// The request waits already.
     Known,
 }
 
 /// A batch to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduledBatch {
-    /// Size to compute, at least the number of members: the rest is padding.
+    /// Size to compute, at least the number of members; the rest is padding.
     pub size: u32,
     /// Its requests.
     pub members: Vec<RequestId>,
     /// How long it is expected to take.
     pub expected: Duration,
-    /// What its members are expected to take alone.
+    /// The expected times of its members alone.
     pub lengths: Lengths,
 }
 
@@ -86,7 +86,7 @@ pub struct GivenUp {
     pub id: RequestId,
     /// Why.
     pub reason: GiveUpReason,
-    /// What it would still have needed, where the scheduler counted with that.
+    /// The time that it would still have needed, where the scheduler estimated that.
     pub estimate: Option<Estimate>,
 }
 
@@ -99,12 +99,12 @@ pub enum GiveUpReason {
     Infeasible,
     /// Its batch was planned for a moment at which the device was still busy (`clockwork`).
     ActionRefused,
-    /// It stood before the first run of requests that are all in time (`nexus`).
+    /// It was before the first run of requests that are all in time (`nexus`).
     BeforeRun,
 }
 
 impl GiveUpReason {
-    /// As metrics and answers tell it.
+    /// The reason as metrics and answers name it.
     pub fn drop_reason(self) -> DropReason {
         match self {
             GiveUpReason::Expired => DropReason::Expired,
@@ -131,8 +131,8 @@ impl Scheduler {
     /// An empty scheduler.
     ///
     /// # Errors
-    /// Sizes that do not rise, a planned size beyond them, no room for requests, a window without samples or age, a score
-    /// of other numbers than can be scored with.
+    /// When the sizes do not rise, the planned size is beyond them, there is no room for requests, the window has no
+    /// samples or no age, or the parameters of the score are out of range.
     pub fn new(config: SchedulerConfig) -> Result<Self, ScheduleError> {
         config.check()?;
         let book = Book::new(
@@ -188,7 +188,7 @@ impl Scheduler {
         if self.set.contains(pending.id) {
             return Err(Refused::Known);
         }
-        // Applications beyond the bound share the last place: they are not told apart, but served.
+        // Applications beyond the bound share the last place: they are served, but not told apart.
         let last = Application(APPLICATIONS_MAX as u16 - 1);
         let pending = Pending {
             application: pending.application.min(last),
@@ -214,11 +214,11 @@ impl Scheduler {
         true
     }
 
-    /// Takes in how long a finished request was when it ran again alone: its *length*, for which
-    /// [`Scheduler::length_ms`] turns a measured time. Tells when the application's times jumped.
+    /// Takes in how long a finished request was when it ran again alone: its *length*, which [`Scheduler::length_ms`]
+    /// makes of a measured time. Returns whether the application's times jumped.
     ///
     /// # Errors
-    /// A length that is no time; nothing changes.
+    /// When the length is not a valid time; then nothing changes.
     pub fn learn(
         &mut self,
         now: Timestamp,
@@ -228,18 +228,18 @@ impl Scheduler {
         self.book.learn(now, application, length_ms)
     }
 
-    /// The application is another one from now on: what was learnt of it is void.
+    /// From now on this number stands for another application: its samples are forgotten.
     pub fn forget(&mut self, application: Application) {
         self.book.forget(application);
     }
 
-    /// What a batch of that many requests is expected to take, of whatever applications they are.
+    /// The expected time of a batch of that many requests of any applications.
     pub fn execution(&self, size: u32) -> Duration {
         span(arrival::batch_ms(&self.book, size))
     }
 
-    /// Takes in what a batch took, beside what was expected of it. What its members share is learnt from it. When
-    /// batches take twice as long as expected, or half as long, time and again, all expectations follow.
+    /// Takes in how long a batch took and what was expected. The scheduler learns from it how much of their time
+    /// members share. When batches repeatedly take twice as long as expected, or half as long, all expectations follow.
     pub fn executed(
         &mut self,
         size: u32,
@@ -255,8 +255,8 @@ impl Scheduler {
         self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms);
     }
 
-    /// The batch to start at `now`, when the device is free then; `None` to wait, until something arrives or
-    /// [`Scheduler::next_expiry`]. The members leave the scheduler; so does what is given up, into `out`.
+    /// The batch to start at `now`, if the device is free then. `None`: wait until a request arrives or until
+    /// [`Scheduler::next_expiry`]. The members leave the scheduler. So do the requests that are given up, into `out`.
     pub fn next(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) -> Option<ScheduledBatch> {
         self.book.refresh(now);
         self.expire(now, out);
@@ -286,7 +286,7 @@ impl Scheduler {
         })
     }
 
-    /// Gives up what is past its deadline, for use while the device is busy.
+    /// Gives up the requests whose deadline has passed, for use while the device is busy.
     pub fn expire(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) {
         for application in 0..self.set.applications() {
             while let Some(first) = self.set.first_of(application)
@@ -302,7 +302,7 @@ impl Scheduler {
         self.set.first_deadline()
     }
 
-    /// Gives up what cannot make it any more by the strategy's own estimate.
+    /// Gives up the requests that cannot be in time by the strategy's own estimate.
     fn give_up(&mut self, now: Timestamp, out: &mut Vec<GivenUp>) {
         let view = View {
             now,

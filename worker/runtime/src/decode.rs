@@ -1,5 +1,5 @@
-//! Decodes frames: JPEG, PNG, raw RGB. What a frame's header claims is checked before a byte of it is decoded
-//! ([`Picture::of`]), and a decoder can be stopped in the middle.
+//! Decodes frames: JPEG, PNG, raw RGB. The claims of a frame's header are checked before a byte is decoded
+//! ([`Picture::of`]). A decoder can be stopped in the middle.
 
 mod jpeg;
 mod png;
@@ -23,8 +23,8 @@ impl From<String> for NotDecoded {
     }
 }
 
-/// Decodes a frame that looks like `picture` to rows of RGB. `stops` is asked every so often whether to go on: at least at
-/// each row of a PNG, at each scan of a JPEG and at each few thousand bytes of one.
+/// Decodes a frame that looks like `picture` to rows of RGB. The decoder asks `stops` regularly whether to stop: at
+/// least at each row of a PNG, and at each scan and each few thousand bytes of a JPEG.
 ///
 /// # Errors
 /// When it is no picture that can be read, or was stopped.

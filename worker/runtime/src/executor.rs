@@ -1,5 +1,5 @@
-//! What a device thread runs for a batch: the operators of its modules, emulated time, or the decoding
-//! of frames. Built on the device's thread and kept there.
+//! Executors: they run a batch on a device thread, with the operators of its modules, emulated time, or the decoding of
+//! frames. An executor is built on the device's thread and stays there.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -22,14 +22,15 @@ use spillgate_pipeline::pipeline::Limits;
 
 use crate::decode::{self, NotDecoded};
 
-/// A model that is loaded when its device starts runs on its own example for so long at most before it serves, and no
-/// fewer than [`FIRST_RUNS`] times; one that is loaded beside others that serve, just these.
+/// Most time for which a model runs on its own example before it serves, if it is loaded when its device starts. It
+/// runs at least [`FIRST_RUNS`] times. A model that is loaded while others serve runs just so many times.
 const WARM_UP_MAX: Duration = Duration::from_secs(2);
 /// libtorch records the first two runs of a graph to make the third fast: the first takes ten times as long.
 const FIRST_RUNS: usize = 3;
-/// Decoding stops that takes so many times as long as the header of a picture says, on a busy machine, too.
+/// Decoding is stopped after this many times the time that the picture's header says. The factor allows for a busy
+/// machine.
 const DECODING_SLACK: u32 = 8;
-/// But none before it had this long.
+/// But no decoding is stopped before it took this long.
 const DECODING_LEAST: Duration = Duration::from_millis(100);
 /// Objects of an example frame, for modules that work on objects.
 const EXAMPLE_OBJECTS: usize = 3;
@@ -64,7 +65,7 @@ pub struct WorkerSpec {
     pub module: ModuleId,
     /// Expected execution time by batch size, from 1.
     pub execution: Vec<Duration>,
-    /// It is loaded when its device starts; others are when they are asked for.
+    /// It is loaded when its device starts. Other workers are loaded when a controller asks for them.
     pub from_start: bool,
 }
 
@@ -143,9 +144,9 @@ pub fn build_operator(
         .map_err(|e| OperatorError::Other(format!("module {} ({}): {e}", module.name, module.op)))
 }
 
-/// Lets a model run on its own example, at each batch size that it may have to serve: memory, kernels and plans of
-/// execution are made at the first run of a size, and requests should not wait for that. A model that fails or panics
-/// on it serves all the same: real requests may differ.
+/// Runs a model on its own example, at each batch size that it may have to serve. The first run of a size allocates
+/// memory and makes kernels and plans of execution, and requests should not wait for that. A model that fails or panics
+/// on its example serves all the same, because real requests may differ.
 fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
     let module = &spec.pipeline.modules[spec.module.idx()];
     if module.variants.is_empty() {
@@ -346,8 +347,8 @@ impl Executor for DecodeExecutor {
     fn unload(&mut self, _: WorkerId) {}
 }
 
-/// Decoders are other people's code and take any client's bytes: one that panics must cost that frame
-/// only, not the thread that decodes everybody's. They keep no state that a panic could leave half done.
+/// Decoders are third-party code and read any client's bytes. A panic must fail only that frame, not the thread that
+/// decodes the frames of all clients. Decoders keep no state that a panic could leave inconsistent.
 fn contained<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|_| {
         let text = "the frame cannot be decoded: the decoder failed on it";
@@ -355,8 +356,8 @@ fn contained<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failur
     })
 }
 
-/// Decodes a request's frame, for as long as somebody waits for it and it does not take much longer than its header says.
-/// The picture's bytes are taken before a byte is decoded.
+/// Decodes a request's frame. It stops when the request has ended, or when decoding takes much longer than the header
+/// says. The bytes of the decoded picture are taken from the account before a byte is decoded.
 fn decode_job(job: &Job, limits: &Limits) -> Result<Arc<Image>, Failure> {
     let picture = Picture::of(job.frame(), limits)?;
     let lease = job.holder().take(picture.bytes).map_err(Failure::Memory)?;

@@ -1,7 +1,7 @@
 //! Drives the worker policies on real devices. A [`device::DeviceThread`] is one OS thread that owns one device and
-//! runs its batches; whoever brings a request drives the policy in place, under the device's lock, so that
-//! inside one process a hop is a plain call. [`timer::TimerThread`] wakes policies when a deadline passes.
-//! Decides nothing itself.
+//! runs its batches. The thread that brings a request drives the policy in place, under the device's lock, so a hop
+//! inside one process is a plain call. [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides
+//! nothing itself.
 
 pub mod clock;
 pub mod decode;

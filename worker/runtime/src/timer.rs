@@ -1,6 +1,6 @@
-//! Threads that wake policies at the time they ask for: one for the devices, one for the planners, whose estimates
-//! must not hold up a deadline. A device that runs a batch cannot watch the deadlines of what waits behind it, and
-//! an async timer's grain of 1 ms would be too coarse.
+//! Threads that wake policies at the time they ask for: one for the devices, one for the planners, whose estimates must
+//! not hold up a deadline. The thread of a device that runs a batch cannot watch the deadlines of waiting requests, and
+//! the resolution of an async timer, 1 ms, would be too coarse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::clock::Clock;
 
-/// Something that wants to be woken.
+/// A policy, or a group of policies, to be woken.
 pub trait Sleeper: Send + Sync {
     /// The armed time has come. Returns the next one, if any.
     fn wake(&self, now: Timestamp) -> Option<Timestamp>;
@@ -41,7 +41,7 @@ pub struct TimerThread {
     watch: TimerWatch,
 }
 
-/// Tells whether a timer thread still wakes its sleepers: one of them may have panicked, and then none is woken any more.
+/// Tells whether a timer thread still wakes its sleepers. If one of them has panicked, none is woken any more.
 #[derive(Clone)]
 pub struct TimerWatch {
     name: Arc<str>,
@@ -154,7 +154,7 @@ impl Drop for TimerThread {
 }
 
 fn run(shared: &Shared) {
-    // A batch that is bound late by the kernel's 50 microseconds of slack is bound a quarter of its lead late.
+    // The kernel's usual slack of 50 microseconds is a quarter of the lead by which batches are bound.
     spillgate_backend::emulated::use_exact_timers();
     let mut due: Vec<(Arc<dyn Sleeper>, Arc<AtomicU64>)> = Vec::new();
     let mut state = shared.state.lock();

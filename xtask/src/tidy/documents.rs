@@ -1,4 +1,4 @@
-//! What the documents promise is there: files that links name, headings, commands.
+//! Checks that the documents are right: the files, headings and commands that they name exist.
 
 use std::path::{Component, Path, PathBuf};
 

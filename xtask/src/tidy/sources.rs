@@ -1,4 +1,4 @@
-//! Checks of single files: nothing unfinished, nothing of the machine it was written on, nothing too long.
+//! Checks of single files: nothing unfinished, no paths of the machine that a file was written on, nothing too long.
 
 use std::path::Path;
 

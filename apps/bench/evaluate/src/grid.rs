@@ -198,8 +198,9 @@ impl Grid {
         let windows: Vec<&str> = self.windows.iter().map(|w| w.name.as_str()).collect();
         let seconds = self.windows.first().map_or(0, |w| w.rates.len());
         format!(
-            "EMULATED: pipelines {} on {} devices; {}: {}; {seconds} s each, Poisson inside a second, one seed a window, equal \
-             arrivals for all columns. Load is relative to the reference plan. Network 0.5 ms a hop, hand-off 0.5 ms.",
+            "EMULATED: pipelines {} on {} devices. Arrivals are those of {}: {}; {seconds} s each, Poisson inside a \
+             second. Each window has one seed; all columns have equal arrivals. Load is relative to the reference \
+             plan. The network takes 0.5 ms a hop, a hand-off 0.5 ms.",
             names.join(", "),
             self.gpus,
             self.origin,
@@ -215,7 +216,8 @@ impl Grid {
     /// Every pipeline under the first window of each trace at these loads; the page says so.
     pub(super) fn few_cases(&self, report: &mut Report, loads: &[f64]) -> Vec<Case> {
         report.say(
-            "Of each trace only the first window counts here: compare within this page, not with others.",
+            "Only the first window of each trace counts on this page: compare its figures with each other, not with \
+             those of other pages.",
         );
         self.chosen(loads, |w| {
             let first = self

@@ -106,7 +106,7 @@ mod tests {
         let folder =
             std::env::temp_dir().join(format!("spillgate-evaluate-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        // Name, runs in all, and what its page says.
+        // Name, number of runs, and texts of its page.
         let expected: [(&str, usize, &[&str]); 2] = [
             (
                 "modules",

@@ -23,8 +23,8 @@ use super::{Print, read_table};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
-/// Operating points: share of the mean length that a batch's fixed part is, and arrivals over what single requests
-/// would take.
+/// Operating points: the fixed part of a batch as a share of the mean length, and the arrival rate over the rate at
+/// which the device serves single requests.
 const POINTS: [(f64, f64); 2] = [(0.7, 1.5), (0.3, 1.0)];
 /// The mark in the place of a scheduler.
 const MARK: &str = "clairvoyant";
@@ -95,12 +95,14 @@ pub(super) fn run_all(args: &OrlojArgs, print: Print) -> anyhow::Result<()> {
         "case,c0_share,load,slo,scheduler,finish_rate\n",
     );
     report.say(&format!(
-        "EMULATED: one device, sizes 1, 2, 4, 8, 16, a batch takes c0 + c1 * size * longest; Poisson arrivals, {} requests, {} \
-         seeds a case, 2,000 lengths known before. Two operating points: c0 70% of the mean length at 1.5 times what single \
-         requests would take, and 30% at 1.0 times. Finish rates, mean over seeds; SLO in multiples of the 99th percentile of the \
-         time alone. Where the paper leaves open where modes lie: between 20 and 90 ms, deviation 10 ms. `clairvoyant` knows lengths \
-         and arrivals; it is a beam search, a real schedule and no optimum; it runs on the first {SEARCHED} seeds, and what it gains \
-         on `orloj` there is added to `orloj`. Chains of modules run on as many.",
+        "EMULATED: one device, batch sizes 1, 2, 4, 8, 16. A batch takes c0 + c1 * size * longest. Arrivals are \
+         Poisson. Each case has {} requests and {} seeds; 2,000 lengths are known beforehand. There are two \
+         operating points: c0 is 70% of the mean length and the load 1.5, or 30% and 1.0; at load 1 single requests \
+         would keep the device busy. The figures are finish rates, mean over seeds. SLOs are multiples of the 99th \
+         percentile of the time alone. Where the paper does not say where the modes lie, they lie between 20 and 90 \
+         ms with deviation 10 ms. `clairvoyant` knows lengths and arrivals in advance. It is a beam search: its \
+         schedule is feasible but not optimal. It runs on the first {SEARCHED} seeds only; its gain over `orloj` \
+         there is added to the rate of `orloj`. Chains of modules run on the same number of seeds.",
         args.requests, args.seeds
     ));
     for section in Section::value_variants() {
@@ -163,7 +165,7 @@ fn grid() -> Vec<(Named, (f64, f64), f64)> {
     grid
 }
 
-/// What `run` makes of each, in order, on all cores.
+/// The result of `run` for each, in order, on all cores.
 fn in_parallel<T: Sync, R: Send>(
     todo: &[T],
     run: impl Fn(&T) -> anyhow::Result<R> + Sync,
@@ -245,7 +247,8 @@ fn summary(report: &mut Report, cases: &[Case]) {
     report.table(&head, &rows);
 
     report.say(
-        "`goodput` against each, case by case on the dynamic workloads: mean finish rate more, the worst case, and on the static one.",
+        "`goodput` against each other scheduler, case by case: by how much its finish rate is higher, on average and \
+         in the worst case, on the dynamic workloads and then on the static one.",
     );
     let ours = index(ScheduleName::Goodput);
     let rows: Vec<Vec<String>> = ScheduleName::ALL
@@ -276,7 +279,8 @@ fn summary(report: &mut Report, cases: &[Case]) {
     let of = |i: usize| mean(dynamic().map(move |c| c.rates[i]));
     let (orloj, mark) = (of(index(ScheduleName::Orloj)), of(ScheduleName::ALL.len()));
     report.say(&format!(
-        "Of the gap between `orloj` ({orloj:.3}) and the clairvoyant ({mark:.3}) `goodput` ({:.3}) closes {:.0}%.",
+        "On the dynamic workloads `goodput` ({:.3}) closes {:.0}% of the gap between `orloj` ({orloj:.3}) and the \
+         clairvoyant ({mark:.3}).",
         of(ours),
         100.0 * (of(ours) - orloj) / (mark - orloj)
     ));
@@ -284,10 +288,11 @@ fn summary(report: &mut Report, cases: &[Case]) {
 
 /// Every workload at the first operating point, with the paper's columns where it has the case.
 fn by_workload(report: &mut Report, cases: &[Case], paper: Option<&Paper>) {
-    report.say("By workload and SLO at the first operating point.");
+    report.say("Finish rates by workload and SLO at the first operating point.");
     if paper.is_some() {
         report.say(
-            "*paper* columns are its printed figures, at an operating point that it does not state: only the direction compares.",
+            "The *paper* columns are the figures printed in the ORLOJ paper. The paper does not state its operating \
+             point, so only the direction compares.",
         );
     }
     let shown = [

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 use spillgate_sim::Run;
 
-use super::Print;
 use super::chart::{self, Series};
+use super::{Print, read_table};
 
 /// A section's page.
 pub(super) struct Report {
@@ -34,6 +34,15 @@ fn quoted(cell: &str) -> String {
     } else {
         cell.to_owned()
     }
+}
+
+/// Heading of the part of a page that people write.
+const BY_HAND: &str = "## Reading it\n";
+
+/// The part of a page that people wrote: from the line [`BY_HAND`] to its end. Empty where there is none.
+fn by_hand(page: &str) -> &str {
+    let at = page.find(&format!("\n{BY_HAND}"));
+    at.map_or("", |at| &page[at + 1..])
 }
 
 impl Report {
@@ -127,10 +136,18 @@ impl Report {
         }
     }
 
-    /// Writes the page, its plots and its runs, and prints the page.
+    /// Writes the page, its plots and its runs, and prints the page. The part that people wrote of the page that was there
+    /// follows at its end.
     pub(super) fn write(&self, folder: &Path, print: Print) -> anyhow::Result<()> {
+        let page = format!("{}.md", self.name);
+        let old = folder.join(&page);
+        let old = if old.exists() {
+            read_table(&old)?
+        } else {
+            String::new()
+        };
         let mut files = self.charts.clone();
-        files.push((format!("{}.md", self.name), self.text.clone()));
+        files.push((page, format!("{}{}", self.text, by_hand(&old))));
         files.push((format!("{}.csv", self.name), self.csv.clone()));
         for (file, text) in files {
             let path = folder.join(file);
@@ -144,6 +161,30 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_written_anew_keeps_what_people_wrote() {
+        let folder = std::env::temp_dir().join(format!("spillgate-report-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x.md");
+        let write = |said: &str| {
+            let mut report = Report::titled("x", "X", "x", "a\n");
+            report.say(said);
+            report.write(&folder, |_| Ok(())).unwrap();
+            std::fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(write("One."), "# X\n\n`x`\n\nOne.\n\n");
+        assert_eq!(
+            write("Two. ## Reading it"),
+            "# X\n\n`x`\n\nTwo. ## Reading it\n\n"
+        );
+        let page = write("Three.") + "## Reading it\n\nIt is more.\n";
+        std::fs::write(&path, page).unwrap();
+        let kept = "# X\n\n`x`\n\nFour.\n\n## Reading it\n\nIt is more.\n";
+        assert_eq!(write("Four."), kept);
+        assert_eq!(write("Four."), kept, "it is there once");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn names_with_commas_stay_one_cell() {

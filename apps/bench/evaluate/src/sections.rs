@@ -57,7 +57,11 @@ pub(super) const ALL: [Section; 12] = [
         "Scaled workers with cold starts",
         shifts::scaling,
     ),
-    section("shifts", "Where shares shift", shifts::shifts),
+    section(
+        "shifts",
+        "Scenarios in which a static split goes wrong",
+        shifts::shifts,
+    ),
 ];
 
 /// The strongest baseline: Nexus' window on a static split, with our dispatch, our gate and our plan.
@@ -164,7 +168,11 @@ fn overall(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         ]);
     }
     floors(grid, &cases, &mut table)?;
-    report.say("Dropped or late, %, by load; then over loads 0.9 and 1.1: the same, device time spent in vain (invalid, %), goodput over the paper's optimal goodput on the run's own plan, median latency.");
+    report.say(
+        "Requests dropped or late, %, by load. The columns from \"0.9 & 1.1\" on are means over these two loads: \
+         requests dropped or late, %; device time spent on requests that did not complete in time (invalid, %); \
+         goodput over PARD's optimal goodput on the run's own plan; median latency.",
+    );
     report.table(
         &[
             "policy",
@@ -207,7 +215,7 @@ fn overall(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows of what must be dropped whatever a policy does (`sim/src/bound.rs` has the proof).
+/// Rows of the part that every policy must drop (`sim/src/bound.rs` has the proof).
 fn floors(grid: &Grid, cases: &[Case], table: &mut Vec<Vec<String>>) -> anyhow::Result<()> {
     let floors = |plan: PlanName| -> anyhow::Result<Vec<(f64, f64)>> {
         cases.iter().map(|case| grid.floor(case, plan)).collect()
@@ -255,7 +263,10 @@ fn pairings(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[V
             percent(gains.iter().copied().fold(f64::MAX, f64::min)),
         ]);
     }
-    report.say("`spillgate` against each, case by case at loads 0.9 and 1.1: points fewer dropped, cases in which it is fewer, and the worst case.");
+    report.say(
+        "`spillgate` against each other row, case by case at loads 0.9 and 1.1: by how many points it drops less, in \
+         how many cases it drops less, and the worst case.",
+    );
     report.table(&["against", "points fewer", "fewer in", "worst"], &table);
 }
 
@@ -282,7 +293,7 @@ fn claims(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec
         let (least, most) = gain
             .iter()
             .fold((f64::MAX, f64::MIN), |(a, b), g| (a.min(*g), b.max(*g)));
-        // Ratios are averaged by their geometric mean: one that divides by nearly nothing must not decide.
+        // Ratios are averaged by their geometric mean: a ratio with a tiny divisor must not dominate.
         let ratio = |r: &[f64]| format!("{:.1}", mean(r.iter().map(|x| x.max(1e-9).ln())).exp());
         table.push(vec![
             name.to_owned(),
@@ -293,7 +304,12 @@ fn claims(report: &mut Report, cases: &[Case], variants: &[Variant], rows: &[Vec
             ratio(&invalid),
         ]);
     }
-    report.say("Against the better of `nexus` and `clipper++` at loads 0.7, 0.9 and 1.0, where either drops over 2%: goodput gained (%), its range, and how many times lower drop rate and invalid rate are (geometric means). PARD's abstract claims +16% to +176%, 1.6 to 17 times, 1.5 to 62 times.");
+    report.say(
+        "`pard` and `spillgate` against the better of `nexus` and `clipper++`, in the cases at loads 0.7, 0.9 and \
+         1.0 where either of those drops over 2%: the gain in goodput (%), its range, and the factors by which drop \
+         rate and invalid rate are lower (geometric means). PARD's abstract claims +16% to +176% and factors of 1.6 \
+         to 17 and of 1.5 to 62.",
+    );
     report.table(
         &[
             "policy",
@@ -320,7 +336,10 @@ fn modules(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     .to_vec();
     let cases = grid.few_cases(report, &[1.0]);
     let rows = collected(grid, report, &cases, &variants)?;
-    report.say("Drops by module at load 1.0, % of all drops (`source` is the gate): the later, the more was spent on them. Late ones are apart, % of requests.");
+    report.say(
+        "Drops by module at load 1.0, % of all drops. `source` stands for the entry gate. A drop at a later module \
+         has cost more device time. The last column is the late requests, % of all requests.",
+    );
     for (workload, w) in grid.workloads.iter().enumerate() {
         let names: Vec<&str> = w
             .setup
@@ -411,7 +430,10 @@ fn ablations(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     .map(Variant::of)
     .to_vec();
     let cases = grid.few_cases(report, &[0.9, 1.1]);
-    report.say("Loads 0.9 and 1.1, `least-outstanding` dispatch, reference plan.");
+    report.say(
+        "Means over loads 0.9 and 1.1, with `least-outstanding` dispatch on the reference plan. \"points more\" is \
+         the difference to the first row.",
+    );
     compared(grid, report, &cases, &variants)
 }
 
@@ -441,6 +463,9 @@ fn ours(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         ours().lambda(0.9).labelled("lambda 0.9"),
     ];
     let cases = grid.few_cases(report, &[0.9, 1.1]);
-    report.say("Loads 0.9 and 1.1; one part changed at a time.");
+    report.say(
+        "Means over loads 0.9 and 1.1. Each row changes one part of `spillgate`. \"points more\" is the difference \
+         to the first row.",
+    );
     compared(grid, report, &cases, &variants)
 }

@@ -1,5 +1,5 @@
-//! When requests come: a rate that jumps from second to second, and exact times, the same for the server and for
-//! the simulator.
+//! Arrival times of requests: a rate that jumps from second to second, and exact times, the same for the server and the
+//! simulator.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
-//! `live-dynamic`: which batch scheduler finishes most in time, on networks whose time depends on the input? The same
-//! requests at the same times for each, one after the other, round after round: what else the machine does hits all.
+//! `live-dynamic`: which batch scheduler finishes most requests in time, on networks whose time depends on the input?
+//! Each scheduler gets the same requests at the same times. The schedulers run one after the other, in several rounds,
+//! so that other work on the machine affects all of them.
 
 mod report;
 
@@ -25,7 +26,8 @@ const OUT: &str = "out/live_dynamic";
 const DOCUMENT: &str = "docs/evaluation/live_dynamic.md";
 /// Seconds that a closed loop runs to find the capacity, after [`WARM_UP`].
 const CLOSED_SECONDS: usize = 6;
-/// Offered first, as a part of the capacity: batches are mostly of one, and schedulers learn from those alone.
+/// Load before the measurement, as a part of the capacity. Most batches then have one member, so schedulers learn times
+/// alone.
 const LEARNING: f64 = 0.1;
 /// How long.
 const LEARNING_DURATION: &str = "2s";
@@ -34,7 +36,7 @@ const WARM_UP: usize = 1;
 /// Payloads of each application: enough that the mean work of a request is settled within some percent.
 const PAYLOADS: u16 = 250;
 
-/// A pipeline of one network, and what it is sent.
+/// A pipeline of one network, and the requests to it.
 struct Subject {
     name: &'static str,
     /// For the page.
@@ -199,7 +201,7 @@ struct Cell {
     /// Part of the device time that went to requests without an answer in time.
     wasted: f64,
     batch: f64,
-    /// Cores that neither server nor client used, and yet somebody did.
+    /// Cores that other processes used.
     others: f64,
 }
 

@@ -18,7 +18,7 @@ pub(super) const DEVICES: &str = "24";
 /// Few enough calls on each that none waits for another to end.
 const CONNECTIONS: &str = "8";
 
-/// What became of the requests on one side.
+/// The results of the requests on one side.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Side {
     pub(super) requests: u64,
@@ -33,7 +33,7 @@ impl Side {
         1.0 - self.good as f64 / self.requests.max(1) as f64
     }
 
-    /// Of a run of `simulate`.
+    /// The results of a run of `simulate`.
     fn simulated(said: &Value) -> Result<Side> {
         let run = &said["runs"][0];
         Ok(Side {
@@ -43,7 +43,7 @@ impl Side {
         })
     }
 
-    /// Of a server: answers from the client's side, device time from the server's.
+    /// The results of a server: answers as the client counts them, device time as the server does.
     pub(super) fn live(driven: &Driven) -> Result<Side> {
         let all: f64 = driven.device_time.values().sum();
         let good = driven.device_time.get("completed").copied().unwrap_or(0.0);
@@ -55,14 +55,14 @@ impl Side {
     }
 }
 
-/// What it took to measure: a busy machine measures itself.
+/// The cost of the measurement: results from a busy machine are not valid.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cost {
     /// How late the client sent, 99th percentile.
     pub(super) lag_p99_ms: f64,
     pub(super) client_cores: f64,
     pub(super) server_cores: f64,
-    /// Part of the machine that was busy, whoever kept it so.
+    /// Part of the machine that was busy, with any process.
     pub(super) machine: f64,
 }
 
@@ -166,7 +166,7 @@ pub(super) fn run(
 }
 
 impl Cell {
-    /// For whoever watches.
+    /// The text for the terminal.
     fn line(&self) -> String {
         format!(
             "{} at {}: dropped or late {:.1}% simulated, {:.1}% live; invalid {:.1}%, {:.1}%; client lag p99 {:.1} ms, \
@@ -194,7 +194,7 @@ pub(super) fn with_policy(text: &str, policy: &str) -> Result<String> {
     ))
 }
 
-/// What the bottleneck holds, in requests a second, by the reference plan.
+/// The capacity of the bottleneck under the reference plan, in requests a second.
 fn capacity(workspace: &Workspace, program: &Path, pipeline: &Path) -> Result<f64> {
     let mut plan = workspace.program(program);
     plan.arg("plan").arg(pipeline);

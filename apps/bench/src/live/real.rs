@@ -1,4 +1,5 @@
-//! The traffic pipeline with its models, on this machine: what it holds, and what is left of that at twice the rate.
+//! The traffic pipeline with its models, on this machine: its capacity, and the part of it that is left at twice the
+//! rate.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +14,9 @@ use super::server::{Driven, Server};
 pub(super) const PIPELINE: &str = "traffic";
 /// Enough in flight that no device waits for the client.
 const CLOSED: &str = "8";
-/// Offered while looking for the capacity, as parts of what a closed loop reached.
+/// Rates offered in search of the capacity, as parts of the rate that a closed loop reached.
 const RISING: [f64; 7] = [0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.6];
-/// For each of those, seconds.
+/// Duration of each of these rates, seconds.
 pub(super) const STEP: u32 = 10;
 /// Sent first and not counted: models are slow until their memory is warm.
 const WARM_UP: &str = "2s";
@@ -33,7 +34,7 @@ pub(super) struct Row {
     /// Dropped while they were pictures yet.
     pub(super) undecoded: u64,
     pub(super) p99_ms: Option<f64>,
-    /// What decoding took, for each frame that was offered, milliseconds.
+    /// Time of decoding for each offered frame, milliseconds.
     pub(super) decode_ms: f64,
     pub(super) cost: Cost,
 }

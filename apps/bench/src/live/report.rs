@@ -1,13 +1,13 @@
-//! What was measured, as tables and as a document.
+//! The measurements, as tables and as a document.
 
 use std::fmt::Write as _;
 
 use super::emulated::{self, Cell, Emulated};
 use super::real::{self, Real, Row};
 
-/// So close should a server be to its simulation, in points.
+/// A server should be this close to its simulation, in points.
 const CLOSE: f64 = 3.0;
-/// So much of the capacity should be left under twice the load.
+/// This part of the capacity should be left under twice the load.
 const LEFT: f64 = 0.9;
 
 /// The simulated and the live side of every cell.
@@ -47,7 +47,7 @@ fn invalid_points(cell: &Cell) -> f64 {
     100.0 * (cell.live.invalid - cell.simulated.invalid)
 }
 
-/// How close the two sides are, and what the machine did meanwhile.
+/// How close the two sides are, and how busy the machine was.
 pub(super) fn emulated_summary(emulated: &Emulated) -> String {
     let cells = &emulated.cells;
     let close = |points: &dyn Fn(&Cell) -> f64| {
@@ -159,8 +159,7 @@ impl Report<'_> {
         let mut text = format!(
             "# Served and simulated, side by side\n\
              \n\
-             The simulator and the server run the same policies; this tells how far the server is from what the simulator\n\
-             says of it.\n\
+             The simulator and the server run the same policies. This page shows how far their results differ.\n\
              \n\
              ```sh\n\
              {command}\n\
@@ -172,8 +171,8 @@ impl Report<'_> {
              ## {devices} emulated devices\n\
              \n\
              `apps/pipelines/{pipeline}.yaml`, its assumed profile and an SLO of 400 ms, all at full speed: each of the {devices} workers is\n\
-             a thread that waits for as long as its batch would take. Everything else is what serves: gRPC over loopback,\n\
-             gateway, planners, brokers. Load 1 is {capacity:.0} requests a second, what the bottleneck holds by the reference plan.\n\
+             a thread that waits for as long as its batch would take. Everything else is that of a real server: gRPC over loopback,\n\
+             gateway, planners, brokers. Load 1 is {capacity:.0} requests a second, the capacity of the bottleneck by the reference plan.\n\
              Arrivals are a Poisson process whose rate changes every second (coefficient of variation {variation:.2}) for {seconds} s;\n\
              `bench` sends at the very times that `simulate --arrivals` reads, over unary calls, and never gives up. Each\n\
              cell is a fresh server with the policy's defaults. Batch sizes and workers are the same on both sides.\n\
@@ -182,14 +181,14 @@ impl Report<'_> {
              \n\
              {summary}\
              \n\
-             - **Load** above 1 drops by necessity; between policies only equal rows compare.\n\
+             - At a **load** above 1 every policy must drop requests. Compare policies only at equal loads.\n\
              - **Dropped or late**: every request without an answer in time, as the server judges it.\n\
-             - **Invalid**: device time spent on those; live from `spillgate_device_request_time_seconds_total`.\n\
+             - **Invalid**: device time spent on such requests; live from `spillgate_device_request_time_seconds_total`.\n\
              - The simulator assumes 0.5 ms for a message from part to part and 0.5 ms from a device's end to the start\n  \
                of a batch that is bound only then; in one process both are shorter.\n\
              - Simulated times are exact, and exact times can fall into step: at load 1.3 (12 s, seed 1) `nexus-split` drops from 33%\n  \
                to 42% in the simulator as `--hop` goes from 0.1 to 1 ms, and 31 to 32% once `--noise 0.01` lets executions\n  \
-               vary by 1%. Times of a server vary as well, by how much was not measured here: a likely reason, not a shown one.\n",
+               vary by 1%. Times of a server vary as well. This is a likely reason for the differences; it was not measured.\n",
             command = self.command,
             machine = self.machine,
             devices = emulated::DEVICES,
@@ -212,9 +211,9 @@ impl Report<'_> {
                  \n\
                  {summary}\
                  \n\
-                 What the client costs is in its column; what decoding costs in the last one, for each frame offered. Models, decoding,\n\
-                 gRPC and the client share the cores, so that more offered leaves less for the models.\n\
-                 Goodput is of {step} s each, and whatever else ran made it vary: the highest of them flatters the capacity.\n",
+                 The client's column has its cost; the last column has the cost of decoding, for each offered frame. Models, decoding,\n\
+                 gRPC and the client share the cores, so a higher rate leaves less time for the models.\n\
+                 Each goodput is of {step} s and varies with other work on the machine, so the highest one overstates the capacity.\n",
                 pipeline = real::PIPELINE,
                 step = real::STEP,
                 table = real_table(real),

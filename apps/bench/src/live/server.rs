@@ -1,4 +1,4 @@
-//! A server under load: its process, its metrics, what it and the machine spent.
+//! A server under load: its process, its metrics, and the processor time of the server and of the machine.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,9 +13,9 @@ use xtask::address::await_address;
 use xtask::process::{self, Daemon};
 use xtask::workspace::Workspace;
 
-/// What waits in a server that drops nothing takes long to be done.
+/// A server that drops nothing takes long to finish the requests that wait.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// Device time that does not rise for so long will not rise any more.
+/// Device time that does not rise for this long has stopped rising.
 const QUIET: Duration = Duration::from_millis(500);
 /// When to give up on that.
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
@@ -27,9 +27,9 @@ pub(super) struct Server {
     admin: String,
 }
 
-/// What one load did to it.
+/// The results of one load on it.
 pub(super) struct Driven {
-    /// What `bench` says.
+    /// The report of `bench`.
     pub(super) said: Value,
     /// Device time by the outcome of the requests it was spent on, dead work included.
     pub(super) device_time: BTreeMap<String, f64>,
@@ -37,7 +37,7 @@ pub(super) struct Driven {
     pub(super) busy: BTreeMap<String, f64>,
     /// CPU time of the server, in cores, while the client ran.
     pub(super) server_cores: f64,
-    /// Part of the machine that was busy, whoever kept it so.
+    /// Part of the machine that was busy, with any process.
     pub(super) machine: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Runs h2load and reads what it says.
+//! Runs h2load and reads its output.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! When requests come, the same for every server; and what a perfect server would make of them.
+//! Arrival times of requests, the same for every server, and the answers of a perfect server to them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -33,15 +33,15 @@ pub(super) fn lines(times: &[f64]) -> String {
     })
 }
 
-/// How many can be answered in time by two modules that take `span` each. First come, first served, without
-/// those that would be late, is optimal here: all take equally long and may wait equally long.
+/// How many can be answered in time by two modules that take `span` each. Serving in order of arrival, without the
+/// requests that would be late, is optimal here: all requests take equally long and may wait equally long.
 pub(super) fn ideal(times: &[f64], span: Duration, deadline: Duration) -> usize {
     let (span, deadline) = (span.as_secs_f64(), deadline.as_secs_f64());
     let mut free = 0.0_f64;
     let mut good = 0;
     for time in times {
         let start = free.max(*time);
-        // The second module takes as long as the first, so nobody waits for it.
+        // The second module takes as long as the first, so no request waits there.
         if start + 2.0 * span <= time + deadline {
             free = start + span;
             good += 1;

@@ -1,4 +1,4 @@
-//! What was measured, as a table and as a document.
+//! The measurements, as a table and as a document.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -51,7 +51,7 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// For whoever watches.
+    /// The text for the terminal.
     pub(super) fn line(&self, seconds: f64) -> String {
         match self {
             Cell::Measured(m) => format!(
@@ -211,19 +211,19 @@ impl Report {
     pub(super) fn document(&self) -> String {
         let versions: Vec<String> = self.versions.iter().map(|v| format!("- {v}\n")).collect();
         format!(
-            "# Two modules of 20 ms, offered more than they hold\n\
+            "# Two modules of 20 ms under overload\n\
              \n\
-             The test that users of other servers know. Two modules of 20 ms each in a chain, batch 1, one worker each: they\n\
-             hold 50 requests a second. Requests come as a Poisson process for {seconds} s at each rate, at the same times for every\n\
-             server; the client gives each up 200 ms after it was due. A good answer is one that comes by then.\n\
+             A test that users of other servers know: two modules of 20 ms each in a chain, batch 1, one worker each. They serve at\n\
+             most 50 requests a second. Requests come as a Poisson process for {seconds} s at each rate, at the same times for every\n\
+             server. The client gives each request up 200 ms after it was due. An answer by then is good.\n\
              \n\
              ```sh\n\
              {command}\n\
              ```\n\
              \n\
              writes this file when `--write` is added. It installs the other servers from PyPI (pins in `apps/bench/peers/`),\n\
-             starts a fresh server for every cell, and drives all with one client. Figures are of one run, as measured; those\n\
-             of another differ.\n\
+             starts a fresh server for every cell, and drives all with one client. The figures are\n\
+             those of one run; another run gives others.\n\
              \n\
              Machine: {machine}.\n\
              Server and client share it. The client itself was late by {lag:.1} ms at most (99th percentile of a cell), which counts\n\
@@ -233,18 +233,17 @@ impl Report {
              \n\
              {table}\
              \n\
-             - **Good/s** is good answers divided by the time of the load; what was accepted before its end still counts, so the\n  \
-               ideal may exceed 50.\n\
+             - **Good/s** is good answers divided by the time of the load. Answers after its end count, too, so the ideal may exceed\n  \
+               50.\n\
              - **Wasted** is the part of device time spent on requests that were not answered in time. Spillgate counts it itself\n  \
-               (`spillgate_device_request_time_seconds_total`); the modules of the others note whose request they run, and the\n  \
-               client knows which were good.\n\
-             - **Dead work** is for how long devices went on after the last client had gone, one figure a rate.\n\
+               (`spillgate_device_request_time_seconds_total`); the modules of the other servers note\n  \
+               which request they run, and the client knows which requests were good.\n\
+             - **Dead work** is the time for which devices went on after the last client had gone, one figure a rate.\n\
              - Spillgate is `apps/pipelines/two_stage.yaml` on emulated devices: defaults, nothing tuned. The modules of the\n  \
-               others sleep for 20 ms in the one process, or thread, that is their worker, and also do so when nobody waits.\n\
+               others sleep for 20 ms in the one process, or thread, that is their worker, and also do so when no client waits.\n\
              - mosec and Ray Serve are driven over HTTP, where giving up is closing the connection; Spillgate and Triton over\n  \
                gRPC with its deadline. Ray's workers run at normal priority instead of its nice 15.\n\
-             - Tuned settings are the best found by hand for this very load. They hold for it: with other models they are to be\n  \
-               found again.\n",
+             - Tuned settings are the best found by hand for this load. With other models they have to be found anew.\n",
             seconds = self.seconds,
             command = self.command,
             machine = self.machine,
@@ -305,7 +304,7 @@ mod tests {
         let error = Measured::read(&json!({"error": "no answer"})).unwrap_err();
         assert_eq!(error.to_string(), "no answer");
         assert!(Measured::read(&json!({"good": 1})).is_err());
-        // Nothing ran and nobody was answered.
+        // Nothing ran and no request was answered.
         let nothing =
             json!({"good": 0, "wasted": null, "drain_s": 0.0, "p99_ms": null, "lag_p99_ms": 0.1});
         let line = Cell::Measured(Measured::read(&nothing).unwrap()).line(2.0);

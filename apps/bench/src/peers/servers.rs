@@ -40,7 +40,8 @@ const fn setting(peer: Peer, label: &'static str, args: &'static [&'static str])
     Setting { peer, label, args }
 }
 
-/// What is measured, in the order of the table. Tuned settings are the best that were found by hand for this very test.
+/// The measured servers, in the order of the table. Tuned settings are the best that were found by hand for this very
+/// test.
 pub(super) const SETTINGS: &[Setting] = &[
     setting(Peer::Spillgate, "default", &[]),
     setting(Peer::Mosec, "default", &[]),
@@ -140,7 +141,7 @@ pub(super) struct Running {
     daemon: Option<Daemon>,
     client_args: Vec<OsString>,
     port: u16,
-    /// Where its modules note what they run.
+    /// The file in which its modules note the requests that they run.
     runs: PathBuf,
 }
 
@@ -275,7 +276,7 @@ fn marked(variable: &[u8]) -> Vec<Pid> {
         .collect()
 }
 
-/// A port that nobody has. Another process may take it before the server does; it then says so.
+/// A free port. Another process may take it before the server does; the server then reports that.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())

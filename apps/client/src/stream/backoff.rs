@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// First pause. A server or camera that only restarts is back within a few of these.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// Longest pause: rare enough to burden nobody, short enough to notice a return quickly.
+/// Longest pause: attempts are rare enough to cost little, and frequent enough to notice a return quickly.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Pauses that double.

@@ -94,7 +94,7 @@ impl Counts {
 pub(crate) enum Results<'a> {
     None,
     File(&'a Path),
-    /// Line by line; when nobody reads them any more, the run is over.
+    /// Line by line. When their reader is gone, the run is over.
     Stdout,
 }
 

@@ -16,17 +16,17 @@ use crate::report::Outcome;
 use crate::server::{Server, fresh_folder};
 use crate::wire::{self, Connection};
 
-/// The budget that a server has unless told otherwise.
+/// The default memory budget of a server.
 const BUDGET_MB: f64 = 256.0;
-/// A server that takes nothing for this long has enough.
+/// A server that takes nothing for this long takes nothing more.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// What is held is held for this long.
+/// An attack holds its bytes for this long.
 const HOLD: Duration = Duration::from_secs(3);
 /// Answers are not read: HTTP/2 takes this much of one all the same.
 const UNREAD: u32 = 1024;
 
-/// Attacks a server's memory, and then asks it something: it must still live. What the server ends or refuses of an attack
-/// is its right.
+/// Attacks a server's memory, and then sends it a request, because it must still live. The server may end or refuse any
+/// part of an attack.
 async fn attacked<F>(
     scene: &Scene,
     file: &Path,
@@ -57,7 +57,7 @@ async fn describe(address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that hands back what it gets.
+/// A server that echoes its payloads.
 async fn echo_attacked<F>(
     scene: &Scene,
     ms: u32,
@@ -228,7 +228,7 @@ pub(super) async fn small_frames(scene: &Scene) -> anyhow::Result<Outcome> {
     echo_attacked(scene, 15_000, limits, |address| async move {
         let mut open = Vec::new();
         for _ in 0..4 {
-            // The stream is not read any more once answers wait; what it sends then stays in HTTP/2.
+            // Once answers wait, the stream is no longer read; the messages that it then sends stay in HTTP/2.
             let connection = wire::connect(address, UNREAD).await?;
             let (answer, mut stream) = wire::call(&connection, address, "Stream").await?;
             let in_order = Ask::Open(pb::StreamOpen {

@@ -23,9 +23,9 @@ use crate::server::{Server, fresh_folder};
 pub(crate) struct Bad {
     pub(crate) frame: pb::Frame,
     pub(crate) rate: f64,
-    /// They leave after that long.
+    /// The clients leave after that time.
     pub(crate) leave: Option<Duration>,
-    /// On so many connections in turn.
+    /// On this many connections in turn.
     pub(crate) connections: usize,
 }
 
@@ -42,7 +42,7 @@ impl Bad {
         }
     }
 
-    /// Asks until the end of time.
+    /// Sends requests until it is stopped.
     pub(crate) async fn ask(self, address: SocketAddr) -> anyhow::Result<()> {
         let mut clients = Vec::new();
         for _ in 0..self.connections {
@@ -67,14 +67,14 @@ impl Bad {
     }
 }
 
-/// What a polite client has alone, and beside bad ones.
+/// The good answers of a polite client alone, and during an attack.
 async fn beside(scene: &Scene, file: &Path, polite: Polite, bad: Bad) -> anyhow::Result<Outcome> {
     let server = Server::start(&scene.spillgate, file, &[]).await?;
     // The first requests are slower, and planners learn for a second or two.
     polite.ask(server.address, Duration::from_secs(2)).await?;
     let alone = polite.ask(server.address, scene.duration).await?;
     let attack = tokio::spawn(bad.ask(server.address));
-    // So that what the attack does to the plans is seen, too.
+    // Long enough that the effect of the attack on the plans shows, too.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let beside = polite.ask(server.address, scene.duration).await?;
     attack.abort();

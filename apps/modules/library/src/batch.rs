@@ -1,5 +1,5 @@
-//! What the modules share: reading the inputs of a request, collecting pictures or cut-out objects of a
-//! whole batch into one input tensor, and giving each request its result or its error.
+//! The parts that modules share: reading the inputs of a request, collecting pictures or cut-out objects of a whole
+//! batch into one input tensor, and giving each request its result or its error.
 
 use std::sync::Arc;
 
@@ -197,8 +197,8 @@ impl Crops {
     /// calls `forward` once with all of them (not at all when there are none), and gives every
     /// request one item a box, in the order of its boxes.
     ///
-    /// Of more than `limit` objects in a frame those of lowest score are left out, and boxes without
-    /// area too; their item is `missing`.
+    /// If a frame has more than `limit` objects, those with the lowest scores are left out, and boxes without area too;
+    /// their item is `missing`.
     pub(crate) fn run<T: Clone>(
         &mut self,
         frames: Vec<Result<(&Image, Vec<&Detection>), OperatorError>>,
@@ -291,8 +291,8 @@ pub(crate) fn frames_with_boxes(
         .collect()
 }
 
-/// Runs what the requests of a batch want looked at in one call of `forward`: the whole picture or, where boxes
-/// are wired, each of them; one item for each. As [`Crops::run`] otherwise.
+/// Runs the parts of the pictures that the requests of a batch name in one call of `forward`: the whole picture or,
+/// where boxes are wired, each of them; one item for each. As [`Crops::run`] otherwise.
 pub(crate) fn pictures_or_boxes<T: Clone>(
     crops: &mut Crops,
     batch: &[Inputs],

@@ -105,7 +105,7 @@ fn decode_xyxy(row: &[f32], n_classes: usize, confidence: f32) -> Vec<Candidate>
         .collect()
 }
 
-/// Leaves out what is no box: numbers that are not finite, no area.
+/// Leaves out invalid boxes: those with numbers that are not finite or without area.
 fn checked(candidate: Candidate) -> Option<Candidate> {
     let [x0, y0, x1, y1] = candidate.corners;
     let sound = candidate.corners.iter().all(|v| v.is_finite())

@@ -1,10 +1,10 @@
-//! `early_exit_classifier`: names the class of the whole picture or, where boxes are wired, of each box, with a
-//! network that says after each of its segments what it sees. A cut-out leaves at the first exit that is sure
-//! enough; only those that stay go on to the next segment, so the time of a batch depends on what is in it.
+//! `early_exit_classifier`: names the class of the whole picture or, where boxes are wired, of each box, with a network
+//! that gives class scores after each of its segments. A cut-out leaves at the first exit with a sufficient score. Only
+//! the other cut-outs go on to the next segment, so the time of a batch depends on its content.
 //!
-//! Each segment is a TorchScript file of its own, since a trace holds no decisions: `who.pt`, `who.2.pt`, ...
-//! The first takes cut-outs, `[n, 3, side, side]`, RGB 0 to 1. Each gives one matrix: a score for each class, then
-//! the features that the next segment takes, `[n, features]`; the last gives scores alone.
+//! Each segment is a TorchScript file of its own, because a trace holds no decisions: `who.pt`, `who.2.pt`, ... The
+//! first takes cut-outs, `[n, 3, side, side]`, RGB 0 to 1. Each gives one matrix: a score for each class, then the
+//! features that the next segment takes, `[n, features]`; the last gives scores alone.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const SIDE: u32 = 128;
 /// Most segments of a network: more exits than this decide nothing that fewer do not.
 const EXITS_MAX: i64 = 8;
 const EXITS: usize = 3;
-/// See MODELS.md for what the shipped network makes of others.
+/// See MODELS.md for the results of the shipped network at other sizes.
 const THRESHOLD: f32 = 0.9;
 /// The whole box.
 const REGION: [f32; 4] = [0.0, 0.0, 1.0, 1.0];
@@ -122,7 +122,7 @@ struct Exits {
     activation: Activation,
 }
 
-/// What is said about one cut-out.
+/// The result for one cut-out.
 #[derive(Clone)]
 struct Named {
     label: Label,
@@ -147,7 +147,7 @@ impl Exits {
         input: &Tensor,
     ) -> Result<Vec<Named>, OperatorError> {
         let mut named: Vec<Option<Named>> = vec![None; input.shape[0] as usize];
-        // Who is still in the batch, by ordinal.
+        // The members that are still in the batch, by ordinal.
         let mut staying: Vec<usize> = (0..named.len()).collect();
         let n_classes = classes.len();
         let mut features: Option<Tensor> = None;

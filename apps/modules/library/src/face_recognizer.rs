@@ -22,7 +22,7 @@ pub(crate) struct FaceRecognizer;
 const REGION: [f32; 4] = [0.0, 0.0, 1.0, 0.42];
 /// Side of a cut-out face.
 const SIDE: f32 = 40.0;
-/// Name of a face that is nobody's.
+/// Name of an unknown face.
 const UNKNOWN: &str = "unknown";
 
 impl ModuleKind for FaceRecognizer {

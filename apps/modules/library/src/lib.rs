@@ -1,12 +1,11 @@
-//! The module library: what a pipeline's `op:` can name without writing code.
+//! The module library: the module types that a pipeline's `op:` can name without writing code.
 //!
 //! docs/modules.md lists them, with inputs, outputs and options; [`mod@reference`] makes it.
 //!
-//! Every module runs a whole batch as one forward: all frames, or all objects of all frames; the two whose work
-//! differs from input to input (`early_exit_classifier`, `text_generator`) as a row of forwards, each of only those
-//! that have not ended. A request
-//! that cannot be computed (a broken picture, say) fails alone. An output of an unexpected shape is an
-//! error that names the model, the shape expected and the one got.
+//! Every module runs a whole batch as one forward: all frames, or all objects of all frames. The two types whose work
+//! differs from input to input (`early_exit_classifier`, `text_generator`) run a series of forwards, each of the
+//! members that have not ended. A request that cannot be computed (a broken picture, say) fails alone. An output of an
+//! unexpected shape is an error that names the model, the shape expected and the one got.
 //!
 //! [`resample`] and [`letterbox`], which turn pictures into network inputs, are public: training must
 //! prepare pictures exactly as serving does, and modules of your own can use them.

@@ -1,5 +1,5 @@
-//! `noop`: passes bytes on. No model, no copy: what a pipeline of these takes is the framework's own
-//! overhead.
+//! `noop`: passes bytes on, without a model and without a copy. The time of a pipeline of such modules is the overhead
+//! of the framework.
 
 use spillgate_backend::operator::{
     BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,

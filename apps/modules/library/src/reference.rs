@@ -1,5 +1,5 @@
 //! The module types in words, for people: one type as text for a terminal, all of them as the page docs/modules.md.
-//! Everything comes from the catalogue: what a type says of itself is what the pipeline is checked against.
+//! Everything comes from the catalogue, against which pipelines are checked, too.
 
 use std::fmt::Write;
 
@@ -101,7 +101,7 @@ fn port_item(port: &Port, kind: String) -> Item<'_> {
     }
 }
 
-/// What a value of an option may be.
+/// The values that an option may have.
 fn kind_of(option: &OptionSpec) -> String {
     let kind = match &option.ty {
         OptionType::Bool => "true or false".to_owned(),

@@ -6,7 +6,7 @@ use spillgate_pipeline::catalog::{ModuleType, OptionType};
 
 use crate::options::Options;
 
-/// What the scores of a model are.
+/// The kind of a model's scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activation {
     /// They are logits: softmax makes them probabilities.
@@ -28,7 +28,7 @@ impl Activation {
         )
     }
 
-    /// What the option says; its type has checked the word.
+    /// The value of the option; its type has checked the word.
     pub(crate) fn read(options: &Options<'_>) -> Result<Self, OperatorError> {
         let word = options.text("activation", Self::WORDS[0])?;
         Ok(if word == "none" {
@@ -38,7 +38,7 @@ impl Activation {
         })
     }
 
-    /// Turns one row of scores into probabilities. What is no number counts as 0.
+    /// Turns one row of scores into probabilities. NaN counts as 0.
     pub(crate) fn apply(self, row: &mut [f32]) {
         if self == Activation::Softmax {
             let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -1,5 +1,5 @@
-//! `text_generator`: writes a text for a text, letter by letter, until the network says that it has ended. Texts
-//! that have ended leave the batch, so its time depends on the longest, and on how many go on how long.
+//! `text_generator`: writes a text for a text, letter by letter, until the network says that it has ended. Texts that
+//! have ended leave the batch, so its time depends on the lengths of the texts, most of all on the longest.
 //!
 //! The network is two TorchScript files, since a trace holds no loop. `say.pt` reads the input: ordinals in the
 //! alphabet counted from 1, `[n, width]`, filled up on the left with 0, to a state, `[n, m]`. `say.step.pt` takes
@@ -21,7 +21,7 @@ use crate::scores::{Activation, best};
 /// The type `text_generator`.
 pub(crate) struct TextGenerator;
 
-/// What the shipped `say.pt` reads.
+/// The alphabet that the shipped `say.pt` reads.
 const ALPHABET: &str = "0123456789";
 /// What it writes.
 const LETTERS: &str = " abcdefghijklmnopqrstuvwxyz";
@@ -247,7 +247,7 @@ impl Writing {
             score: 1.0,
         };
         let mut texts = vec![empty; n_all];
-        // Who is still in the batch, by ordinal.
+        // The members that are still in the batch, by ordinal.
         let mut staying: Vec<usize> = (0..n_all).collect();
         let mut inputs = [Tensor::new(vec![n_all as i64], vec![0.0; n_all]), state];
         // One step more than letters: it says the end of the longest.

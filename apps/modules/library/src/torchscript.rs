@@ -1,6 +1,6 @@
-//! `torchscript`: any TorchScript model that takes one picture, described in YAML. Nothing to compile:
-//! options say how a picture becomes the input and what the output means. Where boxes are wired, the pictures are what
-//! is in them: all objects of all frames of a batch are one forward, and each object has one result.
+//! `torchscript`: any TorchScript model that takes one picture, described in YAML. Nothing has to be compiled: options
+//! say how a picture becomes the input and what the output means. Where boxes are wired, each box is cut out and
+//! becomes a picture: all objects of all frames of a batch are one forward, and each object has one result.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What a person looks like. A face belongs to one of [`IDENTITIES`]; clothes are drawn at random, so
-//! that only the face tells who it is.
+//! The look of a person. A face belongs to one of [`IDENTITIES`]; clothes are drawn at random, so that only the face
+//! identifies the person.
 
 use rand::Rng;
 

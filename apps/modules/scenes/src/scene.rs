@@ -1,4 +1,4 @@
-//! A scene: who is where at frame `n`, drawn from far to near.
+//! A scene: the positions of vehicles and people at frame `n`, drawn from far to near.
 //!
 //! Everything follows from the seed and the frame number alone; frames may be asked for in any order.
 //! Each lane is an endless belt of slots that moves at the lane's speed; a slot holds a vehicle or

@@ -1,4 +1,4 @@
-//! What is really in a frame.
+//! The ground truth: the objects of a frame.
 
 use crate::condition::Condition;
 use crate::geometry::Rect;

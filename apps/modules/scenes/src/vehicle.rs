@@ -1,4 +1,4 @@
-//! What a vehicle looks like: its kind, colour and number plate, seen from the front or from behind.
+//! The look of a vehicle: its kind, colour and number plate, seen from the front or from behind.
 
 use rand::Rng;
 

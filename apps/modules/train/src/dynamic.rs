@@ -1,5 +1,5 @@
-//! The modules whose work differs from input to input, with requests to measure them on: accuracy, and who leaves
-//! where. How long they take is [`crate::times`]'s.
+//! The modules whose work differs from input to input, with requests to measure them: their accuracy, and how many
+//! requests leave at which exit. [`crate::times`] measures their times.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ pub(crate) fn written(outputs: &[Value]) -> anyhow::Result<&str> {
     }
 }
 
-/// What leaves at each exit, and how much of it is right.
+/// The number of members that leave at each exit, and the part of them that is right.
 pub(crate) fn exits(
     operator: &mut dyn Operator,
     requests: &[(Inputs, usize)],

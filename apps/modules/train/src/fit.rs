@@ -1,4 +1,4 @@
-//! Least squares: how batch times depend on what is in the batch.
+//! Least squares: how the time of a batch depends on its content.
 
 /// Keeps the equations solvable where two features always go together.
 const RIDGE: f64 = 1e-9;

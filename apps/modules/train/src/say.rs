@@ -172,7 +172,7 @@ pub(crate) fn name(number: u32) -> String {
 
 /// A number of `n_digits` digits, leading zeros included, as text.
 fn digits(n_digits: usize, rng: &mut ChaCha8Rng) -> String {
-    // Zeros are what is hard about names of numbers.
+    // Zeros are the hard part of the names of numbers.
     let zeros = *crate::data::any(&[0.0, 0.1, 0.6], rng);
     (0..n_digits)
         .map(|_| {

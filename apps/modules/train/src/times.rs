@@ -1,4 +1,4 @@
-//! How long the modules take whose work differs from input to input: single requests, and batches of them.
+//! Measures the time of modules whose work differs from input to input: of single requests, and of batches.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::data::{Sample, any};
 use crate::dynamic;
 use crate::fit::{Point, error, fit};
 
-/// Runs of the same work; the least time counts, since what else the machine does only adds.
+/// Runs of the same work. The least time counts, because other work on the machine only adds time.
 const RUNS: usize = 3;
 /// Requests run before the first that counts.
 const WARM_UP: usize = 100;
@@ -181,7 +181,7 @@ fn times_alone(subject: &mut Subject) -> anyhow::Result<Vec<Duration>> {
 struct Batches {
     /// 1 and `k max(l)`.
     paper: Vec<Point>,
-    /// `max(l)` and `sum(l)`: what a scheduler in serve goes by.
+    /// `max(l)` and `sum(l)`: the form that a scheduler in serve uses.
     served: Vec<Point>,
     /// What the subject's stages depend on.
     stages: Vec<Point>,

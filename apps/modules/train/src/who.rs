@@ -15,7 +15,7 @@ use crate::worn::worn;
 
 /// Side of the square input; the default of the module `early_exit_classifier`.
 pub(crate) const SIDE: usize = 128;
-/// Side of what the second and the third segment take.
+/// Side of the inputs of the second and the third segment.
 const FINE: i64 = SIDE as i64 / 2;
 /// Segments, each with an exit.
 pub(crate) const N_EXITS: usize = 3;

@@ -1,5 +1,5 @@
-//! Pictures as bad as cameras make them: dark, blurred, noisy, partly hidden. How bad differs from picture to
-//! picture, which is what a network with early exits lives on.
+//! Pictures as bad as cameras make them: dark, blurred, noisy, partly hidden. The degree differs from picture to
+//! picture; this is why a network with early exits saves time.
 
 use bytes::Bytes;
 use rand::Rng;

@@ -1,4 +1,4 @@
-//! Who holds a connection of the admin port, and who gives way when all places are taken.
+//! The places for connections of the admin port, and which connection gives way when all are taken.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ struct Held {
     gives_way: CancellationToken,
 }
 
-/// A fixed number of places. The one that has been silent the longest gives way to a new one: a probe asks at once and
-/// is answered at once, so it is never that one.
+/// A fixed number of places. The connection that has been silent the longest gives way to a new one: a probe asks at
+/// once and is answered at once, so it is never that one.
 pub(super) struct Places {
     most: usize,
     next: u64,

@@ -1,4 +1,4 @@
-//! Where models may lie, and what checking them may use: flags that commands share.
+//! Flags that commands share: the folder of models, and the bounds of the check of models.
 
 use std::path::PathBuf;
 use std::time::Duration;

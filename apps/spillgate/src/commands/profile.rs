@@ -46,7 +46,7 @@ pub(crate) struct ProfileArgs {
     models: ModelArgs,
 }
 
-/// Measures everything on this machine's devices; what the file says of other kinds of device stays.
+/// Measures everything on this machine's devices. The file's profiles of other kinds of devices stay.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
     let loaded = files::load(&args.pipeline, &library.catalog())?;

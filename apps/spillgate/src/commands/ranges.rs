@@ -1,4 +1,4 @@
-//! Ranges of flags: what is outside of them is a usage error that says the range and its reason.
+//! Ranges of flags. A value outside its range is a usage error that states the range and its reason.
 
 use std::fmt::Display;
 use std::str::FromStr;

@@ -33,9 +33,9 @@ const CONNECTIONS_MAX: usize = 65_536;
 const CALLS_MAX: u32 = 65_536;
 /// Most threads that decode, or that serve connections: far more than machines have cores.
 const THREADS_MAX: usize = 512;
-/// Longest drain: who waits longer for a process to end kills it.
+/// Longest drain. A supervisor that waits for the process to end kills it sooner.
 const DRAIN_MAX: Duration = Duration::from_secs(3600);
-/// Decoders unless said otherwise: beside a picture that takes long another can be decoded.
+/// Least default number of decoders: while one decodes a large picture, the other can decode another.
 const DECODERS_MIN: usize = 2;
 /// Longest idle time of a connection.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -63,11 +63,11 @@ pub(crate) struct ServeArgs {
     port_file: Option<PathBuf>,
     /// Most connections at a time.
     #[arg(long, env = "SPILLGATE_CONNECTIONS", default_value_t = 1024,
-        value_parser = number(1, CONNECTIONS_MAX, "with none nobody is served, and each holds a descriptor of the process"))]
+        value_parser = number(1, CONNECTIONS_MAX, "with none no client is served, and each holds a descriptor of the process"))]
     connections: usize,
     /// Most connections from one address (of IPv6: from one /64) [default: half of --connections]
     #[arg(long, env = "SPILLGATE_CONNECTIONS_PER_ADDRESS",
-        value_parser = number(1, CONNECTIONS_MAX, "with none nobody is served"))]
+        value_parser = number(1, CONNECTIONS_MAX, "with none no client is served"))]
     connections_per_address: Option<usize>,
     /// A connection that is not used for this long is closed.
     #[arg(long, env = "SPILLGATE_IDLE_TIMEOUT", default_value = "10m",
@@ -77,7 +77,7 @@ pub(crate) struct ServeArgs {
     /// itself come on top.
     #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = memory)]
     memory: u64,
-    /// Speak TLS, with this certificate and those between it and its root (PEM).
+    /// Speak TLS, with this certificate and the ones between it and its root (PEM).
     #[arg(
         long,
         value_name = "FILE",
@@ -189,7 +189,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
         drain: args.drain,
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.clone(),
-            // Without a receiver nothing is sampled, and results name no trace that nobody has.
+            // Without a receiver nothing is sampled, so results name no trace that does not exist.
             sample_ratio: if args.otlp.is_some() {
                 args.trace_sample
             } else {
@@ -208,7 +208,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
         ));
     }
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());
-    // Loading takes long and waits for no one: not on a thread that serves the admin port.
+    // Loading takes long and blocks, so it does not run on a thread that serves the admin port.
     let starting = move || start::start(&pipelines, models, config, admin);
     let starting = tokio::task::spawn_blocking(starting);
     let server = tokio::select! {
@@ -220,7 +220,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     };
     announce(&server, &args, &security);
     if let Some(file) = &args.port_file {
-        // Renamed into place, so that whoever waits for the file never reads half of it.
+        // Renamed into place, so that a program that waits for the file never reads half of it.
         let partial = file.with_extension("partial");
         std::fs::write(&partial, format!("{}\n", server.address))
             .and_then(|()| std::fs::rename(&partial, file))
@@ -259,8 +259,8 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(ended.aborted > 0)))
 }
 
-/// Ends the process while its threads run. What a normal end would tear down first, libtorch's state above all, they may
-/// be using.
+/// Ends the process while its threads run. A normal end would first destroy state that these threads may use,
+/// libtorch's above all.
 fn end(code: i32) -> ! {
     flush(LOG_LIMIT);
     signal_hook::low_level::exit(code)

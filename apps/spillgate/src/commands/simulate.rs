@@ -67,7 +67,7 @@ pub(crate) struct SimulateArgs {
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
     #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
-    /// Dispatch policy [default: what the drop policy runs best with]
+    /// Dispatch policy [default: that of the drop policy]
     #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
     dispatch: Option<String>,
     /// Quantile of the waits downstream that estimates count with.
@@ -104,8 +104,9 @@ pub(crate) struct SimulateArgs {
     /// Device clocks are off by up to this.
     #[arg(long, default_value = "0ms", value_parser = parse_duration)]
     clock_skew: Duration,
-    /// Clients whose requests come to nothing, beside the load, which alone is reported: hurry (a deadline of 1 ms),
-    /// unreadable or cancelled (after 5 ms), and how many a second, like hurry:300; may be repeated
+    /// Hostile clients beside the load; the report has the load alone. KIND:RATE, where the kind is hurry (a deadline
+    /// of 1 ms), unreadable or cancelled (after 5 ms) and the rate is in requests a second, like hurry:300; may be
+    /// repeated
     #[arg(long, value_parser = hostile)]
     hostile: Vec<Hostile>,
     /// Probability that a `when:` holds.
@@ -116,7 +117,7 @@ pub(crate) struct SimulateArgs {
     json: bool,
 }
 
-/// A drop policy with what it does, for `--help`.
+/// A drop policy with its summary, for `--help`.
 fn explained(policy: DropPolicyName) -> PossibleValue {
     PossibleValue::new(policy.name()).help(policy.recipe().summary)
 }
@@ -230,7 +231,7 @@ struct Placed {
     workers: PlacedWorkers,
     /// Ordinals of their devices.
     devices: Vec<Vec<u16>>,
-    /// Modules whose time depends on what requests bring, and their own scheduler.
+    /// Modules whose time depends on the content of requests, and their own scheduler.
     laws: Vec<Option<(work::Law, Option<ScheduleName>)>>,
 }
 

@@ -1,4 +1,4 @@
-//! `spillgate token`: a new token, and what the file of tokens needs to know of it.
+//! `spillgate token`: a new token, and its entry for the file of tokens.
 
 use std::process::ExitCode;
 
@@ -10,9 +10,9 @@ use spillgate_telemetry::logging::say;
 
 use super::print;
 
-/// What tokens begin with, so that people and programs see what it is; a hash has no such letters.
+/// The beginning of every token, so that people and programs recognise it. A hash has no such letters.
 const PREFIX: &str = "sgt_";
-/// Random bytes of a token: nobody guesses that many.
+/// Random bytes of a token: too many to guess.
 const TOKEN_BYTES: usize = 32;
 
 /// Whose token.

@@ -1,5 +1,5 @@
-//! The other side: a process of its own that loads one module's models and runs them on the module's example. It may end
-//! in any way; what it said before counts.
+//! The process of the check: it loads one module's models and runs them on the module's example. It may end in any way;
+//! its messages until then count.
 
 use std::fs::File;
 use std::io::{Cursor, Read, Write};
@@ -74,12 +74,12 @@ struct Say(Mutex<File>);
 impl Say {
     fn answer(&self, answer: &Answer) {
         let line = serde_json::to_string(answer).expect("answers are plain data");
-        // Without a parent nobody cares.
+        // Without a parent no process reads the answer.
         let _ = writeln!(self.0.lock(), "{line}");
     }
 }
 
-/// Loads and runs the module. What it says of its own example is no refusal: real requests may differ.
+/// Loads and runs the module. An error on its own example is no refusal, because real requests may differ.
 fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> {
     let library = spillgate_modules::library();
     let known = |name: &str| question.variables.get(name).cloned();

@@ -1,6 +1,6 @@
-//! What a model file is, from its first bytes and, where it is a zip archive, its directory: nothing is loaded. Files that
-//! are no TorchScript are named for what they are, with the cure; archives that claim more than they can hold are
-//! refused.
+//! Recognises the kind of a model file from its first bytes and, where it is a zip archive, from its directory. Nothing
+//! is loaded. For a file that is no TorchScript the error names its kind and the remedy. Archives that claim more than
+//! they can hold are refused.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -15,7 +15,7 @@ const UNPACKED_BYTES_MAX: u64 = 64 << 20;
 const UNPACKED_SUM_MAX: u64 = 256 << 20;
 /// Bytes of a pickle that are searched for the classes it names.
 const PICKLE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes at the start of a file that tell what it is.
+/// Bytes at the start of a file that tell its kind.
 const HEAD_BYTES: usize = 1 << 10;
 
 /// The cure for a file that holds weights.
@@ -27,7 +27,7 @@ const EXPORT: &str = "export the model as TorchScript from PyTorch (tools/export
 /// Looks at a file.
 ///
 /// # Errors
-/// What it is instead, and what helps.
+/// The kind of the file, and the remedy.
 pub(super) fn look(file: &mut (impl Read + Seek)) -> Result<(), String> {
     let mut head = vec![0; HEAD_BYTES];
     let n = fill(file, &mut head).map_err(|e| e.to_string())?;
@@ -50,7 +50,7 @@ fn fill(file: &mut (impl Read + Seek), head: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// What a file is that is no archive.
+/// The kind of a file that is no archive.
 fn other(head: &[u8], length: u64) -> String {
     let text = String::from_utf8_lossy(head).to_ascii_lowercase();
     let text = text.trim_start();
@@ -88,7 +88,7 @@ fn other(head: &[u8], length: u64) -> String {
     }
 }
 
-/// What a pickle holds, by the classes that it names.
+/// The kind of a pickle, by the classes that it names.
 fn pickled(bytes: &[u8]) -> String {
     let names = |name: &str| {
         bytes
@@ -166,7 +166,7 @@ fn archive(file: &mut (impl Read + Seek), length: u64) -> Result<(), String> {
     };
     let mut bytes = Vec::new();
     let entry = zip.by_name(&name).map_err(|e| damaged(&e))?;
-    // What cannot be read names no classes.
+    // A pickle that cannot be read names no classes.
     let _ = entry.take(PICKLE_BYTES_MAX).read_to_end(&mut bytes);
     Err(pickled(&bytes))
 }
@@ -212,8 +212,8 @@ fn shown(name: &str) -> String {
 /// Operators of TorchScript that open files.
 const FILE_OPERATORS: [&str; 4] = ["from_file(", "torch.save(", "aten.save(", "torch.load("];
 
-/// Whether the code of a TorchScript archive names an operator that opens files, at any place: the example may not come
-/// by it. Call it where memory is limited.
+/// Whether the code of a TorchScript archive names an operator that opens files, at any place, because the run on the
+/// example may not reach it. Call it where memory is limited.
 ///
 /// # Errors
 /// The operator and where it is named, or why the code cannot be read.
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a file with these bytes.
+    /// The message about a file with these bytes.
     fn said(name: &str, bytes: &[u8]) -> String {
         let path =
             std::env::temp_dir().join(format!("spillgate-look-{}-{name}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What a check is asked and answers: JSON, one object a line.
+//! The messages to and from a check: JSON, one object a line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ pub(super) struct Question {
     pub(super) seconds: u64,
 }
 
-/// What the process says, in this order.
+/// The messages of the process, in this order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// What confines it, and what does not exist here.
+    /// The limits that hold, and those that this system does not offer.
     Held {
         by: Vec<String>,
         lacking: Vec<String>,

@@ -1,5 +1,5 @@
-//! What the process that checks a model may do: little memory and time, no file written, no network, no other program.
-//! What the system does not offer is said and left out.
+//! The limits of the process that checks a model: little memory and time, no file written, no network, no other
+//! program. A limit that the system does not offer is reported and left out.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use seccompiler::{
 /// Most descriptors: standard ones, the model file, what libtorch looks up in /proc and /sys.
 const DESCRIPTORS_MAX: u64 = 64;
 
-/// What holds the process, and what the system does not offer.
+/// The limits that hold, and those that the system does not offer.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub(super) by: Vec<String>,
@@ -33,11 +33,11 @@ impl Held {
     }
 }
 
-/// Confines this process, which must have one thread: what it starts later is confined alike. `memory` is in bytes beyond
-/// what it has now, `seconds` of processor time from its start.
+/// Confines this process, which must have one thread; threads that it starts later are confined, too. `memory` is in
+/// bytes beyond the present use, `seconds` of processor time from its start.
 pub(super) fn enter(memory: u64, seconds: u64) -> Held {
     let mut held = Held::default();
-    // With its parent gone nobody waits for the answer.
+    // When its parent is gone, no process waits for the answer.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let limits = address_space().and_then(|now| limits(now.saturating_add(memory), seconds));
     held.note("memory, time and files", limits);
@@ -180,7 +180,7 @@ mod tests {
     /// Set in the process that is confined.
     const CONFINED: &str = "SPILLGATE_TEST_CONFINED";
 
-    /// Runs itself in a process of its own: nothing lets go of it again.
+    /// The test runs itself in a process of its own, because a confinement cannot be undone.
     #[test]
     fn a_confined_process_reads_and_does_nothing_else() {
         if std::env::var_os(CONFINED).is_none() {

@@ -10,7 +10,7 @@ use super::{Ended, MEMORY_TIMES};
 /// Why a module's models must not be loaded.
 pub(super) fn why(ended: &Ended, question: &Question) -> String {
     let files: Vec<String> = ended.answers.iter().filter_map(name).collect();
-    // The one that was loaded last, or whatever came before any.
+    // The file that was loaded last, or the module's models if none was.
     let of = match files.last() {
         Some(file) => format!("model file {file}: "),
         None => "its models: ".to_owned(),
@@ -58,7 +58,7 @@ fn time(question: &Question) -> String {
     format!("loading and running it took more than {seconds} s; --model-time gives more")
 }
 
-/// What the end of the process means.
+/// The meaning of the end of the process.
 fn end(ended: &Ended, question: &Question) -> String {
     let Some(status) = ended.status else {
         return time(question);
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of such an end.
+    /// The message about such an end.
     fn said(answers: Vec<Answer>, said: &str, status: Option<i32>) -> String {
         let question = Question {
             file: "p.yaml".to_owned(),

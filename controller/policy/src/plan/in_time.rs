@@ -176,8 +176,8 @@ mod tests {
 
     const MS: f64 = 1e-3;
 
-    /// A worker that takes, whenever it is free, as many of those who still have time as bear it, the newest first:
-    /// requests a second in time.
+    /// Requests a second that a simulated worker serves in time. Whenever it is free, it forms the largest batch of
+    /// which all members end in time, from the newest waiting requests.
     fn served(time: impl Fn(usize) -> f64, slo: f64, most: usize, rate: f64) -> f64 {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut next = || -(1.0 - rng.random::<f64>()).ln() / rate;
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn goodput_of_a_short_slo_is_what_a_worker_serves() {
-        // Flat and steep ones, by what a batch takes and each member of it, and the sizes.
+        // Flat and steep execution times, by the time of a batch and that of each member, and the batch sizes.
         let tables: [(f64, f64, &[u32]); 4] = [
             (10.4, 0.52, &[1, 4, 8]),
             (10.0, 1.1, &[4, 8]),

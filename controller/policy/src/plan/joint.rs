@@ -1,12 +1,12 @@
 //! Our own plan: batch sizes and workers chosen together.
 //!
 //! The reference chooses sizes by the gain of each module alone, and workers for these sizes afterwards. But larger
-//! batches are worth their time only at a module that is short of workers: the others have throughput to spare, and
-//! their batches use the same SLO.
+//! batches help only at a module that is short of workers. Other modules have throughput to spare, and larger batches
+//! there use the same SLO for no gain.
 //!
 //! So this plan searches for the rate. For a given rate each module gets the fewest workers that reach it with their
-//! largest batches, then the smallest batches that still reach it. As long as the longest path does not leave the
-//! slack, the worker is added that shortens it most. Bisection finds the highest rate that the GPUs can serve.
+//! largest batches, then the smallest batches that still reach it. While the longest path does not leave the slack, the
+//! plan adds the worker that shortens this path most. Bisection finds the highest rate that the GPUs can serve.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::{ROUNDING, Sizes, bottleneck, longest_path, share_of, size_limit, thr
 
 /// Bisection steps for the highest rate: to a millionth of the span.
 const HALVINGS: u32 = 20;
-/// Most doublings of the rate of sizes and workers chosen apart, until the rate is too high. They end the search
-/// where more devices always serve more.
+/// The search doubles the rate of the plan that chooses sizes and workers apart, until the rate is too high. This is
+/// the largest number of doublings: it ends the search where no rate is too high.
 const DOUBLINGS: u32 = 16;
 
 /// A pipeline to be planned.
@@ -117,7 +117,7 @@ impl JointPlan<'_> {
         let n = batch.len();
         let time = |m: usize| self.time(m, batch[m]);
         let whole = longest_path(self.pipeline, time);
-        // Without the module's time the longest path through it is shorter by exactly that time.
+        // When the module takes no time, the longest path through it is shorter by exactly the module's time.
         let is_on = |&m: &usize| {
             let longer = longest_path(self.pipeline, |i| {
                 let more = if i == m {

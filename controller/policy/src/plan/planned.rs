@@ -1,4 +1,4 @@
-//! What a plan says of a pipeline, and the plan for workers that are there.
+//! The contents of a plan, and the plan for a given number of workers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use spillgate_pipeline::id::ModuleId;
 
 use super::{PlanError, PlanName, batch_sizes, bottleneck, sizes_for_workers, throughput_of_one};
 
-/// What is known of a pipeline before it runs.
+/// A plan: what is known of a pipeline before it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// Batch size by module; the source's is not used.
@@ -17,8 +17,8 @@ pub struct Planned {
     pub execution: ExecutionTimes,
     /// Workers by module; the source's are not used.
     pub workers: Vec<u32>,
-    /// Whether each module has devices of its own: sizes are chosen for the workers together. Where modules share
-    /// devices none has workers of its own, and sizes are chosen by what each gains.
+    /// Whether each module has devices of its own. If so, sizes are chosen for all workers together. Where modules
+    /// share devices, sizes are chosen by the gain of each module.
     pub alone: bool,
 }
 
@@ -53,9 +53,9 @@ impl Planned {
     }
 }
 
-/// The plan of that name for the `workers` that there are by module, each with a device of its own if they are `alone`:
-/// the reference's batch sizes by its rule, ours for the workers. Where the SLO cannot hold even batches of one, those are
-/// planned, and the second value says so.
+/// The plan of that name for this number of `workers` by module. `alone`: each worker has a device of its own. The
+/// reference plan chooses batch sizes by its rule, ours for the workers. Where even batches of one do not fit the SLO,
+/// batches of one are planned, and the second value says so.
 ///
 /// # Panics
 /// When a module after the source has no execution times.
@@ -83,7 +83,7 @@ pub fn plan_for_workers(
         }
     }
     for module in &pipeline.modules[1..] {
-        // What takes no time gains nothing in batches by the rule, but costs nothing either.
+        // A module that takes no time gains nothing from batches by the rule. Large batches cost nothing there either.
         if execution[module.id.idx()].iter().all(Duration::is_zero) {
             batch[module.id.idx()] = module.batch.max;
         }

@@ -1,10 +1,11 @@
 //! Which workers a pipeline gets, and on which devices.
 //!
-//! A module's workers are spread over its devices in turn. `emulated` is an emulated device of its own for each worker,
-//! `emulated:N` one that is shared. Frames are decoded on devices of their own, `decode:N`, whose worker is the source's.
+//! A module's workers are spread over its devices in turn. `emulated` gives each worker an emulated device of its own;
+//! `emulated:N` is a shared one. Frames are decoded on separate devices, `decode:N`, each with one worker of the
+//! source.
 //!
-//! Workers beyond `workers: min`, up to `max`, start when the load asks for them. Each of them is on a device of its
-//! own: a second one on the same device would bring nothing.
+//! Workers beyond `workers: min`, up to `max`, start when the load asks for them. Each of these workers is on a device
+//! of its own, because a second worker on the same device would gain nothing.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ use crate::scaling::{COOL_DOWN_DEFAULT, ScalingConfig};
 pub struct PlacedWorkers {
     /// Devices of all workers that a module can have, one a worker.
     pub devices: Vec<Vec<String>>,
-    /// How many of them serve from the start, the first ones.
+    /// How many of them, from the first, serve from the start.
     pub least: Vec<u32>,
 }
 
@@ -78,7 +79,7 @@ impl PlacedWorkers {
         plan_for_workers(name, pipeline, execution, self.least.clone(), self.alone())
     }
 
-    /// How they follow the load between the least and the most; `None` when there are no more than the least.
+    /// How the workers follow the load between the least and the most; `None` when there are no more than the least.
     pub fn scaling(&self, planned: &Planned) -> Option<ScalingConfig> {
         let throughput = |module: usize| {
             let execution = planned.duration(ModuleId(module as u16));
@@ -153,7 +154,7 @@ mod tests {
             (workers.least.as_slice(), workers.most()),
             (&[0, 1][..], vec![0, 2])
         );
-        // Those that may come do not count.
+        // Workers that may start later do not count.
         assert!(of(&[(&["a", "b"], 1, 2), (&["b"], 1, 1)]).alone());
     }
 

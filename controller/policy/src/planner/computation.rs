@@ -1,4 +1,4 @@
-//! The estimate as a unit of work of its own.
+//! The downstream estimate as a separate unit of work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 
-/// An estimate to be made, with everything that it needs. It takes thousands of draws; a driver makes it without the
-/// lock of the module.
+/// An estimate to be made, with all its inputs. It takes thousands of draws, so a driver makes it without the module's
+/// lock.
 #[derive(Debug)]
 pub struct Computation {
     pub(super) pipeline: Arc<Pipeline>,

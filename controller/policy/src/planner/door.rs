@@ -1,4 +1,4 @@
-//! What dispatch to the module goes by.
+//! The plan for dispatch to the module, and its door.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use spillgate_pipeline::message::{DoorPlan, ModulePlan};
 use super::StatePlanner;
 
 impl StatePlanner {
-    /// What gateways go by.
+    /// The plan that gateways follow.
     pub fn plan(&self) -> ModulePlan {
         ModulePlan {
             shape: self.shape,
@@ -16,10 +16,12 @@ impl StatePlanner {
         }
     }
 
-    /// Where the backlog makes requests late, they are refused at their first module, if it is not their last.
+    /// The door. Where the backlog makes requests late, they are dropped at their first module, if it is not their
+    /// last.
     ///
-    /// Where batches take so much of the SLO that not all requests can be in time, none is refused here: a request that a
-    /// full batch would make late is in time in a smaller one, which is known when the batch is formed.
+    /// There is no door where batches take so much of the SLO that not all requests can be in time. There a request
+    /// that would be late in a full batch may be in time in a smaller one, and this is known only when the batch is
+    /// formed.
     fn door(&self) -> Option<DoorPlan> {
         let is_last = self.successors[self.module.idx()].is_empty();
         if !self.recipe.door || !self.is_first || is_last || !self.leaves_time {

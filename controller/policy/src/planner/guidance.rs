@@ -1,4 +1,5 @@
-//! What the brokers of the module are to go by: which end of the queue comes first, and what is reserved downstream.
+//! The guidance for the brokers of the module: which end of the queue is served first, and how much time is reserved
+//! downstream.
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -73,7 +74,7 @@ impl StatePlanner {
                         .as_secs_f64(),
                     executions: state.map_or_else(|| [].into(), |s| s.executions.clone()),
                     waits: state.map_or_else(|| [].into(), |s| s.batch_waits.clone()),
-                    // A module that needs this one runs as often as it does given that this one ran.
+                    // The probability of a module that needs this one counts under the condition that this one ran.
                     probability: state.map_or(1.0, |s| (s.probability / here.max(1e-9)).min(1.0)),
                 }
             })

@@ -40,7 +40,7 @@ impl StatePlanner {
         (self.batch[idx] != self.planned.batch[idx]).then_some(self.batch[idx])
     }
 
-    /// The shape of the module's batches by what is known now.
+    /// The shape of the module's batches as far as it is known now.
     pub(super) fn current_shape(&self) -> BatchShape {
         let size = self.batch[self.module.idx()];
         let execution = self.planned.duration_of(self.module, size);

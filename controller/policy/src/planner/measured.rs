@@ -1,4 +1,4 @@
-//! What a State Planner measures of its own module: bounded windows over what gateways and workers report.
+//! The measurements of a State Planner on its own module: bounded windows over the reports of gateways and workers.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::pace::Pace;
 use super::sizes::Asked;
 use super::window::{Reservoir, Window};
 
-/// The input rate of the load factor is that of this last span.
+/// The input rate of the load factor is taken over this last span.
 const INPUT_SPAN: Duration = Duration::from_secs(1);
 /// Span of the rate offered to the pipeline: long enough for a rate, short enough to follow a burst.
 const DEMAND_SPAN: Duration = Duration::from_secs(2);
 
 /// The windows of one module.
 pub(super) struct Measured {
-    /// Requests enter the pipeline here: what they ask for counts.
+    /// Requests enter the pipeline at this module, so the planner counts the shares of the SLO that they ask for.
     is_first: bool,
     /// Execution times are exchanged as a distribution.
     is_dynamic: bool,
@@ -38,7 +38,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Windows of that length, of a planner that begins at `born`.
+    /// Windows of that length, for a planner that begins at `born`.
     pub(super) fn new(length: Duration, born: Timestamp, is_first: bool, is_dynamic: bool) -> Self {
         Measured {
             is_first,
@@ -58,7 +58,7 @@ impl Measured {
         }
     }
 
-    /// So much more was asked of the module.
+    /// Adds the demand since the last report.
     pub(super) fn demanded(&mut self, now: Timestamp, more: &Demand) {
         self.demand.add(now, 0.0, more.offered, 0.0);
         self.demand.take_back(more.returned);
@@ -73,7 +73,7 @@ impl Measured {
         }
     }
 
-    /// A batch ended, which was planned to take that long.
+    /// Adds a batch that ended, with its planned time.
     pub(super) fn batch(
         &mut self,
         now: Timestamp,

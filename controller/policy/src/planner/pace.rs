@@ -21,7 +21,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Nothing is measured yet. The spread is computed over the last `length`.
+    /// A pace without measurements. The spread is computed over the last `length`.
     pub(super) fn new(length: Duration, born: Timestamp) -> Self {
         Pace {
             ratios: Window::new(PACE_WINDOW, born),

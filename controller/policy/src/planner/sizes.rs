@@ -1,15 +1,15 @@
 //! Batch sizes while the pipeline runs.
 //!
-//! A plan's sizes are for the planned workers, at the pace of their profiles, for requests that run every module and
-//! ask for the whole SLO. The sizes are chosen anew when something else is observed: workers came or went, are slower
-//! or stray from batch to batch; only some requests run a module; requests have less time.
+//! A plan's sizes assume the planned workers, the pace of their profiles, and requests that run every module and ask
+//! for the whole SLO. The sizes are chosen anew when something else is observed: workers came or went, they are slower,
+//! their execution times stray from batch to batch, only some requests run a module, or requests have less time.
 //!
-//! Under overload batches may grow until they take nearly all of the SLO: of many requests, enough arrive at the
-//! right moment.
+//! Under overload batches may grow until they take nearly all of the SLO: among many requests, enough arrive shortly
+//! before such a batch starts.
 //!
-//! A request with a shorter deadline does not fit the plan's batches, however early it is served. Smaller batches
-//! serve it, at less capacity. Which is better depends on the number of such requests and on the load, so the sizes
-//! with the most promised goodput are chosen.
+//! A request with a shorter deadline does not fit the plan's batches, however early it is served. Smaller batches serve
+//! it, at less capacity. Which is better depends on the number of such requests and on the load, so the sizes with the
+//! highest expected goodput are chosen.
 
 use std::time::Duration;
 
@@ -27,14 +27,15 @@ const WORTH: f32 = 0.02;
 
 /// Parts of a plan's slack that are tried under overload.
 const TIGHTER: [f64; 6] = [0.75, 0.6, 0.45, 0.3, 0.2, 0.1];
-/// Batches with less slack must promise this many times the goodput, since the promise is only an estimate.
+/// Batches with less slack are chosen only if their expected goodput is at least this many times as high, because it is
+/// only an estimate.
 const PAYS: f64 = 1.25;
-/// Sizes that promise this part of the highest goodput count as equally good.
+/// Sizes with at least this part of the highest expected goodput count as equally good.
 const SAME: f64 = 0.99;
-/// Execution times count with this many deviations above their mean: the slack is for waiting, not for deviations.
+/// Execution times count as their mean plus this many deviations: the slack is for waiting, not for deviations.
 const DEVIATIONS: f64 = 1.5;
 
-/// Counts what is asked for.
+/// Counts requests by the share of the SLO that they ask for.
 pub(super) struct Asked {
     steps: Vec<Window>,
 }
@@ -47,7 +48,7 @@ impl Asked {
         }
     }
 
-    /// So many more asked for each share.
+    /// Adds the number of requests that asked for each share.
     pub(super) fn add(&mut self, now: Timestamp, asked: &[u64; SHARE_STEPS]) {
         for (step, &count) in self.steps.iter_mut().zip(asked) {
             if count > 0 {
@@ -67,7 +68,7 @@ impl Asked {
     }
 }
 
-/// Workers this far off their profile get other batch sizes.
+/// Workers that differ from their profile by this much get other batch sizes.
 const OFF_PACE: f64 = 0.2;
 /// So do workers whose execution times stray this far from batch to batch.
 const SPREAD: f64 = 0.05;
@@ -115,8 +116,8 @@ pub(super) struct Sizing<'a> {
     pub(super) planned: &'a Planned,
     /// Slack of the plan's sizes, for requests with the whole SLO.
     pub(super) slack: f64,
-    /// Requests a second at the first module. Smaller batches for requests in a hurry are weighed by this rate. With
-    /// the offered rate such requests would be given up under overload, where half of them can be served.
+    /// Requests a second at the first module. Smaller batches for requests in a hurry are weighed by this rate. Weighed
+    /// by the offered rate, such requests would all be given up under overload, although half of them can be served.
     pub(super) rate: f64,
     /// Offered rate of the pipeline, in requests a second.
     pub(super) demand: f64,
@@ -127,8 +128,8 @@ pub(super) struct Sizing<'a> {
 }
 
 impl Sizing<'_> {
-    /// The batch sizes with the most goodput; the plan's where everything is as planned. Execution times that stray
-    /// count with [`DEVIATIONS`].
+    /// The batch sizes with the highest expected goodput; the plan's sizes where everything is as planned. Execution
+    /// times that stray count with [`DEVIATIONS`].
     pub(super) fn batch_sizes(&self) -> Vec<u32> {
         let execution = self.execution();
         let ample = if self.is_usual() {
@@ -193,7 +194,7 @@ impl Sizing<'_> {
     /// Sizes that leave the whole slack to the served requests.
     fn ample(&self, execution: &ExecutionTimes) -> Option<Vec<u32>> {
         let mut best: Option<(f64, Vec<u32>)> = None;
-        // From the whole SLO down: smaller sizes must promise more to be chosen.
+        // From the whole SLO down: smaller sizes are chosen only if their expected goodput is higher.
         for step in (0..SHARE_STEPS).rev() {
             if self.shares[step] < WORTH && step + 1 < SHARE_STEPS {
                 continue;
@@ -213,8 +214,8 @@ impl Sizing<'_> {
         best.map(|(_, batch)| batch)
     }
 
-    /// Sizes with less slack, where they promise much more. Under overload some of the many requests arrive late
-    /// enough in a cycle of the bottleneck to be in time in a batch that takes most of the SLO.
+    /// Sizes with less slack, where their expected goodput is much higher. Under overload some of the many requests
+    /// arrive so late in a cycle of the bottleneck that they are in time in a batch that takes most of the SLO.
     fn tighter(&self, execution: &ExecutionTimes, ample: Option<&[u32]>) -> Option<Vec<u32>> {
         if !self.planned.alone {
             return None;
@@ -226,7 +227,7 @@ impl Sizing<'_> {
                 continue;
             };
             let goodput = self.promised(execution, &batch);
-            // Of sizes that promise the same the largest: batches need not be full, and bursts fill them.
+            // Among equally good sizes the largest: batches need not be full, and bursts fill them.
             let least = if best.is_some() { SAME * most } else { most };
             if goodput > least {
                 (most, best) = (goodput.max(most), Some(batch));

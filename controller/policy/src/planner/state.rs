@@ -1,4 +1,4 @@
-//! What the planner tells the others of its module.
+//! The state of its module that the planner publishes.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ impl Window {
         }
     }
 
-    /// Removes one of the newest values: it should not have been counted.
+    /// Removes one of the newest values, which should not have been counted.
     pub fn take_back(&mut self, mut n: u64) {
         for slot in self.slots.iter_mut().rev() {
             let taken = slot.count.min(n);

@@ -1,6 +1,6 @@
-//! One stream of frames. A task reads frames and submits them; each has a place for its answer, which it keeps until
-//! the answer is read, so that the one who ends a request never waits for a slow reader. A client that does not read
-//! its results is no longer read from.
+//! One stream of frames. A task reads frames and submits them. Each frame has a reserved place for its answer until the
+//! answer is read, so the thread that ends a request never waits for a slow reader. The server stops reading from a
+//! client that does not read its results.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -210,7 +210,7 @@ impl Reader {
             answering.say(Said::Refused(Box::new(refused)));
             return ControlFlow::Continue(());
         }
-        // It is shared, since the request may end before `submit` says that it was accepted.
+        // It is shared, because the request may end before `submit` returns.
         let answering = Arc::new(Mutex::new(Some(answering)));
         let on_end: OnEnd = Box::new({
             let (answering, open) = (answering.clone(), self.open.clone());
@@ -314,7 +314,7 @@ impl Stream for Results {
             }
             match ready!(self.answers.poll_recv(cx)) {
                 None => return Poll::Ready(None),
-                // It is about the stream: nothing comes after it, and it waits for no turn.
+                // The answer is about the stream: no other answer follows it, and it does not wait for its turn.
                 Some(
                     broken @ Answer {
                         said: Said::Broken(_),

@@ -187,7 +187,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A call of the only client of an edge, which is called that.
+    /// A call of the only client of an edge. The client has this name.
     pub(crate) fn call_of(name: &str) -> Arc<Call> {
         let edge = edge(vec![grant(name)]);
         let connection = edge.welcome([127, 0, 0, 1].into()).unwrap();
@@ -208,7 +208,7 @@ pub(crate) mod tests {
         assert!(edge.account().held() > before);
         connection.turned_down();
         assert_eq!(edge.account().held(), before);
-        // Of a call that is under way it is.
+        // The frames of a call that is under way are held.
         let token = edge.identify(&headers(&["Bearer token-of-a"])).unwrap();
         let call = connection.begin(token, 0).unwrap();
         connection.frames_came(1000).unwrap();
@@ -242,7 +242,7 @@ pub(crate) mod tests {
         assert_eq!(first.holder().held(), 2 * one, "over both connections");
         drop(second);
         assert_eq!(first.holder().held(), one);
-        // Another reading of the same file changes nothing.
+        // Reading the same file again changes nothing.
         edge.set_grants(vec![grant("b"), grant("a")]);
         assert_eq!(begin(1, "a").client(), first.client());
         edge.set_grants(vec![grant("b")]);

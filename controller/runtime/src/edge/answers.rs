@@ -48,7 +48,7 @@ where
         }
     }
 
-    /// Makes the one answer of a unary call at once, so that the values behind it are dropped.
+    /// Encodes the one answer of a unary call at once, so that the values behind it are dropped.
     pub(crate) fn make(&mut self, cx: &mut Context<'_>) {
         if let Poll::Ready(Some(Ok(first))) = self.next(cx) {
             self.first = Some(first);

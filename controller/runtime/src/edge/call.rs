@@ -90,12 +90,12 @@ impl Call {
         })
     }
 
-    /// Who holds its bytes.
+    /// The holder of its bytes.
     pub fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
 
-    /// Whose it is.
+    /// The client that the call belongs to.
     pub fn client(&self) -> ClientId {
         match (&self.token, &self.connection) {
             (Some(token), _) => token.client(),
@@ -117,7 +117,8 @@ impl Call {
         }
     }
 
-    /// One more request of its token, in flight until what is returned is dropped; nothing where there are no tokens.
+    /// Counts one more request of its token, in flight until the returned value is dropped; `None` where there are no
+    /// tokens.
     ///
     /// # Errors
     /// When the token may ask no more now, or never again.
@@ -141,7 +142,7 @@ impl Call {
         *self.message.lock() = Some(lease);
     }
 
-    /// What the message holds that was read last.
+    /// The lease of the message that was read last.
     pub fn take_message(&self) -> Option<Lease> {
         self.message.lock().take()
     }
@@ -164,7 +165,7 @@ impl Call {
         }
     }
 
-    /// A frame of data with so many bytes was taken.
+    /// A frame of data with this many bytes was taken.
     pub(super) fn frame_taken(&self, bytes: usize) {
         if let Some(connection) = &self.connection {
             connection.frame_taken(bytes);
@@ -173,7 +174,8 @@ impl Call {
 
     /// An answer waits to be read, for as long as this lives.
     pub fn unread(self: &Arc<Self>) -> Unread {
-        // The time first: who looks in between would find an answer that waits since the start of the process.
+        // The time is set first. Otherwise a reader in between would find an answer that waits since the start of the
+        // process.
         if self.unread.load(Ordering::Acquire) == 0
             && let Some(connection) = &self.connection
         {

@@ -165,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// It sent a message or took an answer.
+    /// The client sent a message or took an answer.
     pub(super) fn is_active(&self) {
         let now = self.edge.about_now();
         self.active_at.store(now.as_ns(), Ordering::Relaxed);

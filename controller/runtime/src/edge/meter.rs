@@ -1,5 +1,5 @@
-//! Counts HTTP/2's small frames of data as they come in. They take far more memory than their content, and only here
-//! their number is visible. It also notes the preface: a connection that does not send it is not an HTTP/2 client.
+//! Counts HTTP/2's small frames of data as they come in. They take far more memory than their content, and their number
+//! is visible only here. It also notes the preface: a connection that does not send it is not an HTTP/2 client.
 
 use std::io;
 use std::pin::Pin;

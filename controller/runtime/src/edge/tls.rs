@@ -1,5 +1,5 @@
-//! TLS of the serving port: rustls with ring, HTTP/2 by ALPN. The files are read at the start and on reload; open
-//! connections keep what they began with.
+//! TLS of the serving port: rustls with ring, HTTP/2 by ALPN. The files are read at the start and on reload. Open
+//! connections keep the certificates that they began with.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub enum TlsProblem {
     /// A certificate or key that TLS cannot use.
     #[error("it cannot be used: {0}")]
     Unusable(Error),
-    /// Roots that can verify no certificate.
+    /// Roots with which no certificate can be verified.
     #[error("no client could be verified by it: {0}")]
     Roots(#[from] VerifierBuilderError),
 }

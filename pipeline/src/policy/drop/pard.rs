@@ -1,4 +1,5 @@
-//! `pard`: drops at each module what the end-to-end estimate says will be late, in adaptive order (PARD §4).
+//! `pard`: drops at each module the requests that the end-to-end estimate expects to be late, in adaptive order (PARD
+//! §4).
 
 use crate::policy::recipe::{Bind, Keep, Order, Recipe, Reserve, Transition};
 use crate::policy::{DispatchPolicyName, PlanName};

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Requests that come to nothing leave the others what they had alone: at least 95% of it.
+/// Hostile clients leave the other clients at least 95% of the good answers that they have alone.
 #[test]
 fn hostile_clients_take_no_places() {
     let mut pipeline = noop_pipeline(200 * MS, &[&[0], &[1]], &[]);

@@ -11,7 +11,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::core::Core;
 use super::{Member, Rejected};
 
-/// The batch that is collected, at most as large as planned or guided.
+/// The batch that is collected, at most as large as the plan or the guidance says.
 pub(super) struct Ahead<T> {
     members: Vec<Member<T>>,
 }
@@ -46,8 +46,8 @@ impl<T> Ahead<T> {
         Some(self.members.remove(at))
     }
 
-    /// Moves requests from the queue into the batch while there is room, and drops those that the policy gives up.
-    /// `free_at` is when the device is expected to be free.
+    /// Moves requests from the queue into the batch while there is room, and drops the requests that the policy gives
+    /// up. `free_at` is when the device is expected to be free.
     pub(super) fn collect(
         &mut self,
         core: &mut Core<T>,
@@ -79,8 +79,8 @@ impl<T> Ahead<T> {
         }
     }
 
-    /// Early drop in Nexus, as PARD §5.1 describes it: the batch is the first run of requests, as long as the room left,
-    /// that are all in time; all before that run are dropped.
+    /// Early drop in Nexus, as PARD §5.1 describes it: the batch is the first run of consecutive requests that fills
+    /// the room left and whose members are all in time. All requests before that run are dropped.
     fn collect_run(
         &mut self,
         core: &mut Core<T>,

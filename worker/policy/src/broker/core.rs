@@ -1,4 +1,4 @@
-//! What every way to form a batch works on: the requests that wait, and what is known of the time that they take.
+//! The data that every way to form a batch uses: the waiting requests and their expected execution times.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{BrokerConfig, Rejected};
 pub(super) struct Core<T> {
     pub(super) config: BrokerConfig,
     pub(super) guidance: Guidance,
-    /// Requests that are in no batch and no scheduler's hands.
+    /// Requests that are in no batch and that no scheduler holds.
     pub(super) queue: Queue<T>,
     pace: Pace,
     /// At the source, where clients share the time for decoding.
@@ -34,7 +34,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// Requests in a batch: as planned, or as guided.
+    /// Requests in a batch: as planned, or as the guidance says.
     pub(super) fn batch(&self) -> usize {
         let most = self.config.execution.len();
         let guided = self.guidance.batch.map(|b| (b as usize).clamp(1, most));
@@ -51,7 +51,7 @@ impl<T> Core<T> {
         self.pace.of(self.profiled(size))
     }
 
-    /// Expected execution time of a request in a batch of its own. At the source it is what its picture costs.
+    /// Expected execution time of a request in a batch of its own. At the source it is the time to decode its picture.
     pub(super) fn execution_alone(&self, request: &Request) -> Duration {
         if self.decodes(request) {
             return self.pace.of(request.decoding());
@@ -59,7 +59,7 @@ impl<T> Core<T> {
         self.execution(1)
     }
 
-    /// How far from its expected end a batch of that size is to end, by how the last ones did.
+    /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.
     pub(super) fn stray(&self, size: usize) -> Duration {
         self.pace.stray(self.profiled(size))
     }
@@ -69,7 +69,7 @@ impl<T> Core<T> {
         self.config.module == ModuleId::SOURCE && request.decoding_us > 0
     }
 
-    /// Whether the request's client may use the time that it takes: at the source it is shared.
+    /// Whether the request's client may use that much time: clients share the source's time.
     pub(super) fn may_run(&mut self, now: Timestamp, request: &Request) -> bool {
         !self.decodes(request) || {
             let decoding = self.execution_alone(request);
@@ -78,10 +78,10 @@ impl<T> Core<T> {
     }
 
     /// Takes in how long a batch took that was expected to take `expected`. Our own policies learn the worker's pace
-    /// from it; published ones trust the profile, as their authors do.
+    /// from it; published policies trust the profile, as their authors do.
     pub(super) fn executed(&mut self, size: usize, expected: Duration, took: Duration) {
         let profiled = match self.config.module {
-            // A picture takes what it costs: no table of sizes says it.
+            // The time to decode a picture depends on the picture; no table by batch size has it.
             ModuleId::SOURCE => self.pace.profiled(expected),
             _ => self.profiled(size),
         };
@@ -90,9 +90,10 @@ impl<T> Core<T> {
         }
     }
 
-    /// A request is given up that was to start at `starts_at`. If the device is idle, and the request would be in time
-    /// by the profile, only the pace stands against it; and a device that runs nothing shows no other pace. So the pace
-    /// is believed a little less each time: one slow batch must not shut a worker for good.
+    /// A request that was to start at `starts_at` is given up. If the device is idle and the request would be in time
+    /// by the profile, the measured pace alone is the reason, and a device that runs nothing measures no new pace. So
+    /// the pace moves a little towards the profile each time. Otherwise one slow batch could make a worker refuse
+    /// everything for good.
     pub(super) fn doubt(&mut self, now: Timestamp, starts_at: Timestamp, deadline: Timestamp) {
         if self.pace.is_slow() && starts_at <= now && now + self.profiled(1) <= deadline {
             self.pace.doubt();

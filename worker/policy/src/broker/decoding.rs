@@ -10,18 +10,18 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
-/// Use fades to `1/e` of itself in this time: a burst of a second may pass, a habit counts.
+/// Use fades to `1/e` of itself in this time: a burst of a second may pass, lasting use counts.
 const FADES: Duration = Duration::from_secs(1);
 /// A decoder has time to spare up to this part of its time.
 const SPARE: f64 = 0.5;
 /// A client that used less than this part of the time lately is not counted among the clients that share it.
 const IDLE: f64 = 0.01;
-/// Clients told apart; of more, the one that used least is forgotten.
+/// Most clients told apart. When there are more, the client that used least is forgotten.
 const CLIENTS_MAX: usize = 256;
 
 const _: () = assert!(0.0 < IDLE && IDLE < SPARE && SPARE <= 1.0);
 
-/// What clients used of a decoder's time lately.
+/// The part of a decoder's time that clients used lately.
 #[derive(Debug, Default)]
 pub(super) struct DecodingShares {
     /// In parts of the decoder's time.
@@ -30,7 +30,7 @@ pub(super) struct DecodingShares {
 }
 
 impl DecodingShares {
-    /// Whether the client may decode a picture that takes so long; if so it is counted.
+    /// Whether the client may decode a picture that takes this long. If so, the time is counted.
     pub(super) fn take(&mut self, now: Timestamp, client: ClientId, decoding: Duration) -> bool {
         self.fade(now);
         let asked = decoding.as_secs_f64() / FADES.as_secs_f64();

@@ -1,4 +1,4 @@
-//! Binds late: forms a batch from what waits when the device is about to be free.
+//! Binds late: forms a batch from the waiting requests when the device is about to be free.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use spillgate_pipeline::time::Timestamp;
 use super::core::Core;
 use super::{Member, Rejected};
 
-/// Most waiting requests that are sorted to see whether all can be served. Of more, the last deadline alone decides, so
-/// that forming a batch stays short whatever the backlog.
+/// Most waiting requests that are sorted to see whether all can be served. When more requests wait, the last deadline
+/// alone decides, so that forming a batch is fast whatever the backlog.
 const SORTED_MAX: usize = 1024;
 
 /// Forms batches late. It holds no requests between batches.
 pub(super) struct Late {
-    /// Scratch: module deadlines of what waits.
+    /// Scratch: module deadlines of the waiting requests.
     deadlines: Vec<Timestamp>,
 }
 
@@ -28,9 +28,10 @@ impl Late {
         }
     }
 
-    /// The batch that starts at `starts_at`. Drops each request that cannot make it even in a batch of its own. The most
-    /// urgent requests go first while the whole backlog is feasible in order of deadlines. Otherwise those with the
-    /// highest budget go first, because they leave the modules downstream the most time.
+    /// The batch that starts at `starts_at`. Each request that would miss its module deadline even in a batch of its
+    /// own is dropped. The most urgent requests go first while the whole backlog is feasible in order of deadlines.
+    /// Otherwise the requests with the highest budget go first, because they leave the modules downstream the most
+    /// time.
     pub(super) fn form<T>(
         &mut self,
         core: &mut Core<T>,
@@ -53,8 +54,8 @@ impl Late {
             }
             return members;
         }
-        // Each further member has less budget than those before it and makes the batch longer: the batch grows while
-        // the member added last would still be in time.
+        // Each further member has less budget than the members before it and makes the batch longer. So the batch grows
+        // while the member added last is still in time.
         for n in 1..=size {
             let ends_by = starts_at + core.execution(n) + core.stray(n);
             let last = core.queue.last();
@@ -76,8 +77,8 @@ impl Late {
         }
     }
 
-    /// Whether all that waits makes its module deadline in batches of the planned size, in order of deadlines, even if a
-    /// batch takes a deviation longer than expected.
+    /// Whether all waiting requests make their module deadlines in batches of the planned size, in order of deadlines,
+    /// even if a batch takes one deviation longer than expected.
     fn backlog_is_feasible<T>(&mut self, core: &Core<T>, starts_at: Timestamp) -> bool {
         let (batch, waiting) = (core.batch(), core.queue.len());
         let full = core.execution(batch);
@@ -119,7 +120,8 @@ fn time_of_all<T>(core: &Core<T>, full: Duration) -> Duration {
     }
 }
 
-/// Drops, from the most urgent on, what cannot make it even in a batch of its own that starts at `starts_at`.
+/// Drops, from the most urgent on, the requests that miss their module deadline even in a batch of their own that
+/// starts at `starts_at`.
 fn drop_hopeless<T>(
     core: &mut Core<T>,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! How fast a worker is beside its profile, learnt from the batches that ended.
+//! The pace of a worker: how fast it is compared with its profile, learnt from the batches that ended.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ const RATIO_MIN: f64 = 0.1;
 const RATIO_MAX: f64 = 20.0;
 /// A ratio this close to one is one: without noise the difference is rounding, and exact times are kept.
 const ROUNDING: f64 = 0.01;
-/// Part of a pace that is forgotten with each request that an idle device gives up for it. A worker that is slow indeed
-/// runs one such request in many in vain.
+/// Part of the pace that is forgotten with each request that an idle device gives up because of the pace. A worker that
+/// is really slow then runs one request in many in vain.
 const DOUBT: f64 = 0.01;
 /// Batches that end this close to their expected end are on time: the difference is rounding.
 const STRAY_MIN: f64 = 0.01;
@@ -29,7 +29,7 @@ const _: () = assert!(1.0 + ROUNDING < RATIO_MAX);
 pub(super) struct Pace {
     /// The ratio, smoothed; 1 for policies that trust the profile.
     ratio: f64,
-    /// How far single batches are from it, smoothed.
+    /// Usual deviation of single batches from it, smoothed.
     stray: f64,
 }
 
@@ -43,7 +43,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How long something takes that takes `expected` by the profile.
+    /// The expected time of a batch that takes `expected` by the profile.
     pub(super) fn of(&self, expected: Duration) -> Duration {
         if self.ratio == 1.0 {
             expected
@@ -52,12 +52,12 @@ impl Pace {
         }
     }
 
-    /// What the profile says of something that is expected to take so long: the inverse of [`Pace::of`].
+    /// The time by the profile of a batch that is expected to take this long: the inverse of [`Pace::of`].
     pub(super) fn profiled(&self, expected: Duration) -> Duration {
         expected.div_f64(self.ratio)
     }
 
-    /// How far from its expected end a batch is to end that takes `expected` by the profile.
+    /// Usual difference between the expected and the actual end of a batch that takes `expected` by the profile.
     pub(super) fn stray(&self, expected: Duration) -> Duration {
         if self.stray < STRAY_MIN {
             return Duration::ZERO;
@@ -65,7 +65,7 @@ impl Pace {
         expected.mul_f64(self.stray)
     }
 
-    /// Takes in how long a batch took beside what the profile says.
+    /// Takes in how long a batch took, and how long it takes by the profile.
     pub(super) fn observe(&mut self, profiled: Duration, took: Duration) {
         let ratio = took.as_secs_f64() / profiled.as_secs_f64();
         let ratio = ratio.clamp(RATIO_MIN, RATIO_MAX);
@@ -81,7 +81,7 @@ impl Pace {
         self.ratio > 1.0
     }
 
-    /// Believes what was measured a little less.
+    /// Moves the pace a little towards the profile.
     pub(super) fn doubt(&mut self) {
         self.ratio += DOUBT * (1.0 - self.ratio);
     }

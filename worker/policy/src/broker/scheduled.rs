@@ -1,9 +1,8 @@
-//! Lets a batch scheduler form the batches, from execution-time distributions: for modules whose time depends on what
-//! requests bring.
+//! Lets a batch scheduler form the batches, from distributions of execution times: for modules whose time depends on
+//! the contents of requests.
 //!
-//! The queue keeps what the scheduler has no room for; the scheduler is given the most urgent of it. The time that a
-//! request has left is counted to its module deadline, `sent_at + SLO - L_sub` (PARD §4.2), so the scheduler works for the
-//! whole pipeline.
+//! The scheduler gets the most urgent requests; the queue keeps those that it has no room for. The scheduler counts the
+//! time left to a request's module deadline, `sent_at + SLO - L_sub` (PARD §4.2), so it works for the whole pipeline.
 
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ pub(super) struct Scheduled<T> {
 
 impl<T> Scheduled<T> {
     /// # Panics
-    /// When the scheduler refuses its configuration: planning makes only valid ones.
+    /// When the scheduler refuses its configuration: planning makes only valid configurations.
     pub(super) fn new(config: SchedulerConfig) -> Self {
         let scheduler = Scheduler::new(config);
         Scheduled {
@@ -67,13 +66,13 @@ impl<T> Scheduled<T> {
     /// Takes in how long a request ran alone.
     pub(super) fn learn(&mut self, now: Timestamp, application: Application, took: Duration) {
         let length = self.scheduler.length_ms(took);
-        // A length that the scheduler refuses is no time, and so no sample.
+        // The scheduler refuses a length that is not a valid time; such a length is no sample.
         if self.scheduler.learn(now, application, length).is_ok() {
             self.declined = false;
         }
     }
 
-    /// The application is another one from now on.
+    /// From now on this number stands for another application.
     pub(super) fn forget(&mut self, application: Application) {
         self.scheduler.forget(application);
         self.declined = false;
@@ -134,13 +133,13 @@ impl<T> Scheduled<T> {
         formed
     }
 
-    /// Drops what the scheduler gives up because its time is over.
+    /// Drops the requests that the scheduler gives up because their time is over.
     pub(super) fn expire(&mut self, core: &Core<T>, now: Timestamp, out: &mut Vec<Rejected<T>>) {
         self.scheduler.expire(now, &mut self.given_up);
         self.answer(core, now, out);
     }
 
-    /// Rejects what the scheduler gave up.
+    /// Rejects the requests that the scheduler gave up.
     fn answer(&mut self, core: &Core<T>, now: Timestamp, out: &mut Vec<Rejected<T>>) {
         for gone in self.given_up.drain(..) {
             let Some(waiting) = self.waiting.swap_remove(&gone.id) else {

@@ -236,7 +236,7 @@ fn bound_late_a_batch_is_formed_shortly_before_the_device_is_free() {
 }
 
 /// Batches that end earlier than expected would leave the device idle for the time to bind the next one. Where a whole
-/// batch waits it is bound that much earlier; where not, whoever comes may still join.
+/// batch waits, it is bound that much earlier. Otherwise later requests may still join it.
 #[test]
 fn bound_late_a_full_batch_is_bound_as_early_as_batches_stray() {
     let mut device = device_with(DropPolicyName::Spillgate, 2);

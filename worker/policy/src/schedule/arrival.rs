@@ -1,4 +1,5 @@
-//! Batches in order of arrival, as systems for static models form them: they know one expected time a size.
+//! Batches in order of arrival, as systems for static models form them: such systems know one expected time for each
+//! size.
 
 use super::book::Book;
 use super::pending::PendingSet;
@@ -20,7 +21,7 @@ pub(crate) fn first(book: &Book, set: &PendingSet, limit: u32) -> Option<Chosen>
     })
 }
 
-/// What systems for static models expect of a batch: the time of mean requests, ms.
+/// The time of a batch as systems for static models expect it: that of mean requests, ms.
 pub(crate) fn batch_ms(book: &Book, size: u32) -> f64 {
     let length = book.mixture().mean();
     book.time().ms(size, length, length * f64::from(size))

@@ -1,6 +1,6 @@
-//! What a scheduler knows of execution times. A *law* is the distribution of the time that a request takes alone, its
-//! length. The book keeps the law of each application and their mixture, remakes them after every few samples, and keeps how
-//! the time of a batch follows from its members' lengths.
+//! What a scheduler knows of execution times. A *law* is the distribution of a request's length, the time that it takes
+//! alone. The book keeps the law of each application and their mixture, and computes them anew after every few samples.
+//! It also keeps how the time of a batch follows from the lengths of its members.
 
 use spillgate_pipeline::distribution::{
     BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
@@ -13,7 +13,8 @@ use super::sharing::{Lengths, Sharing};
 
 /// The laws are remade after at least this many samples: remaking computes the scores of all waiting requests anew.
 const REMAKE_EVERY: usize = 16;
-/// They are remade after one in this many of all samples in the windows: few samples among many move nothing.
+/// The laws are remade after new samples are one in this many of all in the windows: a few samples among many change
+/// little.
 const REMAKE_SHARE: usize = 16;
 /// Weight of the newest batch in the smoothed ratio of measured to expected time.
 const PACE_WEIGHT: f64 = 0.125;
@@ -21,12 +22,12 @@ const PACE_WEIGHT: f64 = 0.125;
 const PACE_MIN: f64 = 0.05;
 /// See [`PACE_MIN`].
 const PACE_MAX: f64 = 20.0;
-/// The ratio counts once it is off by this factor: chance alone does not get there.
+/// The ratio counts once it differs from 1 by this factor: chance alone does not make it so large.
 const PACE_CHANGE: f64 = 2.0;
 /// Requests over which an application's share is counted: halved at twice this number.
 const SHARE_COUNT: f64 = 4096.0;
 
-/// Length of a request that took no time, ms: rates are per time, and a batch must take some.
+/// Length of a request that took no time, ms. Rates are per time, so a batch must take some time.
 const LENGTH_MIN: f64 = 1e-6;
 
 const _: () = assert!(0.0 < PACE_WEIGHT && PACE_WEIGHT <= 1.0);
@@ -40,12 +41,12 @@ pub(crate) struct Book {
     sizes: Vec<u32>,
     /// As the profile says.
     profiled: BatchTime,
-    /// With what members share as batches show it.
+    /// With the part that members share as the batches show it.
     shared: BatchTime,
     sharing: Option<Sharing>,
-    /// As the device shows.
+    /// As the batches on the device show it.
     time: BatchTime,
-    /// Measured over profiled time, smoothed, and as it counts.
+    /// Measured over profiled time: smoothed, and as used.
     pace: f64,
     pace_applied: f64,
     window: Window,
@@ -55,10 +56,10 @@ pub(crate) struct Book {
     /// Requests seen of each application, fading: weights of the mixture.
     seen: Vec<f64>,
     since_remade: usize,
-    /// The laws are to be remade whatever the count.
+    /// The laws are to be remade whatever the number of new samples.
     is_due: bool,
     version: u64,
-    /// Law of each application, then of the mixture; an application without samples has the mixture.
+    /// Law of each application, then that of the mixture. An application without samples has the law of the mixture.
     laws: Vec<Distribution>,
     grid: Grid,
     /// Scratch.
@@ -74,7 +75,7 @@ impl Book {
         prior_ms: f64,
     ) -> Result<Self, LearnerError> {
         let prior = prior(prior_ms)?;
-        // Whether a window and bins can be had at all is known from one.
+        // One window tells whether such windows and bins are valid at all.
         Learner::new(window, bins, prior.clone())?;
         let sharing = Sharing::new(&time);
         let shared = sharing.as_ref().map_or(time, Sharing::time);
@@ -114,7 +115,7 @@ impl Book {
         self.version
     }
 
-    /// Which law a request of that application goes by.
+    /// The law that is used for a request of that application.
     pub(crate) fn law_idx(&self, application: Application) -> usize {
         application.idx().min(self.laws.len() - 1)
     }
@@ -138,12 +139,12 @@ impl Book {
         &self.laws[self.laws.len() - 1]
     }
 
-    /// What was learnt of an application's own requests.
+    /// The samples of an application's own requests.
     pub(crate) fn learner(&self, application: Application) -> Option<&Learner> {
         self.learners.get(application.idx())
     }
 
-    /// Takes note that a request of the application came.
+    /// Counts a request of the application.
     pub(crate) fn see(&mut self, application: Application) {
         let idx = application.idx();
         if idx >= APPLICATIONS_MAX {
@@ -158,8 +159,8 @@ impl Book {
         }
     }
 
-    /// The length of a request that took this long alone, ms: by the profile, whatever the pace. A pace that counted
-    /// here would scale what was learnt before it changed.
+    /// The length of a request that took this long alone, ms. The profile's pace is used and not the measured one: a
+    /// change of the measured pace would scale earlier samples differently from later ones.
     pub(crate) fn length_ms(&self, alone_ms: f64) -> f64 {
         self.profiled.length_ms(alone_ms)
     }
@@ -190,7 +191,7 @@ impl Book {
         }
         let is_first = !was_taught && self.learners[idx].is_taught();
         if is_first || learnt != Learnt::Added {
-            // How far off the prior was, or the lengths before the jump, is in the lengths from here on.
+            // From here on the lengths themselves contain the error of the prior, or of the lengths before the jump.
             self.pace = 1.0;
             self.pace_applied = 1.0;
             if let Some(sharing) = self.sharing.as_mut().filter(|_| is_first) {
@@ -202,7 +203,7 @@ impl Book {
         Ok(learnt)
     }
 
-    /// The application is another one from now on: what was learnt of it is void.
+    /// From now on this number stands for another application: its samples are forgotten.
     pub(crate) fn forget(&mut self, application: Application) {
         let idx = application.idx();
         if let Some(learner) = self.learners.get_mut(idx)
@@ -216,7 +217,7 @@ impl Book {
         self.is_due = true;
     }
 
-    /// Takes in what a batch took beside what was expected.
+    /// Takes in how long a batch took and what was expected.
     pub(crate) fn keep_pace(&mut self, expected_ms: f64, took_ms: f64) {
         let ratio = took_ms / expected_ms * self.pace_applied;
         if !ratio.is_finite() {
@@ -232,7 +233,7 @@ impl Book {
         self.version += 1;
     }
 
-    /// What members of these applications are expected to take alone; zero where nothing is learnt from it.
+    /// The expected times of members of these applications alone; zero where nothing is learnt from them.
     pub(crate) fn lengths(&mut self, members: impl Iterator<Item = Application>) -> Lengths {
         if self.sharing.is_none() {
             return Lengths::default();
@@ -245,7 +246,7 @@ impl Book {
         self.forming.lengths(&self.grid)
     }
 
-    /// Takes in what a batch of members with these lengths took: what they share.
+    /// Takes in how long a batch of members with these lengths took, and learns how much they share.
     pub(crate) fn keep_sharing(&mut self, lengths: Lengths, took_ms: f64) {
         let Some(sharing) = &mut self.sharing else {
             return;
@@ -271,7 +272,7 @@ impl Book {
                 self.grid = Grid::new(&laws);
                 self.laws = laws;
             }
-            // All that goes in was checked when it came.
+            // All samples were checked when they came in.
             Err(error) => unreachable!("learnt laws can be mixed: {error}"),
         }
         self.version += 1;

@@ -1,13 +1,13 @@
-//! `clipper`: batches in order of arrival, as large as additive increase and multiplicative decrease found bearable
-//! (Crankshaw et al., NSDI 2017, §4.3).
+//! `clipper`: batches in order of arrival. Their size follows additive increase and multiplicative decrease (Crankshaw
+//! et al., NSDI 2017, §4.3).
 
 use super::arrival;
 use super::book::Book;
 use super::strategy::{Chosen, Strategy, View};
 
-/// What is added to the batch size while batches are in time.
+/// Added to the batch size while batches are in time.
 const INCREASE: f64 = 1.0;
-/// What it is multiplied with when one is not: Clipper backs off by a tenth.
+/// The batch size is multiplied by this when a batch is not in time: Clipper backs off by a tenth.
 const DECREASE: f64 = 0.9;
 
 const _: () = assert!(INCREASE > 0.0 && 0.0 < DECREASE && DECREASE < 1.0);
@@ -43,7 +43,7 @@ impl Strategy for Clipper {
         Some(chosen)
     }
 
-    /// A full batch within the objective lets the next grow; one beyond it makes it shrink.
+    /// A full batch within the objective makes the next one larger. A batch beyond the objective makes it smaller.
     fn executed(&mut self, book: &Book, _at: usize, took_ms: f64) {
         let Some((members, objective)) = self.running.take() else {
             return;

@@ -1,12 +1,13 @@
-//! `clockwork` and `clockwork-mean`: Clockwork (Gujarati et al., OSDI 2020, §5.3), for one model. In its words every request
-//! has a strategy for each batch size, with the latest start at which the request is in time; the controller plans a
-//! little ahead on one predicted duration.
+//! `clockwork` and `clockwork-mean`: Clockwork (Gujarati et al., OSDI 2020, §5.3), for one model. In the paper's words
+//! every request has a strategy for each batch size: the latest start at which the request is in time. The controller
+//! plans a little ahead, with one predicted duration for each size.
 //!
-//! Of the strategies that are still valid the largest size with enough requests is taken, earliest required start first.
-//! Only requests with a valid strategy *for that size* count, or a long queue with tight SLOs would never run. An action is
-//! planned 5 ms before the running one is predicted to end and must start within 5 ms of that prediction: when the running
-//! batch overruns by more, the action is refused and its requests are dropped. Deviation: the plan is reconstructed when the
-//! device becomes free, from what had arrived when it was due.
+//! Among the strategies that are still valid, the scheduler takes the largest size with enough requests, earliest
+//! required start first. Only requests with a valid strategy *for that size* count; otherwise a long queue with tight
+//! SLOs would never run. An action is planned 5 ms before the running one is predicted to end and must start within 5
+//! ms of that prediction: when the running batch overruns by more, the action is refused and its requests are dropped.
+//! Deviation: the plan is reconstructed when the device becomes free, from the requests that had arrived when the plan
+//! was due.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,7 @@ use super::{GiveUpReason, span};
 
 /// How far ahead actions are planned, and how long after its earliest moment one may start, ms (Clockwork §5.3).
 const AHEAD_MS: f64 = 5.0;
-/// Durations of a batch size that the prediction rests on (Clockwork §5.2).
+/// Number of past durations of a batch size from which one is predicted (Clockwork §5.2).
 const DURATIONS: usize = 10;
 
 /// How a duration is predicted.
@@ -102,7 +103,8 @@ impl Strategy for Clockwork {
         measured.push_back(took_ms);
     }
 
-    /// Gives up the requests of the action that was planned behind the one that just ended, if that ended too late for it.
+    /// Gives up the requests of the action that was planned after the one that just ended, if that one ended too late
+    /// for it.
     fn give_up(&mut self, view: View<'_>, leaving: &mut Vec<Leaving>) {
         let Some(planned) = self.predicted_end.take() else {
             return;

@@ -1,4 +1,4 @@
-//! What the scheduler of a module is built from, and what is refused.
+//! The configuration of a module's scheduler, and why one is refused.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use spillgate_pipeline::schedule::{SCHEDULED_BATCH_MAX, ScheduleName};
 use super::pending::Slot;
 use super::score::Scoring;
 
-/// Most batch sizes: each costs a look at every choice.
+/// Most batch sizes: every choice looks at each of them.
 pub const SIZES_MAX: usize = 16;
 /// Most requests that wait.
 pub const CAPACITY_MAX: usize = 65_536;
@@ -24,7 +24,7 @@ const _: () = assert!(
     CAPACITY_MAX <= Slot::MAX as usize,
     "each request has a slot"
 );
-// Doubled sizes from 1 to below the largest batch, and that: `batch_sizes`.
+// `batch_sizes` gives powers of two below the largest batch, and the largest batch.
 const _: () = assert!(SCHEDULED_BATCH_MAX.ilog2() as usize + 2 <= SIZES_MAX);
 /// A module that takes no time is scheduled as if a request took this long.
 const USUAL_MIN: Duration = Duration::from_micros(1);
@@ -40,7 +40,7 @@ pub struct SchedulerConfig {
     pub planned: u32,
     /// Time of a batch from its members' lengths.
     pub time: BatchTime,
-    /// Length that a request is expected to have before anything was learnt, ms.
+    /// Expected length of a request before any is measured, ms.
     pub prior_ms: f64,
     /// Sliding window over the learnt lengths: how far back they count.
     pub window: Window,
@@ -53,7 +53,7 @@ pub struct SchedulerConfig {
 /// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
-    /// No sizes, too many, too large ones, or such that do not rise.
+    /// There are no sizes or too many, or they are too large or do not rise.
     #[error("sizes {sizes:?}: give 1 to {SIZES_MAX} rising sizes up to {SCHEDULED_BATCH_MAX}")]
     Sizes {
         /// As given.
@@ -73,7 +73,7 @@ pub enum ScheduleError {
         /// As given.
         capacity: usize,
     },
-    /// A delay rate or a number of bins beyond what can be scored with.
+    /// The delay rate or the number of bins is out of range.
     #[error("a delay rate of {} per ms in {} bins; 1e-9 to 1 and 1 to {BINS_MAX} are possible", .0.delay_rate, .0.bins)]
     Scoring(Scoring),
     /// The window of samples or the prior.
@@ -81,7 +81,7 @@ pub enum ScheduleError {
     Learner(#[from] LearnerError),
 }
 
-/// A module's execution times are none that a scheduler could go by.
+/// A scheduler cannot use the execution times of a module.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("module {module}: its profile is no c0 + c1 * batch, which schedule: goes by: {cause}")]
 pub struct NoSchedule {
@@ -92,14 +92,14 @@ pub struct NoSchedule {
 }
 
 impl SchedulerConfig {
-    /// What the scheduler of a module is built from, if it names one. `execution` are the module's times, from batches of one
-    /// on. A request's length is its time alone, and a batch takes `c1 * longest + c2 * sum`: c1 is the share of a single
-    /// request's time that a batch pays once, as the execution times by batch size show it, c2 the share that each member
-    /// adds. For equal members this is the profile. The shipped modules are all of this kind: batches shrink as members
-    /// exit, and objects are worked on together (docs/dynamic.md).
+    /// What the scheduler of a module is built from, if it names one. `execution` are the module's times, from batches
+    /// of one on. A request's length is its time alone, and a batch takes `c1 * longest + c2 * sum`: c1 is the share of
+    /// a single request's time that a batch takes once, as the execution times by batch size show it; c2 is the share
+    /// that each member adds. For equal members this is the profile. All shipped modules are of this kind: batches
+    /// shrink as members exit, and the objects of all members run together (docs/dynamic.md).
     ///
     /// # Errors
-    /// When the execution times are no such law.
+    /// When the execution times do not fit this form.
     pub fn of(
         module: &Module,
         execution: &[Duration],
@@ -130,7 +130,7 @@ impl SchedulerConfig {
         }))
     }
 
-    /// Whether a scheduler can be built so, but for the prior and the window of samples, which the laws check.
+    /// Checks all but the prior and the window of samples, which the laws check.
     pub(super) fn check(&self) -> Result<(), ScheduleError> {
         let sizes = &self.sizes;
         let rises = sizes.windows(2).all(|pair| pair[0] < pair[1]);
@@ -156,7 +156,7 @@ impl SchedulerConfig {
     }
 }
 
-/// Execution times as a profile that a law can be fitted to.
+/// Execution times as a profile, to which the form of a batch's time is fitted.
 fn profile(execution: &[Duration]) -> ModuleProfile {
     let point = |(batch, mean): (u32, Duration)| {
         let mean = mean.max(USUAL_MIN);

@@ -1,5 +1,5 @@
-//! `edf`: earliest deadline first, among the requests that have as much time left as a batch of the size is expected to
-//! take. It is ORLOJ's Algorithm 1 with the deadline in place of the score.
+//! `edf`: earliest deadline first, among the requests that have at least the expected time of a batch of that size
+//! left. It is ORLOJ's Algorithm 1 with the deadline in place of the score.
 
 use spillgate_pipeline::time::Timestamp;
 

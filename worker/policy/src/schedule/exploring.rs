@@ -1,13 +1,14 @@
 //! Runs requests of unknown applications alone, so that a scheduler learns how long they are.
 //!
-//! An overloaded device is never idle, so nothing runs again for its time ([`crate::profiler`]), and a batch of several
-//! members does not tell how long one of them is: a scheduler that starts with wrong laws would keep them, and serve a
-//! quarter of what it could. So a request of an application without enough samples, or without recent ones, goes into a
-//! batch of its own now and then. ORLOJ (§4.1) assumes spare resources for its profiler instead.
+//! An overloaded device is never idle, so no request runs again to be measured ([`crate::profiler`]). A batch of
+//! several members does not show how long one of them is. So a scheduler that starts with wrong laws would keep them,
+//! and serve a fraction of the requests that it could. Therefore a request of an application without enough samples, or
+//! without recent ones, runs in a batch of its own now and then. ORLOJ (§4.1) assumes spare resources for its profiler
+//! instead.
 //!
-//! Until the prior is replaced, one such batch follows the other. After that they are the rarer the more samples there
-//! are, down to one in [`FRESH`], and only while no samples come by themselves. A batch that taught nothing is not
-//! repeated before [`FRESH`] has passed.
+//! Until samples replace the prior, one such batch follows the other. After that such batches become rarer with more
+//! samples, down to one in [`FRESH`], and there are none while samples come by themselves. A batch that gave no sample
+//! is not repeated before [`FRESH`] has passed.
 
 use std::time::Duration;
 
@@ -20,10 +21,9 @@ use super::strategy::{Chosen, View};
 
 /// The newest sample is recent for so long, where there are enough samples.
 pub(super) const FRESH: Duration = Duration::from_secs(30);
-/// So many samples are enough. Where there are fewer, the newest is recent for that part of [`FRESH`].
+/// This many samples are enough. Where there are fewer, the newest is recent for a proportional part of [`FRESH`].
 const ENOUGH: f64 = 256.0;
-/// A request that runs alone has this many times the expected time left, if there is such a request: the expectation is
-/// a guess.
+/// A request that runs alone should have this many times its expected time left, because the expectation is a guess.
 const SPARE: f64 = 2.0;
 
 const _: () = assert!(SPARE >= 1.0, "the expected time fits");
@@ -35,7 +35,7 @@ pub(super) struct Explorer {
 }
 
 impl Explorer {
-    /// A request to be run alone, if the sizes allow that and one of the applications is to be learnt.
+    /// A request to be run alone, if the sizes allow that and one of the applications needs samples.
     pub(super) fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
         let View { now, book, set } = view;
         if book.sizes().first() != Some(&1) {
@@ -72,7 +72,7 @@ impl Explorer {
             && newest.is_none_or(|newest| newest < asked)
             && now.since(asked) < FRESH
         {
-            // It is under way, or was of no use.
+            // Such a request is under way, or gave no sample.
             return false;
         }
         let (Some(learner), Some(newest)) = (learner, newest) else {

@@ -1,5 +1,5 @@
-//! A batch while it is put together: the distribution of its time, brought up to date with each member that joins. The
-//! cost of that does not depend on the number of members.
+//! A batch while it is put together: the distribution of its time, which is updated with each member that joins. The
+//! cost of an update does not depend on the number of members.
 
 use spillgate_pipeline::distribution::{BatchTime, Distribution, normal_cdf};
 
@@ -7,7 +7,7 @@ use super::sharing::Lengths;
 
 /// Bins of the common grid on which distribution functions are multiplied.
 const GRID_BINS: usize = 96;
-/// Equal slices of the longest member's law, where the members' sum counts as well.
+/// Number of equal slices of the longest member's law, where the members' sum counts as well.
 const SLICES: usize = 8;
 
 const _: () = assert!(GRID_BINS >= 2 && SLICES > 0);
@@ -25,7 +25,8 @@ pub(crate) struct Grid {
 impl Grid {
     /// Of these laws.
     pub(crate) fn new(laws: &[Distribution]) -> Grid {
-        // Quantiles of each law: fine wherever one of them changes, whatever the range of all.
+        // Nodes at the quantiles of each law: the grid is fine wherever one of the laws changes, whatever their common
+        // range.
         let each = (GRID_BINS / laws.len()).max(2);
         let mut edges: Vec<f64> = laws
             .iter()
@@ -96,7 +97,7 @@ impl Forming {
         nodes[nodes.len() - 1] - below / 6.0
     }
 
-    /// What the members are expected to take alone.
+    /// The expected times of the members alone.
     pub(crate) fn lengths(&self, grid: &Grid) -> Lengths {
         Lengths {
             longest_ms: self.longest(grid),
@@ -104,7 +105,7 @@ impl Forming {
         }
     }
 
-    /// What the batch computed at `size` can be expected to take.
+    /// The expected time of the batch when it is computed at `size`.
     pub(crate) fn outlook(&self, grid: &Grid, time: &BatchTime, size: u32) -> Outlook {
         let longest = self.longest(grid);
         let mean_ms = time.ms(size, longest, self.mean_sum);
@@ -115,7 +116,7 @@ impl Forming {
         let has_sum = time.per_sum() > 0.0 && !alone;
         let mut slices = [(0.0, 0.0); SLICES];
         if has_sum {
-            // All but the longest member, which each is with the same probability.
+            // All members but the longest. Each member is the longest with the same probability.
             let others = f64::from(self.count - 1) / f64::from(self.count);
             let rest = (self.mean_sum - longest).max(0.0);
             let deviation = time.per_sum() * (others * self.variance_sum).sqrt();
@@ -134,7 +135,8 @@ impl Forming {
         }
     }
 
-    /// What the batch takes at most with probability `q`, ms, by its longest member; a sum counts with its mean.
+    /// The time that the batch keeps within with probability `q`, ms, by its longest member. The sum counts with its
+    /// mean.
     pub(crate) fn mostly_ms(&self, grid: &Grid, time: &BatchTime, size: u32, q: f64) -> f64 {
         time.ms(size, self.quantile(grid, q), self.mean_sum)
     }

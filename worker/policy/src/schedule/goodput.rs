@@ -1,20 +1,20 @@
-//! `goodput`: our own scheduler. Of all batches it could start, it takes the one that brings the most completions in
-//! time, weighed by their urgency, per expected device time.
+//! `goodput`: our own scheduler. Among all batches that it could start, it takes the one with the most expected
+//! completions in time, weighted by their urgency, per expected device time.
 //!
 //! *Candidates.* A candidate has a batch size, a pool of applications and a bound on the slack, the time left until the
-//! deadline. A pool holds the applications up to a rank by mean length, or one application alone. The batch is filled from
-//! the pool in order of deadlines, with requests that have at least the bound. The bound is the time of a full batch of the
-//! pool's slowest application: its mean, or the time that nine of ten such batches keep. The second bound passes over
-//! requests that are unlikely to be in time, which pays under overload. A padded batch that is over half full is a candidate
-//! too; waiting for one more request is not.
+//! deadline. A pool holds the applications up to a rank by mean length, or one application alone. The batch is filled
+//! from the pool in order of deadlines, with requests that have at least the bound. The bound is the time of a full
+//! batch of the pool's slowest application: its mean, or the time within which nine of ten such batches end. The second
+//! bound leaves out requests that are unlikely to be in time, which raises goodput under overload. A padded batch that
+//! is over half full is a candidate, too. Waiting for one more request is not a candidate.
 //!
-//! *Value.* A member counts with its probability to be in time, under the product of the members' distribution functions,
-//! less what the member would be worth if it waited. That worth is the probability to be in time one batch later, less the
-//! price of the member's part of a full batch, and at most a share of that probability, because a waiting request competes
-//! with later arrivals. The share is smallest for the applications that cost most and largest for cheap ones, which
-//! therefore go first. The price of device time is what recent batches brought per time, net of the same. Without the worth
-//! of waiting, short requests are served at once in small batches, however much time they have, and long requests run out
-//! of time.
+//! *Value.* The value of a member is its probability to be in time in the batch, less the value of waiting. The
+//! probability follows from the product of the members' distribution functions. The value of waiting is the probability
+//! to be in time one batch later, less the price of the member's part of a full batch. It is at most a share of that
+//! probability, because a waiting request competes with later arrivals. The share is smallest for the applications that
+//! cost most and largest for cheap ones. The price of device time is the value that recent batches had per time.
+//! Without the value of waiting, short requests would be served at once in small batches, however much time they have,
+//! and long requests would run out of time.
 
 use super::book::Book;
 use super::forming::Forming;
@@ -22,10 +22,10 @@ use super::merge::earliest;
 use super::pending::Pending;
 use super::strategy::{Chosen, Strategy, View};
 
-/// Waiting is worth at most this share of the probability to be in time one batch later, for the application that costs
-/// most.
+/// The value of waiting is at most this share of the probability to be in time one batch later, for the application
+/// that costs most.
 const WAIT_LEAST: f64 = 0.15;
-/// What is added to that share for an application that costs nothing beside the one that costs most.
+/// Added to that share for an application whose cost is nothing compared with the one that costs most.
 const WAIT_CHEAP: f64 = 0.5;
 /// How often a batch keeps within the larger of the two bounds on its members' slack.
 const SURE: f64 = 0.9;
@@ -46,22 +46,24 @@ pub(crate) struct Goodput {
     version: Option<u64>,
     /// Applications by rising mean length.
     ranks: Vec<usize>,
-    /// Bounds on the slack by size and law: what a full batch of one application takes on average, and mostly; ms.
+    /// Bounds on the slack by size and law, ms: the mean time of a full batch of one application, and the time within
+    /// which most such batches end.
     bounds: Vec<Vec<[f64; 2]>>,
     /// A request's part of the time of a full batch of its law, ms, at the size at which that is least.
     parts: Vec<f64>,
-    /// Largest worth of waiting, by law.
+    /// Largest value of waiting, by law.
     wait_max: Vec<f64>,
     /// Mean time of the batches started, ms: how long one more takes.
     batch_ms: f64,
-    /// What device time brings: completions per ms, net of what the same requests are worth when they wait.
+    /// The price of device time: completions per ms of recent batches, less the value that their members would have had
+    /// waiting.
     price: f64,
     forming: Forming,
     members: Vec<Pending>,
     best: Best,
 }
 
-/// The best candidate so far; its members' place is kept from choice to choice.
+/// The best candidate so far. Its vector of members is kept from choice to choice.
 #[derive(Debug, Default)]
 struct Best {
     rate: f64,
@@ -155,7 +157,7 @@ impl Goodput {
         for i in 0..book.sizes().len() {
             let [mean, mostly] = self.bounds[i][slowest];
             self.fill(view, pool, book.sizes()[i], mean);
-            // The larger bound gives the same members where all of them keep it.
+            // Where all members keep the larger bound, too, it gives the same members.
             let first = self.members.first();
             if first.is_some_and(|p| view.slack_ms(p.deadline) < mostly) {
                 self.weigh(view, book.sizes()[i]);

@@ -1,4 +1,5 @@
-//! The dynamic convex hull of ORLOJ §4.4: a changing set of lines `alpha x + beta`, asked which is highest at x > 0.
+//! The dynamic convex hull of ORLOJ §4.4: a changing set of lines `alpha x + beta`, and the query which line is highest
+//! at x > 0.
 //!
 //! After Overmars and van Leeuwen (1981): a balanced search tree with the lines in its leaves, by rising slope. The
 //! upper envelope of a node's left half lies above that of its right half up to one crossing, and below it from there:
@@ -15,7 +16,7 @@ const HALVES_MAX: u32 = 3;
 /// The turn is a double one when the inner part of the heavier half has at least this many times the lines of the
 /// outer part.
 const INNER_MAX: u32 = 2;
-/// Largest x. A crossing beyond it counts as never, one at or below zero as always.
+/// Largest x. A crossing beyond it counts as no crossing; at or below zero, the steeper line is higher throughout.
 const X_MAX: f64 = 1e100;
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -76,7 +77,7 @@ struct Node {
     /// The lines of the two envelopes that cross there; a leaf's own line in both.
     before: Line,
     after: Line,
-    /// Parts the halves in the order of lines: what is not after it belongs to the left one.
+    /// Divides the halves in the order of lines: lines that are not after it belong to the left half.
     split: Line,
 }
 
@@ -203,15 +204,15 @@ impl Hull {
         true
     }
 
-    /// Multiplies every slope by `factor`, which must be a power of two, so that all stays as exact as it was: what
-    /// was true at x is then true at x / factor. O(n).
+    /// Multiplies every slope by `factor`, which must be a power of two, so that no digit changes. What was true at x
+    /// is then true at x / factor. O(n).
     pub fn scale(&mut self, factor: f64) {
         for node in &mut self.nodes {
             for line in [&mut node.before, &mut node.after, &mut node.split] {
                 line.alpha *= factor;
             }
         }
-        // Anew rather than scaled: what was beyond the end of x may now lie before it.
+        // Computed anew rather than scaled: a crossing that was beyond the end of x may now lie before it.
         if let Some(root) = self.root {
             self.renew(root);
         }
@@ -294,14 +295,14 @@ impl Hull {
                 self.bridge(at);
                 shown.narrow(is_left, self.node(at).crossing);
             }
-            // The envelope of a node is that of its lines, however they are arranged: what shows still does.
+            // The envelope of a node depends on its lines and not on their arrangement: a line that shows still shows.
             self.balance(at);
             at = parent;
         }
     }
 
-    /// After `line` went that was `shown` in the half `below` of `at`, as [`Hull::climb`]. By the old crossings: the
-    /// new ones know nothing of it.
+    /// After `line`, which was `shown` in the half `below` of `at`, was removed: as [`Hull::climb`], but by the old
+    /// crossings, because the new ones do not contain it.
     fn climb_without(&mut self, at: u32, below: u32, line: Line, mut shown: Shown) {
         let (mut at, mut below) = (at, below);
         while at != NONE {
@@ -373,18 +374,18 @@ impl Hull {
         self.bridge(top);
     }
 
-    /// Finds where the right half of `at` overtakes the left half: the difference of the two envelopes never falls,
-    /// so there is one such place, the first where the right one is no lower. Each step rules out half of one side
-    /// at least. Which comparisons are strict matters where lines are equal: a pair of equal lines tells nothing of
-    /// where their halves cross.
+    /// Finds where the right half of `at` overtakes the left half: the difference of the two envelopes never falls, so
+    /// there is one such place, the first where the right one is no lower. Each step rules out half of one side at
+    /// least. It matters for equal lines which comparisons are strict: a pair of equal lines does not show where their
+    /// halves cross.
     fn bridge(&mut self, at: u32) {
         let top = self.node(at);
         // No line of the left half is steeper, none of the right half is flatter.
         let slope = top.split.alpha;
         let (mut l, mut r) = (self.node(top.left), self.node(top.right));
-        // Each step to the right is a proof that they cross no earlier than here, each to the left no later. Lines
-        // that nearly coincide make a pair whose own crossing may be anywhere: the proofs bound it. What was proven of
-        // more lines comes first.
+        // Each step to the right proves that the halves cross no earlier than here, each step to the left that they
+        // cross no later. The crossing of two lines that nearly coincide may be anywhere, so the proofs bound it. A
+        // proof from more lines takes precedence.
         let (mut earliest, mut latest) = (f64::NEG_INFINITY, f64::INFINITY);
         let mut child = |node: &Node, right: bool| {
             if right {
@@ -396,7 +397,7 @@ impl Hull {
             }
         };
         loop {
-            // The half that is higher throughout proves nothing.
+            // A half that is higher throughout proves nothing.
             if l.left != NONE && l.crossing.is_infinite() {
                 l = self.node(if l.crossing < 0.0 { l.right } else { l.left });
                 continue;
@@ -434,7 +435,7 @@ impl Hull {
                     let (xl, xr) = (l.crossing, r.crossing);
                     let is_after_xr = l.before.at(xr) > r.before.at(xr);
                     let is_before_xl = r.after.at(xl) >= l.before.at(xl);
-                    // One of them holds but for rounding, and with none the crossing lies at either.
+                    // Without rounding one of the two holds. If neither does, the crossing may be at either place.
                     if is_after_xr || !is_before_xl {
                         r = child(r, true);
                     }
@@ -448,7 +449,7 @@ impl Hull {
         let own = before.overtaken_by(&after);
         let crossing = own.clamp(earliest, latest);
         if crossing != own {
-            // The pair is that of another place: which line is highest at this one?
+            // The pair belongs to another place: find the highest line at this one.
             before = self.highest_below(top.left, crossing);
             after = self.highest_below(top.right, crossing);
         }
@@ -471,7 +472,7 @@ impl Shown {
         to: f64::INFINITY,
     };
 
-    /// In a node that has the line in its left half (or right half).
+    /// The interval in a node that has the line in its left half (or right half).
     fn narrow(&mut self, is_left: bool, crossing: f64) {
         if is_left {
             self.to = self.to.min(crossing);

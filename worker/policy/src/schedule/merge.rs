@@ -4,8 +4,8 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::pending::{Pending, PendingSet};
 
-/// Hands `take` the requests of `applications` in order of deadlines, of each application those due at `from` or
-/// later, until it has enough (and says so with false).
+/// Hands `take` the requests of `applications` that are due at `from` or later, in order of deadlines, until `take`
+/// returns false.
 pub(crate) fn earliest(
     set: &PendingSet,
     applications: &[usize],

@@ -1,5 +1,5 @@
-//! `nexus`: early drop, as PARD (§5.1) describes it. The batch is the first run of requests in order of arrival, as long
-//! as planned, that are all in time; all before that run are dropped.
+//! `nexus`: early drop, as PARD (§5.1) describes it. The batch is the first run of consecutive requests, in order of
+//! arrival and as long as planned, that are all in time. All requests before that run are dropped.
 
 use super::strategy::{Chosen, Leaving, Strategy, View};
 use super::{GiveUpReason, arrival};
@@ -34,7 +34,7 @@ impl Strategy for Nexus {
         }
     }
 
-    /// What is left begins with the run.
+    /// The remaining requests begin with the run.
     fn choose(&mut self, view: View<'_>) -> Option<Chosen> {
         arrival::first(view.book, view.set, self.size)
     }

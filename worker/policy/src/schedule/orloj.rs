@@ -1,9 +1,9 @@
 //! `orloj` and `orloj-shared`: ORLOJ's Algorithm 1.
 //!
-//! Where the printed algorithm does not work as it stands, it is read so: a request is feasible in a batch size when such
-//! a batch is *expected* to end before the deadline; lines 13 and 14 belong inside the `if` of line 11; the `break` of line
-//! 19 belongs inside its `if`, so that of the sizes in descending order of (earliest deadline, size) the first with enough
-//! requests is taken; the batch is popped by score.
+//! The printed algorithm does not work in four places. It is read as follows. A request is feasible in a batch size
+//! when such a batch is *expected* to end before the deadline. Lines 13 and 14 belong inside the `if` of line 11. The
+//! `break` of line 19 belongs inside its `if`: among the sizes in descending order of (earliest deadline, size), the
+//! first one with enough requests is taken. The batch is popped by score.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ struct SizeQueue {
     size: u32,
     /// How many there are.
     count: usize,
-    /// Their scores, as of when this size was last taken, but for what `changed` since. Most choices take the same
-    /// size as the one before: the lines of all others need not be kept up.
+    /// Their scores as of the last time that this size was taken, except for the requests in `changed`. Most choices
+    /// take the same size as the choice before, so the lines of the other sizes are not updated each time.
     queue: ScoreQueue,
     changed: Vec<Slot>,
     is_changed: Vec<bool>,
@@ -35,7 +35,7 @@ struct SizeQueue {
 }
 
 impl SizeQueue {
-    /// Takes note that the request in the slot came or went.
+    /// Notes that the request in the slot came or went.
     fn change(&mut self, slot: Slot) {
         let idx = slot as usize;
         if self.is_changed.len() <= idx {
@@ -48,19 +48,19 @@ impl SizeQueue {
     }
 }
 
-/// How long a request can be served.
+/// Until when a request can be served.
 #[derive(Clone, Copy, Debug)]
 struct Feasible {
-    /// It is feasible in so many sizes, the smallest ones: a larger batch takes no less.
+    /// Number of sizes in which it is feasible. These are the smallest sizes, because a larger batch never takes less.
     sizes: usize,
-    /// Until when in the largest of them.
+    /// Until when it is feasible in the largest of these sizes.
     until: Timestamp,
 }
 
 #[derive(Debug)]
 pub(crate) struct Orloj {
-    /// Whether one law stands for all applications (ORLOJ §4.3), or each request goes by its own application's in
-    /// a batch otherwise of the mixture.
+    /// Whether one law stands for all applications (ORLOJ §4.3). If not, a request has the law of its own application,
+    /// in a batch of which the other members have the mixture's.
     is_shared: bool,
     scoring: Scoring,
     sizes: Vec<SizeQueue>,
@@ -94,7 +94,7 @@ impl Orloj {
         }
     }
 
-    /// Takes down that the request is feasible in so many sizes.
+    /// Records in how many sizes the request is feasible.
     fn keep(&mut self, slot: Slot, law: usize, deadline: Timestamp, sizes: usize) {
         let feasible = sizes.checked_sub(1).map(|largest| Feasible {
             sizes,
@@ -171,7 +171,7 @@ impl Strategy for Orloj {
         true
     }
 
-    /// Takes in a request; what is feasible in no size is found timed out by the next choice.
+    /// Takes in a request. The next choice gives it up if it is feasible in no size.
     fn inserted(&mut self, view: View<'_>, slot: Slot) {
         let View { now, book, set } = view;
         if self.version != Some(book.version()) {
@@ -210,7 +210,7 @@ impl Strategy for Orloj {
         }
     }
 
-    /// Lines 10 to 14: feasibility as of now. Gives up what is feasible in no size.
+    /// Lines 10 to 14: feasibility as of now. Gives up the requests that are feasible in no size.
     fn give_up(&mut self, view: View<'_>, leaving: &mut Vec<Leaving>) {
         let View { now, book, set } = view;
         if self.version != Some(book.version()) {

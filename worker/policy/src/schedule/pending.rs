@@ -16,7 +16,7 @@ pub struct Pending {
     pub id: RequestId,
     /// Its application.
     pub application: Application,
-    /// Until when its batch must have ended to be of use: the module deadline.
+    /// The module deadline: its batch must have ended by then.
     pub deadline: Timestamp,
     /// When it arrived at the worker.
     pub arrived_at: Timestamp,
@@ -111,7 +111,7 @@ impl PendingSet {
         self.by_arrival.iter().map(|&(_, _, slot)| self.get(slot))
     }
 
-    /// The taken slots, in no useful order, the same in every run.
+    /// The taken slots. Their order has no meaning, but is the same in every run.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.by_id.values().copied()
     }

@@ -1,4 +1,4 @@
-//! `static`: whatever waits, up to the planned size, in order of arrival.
+//! `static`: the waiting requests in order of arrival, up to the planned size.
 
 use super::arrival;
 use super::strategy::{Chosen, Strategy, View};

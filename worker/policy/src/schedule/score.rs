@@ -11,11 +11,11 @@ use std::time::Duration;
 use spillgate_pipeline::distribution::{BINS_MAX, Distribution};
 use spillgate_pipeline::time::Timestamp;
 
-/// Rate b of the anticipated delay unless told, per ms (ORLOJ §4.4).
+/// Default rate b of the anticipated delay, per ms (ORLOJ §4.4).
 pub const DELAY_RATE: f64 = 1e-4;
-/// Bins that scores are computed with unless told.
+/// Default number of bins with which scores are computed.
 const SCORE_BINS: usize = 12;
-/// Delay rates that leave scores within what a double holds.
+/// Least delay rate: with others scores might exceed the range of a double.
 const DELAY_RATE_MIN: f64 = 1e-9;
 /// See [`DELAY_RATE_MIN`].
 const DELAY_RATE_MAX: f64 = 1.0;
@@ -42,7 +42,7 @@ impl Default for Scoring {
 }
 
 impl Scoring {
-    /// Whether requests can be scored so.
+    /// Whether the parameters are in range.
     pub(super) fn is_valid(&self) -> bool {
         (DELAY_RATE_MIN..=DELAY_RATE_MAX).contains(&self.delay_rate)
             && (1..=BINS_MAX).contains(&self.bins)
@@ -55,7 +55,7 @@ pub const STEPS_MAX: usize = 4;
 /// One step of a cost function: from then on a late answer costs this much more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Until when the answer must be there to avoid the cost.
+    /// The answer must be there by then to avoid the cost.
     pub deadline: Timestamp,
     /// Cost added by missing it; positive.
     pub cost: f64,
@@ -81,8 +81,8 @@ impl Steps {
         }
     }
 
-    /// From cumulative levels, as Appendix B writes them: after each deadline the whole cost is that level. `None`
-    /// when there are none or more than [`STEPS_MAX`], or a level is not finite.
+    /// From cumulative levels, as Appendix B writes them: after each deadline the whole cost is that level. `None` when
+    /// there are no levels or more than [`STEPS_MAX`], or one is not finite.
     pub fn levels(levels: &[(Timestamp, f64)]) -> Option<Self> {
         let &(deadline, _) = levels.first()?;
         let valid = levels.iter().all(|level| level.1.is_finite());
@@ -115,7 +115,7 @@ pub struct ScoreLaw {
     edges: Vec<f64>,
     /// Density within each bin, and zero beyond the last edge.
     densities: Vec<f64>,
-    /// What all bins below an edge give at a slack of that edge.
+    /// By edge: the sum over all bins below it, at a slack of that edge.
     sums: Vec<f64>,
     mean: f64,
 }
@@ -169,8 +169,8 @@ impl ScoreLaw {
         steps.map(|(slack, cost)| cost * self.score(slack)).sum()
     }
 
-    /// As a line in `x = e^(b (t - base))`, true until the milestone: (alpha, beta, milestone), the last as slack
-    /// at which the next bin begins. `until_base_ms` is the deadline less the base.
+    /// The score as a line in `x = e^(b (t - base))`, which holds until the milestone: (alpha, beta, milestone). The
+    /// milestone is given as the slack at which the next bin begins. `until_base_ms` is the deadline minus the base.
     pub fn line(&self, slack_ms: f64, until_base_ms: f64) -> (f64, f64, Option<f64>) {
         let Some(i) = self.bin_of(slack_ms) else {
             return (0.0, 0.0, None);
@@ -188,7 +188,7 @@ impl ScoreLaw {
     }
 }
 
-/// That many ms as a span; nothing for what is negative.
+/// That many ms as a span; zero if negative.
 pub(crate) fn span(ms: f64) -> Duration {
     Duration::from_nanos((ms.max(0.0) * 1e6) as u64)
 }

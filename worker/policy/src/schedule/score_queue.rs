@@ -27,7 +27,7 @@ struct Entry {
     steps: Steps,
     law: usize,
     line: Line,
-    /// Tells its milestones from those of an earlier entry of the slot.
+    /// Distinguishes its milestones from those of an earlier entry of the slot.
     generation: u32,
 }
 
@@ -36,7 +36,7 @@ struct Entry {
 pub struct ScoreQueue {
     rate: f64,
     base: Timestamp,
-    /// The reference time lies this much after `base`: less than a nanosecond, which a score's digits show.
+    /// The reference time is this much after `base`: less than a nanosecond, but it changes the digits of a score.
     base_rest_ms: f64,
     hull: Hull,
     entries: Vec<Option<Entry>>,
@@ -47,7 +47,7 @@ pub struct ScoreQueue {
 }
 
 impl ScoreQueue {
-    /// An empty queue for delays of `rate` per ms: that of its laws.
+    /// An empty queue for delays of `rate` per ms, the rate of its laws.
     pub fn new(rate: f64) -> Self {
         ScoreQueue {
             rate,
@@ -135,7 +135,8 @@ impl ScoreQueue {
             self.hull.remove(entry.line);
             due.push(entry);
         }
-        // With the old lines out and the new ones not yet in: a line beyond its milestone may grow without bounds.
+        // At this moment the old lines are out and the new ones not yet in: a line beyond its milestone may grow
+        // without bounds.
         self.rebase(now);
         for entry in due.drain(..) {
             self.place(now, laws, entry);
@@ -180,8 +181,7 @@ impl ScoreQueue {
         self.hull.insert(entry.line);
         self.entries[slot as usize] = Some(entry);
         if let Some(next) = next {
-            // A nanosecond later at least: a milestone that rounding puts at this very moment would come again and
-            // again.
+            // At least a nanosecond later: a milestone that rounding puts at this very moment would recur without end.
             let next = next.max(now + span(1e-6));
             self.milestones
                 .push(Reverse((next, slot, entry.generation)));
@@ -214,7 +214,7 @@ impl ScoreQueue {
         }
     }
 
-    /// Bounds the milestones of requests that are gone.
+    /// Bounds the number of milestones of requests that are gone.
     fn sweep(&mut self) {
         if self.milestones.len() > 2 * self.len() + STALE_MIN {
             let entries = &self.entries;

@@ -1,28 +1,29 @@
 //! How much of their time the members of a batch share, learnt from the batches that ran.
 //!
-//! A batch of [`BatchForm::Shrinking`] takes `a longest + b sum` of the times that its members take alone. A profile knows
-//! a and b from one example input only: a classifier with early exits shares nothing where all inputs run through all
-//! segments, and half where every second input leaves at the first exit. A scheduler that believed the former would form
-//! batches half as large as is best. Nor does the profile know the sum of a and b: it measures times alone on a device that
-//! was idle before, which is slower than a device at work. So both follow what batches took, by least squares on the
-//! expected lengths: `took / sum = a longest / sum + b`.
+//! A batch of [`BatchForm::Shrinking`] takes `a longest + b sum` of the times that its members take alone. A profile
+//! tells a and b for one example input only. In a classifier with early exits members share nothing where all inputs
+//! run through all segments, and half of their time where every second input leaves at the first exit. With the former
+//! a scheduler would form batches half as large as the best ones. Nor does the profile tell the sum of a and b: it
+//! measures times alone on a device that was idle before, and such a device is slower than a busy one. So both follow
+//! the measured times of batches, by least squares on the expected lengths: `took / sum = a longest / sum + b`.
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
 
-/// The profile counts as much as so many batches of one member and as many of two equal members. It does not fade: batches
-/// of one size alone cannot tell a from b.
+/// The profile counts as much as this many batches of one member and as many of two equal members. It does not fade,
+/// because batches of a single size do not determine both a and b.
 const PROFILE_WEIGHT: f64 = 2.0;
-/// Weight of a batch once the next one ran: about the last hundred batches count.
+/// Factor on the weight of a batch with each further batch: about the last hundred batches count.
 const FADING: f64 = 0.99;
-/// A new fit counts once a batch of one or of many is expected to take this part longer or shorter: then all that was
-/// computed from the old one is computed anew.
+/// A new fit counts once it changes the expected time of a batch of one or of many by this part. Then everything that
+/// was computed from the old fit is computed anew.
 const CHANGE: f64 = 0.05;
-/// At least this part is expected to be shared. If nothing were shared, all sizes would look alike, batches would have one
+/// At least this part is taken to be shared. If nothing were shared, all sizes would look equal, batches would have one
 /// member, and nothing more would be learnt.
 pub(super) const SHARED_MIN: f64 = 0.05;
-/// A batch counts as at most so many times as long as expected: a pause of the machine says nothing.
+/// A batch counts as at most this many times as long as expected, because a pause of the machine says nothing about the
+/// model.
 const TOOK_MAX: f64 = 2.0;
-/// Batches take at least this part of what their members take alone: rates are per time.
+/// Batches take at least this part of the time of their members alone. Rates are per time, so it must not be zero.
 const TIME_MIN: f64 = 1e-3;
 /// `longest / sum` of a batch of many.
 const OF_MANY: f64 = 0.25;
@@ -32,16 +33,17 @@ const _: () = assert!(0.0 < SHARED_MIN && SHARED_MIN < 1.0);
 const _: () = assert!(0.0 < OF_MANY && OF_MANY < 1.0);
 const _: () = assert!(PROFILE_WEIGHT > 0.0 && CHANGE > 0.0 && TIME_MIN > 0.0 && TOOK_MAX > 1.0);
 
-/// What the times of a batch's members alone are expected to be together.
+/// The expected times alone of a batch's members.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lengths {
     /// The longest, ms.
     pub longest_ms: f64,
-    /// All of them, ms.
+    /// The sum of all, ms.
     pub sum_ms: f64,
 }
 
-/// `longest x + sum` for `x = longest / sum`: the time of a batch over what its members take alone.
+/// The line `a x + b`, with a in `longest` and b in `sum`: the time of a batch over the sum of its members' times
+/// alone, where x is the longest of these times over their sum.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     longest: f64,
@@ -124,10 +126,10 @@ impl Points {
     }
 }
 
-/// The estimate of what is shared.
+/// The estimate of the part that is shared.
 #[derive(Debug)]
 pub(super) struct Sharing {
-    /// What one request takes per length: c1 + c2.
+    /// Time of a single request per length: c1 + c2.
     total: f64,
     profiled: Points,
     /// Of the batches that ran, fading.
@@ -137,7 +139,7 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Of a module with that profile: `None` where the form has nothing to learn.
+    /// The estimate of a module with that profile; `None` where the form has nothing to learn.
     pub(super) fn new(profiled: &BatchTime) -> Option<Sharing> {
         let [c0, c1, c2] = profiled.constants();
         let total = c1 + c2;
@@ -159,14 +161,14 @@ impl Sharing {
         })
     }
 
-    /// Takes in what a batch of members with these lengths took at the pace of the device. True when the time of
-    /// batches changes by it.
+    /// Takes in how long a batch of members with these lengths took at the pace of the device. True when this changes
+    /// the expected time of batches.
     pub(super) fn observe(&mut self, lengths: Lengths, took_ms: f64) -> bool {
         let y = took_ms / (self.total * lengths.sum_ms);
         if lengths.sum_ms <= 0.0 || y.is_nan() {
             return false;
         }
-        // Of one member the two are equal but for how they are summed up.
+        // With one member the two are equal except for rounding.
         let x = (lengths.longest_ms / lengths.sum_ms).clamp(0.0, 1.0);
         let y = y.min(TOOK_MAX * self.fitted.at(x));
         self.ran = self.ran.times(FADING).with(Points::one(x, y));
@@ -178,7 +180,7 @@ impl Sharing {
         differs
     }
 
-    /// What batches took was beside wrong lengths: only the profile is left.
+    /// The times of past batches belong to wrong lengths: they are forgotten, and only the profile is left.
     pub(super) fn forget(&mut self) {
         self.ran = Points::default();
         self.fitted = self.profiled.line();

@@ -1,4 +1,4 @@
-//! What differs from scheduler to scheduler, and the list of them.
+//! The part that differs between schedulers, and the list of schedulers.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ use super::pending::{PendingSet, Slot};
 use super::planned::Planned;
 use super::{GiveUpReason, span};
 
-/// What a strategy decides from: the time, the laws of execution times, and the requests that wait.
+/// The inputs of a strategy: the time, the laws of execution times, and the waiting requests.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) now: Timestamp,
@@ -56,8 +56,8 @@ pub(crate) struct Leaving {
     pub(crate) needed_ms: Option<f64>,
 }
 
-/// A way to choose batches. The scheduler keeps the requests, drops the expired ones, and removes what a strategy chooses
-/// or gives up. All but the choice has a default: most strategies keep little.
+/// A way to choose batches. The scheduler keeps the requests, drops the expired ones, and removes those that a strategy
+/// chooses or gives up. All methods but the choice have a default, because most strategies keep little state.
 pub(crate) trait Strategy: Debug + Send {
     /// A request was inserted.
     fn inserted(&mut self, _view: View<'_>, _slot: Slot) {}
@@ -65,22 +65,23 @@ pub(crate) trait Strategy: Debug + Send {
     /// The request in the slot is gone.
     fn removed(&mut self, _slot: Slot) {}
 
-    /// A batch of the size at position `at` took so long.
+    /// A batch of the size at position `at` took this long.
     fn executed(&mut self, _book: &Book, _at: usize, _took_ms: f64) {}
 
-    /// Whether it goes by the laws of single applications: then a request of an application that is not known runs alone
-    /// now and then ([`super::exploring`]).
+    /// Whether it uses the laws of single applications. Then a request of an unknown application runs alone now and
+    /// then ([`super::exploring`]).
     fn needs_samples(&self) -> bool {
         false
     }
 
-    /// Computes anew what it derives from the laws, where they changed.
+    /// Updates the values that it derives from the laws, if the laws changed.
     fn follow(&mut self, _view: View<'_>) {}
 
-    /// Requests that are given up now, into `leaving`; those whose deadline has passed are gone already.
+    /// Puts the requests that are given up now into `leaving`. Requests whose deadline has passed are gone already.
     fn give_up(&mut self, _view: View<'_>, _leaving: &mut Vec<Leaving>) {}
 
-    /// Time that a request of that law needs at least, ms: a request with less is given up. `None`: none is for that.
+    /// Least time that a request of that law needs, ms; a request with less is given up. `None`: no request is given up
+    /// for that.
     fn needed_ms(&self, _book: &Book, _law: usize) -> Option<f64> {
         None
     }

@@ -10,8 +10,8 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::NotDecoded;
 
-/// Reads between two looks at whether to go on: of a few bytes each, so a look at every few thousand bytes. Headers of
-/// scans are read in pieces, and a picture of many empty scans is looked at at each.
+/// Number of reads after which the reader asks whether to go on. A read is of a few bytes, so it asks every few
+/// thousand bytes. Headers of scans are read in pieces, so in a picture of many empty scans it asks at each scan.
 const READS_BETWEEN: u32 = 512;
 
 /// Decodes to RGB.
@@ -37,7 +37,7 @@ pub(super) fn decode(
     if let Err(e) = decoder.decode_headers() {
         return wrong(&e);
     }
-    // What was looked at is what is decoded.
+    // The decoder must find the size that was checked.
     let size = (picture.width as usize, picture.height as usize);
     if decoder.dimensions() != Some(size) {
         return wrong(&"it claims two sizes");

@@ -7,10 +7,10 @@ use spillgate_backend::picture::Picture;
 
 use super::NotDecoded;
 
-/// What a decoder may hold beside the rows: palettes and the like.
+/// Bytes that a decoder may hold beside the rows: palettes and the like.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Decodes to RGB; what is transparent is shown as it is stored.
+/// Decodes to RGB. Transparency is ignored: colours are as stored.
 pub(super) fn decode(
     data: &[u8],
     picture: &Picture,
@@ -18,7 +18,7 @@ pub(super) fn decode(
     stops: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<u8>, NotDecoded> {
     let wrong = |e: ::png::DecodingError| format!("the frame is not a readable PNG: {e}");
-    // Texts and colour profiles are compressed for themselves, and nobody here reads them.
+    // Texts and colour profiles are compressed separately and not used here.
     let mut options = DecodeOptions::default();
     options.set_ignore_text_chunk(true);
     options.set_ignore_iccp_chunk(true);

@@ -38,9 +38,10 @@ pub(super) fn section(traces: Option<&Path>, report: &mut Report) -> anyhow::Res
     let burstiness: Vec<String> = windows.iter().map(describe).collect();
     let seconds = windows.first().map_or(0, |w| w.rates.len());
     report.say(&format!(
-        "Arrivals in bursts: {origin}, {seconds} s each, scaled so that the mean rate is that of the operating point, Poisson \
-         inside a second, one seed a window. A trace's rows are means over its windows; of each (coefficient of variation of the \
-         rate by second, its peak over its mean): {}.",
+        "Arrivals in bursts: {origin}, {seconds} s each, Poisson inside a second. They are scaled so that the mean \
+         rate is that of the operating point. Each window has one seed. The rows of a trace are means over its \
+         windows. The windows, each with the coefficient of variation of its rate by second and its peak over its \
+         mean: {}.",
         burstiness.join(", ")
     ));
     let all = named::all();

@@ -22,7 +22,7 @@ use super::super::report::{Report, mean};
 /// Workers of each module.
 const WORKERS: u16 = 4;
 const LARGEST: u32 = 16;
-/// Every module takes `C0 + C1 * size * length` ms; those that are not dynamic at the mean length.
+/// Every module takes `C0 + C1 * size * length` ms; at static modules the length is the mean length.
 const C0: f64 = 20.0;
 const C1: f64 = 0.1;
 const MEAN_MS: f64 = 55.0;
@@ -42,7 +42,7 @@ outputs: { payload: $c.payload }
 limits: { in_flight: 65536 }
 ";
 
-/// Who drops across the pipeline, its gate if it is not its own, and who forms the batches of dynamic modules.
+/// The drop policy of the pipeline, its gate if it is not the policy's own, and the scheduler of the dynamic modules.
 const COMBINATIONS: [(DropPolicyName, Option<f64>, ScheduleName); 9] = [
     (DropPolicyName::Pard, None, ScheduleName::Static),
     (DropPolicyName::Pard, None, ScheduleName::Orloj),
@@ -73,9 +73,10 @@ fn lengths(n: usize, rng: &mut ChaCha8Rng) -> Vec<(Application, f64)> {
 /// Writes the section: dropped or late, %, with one, two and all three modules dynamic.
 pub(super) fn section(seeds: u64, report: &mut Report) -> anyhow::Result<()> {
     report.say(&format!(
-        "In a pipeline: a chain of three modules, {WORKERS} workers each, SLO 400 ms, a batch takes 20 ms + 0.1 * size * longest, at static \
-         modules at the mean length of 55 ms; half of the requests near 20 ms long, half near 90 ms. Loads 0.9 and 1.1, Poisson, {} s. \
-         Dropped or late, %, and device time in vain, %.",
+        "In a pipeline: a chain of three modules with {WORKERS} workers each and an SLO of 400 ms. A batch takes 20 \
+         ms + 0.1 * size * longest. At dynamic modules half of the requests are near 20 ms long, half near 90 ms; at \
+         static modules all have the mean length of 55 ms. Loads 0.9 and 1.1, Poisson arrivals, {} s. The figures \
+         are requests dropped or late, %, and in brackets device time spent in vain, %.",
         SPAN.as_secs()
     ));
     let catalog = spillgate_modules::library().catalog();

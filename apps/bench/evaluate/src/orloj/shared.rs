@@ -19,7 +19,7 @@ const SHOWN: [ScheduleName; 5] = [
     ScheduleName::Edf,
     ScheduleName::Static,
 ];
-/// Arrivals over what the device finishes in full batches of anybody.
+/// Arrival rate over the rate that the device finishes in full batches of random members.
 const LOADS: [f64; 4] = [1.0, 1.3, 1.6, 2.0];
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 /// Lengths known beforehand, of each application.
@@ -105,10 +105,12 @@ const WORKLOADS: [Workload; 6] = [
 /// Writes the section.
 pub(super) fn section(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
     report.say(
-        "Members that share: a batch takes `s longest + (1 - s) sum` of its members' times alone, as those of the shipped networks do; \
-         sizes 1, 2, 4, 8; half of the requests of each of two applications; load 1 is what full batches of anybody finish. Texts: \
-         0.3 to 1.4 ms, and 3.5 to 5.5 ms. Exits: at 0.57, 1.7 or 2.9 ms, 70, 20 and 10% of one camera's requests, 25, 35 and 40% of \
-         the other's; alike: 43, 26 and 31% of both.",
+        "Batches whose members share a part of their time, as those of the shipped networks do: a batch takes `s \
+         longest + (1 - s) sum` of its members' times alone. Sizes are 1, 2, 4, 8. Each of two applications sends \
+         half of the requests. Load 1 is the rate that the device finishes in full batches of random members. Short \
+         texts take 0.3 to 1.4 ms, long ones 3.5 to 5.5 ms. Requests with exits leave at 0.57, 1.7 or 2.9 ms: 70, 20 \
+         and 10% of one camera's requests, 25, 35 and 40% of the other's. Where the applications are alike, it is \
+         43, 26 and 31% of both.",
     );
     let cases: Vec<(&Workload, f64)> = WORKLOADS
         .iter()

@@ -1,4 +1,4 @@
-//! Studies: what is told wrongly or changes, the constants of the score, and what deciding costs.
+//! Studies: wrong tags and drift, the constants of the score, and the cost of deciding.
 
 use std::time::Instant;
 
@@ -27,9 +27,10 @@ fn two_modal() -> anyhow::Result<Named> {
 /// Wrong tags and drift, on the reference workload at SLO 3.
 pub(super) fn changes(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
     report.say(
-        "What is told wrongly or changes: two modes at the first operating point, SLO 3. Tags: this part of the requests and of the \
-         history names an application at random. Drift: from the middle on all lengths are 1.5 times as long, and every eighth \
-         finished request is run again alone and learnt; without that, none is.",
+        "Wrong tags and drift: two modes at the first operating point, SLO 3. With wrong tags this part of the \
+         requests and of the history names a random application. With drift all lengths are 1.5 times as long from \
+         the middle of the run on. \"learnt\": every eighth finished request runs again alone, and its length is \
+         learnt.",
     );
     let named = two_modal()?;
     let (share, load) = POINTS[0];
@@ -136,8 +137,9 @@ pub(super) fn scoring(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
     };
     let head = |what| [what, "orloj", "by case", "orloj-shared", "by case"];
     report.say(&format!(
-        "The rate b of the anticipated delay, per ms: mean finish rate over all workloads, SLOs and operating points, and how far \
-         single cases move from {:e}, which is used everywhere else.",
+        "The rate b of the anticipated delay, per ms. The columns are the mean finish rate over all workloads, SLOs \
+         and operating points, and the range of the differences of single cases to {:e}. That value is used \
+         everywhere else.",
         usual.delay_rate
     ));
     let rows: Vec<Vec<String>> = (1..)
@@ -146,7 +148,8 @@ pub(super) fn scoring(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
         .collect();
     report.table(&head("b, 1/ms"), &rows);
     report.say(&format!(
-        "The same for the bins of a batch's law that the score is computed with; {} are used everywhere else.",
+        "The same for the number of bins in a batch's distribution, from which the score is computed; {} are used \
+         everywhere else.",
         usual.bins
     ));
     let rows: Vec<Vec<String>> = (1 + by_rate.len()..)
@@ -157,12 +160,14 @@ pub(super) fn scoring(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<(
     Ok(())
 }
 
-/// Processor time of a run for each batch, with all that the simulator adds: an upper bound on what the decisions cost.
+/// Time of whole runs beside the device time that they simulate. The simulator is part of it, so it is an upper bound on
+/// the cost of the decisions.
 pub(super) fn overhead(args: &OrlojArgs, report: &mut Report) -> anyhow::Result<()> {
     report.say(
-        "What deciding costs: two modes scaled to the mean time alone in the first column, first operating point, SLO 3, every eighth \
-         finished request learnt. Processor time of the whole run over the device's time: an upper bound of the share of a core that \
-         the scheduler takes. Measured on the machine that wrote this page, with whatever else ran there.",
+        "The cost of deciding: two modes scaled to the mean time alone of the first column, at the first operating \
+         point, SLO 3; every eighth finished request is learnt. A cell has the finish rate, then the wall time of \
+         the whole run over the device's time. The latter is an upper bound on the share of a core that the \
+         scheduler takes. It was measured on the machine that wrote this page, beside whatever else ran there.",
     );
     let named = two_modal()?;
     let shown = [

@@ -9,8 +9,8 @@ use super::{collected, column, drops, percent, published};
 
 /// Loads of the comparison.
 const LOADS: [f64; 2] = [0.9, 1.1];
-/// What the independent program found over loads 0.9 and 1.1: dropped or late and invalid, %. Beside `spillgate` the
-/// best that was found there, on a larger plan.
+/// The results of the independent program over loads 0.9 and 1.1: dropped or late, and invalid, %. Beside `spillgate`
+/// stands the best variant of that program, on a larger plan.
 const FOUND: [(&str, f64, f64); 12] = [
     ("none", 72.1, 68.0),
     ("nexus", 49.8, 27.9),
@@ -26,7 +26,7 @@ const FOUND: [(&str, f64, f64); 12] = [
     ("spillgate", 10.65, 0.22),
 ];
 
-/// What it found as its upper bound, as a share dropped, %.
+/// The upper bound of that program, as the least share dropped, %.
 const BOUND_FOUND: f64 = 10.30;
 
 pub(super) fn reference(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
@@ -66,11 +66,14 @@ pub(super) fn reference(grid: &Grid, report: &mut Report) -> anyhow::Result<()> 
         String::new(),
     ]);
     report.say(
-        "Dropped or late and invalid, %, mean over loads 0.9 and 1.1: as an independent program found them (the papers' \
-         notes; same workload, its own arrivals), and ours. \"off\" is ours less the program's, in points. Published \
-         policies and the bound are on the reference plan; beside `spillgate`, on its own plan, stands the best variant \
-         found there with this hand-off. \"its ties\": among workers with equally few requests the one that is free first, as \
-         the program has it (`least-outstanding-free`); without it the next in turn, as ours has it.",
+        "Requests dropped or late, %, and invalid device time, %, means over loads 0.9 and 1.1. The columns after \
+         \"found\" are those of an independent program that implements the policies of PARD §4 and §5.1; it ran the \
+         same workload with its own arrivals. The columns after \"ours\" are those of this simulator. \"off\" is \
+         ours minus found, in points. The published policies and the bound are on the reference plan. `spillgate` is \
+         on its own plan; \"found\" is there the best variant that the program found with this hand-off. The \
+         programs choose differently among workers with equally few requests: the independent one takes the worker \
+         that is free first, ours takes the next in turn. The rows \"its ties\" are ours with the other rule \
+         (`least-outstanding-free`).",
     );
     report.table(
         &["policy", "found", "invalid", "ours", "off", "invalid"],

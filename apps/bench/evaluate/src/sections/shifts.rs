@@ -16,7 +16,7 @@ use super::super::report::Report;
 use super::sweeps::tweak;
 use super::{drops, labels, percent, strongest_split};
 
-/// A name, what changes in the world, and what changes in the pipeline before that.
+/// A name, the change of the world, and the change of the pipeline before that.
 type Scenario = (&'static str, fn(&mut SimConfig), fn(&Setup) -> Setup);
 
 /// A disturbance comes this often and lasts this long.
@@ -87,7 +87,10 @@ pub(super) fn shifts(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
             percent(dropped[1] - dropped[2]),
         ]);
     }
-    report.say("Loads 0.9 and 1.0, dropped or late (or failed with a lost worker), %. Points fewer: against the strongest `nexus-split`.");
+    report.say(
+        "Requests dropped, late, or failed with a lost worker, %, mean over loads 0.9 and 1.0. The last column says \
+         by how many points `spillgate` drops less than the strongest variant of `nexus-split`.",
+    );
     report.table(
         &[
             "scenario",
@@ -101,7 +104,7 @@ pub(super) fn shifts(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let worst = gains.iter().copied().fold(f64::MAX, f64::min);
     let mean = super::super::report::mean(gains.iter().copied());
     report.say(&format!(
-        "Mean over the scenarios: {} points fewer; worst {}.",
+        "Mean over the scenarios: {} points fewer; in the worst scenario {}.",
         percent(mean),
         percent(worst)
     ));
@@ -164,7 +167,11 @@ pub(super) fn scaling(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         cells.extend((0..variants.len()).map(|column| percent(drops(&rows, column, |_| true))));
         table.push(cells);
     }
-    report.say("Workers follow the offered rate, from half of the plan to half as many again, given back after 30 s; loads 0.9 and 1.1, dropped or late, %, by cold start.");
+    report.say(
+        "Dropped or late, %, mean over loads 0.9 and 1.1, by cold start. Workers follow the offered rate, from half \
+         of the plan's number to one and a half times that number. A worker is given back when fewer have been \
+         enough for 30 s.",
+    );
     let names = labels(&policies);
     let mut head = vec!["cold start"];
     head.extend(names.iter().map(String::as_str));

@@ -70,7 +70,10 @@ pub(super) fn lambda(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         .dispatch(DispatchPolicyName::EarliestStart)
         .labelled("pard, earliest-start");
     let cases = grid.few_cases(report, &[0.9, 1.1]);
-    report.say("Mean over loads 0.9 and 1.1, %. Late binding leaves no batch wait, so lambda moves `spillgate` little.");
+    report.say(
+        "Dropped or late, %, mean over loads 0.9 and 1.1. `spillgate` binds late and so has no batch waits: lambda \
+         changes it little.",
+    );
     let values = [0.0, 0.1, 0.3, 0.5, 0.75, 0.95, 1.0];
     sweep(
         grid,
@@ -85,7 +88,7 @@ pub(super) fn lambda(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 
 pub(super) fn window(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let cases = grid.few_cases(report, &[0.9, 1.1]);
-    report.say("Mean over loads 0.9 and 1.1, %.");
+    report.say("Dropped or late, %, mean over loads 0.9 and 1.1.");
     let values = [1.0, 2.0, 5.0, 10.0, 20.0];
     sweep(
         grid,
@@ -99,7 +102,7 @@ pub(super) fn window(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 }
 
 pub(super) fn slo(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    report.say("The SLO times a factor, plan and load unchanged; load 0.9, %.");
+    report.say("Dropped or late at load 0.9, %, with the SLO multiplied by a factor. Plan and load stay the same.");
     let cases = grid.few_cases(report, &[0.9]);
     let policies = [
         Variant::of(DropPolicyName::Nexus),
@@ -149,7 +152,7 @@ pub(super) fn stress(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
             points: loads.map(|load| (load, share(load))).to_vec(),
         });
     }
-    report.say("Goodput over the capacity of the reference plan, by load.");
+    report.say("Goodput divided by the capacity of the reference plan, by load.");
     let head: Vec<String> = std::iter::once("load".to_owned())
         .chain(loads.map(|l| l.to_string()))
         .collect();
@@ -167,7 +170,10 @@ pub(super) fn stress(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
 pub(super) fn sensitivity(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let cases = grid.few_cases(report, &[0.9]);
     let policies = [pard(), strongest_split(), ours()];
-    report.say("Load 0.9, dropped or late, %. Execution times vary by a normal factor of this standard deviation.");
+    report.say(
+        "All tables: dropped or late at load 0.9, %. In this one execution times are multiplied by a normal factor \
+         with this standard deviation.",
+    );
     sweep(
         grid,
         report,
@@ -177,7 +183,7 @@ pub(super) fn sensitivity(grid: &Grid, report: &mut Report) -> anyhow::Result<()
         &[0.0, 0.05, 0.15, 0.3],
         |v, noise| v.tweak(tweak(move |c| c.noise = noise)),
     )?;
-    report.say("This part of the state messages between planners is lost.");
+    report.say("Part of the state messages between planners that is lost.");
     sweep(
         grid,
         report,
@@ -187,7 +193,7 @@ pub(super) fn sensitivity(grid: &Grid, report: &mut Report) -> anyhow::Result<()
         &[0.0, 0.1, 0.5, 0.9],
         |v, loss| v.tweak(tweak(move |c| c.exchange_loss = loss)),
     )?;
-    report.say("Clocks of devices are off by up to so many ms.");
+    report.say("The clock of each device is off by at most this many ms.");
     sweep(
         grid,
         report,
@@ -201,7 +207,11 @@ pub(super) fn sensitivity(grid: &Grid, report: &mut Report) -> anyhow::Result<()
             }))
         },
     )?;
-    report.say("Time from a device becoming free to the start of a batch that was bound only then, ms. Ours binds ahead by as much and pays only when a batch ends earlier than expected or the device was idle.");
+    report.say(
+        "The hand-off is the time from the moment a device becomes free to the start of a batch that is bound only \
+         then, ms. `spillgate` binds a batch this long before the device is expected to be free. The hand-off \
+         therefore delays only a batch on an idle device and a batch after one that ended early.",
+    );
     sweep(
         grid,
         report,

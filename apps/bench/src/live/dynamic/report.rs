@@ -1,4 +1,4 @@
-//! What was measured of the schedulers, as tables and as a page.
+//! The measurements of the schedulers, as tables and as a page.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
 }
 
 impl Cell {
-    /// For whoever watches.
+    /// The text for the terminal.
     pub(super) fn line(&self) -> String {
         format!(
             "round {}, load {}, {}: {:.1}% of {} finished in time ({:.1}%, {:.1}%), late {:.1}%, dropped {:.1}%, wasted {:.1}%, \
@@ -100,7 +100,7 @@ impl Measured {
         text
     }
 
-    /// Who is first at each load, in how many rounds, and by how much.
+    /// The best scheduler at each load, in how many rounds it is best, and by how much.
     pub(super) fn summary(&self) -> String {
         let mut text = String::new();
         for (load, schedules) in self.groups() {
@@ -178,12 +178,12 @@ impl Report<'_> {
              writes this file when `--write` is added. Machine: {machine}. Server and client share it with whatever\n\
              else runs, which had {mean:.1} cores on average, {least:.1} to {most:.1} in single runs. So each of {rounds} rounds runs all schedulers one after the other,\n\
              beginning with another one each time, with the same requests at the same times (Poisson, {seconds} s after {WARM_UP} s that do not\n\
-             count; other times in each round). Only differences within a round mean anything.\n\
+             count; other times in each round). Compare results only within a round.\n\
              \n\
-             Each run is a fresh server, all with one profile. For {LEARNING_DURATION} it gets {learning:.0}% of load 1, where batches are mostly of one:\n\
-             schedulers learn from those alone. Load 1 is what a closed loop finishes under `static` in each second that the device\n\
-             works. Batches hold 8 at most, the SLO is 20 ms: four times the time alone that one in\n\
-             a hundred requests to `say` exceeds, seven times that of `who`, within the range of ORLOJ's evaluation or a little beyond.\n\
+             Each run is a fresh server, all with one profile. For {LEARNING_DURATION} it gets {learning:.0}% of load 1: most\n\
+             batches then have one member, so schedulers learn times alone. Load 1 is the rate that a closed loop finishes under\n\
+             `static`, per second that the device works. Batches hold 8 at most, the SLO is 20 ms: four times the 99th percentile of\n\
+             the time alone for `say`, seven times for `who`; ORLOJ's evaluation has 1.5 to 5 times.\n\
              \n\
              `goodput`, `orloj` and `edf` are the drop policy of a pipeline of one module themselves; `static` has the default, `spillgate`,\n\
              with its entry gate (docs/schedulers.md).\n",

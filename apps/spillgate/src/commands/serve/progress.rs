@@ -1,4 +1,4 @@
-//! What a start or a measurement is at: a bar on a terminal, a line now and then elsewhere.
+//! The progress of a start or a measurement: a bar on a terminal, elsewhere a line now and then.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Dynamic work from files: modules whose time depends on what a request brings.
+//! Dynamic work from files: modules whose time depends on the content of a request.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use spillgate_worker_policy::schedule::{SCHEDULED_MAX, SIZES_MAX, SchedulerConfi
 
 use super::{SimulateArgs, load};
 
-/// What `--arrivals` says beside times.
+/// The content of `--arrivals` besides times.
 pub(super) struct Work {
     pub(super) jobs: Vec<Job>,
     history: Vec<(Application, f64)>,
@@ -91,8 +91,8 @@ pub(super) struct Law {
     sizes: Vec<u32>,
 }
 
-/// The law of a module: c0 and c1 are its profile's alpha and beta. The file need not name a scheduler for it, so that its
-/// batches are checked here.
+/// The law of a module: c0 and c1 are its profile's alpha and beta. The file need not name a scheduler for the module,
+/// so its largest batch is checked here.
 pub(super) fn law(module: &Module, device: &str, profiles: &ProfileSet) -> anyhow::Result<Law> {
     let (max, limit) = (module.batch.max, SCHEDULED_BATCH_MAX);
     anyhow::ensure!(
