@@ -1,5 +1,5 @@
-//! What passes between gateways, controllers and devices: one enum a receiver, in envelopes that name the sender and its
-//! incarnation. Payloads are opaque: `L` is what a request carries to a worker.
+//! The messages between gateways, controllers and devices: one enum for each receiver, in envelopes that name the sender and
+//! its incarnation. Payloads are opaque: `L` is what a request carries to a worker.
 
 mod to_controller;
 mod to_device;
@@ -24,7 +24,7 @@ pub enum Address {
     Device(DeviceId),
 }
 
-/// One life of a process: what it said in another one is void.
+/// One life of a process. Messages of a process's other incarnations are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -33,7 +33,7 @@ pub struct Incarnation(pub u64);
 pub struct Envelope<L> {
     /// The role that sent it.
     pub from: Address,
-    /// The sender's life in which it did.
+    /// The sender's incarnation.
     pub incarnation: Incarnation,
     /// The role that it is for.
     pub to: Address,
@@ -52,15 +52,15 @@ pub enum Message<L> {
     Device(ToDevice<L>),
 }
 
-/// A way on which envelopes travel. Those of one sender to one receiver arrive in the order in which they were sent, or are
-/// lost with the connection.
+/// A way on which envelopes travel. The envelopes of one sender to one receiver arrive in the order in which they were sent,
+/// or are lost with the connection.
 pub trait Link<L> {
     /// Sends an envelope on its way.
     fn send(&self, envelope: Envelope<L>);
 }
 
-/// The life in which each peer of a role greeted last. Messages of any other one are void: they were under way when their
-/// sender died, or come from a process that does not know yet that it was given up.
+/// The incarnation in which each peer of a role greeted last. Messages of other incarnations are ignored: they were under way
+/// when their sender died, or come from a process that does not know yet that it was given up.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
     gateways: Vec<Option<Incarnation>>,

@@ -45,7 +45,7 @@ pub enum Event<'a> {
     Greeted(Address, Incarnation),
     /// A peer is gone, for this reason.
     Lost(Address, &'a str),
-    /// A peer said something, in that life.
+    /// A peer sent a message in that incarnation.
     Message(Address, Incarnation, ToGateway),
     /// The client left.
     Cancel(RequestId),
@@ -75,7 +75,7 @@ pub struct Ended<P> {
     pub outcome: Outcome,
     /// When.
     pub at: Timestamp,
-    /// For a failure: what is said of it.
+    /// For a failure: the message for the client.
     pub cause: Option<String>,
     /// The driver's own.
     pub payload: P,
@@ -86,7 +86,7 @@ pub struct Ended<P> {
 pub struct GatewayConfig<'a> {
     /// The gateway.
     pub id: GatewayId,
-    /// This life of it.
+    /// The incarnation of this gateway.
     pub incarnation: Incarnation,
     /// Its pipeline.
     pub pipeline: &'a Arc<Pipeline>,
@@ -96,7 +96,7 @@ pub struct GatewayConfig<'a> {
     pub places: &'a [Place],
     /// Seed of admission by chance.
     pub seed: u64,
-    /// When this life began.
+    /// When this incarnation began.
     pub born: Timestamp,
 }
 
@@ -191,8 +191,8 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
-    /// Accepts a request, which then enters by [`Event::Read`] or [`Event::Decode`]. What is kept for it is asked for once it
-    /// is accepted.
+    /// Accepts a request, which then enters by [`Event::Read`] or [`Event::Decode`]. `content` is called once the request is
+    /// accepted.
     ///
     /// # Errors
     /// When it is refused: see [`Ledger::admit`].
@@ -271,8 +271,8 @@ impl<P, L: Clone> Gateway<P, L> {
         self.sends = sends;
     }
 
-    /// The next moment at which something happens without an event from outside: what was asked of the modules is to be
-    /// reported, or a request is over its deadline and grace.
+    /// The next moment at which something happens without an event from outside: demand is due to be reported, or a request
+    /// has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         [self.checks_at, self.demands.reports_at()]
             .into_iter()

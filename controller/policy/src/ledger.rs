@@ -1,11 +1,11 @@
 //! The ledger of one pipeline at its gateway: which requests are open, what their deadlines are, and that
 //! each ends exactly once.
 //!
-//! What is over a bound is refused at once and was never accepted; what is accepted stays in the ledger
-//! until [`Ledger::end`] is called for the first time. Later calls for the same request change nothing.
+//! A request over a bound is refused at once and was never accepted. An accepted request stays in the ledger until
+//! [`Ledger::end`] is called for the first time. Later calls for the same request change nothing.
 //!
-//! Places are for work that can succeed: what cannot be in time even alone is refused before the gate and counts as
-//! offered nowhere, and what ends by its client's doing before any device ran it gives its place back.
+//! Places are for requests that can succeed. A request that cannot be in time even alone is refused before the gate and does
+//! not count as offered. A request that its client ends before a device ran it gives its place back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -255,7 +255,7 @@ impl<T> Ledger<T> {
             return self.give_back();
         }
         if self.returning.len() >= self.limit {
-            // Those that had begun are never told: they are forgotten once they would be over.
+            // Workers that had begun a request never confirm. Such entries are removed after the deadline.
             self.returning.retain(|_, r| r.deadline > now);
         }
         if self.returning.len() < self.limit {
@@ -282,7 +282,7 @@ impl<T> Ledger<T> {
         true
     }
 
-    /// Its place is another's, and it was never offered.
+    /// The place is free for another request, and the request counts as never offered.
     fn give_back(&mut self) {
         self.returned += 1;
         if let Some(gate) = &mut self.gate {

@@ -36,9 +36,9 @@ pub enum ToDevice<L> {
     Cancel(RequestId),
     /// By a gateway: drop a request for this reason if it still waits.
     Withdraw(RequestId, DropReason),
-    /// By a gateway: this application is another one from now on. What is known of its execution times is void.
+    /// By a gateway: from now on this number stands for another application. Its execution times are to be forgotten.
     Reassigned(Application),
-    /// By a controller: a worker's broker is to go by this from now on.
+    /// By a controller: new guidance for a worker's broker.
     Guide(WorkerId, Guidance),
     /// By a controller: make a worker ready, and say when it is.
     Load(WorkerId),

@@ -38,7 +38,7 @@ pub enum ToGateway {
         /// The request.
         request: RequestId,
     },
-    /// By a controller: what dispatch to its module goes by from now on.
+    /// By a controller: the new plan for dispatch to its module.
     Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.
     State(Arc<ModuleState>),

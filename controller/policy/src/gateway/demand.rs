@@ -1,4 +1,4 @@
-//! What is asked of the modules, counted and reported to their controllers.
+//! Counts the demand on the modules and reports it to their controllers.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) struct Demands {
     /// By module: requests enter the pipeline here.
     is_first: Vec<bool>,
     offered: (u64, u64),
-    /// When what was counted since the last reports is to be told.
+    /// When the counts since the last reports are due.
     reports_at: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! The way of requests from module to module.
+//! Passes requests from module to module.
 
 use rand::Rng;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
@@ -17,8 +17,8 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
-    /// A module ran for a request, or was skipped (`None`): the modules after it hear of it. A request ends with the last
-    /// result that it waits for. What is known already changes nothing.
+    /// A module ran for a request, or was skipped (`None`). Its successors are entered or skipped. A request ends with the
+    /// last result that it waits for. A repeated report changes nothing.
     pub(super) fn complete(
         &mut self,
         now: Timestamp,
@@ -122,9 +122,9 @@ impl<P, L: Clone> Gateway<P, L> {
 }
 
 impl Stage {
-    /// Whether a request that is about to be dispatched is dropped instead, and why: the module sheds load, or a batch that
-    /// starts as early as any would bring the request to its end with less than the margin to spare. It is the newest
-    /// request that is dropped: the backlog before it is as long as the SLO bears.
+    /// Whether a request that is about to be dispatched is dropped instead, and why. The module sheds load, or even the batch
+    /// that starts earliest would finish the request with less than the margin to spare. The newest request is dropped because
+    /// the backlog before it still fits the SLO.
     fn refuses(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,5 @@
-//! How requests end: with the last result that they wait for, or before it, and then every worker that has them is told.
+//! How requests end: with the last result that a request waits for, or earlier. If earlier, every worker that has the
+//! request is told.
 
 use std::time::Duration;
 
@@ -106,7 +107,7 @@ impl<P, L: Clone> Gateway<P, L> {
         };
         let was_there = self.take_back(module, worker, id, out);
         let Some(has_run) = self.ledger.has_run(id) else {
-            // It ended meanwhile: that it was dropped says that it had not begun.
+            // The request ended meanwhile. The worker dropped it, so it had not begun there.
             self.forgotten(now, worker, id);
             return;
         };
@@ -190,8 +191,8 @@ impl<P, L: Clone> Gateway<P, L> {
         self.end(now, id, outcome, Some(cause), out);
     }
 
-    /// Ends a request by a fault of ours at that module. What *fails* at the source is a frame that nobody can read: where a
-    /// decoder is at fault, the request is dropped.
+    /// Ends a request because of a fault of the server at that module. At the source the request is dropped: *failed* there
+    /// means a frame that cannot be decoded.
     pub(super) fn fail(
         &mut self,
         now: Timestamp,

@@ -26,7 +26,7 @@ pub(super) enum Joined {
     Skip,
 }
 
-/// How far a request is, by module. It keeps what each predecessor said, so that one that says it twice counts once.
+/// The progress of a request, by module. It records the report of each predecessor, so a repeated report counts once.
 #[derive(Debug)]
 pub(super) struct Joins {
     /// Of the first modules: most pipelines have no more.
@@ -118,8 +118,7 @@ impl Joiner {
         }
     }
 
-    /// What the module needs from this predecessor is there: no required input is missing, and the `when:` that looks at
-    /// it holds. A condition on a module that was skipped does not hold.
+    /// Whether this predecessor brought what the module needs: no required input is missing, and a `when:` on it holds. A condition on a module that was skipped does not hold.
     fn allows(&self, edge: &Edge, brought: Option<Filled>) -> bool {
         let holds = match (edge.condition, self.when) {
             (true, Some(port)) => brought.is_some_and(|filled| filled.has(port.port)),

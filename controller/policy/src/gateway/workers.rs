@@ -1,4 +1,4 @@
-//! Workers that come and go with their devices: what a lost one had goes to others.
+//! Workers that come and go with their devices. The requests of a lost worker go to other workers.
 
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::message::{Address, Incarnation, Place};

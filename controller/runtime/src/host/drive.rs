@@ -1,5 +1,5 @@
-//! Drives the roles of this process: what one says to another is a call under the host's lock, what concerns devices and
-//! clients is an effect, done once the lock is released.
+//! Drives the roles of this process. A message between roles is a call under the host's lock. Messages to devices and answers
+//! to clients are effects, performed after the lock is released.
 
 use std::sync::Arc;
 

@@ -62,7 +62,7 @@ impl Outbox {
         std::mem::forget(turn);
     }
 
-    /// The next envelope. Where there is none the turn is over, at once: the thread that puts one from now on sends it.
+    /// The next envelope. If there is none, the turn ends: the thread that puts the next envelope sends it.
     fn next(mut pending: MutexGuard<'_, Pending>) -> Option<Envelope<Arc<Job>>> {
         let next = pending.envelopes.pop_front();
         pending.is_sending = next.is_some();
