@@ -320,6 +320,7 @@ impl World {
             // The device was lost meanwhile, and what it ran with it.
             Occurrence::BatchEnd { device, life, .. }
             | Occurrence::RerunEnd { device, life, .. }
+            | Occurrence::LoadEnd { device, life, .. }
                 if self.devices[device].life != life =>
             {
                 Ok(())
@@ -363,7 +364,7 @@ impl World {
                 self.drive_gateway(GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
-            Occurrence::Loaded { place, life } => self.loaded(place, life),
+            Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),
         }
     }
 

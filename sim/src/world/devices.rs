@@ -62,6 +62,9 @@ impl World {
             match command {
                 Command::Execute(batch) => self.bound(device, batch)?,
                 Command::Rerun(rerun) => self.run_again(device, &rerun)?,
+                Command::Load(worker) => self.load(device, worker),
+                // It takes no time, and what a device holds costs nothing here.
+                Command::Unload(_) => {}
                 Command::Tell { message, .. } => {
                     let gateway = Address::Gateway(GATEWAY);
                     self.say(device, gateway, Message::Gateway(message))?;
@@ -166,6 +169,25 @@ impl World {
             self.execute(device)?;
         }
         self.drive_device(device, Event::Reran { batch, took })
+    }
+
+    /// Loads a worker, for as long as a cold start takes.
+    fn load(&mut self, device: usize, worker: WorkerId) {
+        let cold_start = self.config.scaling.as_ref().map(|s| s.cold_start);
+        let end = Occurrence::LoadEnd {
+            device,
+            worker,
+            life: self.devices[device].life,
+        };
+        self.agenda
+            .at(self.now + cold_start.unwrap_or_default(), end);
+    }
+
+    pub(super) fn load_end(&mut self, device: usize, worker: WorkerId) -> Result<(), Violation> {
+        let controller = Address::Controller(self.places[worker.idx()].module);
+        let loaded = Message::Controller(ToController::Loaded(worker, true));
+        self.say(device, controller, loaded)?;
+        self.drive_device(device, Event::LoadEnded)
     }
 
     fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {

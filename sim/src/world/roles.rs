@@ -9,7 +9,7 @@ use spillgate_controller_policy::module::{Command as ControllerCommand, Event as
 use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Link, Message, Place, ToController, ToDevice, ToGateway,
+    Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
 };
 use spillgate_worker_policy::device::Event as DeviceEvent;
 
@@ -192,31 +192,9 @@ impl World {
                 self.note(7, guidance.downstream.as_nanos() as u64);
                 self.drive_device(device, DeviceEvent::Guide(worker, guidance))
             }
-            ToDevice::Load(worker) => {
-                let cold_start = self.config.scaling.as_ref().map(|s| s.cold_start);
-                let loaded = Occurrence::Loaded {
-                    place: self.places[worker.idx()],
-                    life: self.devices[device].life,
-                };
-                self.agenda
-                    .at(self.now + cold_start.unwrap_or_default(), loaded);
-                Ok(())
-            }
-            ToDevice::Unload(worker) => self.drive_device(device, DeviceEvent::Unloaded(worker)),
+            ToDevice::Load(worker) => self.drive_device(device, DeviceEvent::Load(worker)),
+            ToDevice::Unload(worker) => self.drive_device(device, DeviceEvent::Unload(worker)),
         }
-    }
-
-    /// A device has loaded a worker that it was asked for.
-    pub(super) fn loaded(&mut self, place: Place, life: u32) -> Result<(), Violation> {
-        if self.devices[place.device.idx()].life != life {
-            return Ok(());
-        }
-        let loaded = Message::Controller(ToController::Loaded(place.worker, true));
-        self.say(
-            place.device.idx(),
-            Address::Controller(place.module),
-            loaded,
-        )
     }
 
     /// A device says something.

@@ -10,8 +10,12 @@
 //! A device without work runs finished requests again, one at a time, for the distributions of batch schedulers
 //! ([`crate::profiler`]).
 //!
-//! Invariants: at most one batch (or rerun) runs and at most one is bound behind it; the device never idles while a broker
-//! has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
+//! Workers are loaded between two batches, and unloaded once they have no request here.
+//!
+//! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
+//! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
+
+mod loads;
 
 use std::time::Duration;
 
@@ -27,6 +31,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
+use loads::Loads;
 
 /// Where a full batch waits for the device, the next one is bound so many usual deviations of the running one before that
 /// is expected to end.
@@ -59,8 +64,12 @@ pub enum Event<'a, T> {
         /// How long it ran; `None` when it failed.
         took: Option<Duration>,
     },
-    /// That worker holds its model no more.
-    Unloaded(WorkerId),
+    /// Make that worker ready to serve.
+    Load(WorkerId),
+    /// The load ended: the worker is ready, or cannot be.
+    LoadEnded,
+    /// Give back what that worker holds, once it has no request here.
+    Unload(WorkerId),
     /// The application is another one from now on.
     Reassigned(Application),
     /// The State Planner of a worker's module has new downstream state.
@@ -80,13 +89,17 @@ pub enum Event<'a, T> {
     Close(DropReason),
 }
 
-/// What the driver must do.
+/// What the driver must do, in this order: what runs on the device runs when what was commanded before has ended.
 #[derive(Debug)]
 pub enum Command<T> {
     /// Run this batch: now, or when the running one ends.
     Execute(Batch<T>),
     /// Run this request again, alone, now; nobody waits for its result.
     Rerun(Rerun<T>),
+    /// Make this worker ready, now, and say [`Event::LoadEnded`].
+    Load(WorkerId),
+    /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
+    Unload(WorkerId),
     /// Tell this to a gateway of the pipeline that the worker serves.
     Tell {
         /// The worker.
@@ -150,6 +163,7 @@ pub struct Device<T> {
     running: Option<Running>,
     /// Starts when the running batch ends.
     bound: Option<Running>,
+    loads: Loads,
     lead: Duration,
     closed: Option<DropReason>,
     next_batch: u64,
@@ -169,6 +183,7 @@ impl<T> Device<T> {
             workers,
             running: None,
             bound: None,
+            loads: Loads::default(),
             lead,
             closed: None,
             next_batch: 0,
@@ -205,7 +220,9 @@ impl<T> Device<T> {
                 sampled,
             } => self.ended(now, batch, took, sampled),
             Event::Reran { batch, took } => self.reran(now, batch, took),
-            Event::Unloaded(worker) => self.profiler.forget(worker),
+            Event::Load(worker) => self.loads.load(worker),
+            Event::LoadEnded => self.loads.ended(),
+            Event::Unload(worker) => self.loads.unload(worker),
             Event::Reassigned(application) => {
                 for broker in self.workers.values_mut() {
                     broker.forget(application);
@@ -230,6 +247,7 @@ impl<T> Device<T> {
         }
         self.collect(now, out);
         self.start(now, out);
+        self.unload(out);
         self.rerun(now, out);
     }
 
@@ -243,13 +261,15 @@ impl<T> Device<T> {
 
     /// Nothing runs and nothing waits.
     fn has_no_work(&self) -> bool {
-        self.running.is_none() && self.workers.values().all(|b| b.waiting() == 0)
+        self.running.is_none()
+            && !self.loads.come_first()
+            && self.workers.values().all(|b| b.waiting() == 0)
     }
 
     /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
     fn binds_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref()?;
-        if self.bound.is_some() {
+        if self.bound.is_some() || self.loads.come_first() {
             return None;
         }
         let (mut waits, mut fills) = (false, false);
@@ -273,7 +293,7 @@ impl<T> Device<T> {
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound
-    /// behind it, but not earlier than `now`.
+    /// behind it, but not earlier than `now`. How long a load takes is not known: it does not count.
     pub fn free_at(&self, now: Timestamp) -> Timestamp {
         let last = self.bound.as_ref().or(self.running.as_ref());
         last.map_or(now, |r| r.expected_end.max(now))
@@ -312,9 +332,13 @@ impl<T> Device<T> {
 
     fn collect(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
         let free_at = self.free_at(now);
+        // When the device is free after a load is not known: nothing is bound until then.
+        let binds = !self.loads.is_loading();
         for (&worker, broker) in &mut self.workers {
             broker.expire(now, &mut self.rejected);
-            broker.collect(now, free_at, &mut self.rejected);
+            if binds {
+                broker.collect(now, free_at, &mut self.rejected);
+            }
             drain_rejected(worker, &mut self.rejected, out);
         }
     }
@@ -401,10 +425,14 @@ impl<T> Device<T> {
         id
     }
 
-    /// Starts the most urgent batch if the device is free, and begins to form the next one; binds the
+    /// Starts the next load or the most urgent batch if the device is free, and begins to form the next batch; binds the
     /// next batch if the device is about to be free.
     fn start(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
         if self.running.is_none() {
+            out.extend(self.loads.start().map(Command::Load));
+            if self.loads.is_loading() {
+                return;
+            }
             self.bind(now, now, false, out);
             self.collect(now, out);
         }
@@ -413,6 +441,18 @@ impl<T> Device<T> {
         {
             let starts_at = self.free_at(now);
             self.bind(now, starts_at, true, out);
+        }
+    }
+
+    /// Unloads the retired workers that have no request here any more. Nothing of them is run again.
+    fn unload(&mut self, out: &mut Vec<Command<T>>) {
+        let runs = |r: &Option<Running>, worker| r.as_ref().is_some_and(|r| r.worker == worker);
+        while let Some(worker) = self.loads.take_retired(|worker| {
+            let waiting = self.workers.get(&worker).map_or(0, Broker::waiting);
+            waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
+        }) {
+            self.profiler.forget(worker);
+            out.push(Command::Unload(worker));
         }
     }
 
@@ -504,6 +544,7 @@ impl<T> Device<T> {
     fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<Command<T>>) {
         self.closed = Some(reason);
         self.profiler.clear();
+        self.loads.clear();
         for (&worker, broker) in &mut self.workers {
             broker.reject_all(now, reason, &mut self.rejected);
             drain_rejected(worker, &mut self.rejected, out);

@@ -27,8 +27,8 @@ impl DeviceHandle {
             ToDevice::Cancel(request) => self.drive(Event::Cancel(request)),
             ToDevice::Withdraw(request, reason) => self.drive(Event::Withdraw(request, reason)),
             ToDevice::Guide(worker, guidance) => self.drive(Event::Guide(worker, guidance)),
-            ToDevice::Load(worker) => self.load(worker),
-            ToDevice::Unload(worker) => self.unload(worker),
+            ToDevice::Load(worker) => self.drive(Event::Load(worker)),
+            ToDevice::Unload(worker) => self.drive(Event::Unload(worker)),
             ToDevice::Reassigned(application) => self.drive(Event::Reassigned(application)),
         }
     }
@@ -36,26 +36,6 @@ impl DeviceHandle {
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
         self.drive(Event::Close(reason));
-    }
-
-    /// Makes a worker ready, between two batches; [`Upstream::loaded`](super::Upstream::loaded) says when.
-    fn load(&self, worker: WorkerId) {
-        let mut state = self.shared.state.lock();
-        state.unload.retain(|w| *w != worker);
-        if !state.load.contains(&worker) {
-            state.load.push(worker);
-        }
-        self.shared.work.notify_one();
-    }
-
-    /// Gives back what a worker holds once it has no more requests.
-    fn unload(&self, worker: WorkerId) {
-        let mut state = self.shared.state.lock();
-        state.load.retain(|w| *w != worker);
-        if !state.unload.contains(&worker) {
-            state.unload.push(worker);
-        }
-        self.shared.work.notify_one();
     }
 
     /// Whether its thread lives.

@@ -13,25 +13,17 @@ use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
 
 use super::Upstream;
 use crate::clock::Clock;
-use crate::executor::Executor;
 use crate::timer::{Alarm, Sleeper};
 
 pub(super) struct State {
     pub(super) policy: Device<Arc<Job>>,
-    /// Batches that the policy has bound and the thread has not yet taken: the one that is to run now, and at
-    /// most one behind it.
-    pub(super) next: VecDeque<Batch<Arc<Job>>>,
-    /// The finished request that is to run again, before any of those.
-    pub(super) rerun: Option<Rerun<Arc<Job>>>,
-    /// Workers to be loaded, and those to be unloaded once nothing is bound or waits for them. A worker is in one
-    /// of them at most.
-    pub(super) load: Vec<WorkerId>,
-    pub(super) unload: Vec<WorkerId>,
+    /// What the policy has commanded and the thread has not yet taken, in order.
+    pub(super) tasks: VecDeque<Task>,
     pub(super) commands: Vec<Command<Arc<Job>>>,
     pub(super) stop: bool,
 }
 
-/// What a device's thread is to do next.
+/// What a device's thread is to do.
 pub(super) enum Task {
     Run(Batch<Arc<Job>>),
     Rerun(Rerun<Arc<Job>>),
@@ -81,10 +73,7 @@ impl Shared {
             clock,
             state: Mutex::new(State {
                 policy,
-                next: VecDeque::with_capacity(BOUND_MAX),
-                rerun: None,
-                load: Vec::new(),
-                unload: Vec::new(),
+                tasks: VecDeque::with_capacity(BOUND_MAX),
                 commands: Vec::new(),
                 stop: false,
             }),
@@ -101,35 +90,32 @@ impl Shared {
         let mut state = self.state.lock();
         let State {
             policy,
-            next,
-            rerun,
+            tasks,
             commands,
             ..
         } = &mut *state;
         policy.on_event(now, event, commands);
         let mut reports = Reports::default();
-        let mut started = false;
+        let mut has_more = false;
         for command in commands.drain(..) {
-            match command {
-                Command::Execute(batch) => {
-                    next.push_back(batch);
-                    debug_assert!(next.len() <= BOUND_MAX, "one batch at a time");
-                    started = true;
-                }
-                Command::Rerun(next) => {
-                    *rerun = Some(next);
-                    started = true;
-                }
+            let task = match command {
+                Command::Execute(batch) => Task::Run(batch),
+                Command::Rerun(rerun) => Task::Rerun(rerun),
+                Command::Load(worker) => Task::Load(worker),
+                Command::Unload(worker) => Task::Unload(worker),
                 Command::Tell {
                     worker, message, ..
                 } => {
                     reports.push((worker, message));
+                    continue;
                 }
-            }
+            };
+            tasks.push_back(task);
+            has_more = true;
         }
         let wakeup = policy.next_wakeup();
         drop(state);
-        if started {
+        if has_more {
             self.work.notify_one();
         }
         (reports, wakeup)
@@ -144,21 +130,6 @@ impl Shared {
         self.report(reports);
     }
 
-    /// Gives back what a worker holds; nothing of it is run again from here on.
-    pub(super) fn unload(&self, executor: &mut dyn Executor, worker: WorkerId) {
-        self.follow(Event::Unloaded(worker));
-        let mut state = self.state.lock();
-        if state.rerun.as_ref().is_some_and(|r| r.worker == worker) {
-            // It was told to run just before: it is unloaded after that.
-            if !state.load.contains(&worker) {
-                state.unload.push(worker);
-            }
-            return;
-        }
-        drop(state);
-        executor.unload(worker);
-    }
-
     pub(super) fn report(&self, reports: Reports) {
         let Some((worker, message)) = reports.first else {
             return;
@@ -169,27 +140,13 @@ impl Shared {
         }
     }
 
+    /// Waits for the next task; `None` when there is none and the thread is to stop.
     pub(super) fn next_task(&self) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
-            // Before the next batch: who asked for it waits, and a busy device would never come to it.
-            if let Some(worker) = state.load.pop() {
-                return Some(Task::Load(worker));
-            }
-            // Told to run when nothing else did: what is bound by now is behind it.
-            if let Some(rerun) = state.rerun.take() {
-                return Some(Task::Rerun(rerun));
-            }
-            if let Some(batch) = state.next.pop_front() {
-                return Some(Task::Run(batch));
-            }
-            if state.stop {
-                return None;
-            }
-            let policy = &state.policy;
-            let idle = state.unload.iter().position(|w| policy.waiting(*w) == 0);
-            if let Some(idx) = idle {
-                return Some(Task::Unload(state.unload.swap_remove(idx)));
+            let task = state.tasks.pop_front();
+            if task.is_some() || state.stop {
+                return task;
             }
             self.work.wait(&mut state);
         }

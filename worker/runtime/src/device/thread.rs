@@ -107,10 +107,11 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
                     Err(OperatorError::Other(cause))
                 });
                 shared.upstream.loaded(worker, result);
+                shared.follow(Event::LoadEnded);
                 Ok(())
             }
             Task::Unload(worker) => {
-                shared.unload(executor, worker);
+                executor.unload(worker);
                 Ok(())
             }
         };
@@ -130,9 +131,7 @@ fn died(shared: &Shared, cause: &str) {
     let (reports, _) = shared.drive(Event::Close(DropReason::NoWorker));
     shared.report(reports);
     // What was bound behind it went down with its workers.
-    let mut state = shared.state.lock();
-    state.next.clear();
-    state.rerun = None;
+    shared.state.lock().tasks.clear();
 }
 
 /// Executes a batch and tells who is to know. `Err` when the module panicked.
