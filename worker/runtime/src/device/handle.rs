@@ -10,32 +10,30 @@ use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::Event;
 
 use super::shared::Shared;
-use crate::timer::Alarm;
 
 /// Reaches a device. Cheap to clone.
 #[derive(Clone)]
 pub struct DeviceHandle {
     pub(super) shared: Arc<Shared>,
-    pub(super) alarm: Alarm,
 }
 
 impl DeviceHandle {
     /// Takes in a message.
-    pub fn tell(&self, message: ToDevice<Arc<Job>>) {
-        match message {
-            ToDevice::Requests(mut requests) => self.drive(Event::Arrivals(&mut requests)),
-            ToDevice::Cancel(request) => self.drive(Event::Cancel(request)),
-            ToDevice::Withdraw(request, reason) => self.drive(Event::Withdraw(request, reason)),
-            ToDevice::Guide(worker, guidance) => self.drive(Event::Guide(worker, guidance)),
-            ToDevice::Load(worker) => self.drive(Event::Load(worker)),
-            ToDevice::Unload(worker) => self.drive(Event::Unload(worker)),
-            ToDevice::Reassigned(application) => self.drive(Event::Reassigned(application)),
-        }
+    pub fn tell(&self, mut message: ToDevice<Arc<Job>>) {
+        self.shared.drive(match message {
+            ToDevice::Requests(ref mut requests) => Event::Arrivals(requests),
+            ToDevice::Cancel(request) => Event::Cancel(request),
+            ToDevice::Withdraw(request, reason) => Event::Withdraw(request, reason),
+            ToDevice::Guide(worker, guidance) => Event::Guide(worker, guidance),
+            ToDevice::Load(worker) => Event::Load(worker),
+            ToDevice::Unload(worker) => Event::Unload(worker),
+            ToDevice::Reassigned(application) => Event::Reassigned(application),
+        });
     }
 
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
-        self.drive(Event::Close(reason));
+        self.shared.drive(Event::Close(reason));
     }
 
     /// Whether its thread lives.
@@ -51,13 +49,5 @@ impl DeviceHandle {
     /// Requests that wait at a worker.
     pub fn waiting(&self, worker: WorkerId) -> usize {
         self.shared.state.lock().policy.waiting(worker)
-    }
-
-    fn drive(&self, event: Event<'_, Arc<Job>>) {
-        let (reports, wakeup) = self.shared.drive(event);
-        if let Some(at) = wakeup {
-            self.alarm.arm(at);
-        }
-        self.shared.report(reports);
     }
 }

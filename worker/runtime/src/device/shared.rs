@@ -1,8 +1,8 @@
 //! What the thread of a device and its handles share: the policy behind a lock.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::Job;
@@ -38,13 +38,14 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) work: Condvar,
     pub(super) upstream: Arc<dyn Upstream>,
-    pub(super) alarm: Mutex<Option<Alarm>>,
+    /// Set before the device is driven.
+    pub(super) alarm: OnceLock<Alarm>,
     pub(super) alive: AtomicBool,
 }
 
 /// What the policy has to say to others, without the lock. Mostly it is one thing, which needs no allocation.
 #[derive(Default)]
-pub(super) struct Reports {
+struct Reports {
     first: Option<(WorkerId, ToGateway)>,
     more: Vec<(WorkerId, ToGateway)>,
 }
@@ -79,13 +80,14 @@ impl Shared {
             }),
             work: Condvar::new(),
             upstream,
-            alarm: Mutex::new(None),
+            alarm: OnceLock::new(),
             alive: AtomicBool::new(true),
         }
     }
 
-    /// Drives the policy with one event. What others are to know is returned, to be reported without the lock.
-    pub(super) fn drive(&self, event: Event<'_, Arc<Job>>) -> (Reports, Option<Timestamp>) {
+    /// Drives the policy with one event: tells the thread what to do, asks to be woken, and tells others without the lock what
+    /// they are to know.
+    pub(super) fn drive(&self, event: Event<'_, Arc<Job>>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let State {
@@ -118,19 +120,13 @@ impl Shared {
         if has_more {
             self.work.notify_one();
         }
-        (reports, wakeup)
-    }
-
-    /// Drives the policy from the device's own thread.
-    pub(super) fn follow(&self, event: Event<'_, Arc<Job>>) {
-        let (reports, wakeup) = self.drive(event);
-        if let (Some(at), Some(alarm)) = (wakeup, &*self.alarm.lock()) {
+        if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
             alarm.arm(at);
         }
         self.report(reports);
     }
 
-    pub(super) fn report(&self, reports: Reports) {
+    fn report(&self, reports: Reports) {
         let Some((worker, message)) = reports.first else {
             return;
         };
@@ -155,8 +151,8 @@ impl Shared {
 
 impl Sleeper for Shared {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-        let (reports, wakeup) = self.drive(Event::Wakeup);
-        self.report(reports);
-        wakeup
+        self.drive(Event::Wakeup);
+        // It has armed itself.
+        None
     }
 }

@@ -39,11 +39,9 @@ impl DeviceThread {
     ) -> Result<Self, E> {
         let DeviceConfig { id, name, policy } = config;
         let shared = Arc::new(Shared::new(id, name.clone(), policy, clock, upstream));
-        let alarm = timers.add(shared.clone());
-        *shared.alarm.lock() = Some(alarm.clone());
+        let _ = shared.alarm.set(timers.add(shared.clone()));
         let handle = DeviceHandle {
             shared: shared.clone(),
-            alarm,
         };
         let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -107,7 +105,7 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
                     Err(OperatorError::Other(cause))
                 });
                 shared.upstream.loaded(worker, result);
-                shared.follow(Event::LoadEnded);
+                shared.drive(Event::LoadEnded);
                 Ok(())
             }
             Task::Unload(worker) => {
@@ -128,8 +126,7 @@ fn died(shared: &Shared, cause: &str) {
     tracing::error!(device = shared.name, cause, "device thread died");
     shared.alive.store(false, Ordering::Release);
     shared.upstream.down(shared.id, cause);
-    let (reports, _) = shared.drive(Event::Close(DropReason::NoWorker));
-    shared.report(reports);
+    shared.drive(Event::Close(DropReason::NoWorker));
     // What was bound behind it went down with its workers.
     shared.state.lock().tasks.clear();
 }
@@ -168,7 +165,7 @@ fn run_batch(
         ended_at,
     });
     if panicked.is_ok() {
-        shared.follow(Event::BatchEnded {
+        shared.drive(Event::BatchEnded {
             batch: id,
             took,
             sampled,
@@ -188,7 +185,7 @@ fn run_again(
     let took = shared.clock.now().since(started_at);
     shared.upstream.reran(rerun.worker, took);
     let succeeded = results.iter().all(Result::is_ok);
-    shared.follow(Event::Reran {
+    shared.drive(Event::Reran {
         batch: rerun.id,
         took: succeeded.then_some(took),
     });
