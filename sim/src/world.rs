@@ -124,17 +124,16 @@ impl World {
                     device: DeviceId(device),
                 });
                 serving.push(worker);
-                let broker = BrokerConfig {
-                    module: module.id,
-                    capacity: module.queue,
-                    batch: config.planned.batch[module.id.idx()],
-                    execution: config.planned.execution[module.id.idx()].to_vec(),
-                    recipe: pipeline.policy.drop.recipe(),
-                    schedule: config.work.as_ref().and_then(|work| {
+                let broker = BrokerConfig::of(
+                    &pipeline,
+                    module.id,
+                    config.planned.batch[module.id.idx()],
+                    config.planned.execution[module.id.idx()].to_vec(),
+                    config.work.as_ref().and_then(|work| {
                         let module = work.modules[module.id.idx()].as_ref()?;
                         Some(module.schedule.clone())
                     }),
-                };
+                );
                 brokers[usize::from(device)].push((worker, broker));
             }
             workers.push(serving);
