@@ -14,10 +14,11 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
-use spillgate_controller_policy::ledger::{Offer, Refusal};
+use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{
     ControllerConfig, Event as ControllerEvent, ModuleController,
 };
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::message::{Filled, Incarnation, Place};
@@ -268,7 +269,7 @@ impl World {
         };
         self.tally.offered(self.now, application);
         if let Err(refusal) = self.admit(id, timeout, application) {
-            self.tally.refused(refusal.reason().label());
+            self.tally.refused(refusal.label());
             return Ok(());
         }
         self.checker.accepted(id)?;

@@ -14,31 +14,14 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::request::{DropReason, Outcome, Request};
+use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
 use crate::plan::Planned;
 use crate::planner::ModuleState;
-
-/// Why a request was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The limit of requests in flight is reached.
-    Full {
-        /// The limit.
-        limit: usize,
-    },
-    /// The server is shutting down.
-    Draining,
-    /// Its deadline had passed when it came.
-    Expired,
-    /// It cannot be in time even if it had the pipeline for itself.
-    Hopeless,
-    /// The gate is shut: more comes than the pipeline can serve.
-    Overload,
-}
+use crate::refusal::Refusal;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug)]
@@ -53,19 +36,6 @@ pub struct Offer {
     pub application: Application,
     /// Who sent it.
     pub client: ClientId,
-}
-
-impl Refusal {
-    /// The same reason as drops have, for metrics.
-    pub fn reason(self) -> DropReason {
-        match self {
-            Refusal::Full { .. } => DropReason::QueueFull,
-            Refusal::Draining => DropReason::Draining,
-            Refusal::Expired => DropReason::Expired,
-            Refusal::Hopeless => DropReason::Predicted,
-            Refusal::Overload => DropReason::Overload,
-        }
-    }
 }
 
 struct Open<T> {

@@ -1,7 +1,7 @@
 //! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches, chooses their
 //! workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] tells brokers and gateways what to go by
-//! ([`planner`]) and follows the load ([`scaling`]). Beside them: who may ask what ([`access`]), which connections are kept
-//! ([`door`]), and [`plan`]s of batch sizes and workers. Plain state machines: no I/O, no clock.
+//! ([`planner`]) and follows the load ([`scaling`]). Beside them: who may ask what ([`access`]), why requests are refused
+//! ([`refusal`]), which connections are kept ([`door`]), and [`plan`]s of batch sizes and workers. Plain state machines: no I/O, no clock.
 
 pub mod access;
 pub mod dispatcher;
@@ -12,10 +12,12 @@ pub mod ledger;
 pub mod module;
 pub mod plan;
 pub mod planner;
+pub mod refusal;
 pub mod scaling;
 
 pub use gateway::Gateway;
-pub use ledger::{Ledger, Refusal};
+pub use ledger::Ledger;
 pub use module::ModuleController;
 pub use plan::Planned;
 pub use planner::{ModuleState, StatePlanner};
+pub use refusal::Refusal;
