@@ -4,6 +4,7 @@ mod agenda;
 mod config;
 mod devices;
 mod hostile;
+mod noted;
 mod roles;
 mod work;
 
@@ -35,6 +36,7 @@ pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
 use devices::EmulatedDevice;
+use noted::{Kind, Noted};
 pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
@@ -49,8 +51,7 @@ struct World {
     config: SimConfig,
     now: Timestamp,
     agenda: Agenda,
-    hash: u64,
-    events: u64,
+    noted: Noted,
     /// It keeps, of each open request, the device time that it used, in nanoseconds.
     gateway: Gateway<u64, ()>,
     controllers: Vec<ModuleController>,
@@ -81,18 +82,20 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
     while let Some((at, next)) = world.agenda.next() {
         world.checker.time(at)?;
         world.now = at;
-        assert!(world.events < EVENTS_MAX, "the run does not come to rest");
+        assert!(
+            world.noted.events() < EVENTS_MAX,
+            "the run does not come to rest"
+        );
         world.step(next)?;
     }
     world.checker.finished()?;
     let World {
         tally,
         config,
-        events,
-        hash,
+        noted,
         ..
     } = world;
-    Ok(tally.finish(&config, events, hash))
+    Ok(tally.finish(&config, noted.events(), noted.hash()))
 }
 
 impl World {
@@ -183,8 +186,7 @@ impl World {
         World {
             now: Timestamp::ZERO,
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
-            hash: 0xcbf2_9ce4_8422_2325,
-            events: 0,
+            noted: Noted::new(),
             gateway,
             controllers,
             places,
@@ -237,14 +239,9 @@ impl World {
         Ok(())
     }
 
-    /// Counts an event and mixes it into the hash: what happened to whom, at what time.
-    fn note(&mut self, kind: u64, subject: u64) {
-        self.events += 1;
-        for word in [self.now.as_ns(), kind << 56 | subject] {
-            self.hash = (self.hash ^ word)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(29);
-        }
+    /// Something happened to `subject`.
+    fn note(&mut self, kind: Kind, subject: u64) {
+        self.noted.note(self.now, kind, subject);
     }
 
     fn step(&mut self, next: Next) -> Result<(), Violation> {
@@ -256,7 +253,7 @@ impl World {
     }
 
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
-        self.note(1, i as u64);
+        self.note(Kind::Offer, i as u64);
         let id = RequestId(i as u64);
         let timeout = self
             .config
@@ -326,29 +323,29 @@ impl World {
                 Ok(())
             }
             Occurrence::BatchEnd { device, batch, .. } => {
-                self.note(9, (device as u64) << 40 | batch.0);
+                self.note(Kind::BatchEnd, (device as u64) << 40 | batch.0);
                 self.batch_end(device)
             }
             Occurrence::RerunEnd { device, batch, .. } => {
-                self.note(16, (device as u64) << 40 | batch.0);
+                self.note(Kind::RerunEnd, (device as u64) << 40 | batch.0);
                 self.rerun_end(device, batch)
             }
             Occurrence::DeviceWakeup { device } => {
                 if self.devices[device].armed <= self.now {
                     self.devices[device].armed = Timestamp::MAX;
                 }
-                self.note(10, device as u64);
+                self.note(Kind::DeviceWakeup, device as u64);
                 self.drive_device(device, DeviceEvent::Wakeup)
             }
             Occurrence::GatewayWakeup => {
                 if self.gateway_armed <= self.now {
                     self.gateway_armed = Timestamp::MAX;
                 }
-                self.note(15, 0);
+                self.note(Kind::GatewayWakeup, 0);
                 self.drive_gateway(GatewayEvent::Wakeup)
             }
             Occurrence::ControllerWakeup { module } => {
-                self.note(11, u64::from(module.0));
+                self.note(Kind::ControllerWakeup, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
                 if !(self.agenda.all_offered() && self.gateway.in_flight() == 0)
@@ -360,7 +357,7 @@ impl World {
             }
             Occurrence::Hostile(clients) => self.offer_hostile(clients),
             Occurrence::Leave(request) => {
-                self.note(12, request.0);
+                self.note(Kind::Leave, request.0);
                 self.drive_gateway(GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),

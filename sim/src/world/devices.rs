@@ -16,6 +16,7 @@ use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
 use crate::draw::normal;
 
 use super::agenda::Occurrence;
+use super::noted::Kind;
 use super::{Disturbance, GATEWAY, World};
 
 pub(super) struct Running {
@@ -108,7 +109,7 @@ impl World {
             return Ok(());
         };
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
-        self.note(13, (device as u64) << 40 | batch.id.0);
+        self.note(Kind::BatchStart, (device as u64) << 40 | batch.id.0);
         let max = self.config.planned.execution[batch.module.idx()].len() as u32;
         self.checker
             .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
@@ -136,7 +137,7 @@ impl World {
 
     /// Runs a finished request once more, for its time alone.
     fn run_again(&mut self, device: usize, rerun: &Rerun<()>) -> Result<(), Violation> {
-        self.note(15, (device as u64) << 40 | rerun.id.0);
+        self.note(Kind::RerunStart, (device as u64) << 40 | rerun.id.0);
         let module = self.places[rerun.worker.idx()].module;
         let requests = [rerun.request];
         self.checker
@@ -266,7 +267,7 @@ impl World {
     }
 
     pub(super) fn disturb(&mut self, disturbance: Disturbance) -> Result<(), Violation> {
-        self.note(14, 0);
+        self.note(Kind::Disturbance, 0);
         match disturbance {
             Disturbance::Pace(module, pace) => self.pace[module.idx()] = pace,
             Disturbance::When(probability) => self.when = probability,
