@@ -16,9 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::Offer;
-use spillgate_controller_policy::module::{
-    ControllerConfig, Event as ControllerEvent, ModuleController,
-};
+use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
@@ -28,7 +26,7 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Device, Event as DeviceEvent};
+use spillgate_worker_policy::device::{Device, DeviceEvent};
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Next, Occurrence};

@@ -48,7 +48,7 @@ struct Open<T> {
 
 /// A request that was in the ledger, and ended before it was done.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct Unfinished {
     id: RequestId,
     deadline: Timestamp,
     ran: bool,
@@ -204,20 +204,20 @@ impl<T> Ledger<T> {
     }
 
     /// The request ends before it is done. `None` when it had ended already: then nobody is to be told.
-    pub fn end(&mut self, id: RequestId) -> Option<(Ended, T)> {
+    pub fn end(&mut self, id: RequestId) -> Option<(Unfinished, T)> {
         let Open {
             deadline,
             ran,
             content,
             ..
         } = self.open.swap_remove(&id)?;
-        Some((Ended { id, deadline, ran }, content))
+        Some((Unfinished { id, deadline, ran }, content))
     }
 
     /// A request ended by its client's doing, and `workers` of them are told to forget it. If no device ran it, its place
     /// is given back once they all say that they had not begun ([`Ledger::forgotten`]).
-    pub fn gives_back(&mut self, now: Timestamp, ended: &Ended, workers: usize) {
-        if ended.ran {
+    pub fn gives_back(&mut self, now: Timestamp, unfinished: &Unfinished, workers: usize) {
+        if unfinished.ran {
             return;
         }
         if workers == 0 {
@@ -228,9 +228,9 @@ impl<T> Ledger<T> {
             self.returning.retain(|_, r| r.deadline > now);
         }
         if self.returning.len() < self.limit {
-            let deadline = ended.deadline;
+            let deadline = unfinished.deadline;
             self.returning
-                .insert(ended.id, Returning { workers, deadline });
+                .insert(unfinished.id, Returning { workers, deadline });
         }
     }
 

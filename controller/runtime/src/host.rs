@@ -14,9 +14,7 @@ use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::Offer;
-use spillgate_controller_policy::module::{
-    ControllerConfig, Event as ControllerEvent, ModuleController,
-};
+use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;

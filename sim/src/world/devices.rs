@@ -11,7 +11,7 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
-use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 
 use crate::draw::normal;
 
@@ -53,7 +53,7 @@ impl World {
     pub(super) fn drive_device(
         &mut self,
         device: usize,
-        event: Event<'_, ()>,
+        event: DeviceEvent<'_, ()>,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
         let d = &mut self.devices[device];
@@ -61,12 +61,12 @@ impl World {
         d.policy.on_event(there, event, &mut commands);
         for command in commands {
             match command {
-                Command::Execute(batch) => self.bound(device, batch)?,
-                Command::Rerun(rerun) => self.run_again(device, &rerun)?,
-                Command::Load(worker) => self.load(device, worker),
+                DeviceCommand::Execute(batch) => self.bound(device, batch)?,
+                DeviceCommand::Rerun(rerun) => self.run_again(device, &rerun)?,
+                DeviceCommand::Load(worker) => self.load(device, worker),
                 // It takes no time, and what a device holds costs nothing here.
-                Command::Unload(_) => {}
-                Command::Tell { message, .. } => {
+                DeviceCommand::Unload(_) => {}
+                DeviceCommand::Tell { message, .. } => {
                     let gateway = Address::Gateway(GATEWAY);
                     self.say(device, gateway, Message::Gateway(message))?;
                 }
@@ -169,7 +169,7 @@ impl World {
         if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         }
-        self.drive_device(device, Event::Reran { batch, took })
+        self.drive_device(device, DeviceEvent::Reran { batch, took })
     }
 
     /// Loads a worker, for as long as a cold start takes.
@@ -188,7 +188,7 @@ impl World {
         let controller = Address::Controller(self.places[worker.idx()].module);
         let loaded = Message::Controller(ToController::Loaded(worker, true));
         self.say(device, controller, loaded)?;
-        self.drive_device(device, Event::LoadEnded)
+        self.drive_device(device, DeviceEvent::LoadEnded)
     }
 
     fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {
@@ -256,7 +256,7 @@ impl World {
         } else {
             self.devices[device].just_freed = true;
         }
-        let event = Event::BatchEnded {
+        let event = DeviceEvent::BatchEnded {
             batch,
             took,
             sampled: (is_sampled && self.reruns()).then_some(()),

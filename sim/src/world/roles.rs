@@ -5,13 +5,13 @@
 
 use rand::Rng;
 use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent};
-use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
+use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
 };
-use spillgate_worker_policy::device::Event as DeviceEvent;
+use spillgate_worker_policy::device::DeviceEvent;
 
 use super::agenda::Occurrence;
 use super::noted::Kind;

@@ -41,7 +41,7 @@ const EARLY_MAX: u32 = 4;
 
 /// What happens to a device.
 #[derive(Debug)]
-pub enum Event<'a, T> {
+pub enum DeviceEvent<'a, T> {
     /// Requests arrived together; they are drained from the vector. They may start as one batch.
     Arrivals(&'a mut Vec<Arrival<T>>),
     /// A request ended elsewhere: forget it.
@@ -91,12 +91,12 @@ pub enum Event<'a, T> {
 
 /// What the driver must do, in this order: what runs on the device runs when what was commanded before has ended.
 #[derive(Debug)]
-pub enum Command<T> {
+pub enum DeviceCommand<T> {
     /// Run this batch: now, or when the running one ends.
     Execute(Batch<T>),
     /// Run this request again, alone, now; nobody waits for its result.
     Rerun(Rerun<T>),
-    /// Make this worker ready, now, and say [`Event::LoadEnded`].
+    /// Make this worker ready, now, and say [`DeviceEvent::LoadEnded`].
     Load(WorkerId),
     /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
     Unload(WorkerId),
@@ -193,14 +193,19 @@ impl<T> Device<T> {
     }
 
     /// Takes in one event.
-    pub fn on_event(&mut self, now: Timestamp, event: Event<'_, T>, out: &mut Vec<Command<T>>) {
+    pub fn on_event(
+        &mut self,
+        now: Timestamp,
+        event: DeviceEvent<'_, T>,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
         match event {
-            Event::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
-            Event::Cancel(id) => {
+            DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
+            DeviceEvent::Cancel(id) => {
                 for (&worker, broker) in &mut self.workers {
                     if broker.cancel(id) {
                         let request = id;
-                        out.push(Command::Tell {
+                        out.push(DeviceCommand::Tell {
                             worker,
                             home: Some(id.home()),
                             message: ToGateway::Forgotten { worker, request },
@@ -208,32 +213,32 @@ impl<T> Device<T> {
                     }
                 }
             }
-            Event::Withdraw(id, reason) => {
+            DeviceEvent::Withdraw(id, reason) => {
                 for (&worker, broker) in &mut self.workers {
                     broker.withdraw(now, id, reason, &mut self.rejected);
                     drain_rejected(worker, &mut self.rejected, out);
                 }
             }
-            Event::BatchEnded {
+            DeviceEvent::BatchEnded {
                 batch,
                 took,
                 sampled,
             } => self.ended(now, batch, took, sampled),
-            Event::Reran { batch, took } => self.reran(now, batch, took),
-            Event::Load(worker) => self.loads.load(worker),
-            Event::LoadEnded => self.loads.ended(),
-            Event::Unload(worker) => self.loads.unload(worker),
-            Event::Reassigned(application) => {
+            DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
+            DeviceEvent::Load(worker) => self.loads.load(worker),
+            DeviceEvent::LoadEnded => self.loads.ended(),
+            DeviceEvent::Unload(worker) => self.loads.unload(worker),
+            DeviceEvent::Reassigned(application) => {
                 for broker in self.workers.values_mut() {
                     broker.forget(application);
                 }
             }
-            Event::Guide(worker, guidance) => {
+            DeviceEvent::Guide(worker, guidance) => {
                 if let Some(broker) = self.workers.get_mut(&worker) {
                     broker.guide(now, guidance);
                 }
             }
-            Event::Ran {
+            DeviceEvent::Ran {
                 worker,
                 application,
                 took,
@@ -242,8 +247,8 @@ impl<T> Device<T> {
                     broker.learn(now, application, took);
                 }
             }
-            Event::Wakeup => {}
-            Event::Close(reason) => self.close(now, reason, out),
+            DeviceEvent::Wakeup => {}
+            DeviceEvent::Close(reason) => self.close(now, reason, out),
         }
         self.collect(now, out);
         self.start(now, out);
@@ -308,7 +313,7 @@ impl<T> Device<T> {
         &mut self,
         now: Timestamp,
         arrivals: &mut Vec<Arrival<T>>,
-        out: &mut Vec<Command<T>>,
+        out: &mut Vec<DeviceCommand<T>>,
     ) {
         let mut rejected = std::mem::take(&mut self.rejected);
         for arrival in arrivals.drain(..) {
@@ -330,7 +335,7 @@ impl<T> Device<T> {
         self.rejected = rejected;
     }
 
-    fn collect(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+    fn collect(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         let free_at = self.free_at(now);
         // When the device is free after a load is not known: nothing is bound until then.
         let binds = !self.loads.is_loading();
@@ -386,7 +391,7 @@ impl<T> Device<T> {
     }
 
     /// Runs a finished request again if there is nothing else to do.
-    fn rerun(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+    fn rerun(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         if !self.has_no_work() {
             self.profiler.busy(now);
             return;
@@ -411,7 +416,7 @@ impl<T> Device<T> {
             lengths: Lengths::default(),
             expected_end: now + execution,
         });
-        out.push(Command::Rerun(Rerun {
+        out.push(DeviceCommand::Rerun(Rerun {
             id,
             worker: kept.worker,
             request: kept.request,
@@ -427,9 +432,9 @@ impl<T> Device<T> {
 
     /// Starts the next load or the most urgent batch if the device is free, and begins to form the next batch; binds the
     /// next batch if the device is about to be free.
-    fn start(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+    fn start(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         if self.running.is_none() {
-            out.extend(self.loads.start().map(Command::Load));
+            out.extend(self.loads.start().map(DeviceCommand::Load));
             if self.loads.is_loading() {
                 return;
             }
@@ -445,14 +450,14 @@ impl<T> Device<T> {
     }
 
     /// Unloads the retired workers that have no request here any more. Nothing of them is run again.
-    fn unload(&mut self, out: &mut Vec<Command<T>>) {
+    fn unload(&mut self, out: &mut Vec<DeviceCommand<T>>) {
         let runs = |r: &Option<Running>, worker| r.as_ref().is_some_and(|r| r.worker == worker);
         while let Some(worker) = self.loads.take_retired(|worker| {
             let waiting = self.workers.get(&worker).map_or(0, Broker::waiting);
             waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
         }) {
             self.profiler.forget(worker);
-            out.push(Command::Unload(worker));
+            out.push(DeviceCommand::Unload(worker));
         }
     }
 
@@ -462,7 +467,7 @@ impl<T> Device<T> {
         now: Timestamp,
         starts_at: Timestamp,
         late_only: bool,
-        out: &mut Vec<Command<T>>,
+        out: &mut Vec<DeviceCommand<T>>,
     ) {
         loop {
             let urgent = self
@@ -512,7 +517,7 @@ impl<T> Device<T> {
                 lengths,
                 expected_end: starts_at + execution,
             };
-            out.push(Command::Tell {
+            out.push(DeviceCommand::Tell {
                 worker,
                 home: None,
                 message: ToGateway::Started(Started {
@@ -522,7 +527,7 @@ impl<T> Device<T> {
                     expected_end: bound.expected_end,
                 }),
             });
-            out.push(Command::Execute(Batch {
+            out.push(DeviceCommand::Execute(Batch {
                 id,
                 worker,
                 module,
@@ -541,7 +546,7 @@ impl<T> Device<T> {
         }
     }
 
-    fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<Command<T>>) {
+    fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<DeviceCommand<T>>) {
         self.closed = Some(reason);
         self.profiler.clear();
         self.loads.clear();
@@ -552,14 +557,18 @@ impl<T> Device<T> {
     }
 }
 
-fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mut Vec<Command<T>>) {
+fn drain_rejected<T>(
+    worker: WorkerId,
+    rejected: &mut Vec<Rejected<T>>,
+    out: &mut Vec<DeviceCommand<T>>,
+) {
     // Mostly there is none, and this is asked with each event.
     if rejected.is_empty() {
         return;
     }
     out.extend(rejected.drain(..).map(|Rejected { request, drop, .. }| {
         let request = request.id;
-        Command::Tell {
+        DeviceCommand::Tell {
             worker,
             home: Some(request.home()),
             message: ToGateway::Dropped {

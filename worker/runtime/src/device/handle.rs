@@ -7,7 +7,7 @@ use spillgate_backend::job::Job;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::request::DropReason;
-use spillgate_worker_policy::device::Event;
+use spillgate_worker_policy::device::DeviceEvent;
 
 use super::shared::Shared;
 
@@ -21,19 +21,19 @@ impl DeviceHandle {
     /// Takes in a message.
     pub fn tell(&self, mut message: ToDevice<Arc<Job>>) {
         self.shared.drive(match message {
-            ToDevice::Requests(ref mut requests) => Event::Arrivals(requests),
-            ToDevice::Cancel(request) => Event::Cancel(request),
-            ToDevice::Withdraw(request, reason) => Event::Withdraw(request, reason),
-            ToDevice::Guide(worker, guidance) => Event::Guide(worker, guidance),
-            ToDevice::Load(worker) => Event::Load(worker),
-            ToDevice::Unload(worker) => Event::Unload(worker),
-            ToDevice::Reassigned(application) => Event::Reassigned(application),
+            ToDevice::Requests(ref mut requests) => DeviceEvent::Arrivals(requests),
+            ToDevice::Cancel(request) => DeviceEvent::Cancel(request),
+            ToDevice::Withdraw(request, reason) => DeviceEvent::Withdraw(request, reason),
+            ToDevice::Guide(worker, guidance) => DeviceEvent::Guide(worker, guidance),
+            ToDevice::Load(worker) => DeviceEvent::Load(worker),
+            ToDevice::Unload(worker) => DeviceEvent::Unload(worker),
+            ToDevice::Reassigned(application) => DeviceEvent::Reassigned(application),
         });
     }
 
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
-        self.shared.drive(Event::Close(reason));
+        self.shared.drive(DeviceEvent::Close(reason));
     }
 
     /// Whether its thread lives.

@@ -9,7 +9,7 @@ use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{DeviceId, WorkerId};
 use spillgate_pipeline::message::{BOUND_MAX, ToGateway};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 
 use super::Upstream;
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ pub(super) struct State {
     pub(super) policy: Device<Arc<Job>>,
     /// What the policy has commanded and the thread has not yet taken, in order.
     pub(super) tasks: VecDeque<Task>,
-    pub(super) commands: Vec<Command<Arc<Job>>>,
+    pub(super) commands: Vec<DeviceCommand<Arc<Job>>>,
     pub(super) stop: bool,
 }
 
@@ -87,7 +87,7 @@ impl Shared {
 
     /// Drives the policy with one event: tells the thread what to do, asks to be woken, and tells others without the lock what
     /// they are to know.
-    pub(super) fn drive(&self, event: Event<'_, Arc<Job>>) {
+    pub(super) fn drive(&self, event: DeviceEvent<'_, Arc<Job>>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let State {
@@ -101,11 +101,11 @@ impl Shared {
         let mut has_more = false;
         for command in commands.drain(..) {
             let task = match command {
-                Command::Execute(batch) => Task::Run(batch),
-                Command::Rerun(rerun) => Task::Rerun(rerun),
-                Command::Load(worker) => Task::Load(worker),
-                Command::Unload(worker) => Task::Unload(worker),
-                Command::Tell {
+                DeviceCommand::Execute(batch) => Task::Run(batch),
+                DeviceCommand::Rerun(rerun) => Task::Rerun(rerun),
+                DeviceCommand::Load(worker) => Task::Load(worker),
+                DeviceCommand::Unload(worker) => Task::Unload(worker),
+                DeviceCommand::Tell {
                     worker, message, ..
                 } => {
                     reports.push((worker, message));
@@ -151,7 +151,7 @@ impl Shared {
 
 impl Sleeper for Shared {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-        self.drive(Event::Wakeup);
+        self.drive(DeviceEvent::Wakeup);
         // It has armed itself.
         None
     }

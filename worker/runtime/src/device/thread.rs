@@ -11,7 +11,7 @@ use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::request::DropReason;
-use spillgate_worker_policy::device::{Batch, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 
 use super::shared::{Shared, Task};
 use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
@@ -105,7 +105,7 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
                     Err(OperatorError::Other(cause))
                 });
                 shared.upstream.loaded(worker, result);
-                shared.drive(Event::LoadEnded);
+                shared.drive(DeviceEvent::LoadEnded);
                 Ok(())
             }
             Task::Unload(worker) => {
@@ -126,7 +126,7 @@ fn died(shared: &Shared, cause: &str) {
     tracing::error!(device = shared.name, cause, "device thread died");
     shared.alive.store(false, Ordering::Release);
     shared.upstream.down(shared.id, cause);
-    shared.drive(Event::Close(DropReason::NoWorker));
+    shared.drive(DeviceEvent::Close(DropReason::NoWorker));
     // What was bound behind it went down with its workers.
     shared.state.lock().tasks.clear();
 }
@@ -165,7 +165,7 @@ fn run_batch(
         ended_at,
     });
     if panicked.is_ok() {
-        shared.drive(Event::BatchEnded {
+        shared.drive(DeviceEvent::BatchEnded {
             batch: id,
             took,
             sampled,
@@ -185,7 +185,7 @@ fn run_again(
     let took = shared.clock.now().since(started_at);
     shared.upstream.reran(rerun.worker, took);
     let succeeded = results.iter().all(Result::is_ok);
-    shared.drive(Event::Reran {
+    shared.drive(DeviceEvent::Reran {
         batch: rerun.id,
         took: succeeded.then_some(took),
     });
