@@ -252,7 +252,10 @@ impl<T> Device<T> {
         }
         self.collect(now, out);
         self.start(now, out);
-        self.unload(out);
+        // Mostly there is none, and this is asked with each event.
+        if self.loads.has_retired() {
+            self.unload(out);
+        }
         self.rerun(now, out);
     }
 
@@ -434,8 +437,8 @@ impl<T> Device<T> {
     /// next batch if the device is about to be free.
     fn start(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         if self.running.is_none() {
-            out.extend(self.loads.start().map(DeviceCommand::Load));
-            if self.loads.is_loading() {
+            if self.loads.come_first() {
+                out.extend(self.loads.start().map(DeviceCommand::Load));
                 return;
             }
             self.bind(now, now, false, out);

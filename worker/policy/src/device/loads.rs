@@ -51,6 +51,11 @@ impl Loads {
         self.loading = None;
     }
 
+    /// Whether a worker is to be unloaded.
+    pub(super) fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
     /// A worker to unload, among those that have no request here.
     pub(super) fn take_retired(
         &mut self,
