@@ -20,7 +20,7 @@ use crate::document;
 use crate::id::ModuleId;
 use crate::near::{known, nearest};
 use crate::pipeline::{
-    Batch, Edge, Module, OptionValue, Output, Pipeline, PortRef, Variant, Workers,
+    BatchLimits, Edge, Module, OptionValue, Output, Pipeline, PortRef, Variant, Workers,
 };
 use crate::policy::PolicyConfig;
 use crate::problem::Problem;
@@ -323,7 +323,7 @@ fn source_module(spec: &Spec<'_>) -> Module {
         outputs: vec![(spec.source.field.clone(), spec.source.ty)],
         when: None,
         variants: Vec::new(),
-        batch: Batch { max: 1 },
+        batch: BatchLimits { max: 1 },
         schedule: None,
         window: WINDOW_DEFAULT,
         workers: Workers { min: 1, max: 1 },

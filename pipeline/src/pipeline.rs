@@ -79,7 +79,7 @@ pub struct Module {
     /// Model variants, the most accurate last. Empty for types without a model.
     pub variants: Vec<Variant>,
     /// Batch limits.
-    pub batch: Batch,
+    pub batch: BatchLimits,
     /// The scheduler that forms its batches, where its execution time depends on the input; `None`: the broker, as
     /// planned.
     pub schedule: Option<ScheduleName>,
@@ -128,7 +128,7 @@ pub struct Variant {
 
 /// Batch limits of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct BatchLimits {
     /// Most requests in one batch.
     pub max: u32,
 }

@@ -8,7 +8,9 @@ use petgraph::graph::DiGraph;
 use crate::catalog::ValueType;
 use crate::distribution::WINDOW_DEFAULT;
 use crate::id::ModuleId;
-use crate::pipeline::{Batch, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers};
+use crate::pipeline::{
+    BatchLimits, Edge, Limits, Module, Output, Pipeline, PortRef, Source, Workers,
+};
 use crate::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 
 /// A pipeline of no-op modules over bytes. Module `i + 1` reads from the modules `reads[i]` (0 is the
@@ -37,7 +39,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             outputs: vec![("payload".to_owned(), ValueType::Bytes)],
             when: idx.and_then(|i| when.get(i).copied().flatten()).map(port),
             variants: vec![],
-            batch: Batch { max: 8 },
+            batch: BatchLimits { max: 8 },
             schedule: None,
             window: WINDOW_DEFAULT,
             workers: Workers { min: 1, max: 1 },

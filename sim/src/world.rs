@@ -4,6 +4,7 @@ mod agenda;
 mod config;
 mod devices;
 mod hostile;
+mod noted;
 mod roles;
 mod work;
 
@@ -14,10 +15,9 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
-use spillgate_controller_policy::ledger::{Offer, Refusal};
-use spillgate_controller_policy::module::{
-    ControllerConfig, Event as ControllerEvent, ModuleController,
-};
+use spillgate_controller_policy::ledger::Offer;
+use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::message::{Filled, Incarnation, Place};
@@ -26,7 +26,7 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Device, Event as DeviceEvent};
+use spillgate_worker_policy::device::{Device, DeviceEvent};
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Next, Occurrence};
@@ -34,6 +34,7 @@ pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
 use devices::EmulatedDevice;
+use noted::{Kind, Noted};
 pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
@@ -48,8 +49,7 @@ struct World {
     config: SimConfig,
     now: Timestamp,
     agenda: Agenda,
-    hash: u64,
-    events: u64,
+    noted: Noted,
     /// It keeps, of each open request, the device time that it used, in nanoseconds.
     gateway: Gateway<u64, ()>,
     controllers: Vec<ModuleController>,
@@ -80,18 +80,20 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
     while let Some((at, next)) = world.agenda.next() {
         world.checker.time(at)?;
         world.now = at;
-        assert!(world.events < EVENTS_MAX, "the run does not come to rest");
+        assert!(
+            world.noted.events() < EVENTS_MAX,
+            "the run does not come to rest"
+        );
         world.step(next)?;
     }
     world.checker.finished()?;
     let World {
         tally,
         config,
-        events,
-        hash,
+        noted,
         ..
     } = world;
-    Ok(tally.finish(&config, events, hash))
+    Ok(tally.finish(&config, noted.events(), noted.hash()))
 }
 
 impl World {
@@ -124,17 +126,16 @@ impl World {
                     device: DeviceId(device),
                 });
                 serving.push(worker);
-                let broker = BrokerConfig {
-                    module: module.id,
-                    capacity: module.queue,
-                    batch: config.planned.batch[module.id.idx()],
-                    execution: config.planned.execution[module.id.idx()].to_vec(),
-                    recipe: pipeline.policy.drop.recipe(),
-                    schedule: config.work.as_ref().and_then(|work| {
+                let broker = BrokerConfig::of(
+                    &pipeline,
+                    module.id,
+                    config.planned.batch[module.id.idx()],
+                    config.planned.execution[module.id.idx()].to_vec(),
+                    config.work.as_ref().and_then(|work| {
                         let module = work.modules[module.id.idx()].as_ref()?;
                         Some(module.schedule.clone())
                     }),
-                };
+                );
                 brokers[usize::from(device)].push((worker, broker));
             }
             workers.push(serving);
@@ -183,8 +184,7 @@ impl World {
         World {
             now: Timestamp::ZERO,
             agenda: Agenda::new(config.hop, config.arrivals.clone()),
-            hash: 0xcbf2_9ce4_8422_2325,
-            events: 0,
+            noted: Noted::new(),
             gateway,
             controllers,
             places,
@@ -237,14 +237,9 @@ impl World {
         Ok(())
     }
 
-    /// Counts an event and mixes it into the hash: the kind of event, the request or part concerned, and the time.
-    fn note(&mut self, kind: u64, subject: u64) {
-        self.events += 1;
-        for word in [self.now.as_ns(), kind << 56 | subject] {
-            self.hash = (self.hash ^ word)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(29);
-        }
+    /// Something happened to `subject`.
+    fn note(&mut self, kind: Kind, subject: u64) {
+        self.noted.note(self.now, kind, subject);
     }
 
     fn step(&mut self, next: Next) -> Result<(), Violation> {
@@ -256,7 +251,7 @@ impl World {
     }
 
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
-        self.note(1, i as u64);
+        self.note(Kind::Offer, i as u64);
         let id = RequestId(i as u64);
         let timeout = self
             .config
@@ -269,7 +264,7 @@ impl World {
         };
         self.tally.offered(self.now, application);
         if let Err(refusal) = self.admit(id, timeout, application) {
-            self.tally.refused(refusal.reason().label());
+            self.tally.refused(refusal.label());
             return Ok(());
         }
         self.checker.accepted(id)?;
@@ -320,34 +315,35 @@ impl World {
             // The device was lost meanwhile, and its running batch with it.
             Occurrence::BatchEnd { device, life, .. }
             | Occurrence::RerunEnd { device, life, .. }
+            | Occurrence::LoadEnd { device, life, .. }
                 if self.devices[device].life != life =>
             {
                 Ok(())
             }
             Occurrence::BatchEnd { device, batch, .. } => {
-                self.note(9, (device as u64) << 40 | batch.0);
+                self.note(Kind::BatchEnd, (device as u64) << 40 | batch.0);
                 self.batch_end(device)
             }
             Occurrence::RerunEnd { device, batch, .. } => {
-                self.note(16, (device as u64) << 40 | batch.0);
+                self.note(Kind::RerunEnd, (device as u64) << 40 | batch.0);
                 self.rerun_end(device, batch)
             }
             Occurrence::DeviceWakeup { device } => {
                 if self.devices[device].armed <= self.now {
                     self.devices[device].armed = Timestamp::MAX;
                 }
-                self.note(10, device as u64);
+                self.note(Kind::DeviceWakeup, device as u64);
                 self.drive_device(device, DeviceEvent::Wakeup)
             }
             Occurrence::GatewayWakeup => {
                 if self.gateway_armed <= self.now {
                     self.gateway_armed = Timestamp::MAX;
                 }
-                self.note(15, 0);
+                self.note(Kind::GatewayWakeup, 0);
                 self.drive_gateway(GatewayEvent::Wakeup)
             }
             Occurrence::ControllerWakeup { module } => {
-                self.note(11, u64::from(module.0));
+                self.note(Kind::ControllerWakeup, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
                 if !(self.agenda.all_offered() && self.gateway.in_flight() == 0)
@@ -359,11 +355,11 @@ impl World {
             }
             Occurrence::Hostile(clients) => self.offer_hostile(clients),
             Occurrence::Leave(request) => {
-                self.note(12, request.0);
+                self.note(Kind::Leave, request.0);
                 self.drive_gateway(GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
-            Occurrence::Loaded { place, life } => self.loaded(place, life),
+            Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),
         }
     }
 

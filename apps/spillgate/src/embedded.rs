@@ -17,7 +17,7 @@ use spillgate_controller::host::{
     DeviceLink, HostConfig, MemberResult, Now, PipelineHost, RequestIds,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
-use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, WorkerId};
 use spillgate_pipeline::message::{Envelope, Link, Message, Place, ToGateway};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::BudgetOrder;
@@ -127,7 +127,16 @@ impl Embedded {
             loading(&name);
             let id = DeviceId(i as u16);
             names.push((id, name.clone()));
-            let broker = |place: &Placed| (place.spec.worker, broker_config(place));
+            let broker = |Placed {
+                              spec,
+                              batch,
+                              schedule,
+                          }: &Placed| {
+                let (execution, schedule) = (spec.execution.clone(), schedule.clone());
+                let config =
+                    BrokerConfig::of(&spec.pipeline, spec.module, *batch, execution, schedule);
+                (spec.worker, config)
+            };
             let brokers = places.iter().map(broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
             let config = DeviceConfig {
@@ -249,23 +258,6 @@ impl Embedded {
             .zip(names)
             .filter_map(|(device, (_, name))| (!device.stop(limit)).then_some(name))
             .collect()
-    }
-}
-
-fn broker_config(place: &Placed) -> BrokerConfig {
-    let spec = &place.spec;
-    let pipeline = &spec.pipeline;
-    BrokerConfig {
-        module: spec.module,
-        capacity: if spec.module == ModuleId::SOURCE {
-            pipeline.limits.in_flight
-        } else {
-            pipeline.modules[spec.module.idx()].queue
-        },
-        batch: place.batch,
-        execution: spec.execution.clone(),
-        recipe: pipeline.policy.drop.recipe(),
-        schedule: place.schedule.clone(),
     }
 }
 

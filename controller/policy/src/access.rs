@@ -9,6 +9,7 @@ use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
+use crate::refusal::Refusal;
 
 /// The requests of this span of a token's rate may come at once, for instance after the client's network stood still.
 const DEPTH: Duration = Duration::from_secs(1);
@@ -16,25 +17,6 @@ const DEPTH: Duration = Duration::from_secs(1);
 /// A token's number, unique at its gateway. A token that is removed and added again gets another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub u32);
-
-/// Why a token's request is refused.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Denied {
-    /// The token was removed.
-    Gone,
-    /// It has no right to this pipeline.
-    Pipeline,
-    /// It sends more requests a second than it may.
-    Rate {
-        /// Requests a second that it may send.
-        rate: f64,
-    },
-    /// It has as many requests in flight as it may have.
-    InFlight {
-        /// Their number.
-        limit: u32,
-    },
-}
 
 struct Token {
     grant: Grant,
@@ -116,21 +98,24 @@ impl Access {
     ///
     /// # Errors
     /// When the token may not send it; then nothing changes.
-    pub fn ask(&mut self, now: Timestamp, id: TokenId, pipeline: &str) -> Result<(), Denied> {
-        let token = self.tokens.get_mut(&id).ok_or(Denied::Gone)?;
+    pub fn ask(&mut self, now: Timestamp, id: TokenId, pipeline: &str) -> Result<(), Refusal> {
+        let token = self.tokens.get_mut(&id).ok_or(Refusal::UnknownToken)?;
         if !token.grant.allows(pipeline) {
-            return Err(Denied::Pipeline);
+            return Err(Refusal::UnknownPipeline {
+                name: pipeline.to_owned(),
+                known: token.grant.pipelines.clone().unwrap_or_default(),
+            });
         }
         // Checked before the rate: a request that is refused here uses none of the rate.
         if let Some(limit) = token.grant.in_flight
             && token.in_flight >= limit
         {
-            return Err(Denied::InFlight { limit });
+            return Err(Refusal::TokenFull { limit });
         }
         if let Some(gate) = &mut token.gate
             && !gate.pass(now)
         {
-            return Err(Denied::Rate { rate: gate.rate() });
+            return Err(Refusal::TokenRate { rate: gate.rate() });
         }
         token.in_flight += 1;
         Ok(())
@@ -175,7 +160,11 @@ mod tests {
         assert_eq!(access.find(&[3; 32]), None);
         assert!(access.allows(a, "p") && !access.allows(a, "q"));
         assert_eq!(access.ask(Timestamp::ZERO, a, "p"), Ok(()));
-        assert_eq!(access.ask(Timestamp::ZERO, a, "q"), Err(Denied::Pipeline));
+        let unknown = Refusal::UnknownPipeline {
+            name: "q".to_owned(),
+            known: vec!["p".to_owned()],
+        };
+        assert_eq!(access.ask(Timestamp::ZERO, a, "q"), Err(unknown));
     }
 
     #[test]
@@ -191,10 +180,13 @@ mod tests {
         }
         // `a` stays, `b` has another token, `c` is another's now.
         access.set(Timestamp::ZERO, vec![one("a", 1), one("b", 4), one("d", 3)]);
-        let full = Err(Denied::InFlight { limit: 1 });
-        assert_eq!(access.ask(Timestamp::ZERO, ids[0], "p"), full);
+        let full = || Err(Refusal::TokenFull { limit: 1 });
+        assert_eq!(access.ask(Timestamp::ZERO, ids[0], "p"), full());
         for id in [ids[1], ids[2]] {
-            assert_eq!(access.ask(Timestamp::ZERO, id, "p"), Err(Denied::Gone));
+            assert_eq!(
+                access.ask(Timestamp::ZERO, id, "p"),
+                Err(Refusal::UnknownToken)
+            );
             assert!(!access.allows(id, "p"));
             access.done(id);
         }
@@ -202,7 +194,7 @@ mod tests {
         for hash in [3, 4] {
             let id = access.find(&[hash; 32]).unwrap();
             assert_eq!(access.ask(Timestamp::ZERO, id, "p"), Ok(()));
-            assert_eq!(access.ask(Timestamp::ZERO, id, "p"), full);
+            assert_eq!(access.ask(Timestamp::ZERO, id, "p"), full());
         }
         access.done(ids[0]);
         assert_eq!(access.ask(Timestamp::ZERO, ids[0], "p"), Ok(()));
@@ -262,11 +254,11 @@ mod tests {
                             prop_assert!(in_flight <= most, "{} of {}", in_flight, most);
                             prop_assert!(left > -1e-6, "{} passed", passed);
                         }
-                        Err(Denied::InFlight { limit }) => {
+                        Err(Refusal::TokenFull { limit }) => {
                             prop_assert_eq!(limit, most);
                             prop_assert!(in_flight >= most);
                         }
-                        Err(Denied::Rate { .. }) => prop_assert!(left < 1.0 + 1e-6),
+                        Err(Refusal::TokenRate { .. }) => prop_assert!(left < 1.0 + 1e-6),
                         Err(other) => prop_assert!(false, "{:?}", other),
                     },
                 }

@@ -28,8 +28,9 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::Dispatcher;
-use crate::ledger::{Ledger, Offer, Refusal};
+use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
+use crate::refusal::Refusal;
 use applications::Applications;
 use demand::Demands;
 use joins::{Joiner, Joins};

@@ -14,31 +14,14 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::request::{DropReason, Outcome, Request};
+use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::EntryGate;
 use crate::plan::Planned;
 use crate::planner::ModuleState;
-
-/// Why a request was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The limit of requests in flight is reached.
-    Full {
-        /// The limit.
-        limit: usize,
-    },
-    /// The server is shutting down.
-    Draining,
-    /// Its deadline had passed when it came.
-    Expired,
-    /// It cannot be in time even if it had the pipeline for itself.
-    Hopeless,
-    /// The gate is shut: more comes than the pipeline can serve.
-    Overload,
-}
+use crate::refusal::Refusal;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug)]
@@ -55,19 +38,6 @@ pub struct Offer {
     pub client: ClientId,
 }
 
-impl Refusal {
-    /// The same reason as drops have, for metrics.
-    pub fn reason(self) -> DropReason {
-        match self {
-            Refusal::Full { .. } => DropReason::QueueFull,
-            Refusal::Draining => DropReason::Draining,
-            Refusal::Expired => DropReason::Expired,
-            Refusal::Hopeless => DropReason::Predicted,
-            Refusal::Overload => DropReason::Overload,
-        }
-    }
-}
-
 struct Open<T> {
     deadline: Timestamp,
     missing: u16,
@@ -78,7 +48,7 @@ struct Open<T> {
 
 /// A request that was in the ledger, and ended before it was done.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct Unfinished {
     id: RequestId,
     deadline: Timestamp,
     ran: bool,
@@ -235,20 +205,20 @@ impl<T> Ledger<T> {
     }
 
     /// The request ends before it is done. `None` when it had ended already: then nobody is to be told.
-    pub fn end(&mut self, id: RequestId) -> Option<(Ended, T)> {
+    pub fn end(&mut self, id: RequestId) -> Option<(Unfinished, T)> {
         let Open {
             deadline,
             ran,
             content,
             ..
         } = self.open.swap_remove(&id)?;
-        Some((Ended { id, deadline, ran }, content))
+        Some((Unfinished { id, deadline, ran }, content))
     }
 
     /// A request ended by its client's doing, and these workers are told to forget it. If no device ran it, its place
     /// is given back once they all say that they had not begun ([`Ledger::forgotten`]).
-    pub fn gives_back(&mut self, now: Timestamp, ended: &Ended, workers: Vec<WorkerId>) {
-        if ended.ran {
+    pub fn gives_back(&mut self, now: Timestamp, unfinished: &Unfinished, workers: Vec<WorkerId>) {
+        if unfinished.ran {
             return;
         }
         if workers.is_empty() {
@@ -259,9 +229,9 @@ impl<T> Ledger<T> {
             self.returning.retain(|_, r| r.deadline > now);
         }
         if self.returning.len() < self.limit {
-            let deadline = ended.deadline;
+            let deadline = unfinished.deadline;
             self.returning
-                .insert(ended.id, Returning { workers, deadline });
+                .insert(unfinished.id, Returning { workers, deadline });
         }
     }
 

@@ -1,8 +1,8 @@
 //! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches,
 //! chooses their workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] guides brokers and
 //! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
-//! clients ([`access`]), the choice of connections that are kept ([`door`]), and [`plan`]s of batch sizes and workers.
-//! All are plain state machines: no I/O, no clock.
+//! clients ([`access`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), and
+//! [`plan`]s of batch sizes and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
 pub mod dispatcher;
@@ -13,10 +13,12 @@ pub mod ledger;
 pub mod module;
 pub mod plan;
 pub mod planner;
+pub mod refusal;
 pub mod scaling;
 
 pub use gateway::Gateway;
-pub use ledger::{Ledger, Refusal};
+pub use ledger::Ledger;
 pub use module::ModuleController;
 pub use plan::Planned;
 pub use planner::{ModuleState, StatePlanner};
+pub use refusal::Refusal;

@@ -20,7 +20,7 @@ use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 
 /// What happens at a controller.
 #[derive(Debug)]
-pub enum Event {
+pub enum ControllerEvent {
     /// A peer greets: a process began, or a connection to it.
     Greeted(Address, Incarnation),
     /// A peer is gone.
@@ -35,7 +35,7 @@ pub enum Event {
 
 /// What the driver must do, in this order. `L` is the payload of requests to workers; a controller sends no requests.
 #[derive(Debug)]
-pub enum Command<L> {
+pub enum ControllerCommand<L> {
     /// Send this.
     Send(Envelope<L>),
     /// Make this estimate and bring back the result. It takes thousands of draws, so no lock may be held meanwhile.
@@ -139,17 +139,24 @@ impl ModuleController {
     }
 
     /// Takes in one event.
-    pub fn on_event<L>(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command<L>>) {
+    pub fn on_event<L>(
+        &mut self,
+        now: Timestamp,
+        event: ControllerEvent,
+        out: &mut Vec<ControllerCommand<L>>,
+    ) {
         match event {
-            Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
-            Event::Lost(peer) => self.lost(now, peer, out),
-            Event::Message(from, incarnation, message) => {
+            ControllerEvent::Greeted(peer, incarnation) => {
+                self.greeted(now, peer, incarnation, out)
+            }
+            ControllerEvent::Lost(peer) => self.lost(now, peer, out),
+            ControllerEvent::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, from, incarnation, message, out);
                 }
             }
-            Event::Wakeup => self.wake(now, out),
-            Event::Computed(computed) => {
+            ControllerEvent::Wakeup => self.wake(now, out),
+            ControllerEvent::Computed(computed) => {
                 let guidance = self.planner.computed(*computed);
                 self.tell_plan(out);
                 self.guide(guidance, out);
@@ -163,7 +170,7 @@ impl ModuleController {
         from: Address,
         incarnation: Incarnation,
         message: ToController,
-        out: &mut Vec<Command<L>>,
+        out: &mut Vec<ControllerCommand<L>>,
     ) {
         match message {
             ToController::Demand(demand) => {
@@ -203,14 +210,18 @@ impl ModuleController {
         }
     }
 
-    fn wake<L>(&mut self, now: Timestamp, out: &mut Vec<Command<L>>) {
+    fn wake<L>(&mut self, now: Timestamp, out: &mut Vec<ControllerCommand<L>>) {
         if self.planner.next_wakeup().is_some_and(|at| at <= now) {
             let woken = self.planner.wake(now);
             if let Some(state) = woken.publish {
                 self.publish(&state, out);
             }
             self.tell_plan(out);
-            out.extend(woken.compute.map(|c| Command::Compute(Box::new(c))));
+            out.extend(
+                woken
+                    .compute
+                    .map(|c| ControllerCommand::Compute(Box::new(c))),
+            );
             if let Some(guidance) = woken.guidance {
                 self.guide(guidance, out);
             }
@@ -228,7 +239,7 @@ impl ModuleController {
         now: Timestamp,
         peer: Address,
         incarnation: Incarnation,
-        out: &mut Vec<Command<L>>,
+        out: &mut Vec<ControllerCommand<L>>,
     ) {
         if self.sessions.knows_other(peer, incarnation) {
             self.lost(now, peer, out);
@@ -267,7 +278,7 @@ impl ModuleController {
     }
 
     /// The workers of a device that is gone serve no more.
-    fn lost<L>(&mut self, now: Timestamp, peer: Address, out: &mut Vec<Command<L>>) {
+    fn lost<L>(&mut self, now: Timestamp, peer: Address, out: &mut Vec<ControllerCommand<L>>) {
         self.sessions.lose(peer);
         match peer {
             Address::Gateway(gateway) => self.gateways.retain(|g| *g != gateway),
@@ -282,7 +293,12 @@ impl ModuleController {
         }
     }
 
-    fn scale<L>(&mut self, now: Timestamp, event: scaling::Event, out: &mut Vec<Command<L>>) {
+    fn scale<L>(
+        &mut self,
+        now: Timestamp,
+        event: scaling::Event,
+        out: &mut Vec<ControllerCommand<L>>,
+    ) {
         let Some(scaler) = &mut self.scaler else {
             return;
         };
@@ -305,7 +321,7 @@ impl ModuleController {
     }
 
     /// A worker takes requests from now on, or no more.
-    fn serves<L>(&mut self, ordinal: u32, serves: bool, out: &mut Vec<Command<L>>) {
+    fn serves<L>(&mut self, ordinal: u32, serves: bool, out: &mut Vec<ControllerCommand<L>>) {
         let (place, known) = &mut self.workers[ordinal as usize];
         *known = serves;
         let worker = place.worker;
@@ -321,7 +337,7 @@ impl ModuleController {
     }
 
     /// The state goes to the gateways, and to the controllers of the other modules.
-    fn publish<L>(&self, state: &Arc<ModuleState>, out: &mut Vec<Command<L>>) {
+    fn publish<L>(&self, state: &Arc<ModuleState>, out: &mut Vec<ControllerCommand<L>>) {
         self.tell_gateways(&ToGateway::State(state.clone()), out);
         for other in (0..self.n_modules as u16).map(ModuleId) {
             if other != self.module {
@@ -331,14 +347,14 @@ impl ModuleController {
         }
     }
 
-    fn tell_plan<L>(&self, out: &mut Vec<Command<L>>) {
+    fn tell_plan<L>(&self, out: &mut Vec<ControllerCommand<L>>) {
         self.tell_gateways(
             &ToGateway::Plan(self.module, Box::new(self.planner.plan())),
             out,
         );
     }
 
-    fn guide<L>(&self, guidance: Guidance, out: &mut Vec<Command<L>>) {
+    fn guide<L>(&self, guidance: Guidance, out: &mut Vec<ControllerCommand<L>>) {
         for (place, _) in &self.workers {
             let guide = ToDevice::Guide(place.worker, guidance);
             self.tell_device(place.device, guide, out);
@@ -357,19 +373,24 @@ impl ModuleController {
         on_it.map(|(ordinal, _)| ordinal).collect()
     }
 
-    fn tell_gateways<L>(&self, message: &ToGateway, out: &mut Vec<Command<L>>) {
+    fn tell_gateways<L>(&self, message: &ToGateway, out: &mut Vec<ControllerCommand<L>>) {
         for &gateway in &self.gateways {
             let message = Message::Gateway(message.clone());
             self.send(Address::Gateway(gateway), message, out);
         }
     }
 
-    fn tell_device<L>(&self, device: DeviceId, message: ToDevice<L>, out: &mut Vec<Command<L>>) {
+    fn tell_device<L>(
+        &self,
+        device: DeviceId,
+        message: ToDevice<L>,
+        out: &mut Vec<ControllerCommand<L>>,
+    ) {
         self.send(Address::Device(device), Message::Device(message), out);
     }
 
-    fn send<L>(&self, to: Address, message: Message<L>, out: &mut Vec<Command<L>>) {
-        out.push(Command::Send(Envelope {
+    fn send<L>(&self, to: Address, message: Message<L>, out: &mut Vec<ControllerCommand<L>>) {
+        out.push(ControllerCommand::Send(Envelope {
             from: Address::Controller(self.module),
             incarnation: self.incarnation,
             to,

@@ -11,18 +11,17 @@ use indexmap::IndexMap;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::picture::Picture;
 use spillgate_backend::value::Value;
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, RequestId};
-use spillgate_pipeline::request::DropReason;
-use spillgate_pipeline::time::format_duration;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_server::{Spillgate, SpillgateServer};
 use tokio::sync::oneshot;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use crate::convert;
-use crate::edge::{Asking, Call, Denied, unauthenticated};
+use crate::edge::{Asking, Call};
 use crate::host::{OnEnd, PipelineHost, Submission};
 use crate::record::TraceContext;
 
@@ -73,28 +72,21 @@ impl Api {
     }
 
     /// The pipeline of that name. A pipeline that the caller may not use does not exist for it.
-    fn host(&self, call: &Call, name: &str) -> Result<&Arc<PipelineHost>, Status> {
+    fn host(&self, call: &Call, name: &str) -> Result<&Arc<PipelineHost>, Refusal> {
         if let Some(host) = self.hosts.get(name)
             && call.allows(name)
         {
             return Ok(host);
         }
-        let known: Vec<&Arc<PipelineHost>> = self.hosts_for(call).collect();
-        let names: Vec<&str> = known.iter().map(|h| h.pipeline().name.as_str()).collect();
-        let names = names.join(", ");
-        match known[..] {
-            [] => Err(Status::not_found(format!(
-                "no pipeline named \"{}\", nor any other that this token may use",
-                cut(name)
-            ))),
+        let hosts: Vec<&Arc<PipelineHost>> = self.hosts_for(call).collect();
+        let known = hosts.iter().map(|h| h.pipeline().name.clone()).collect();
+        match hosts[..] {
             [only] if name.is_empty() => Ok(only),
-            _ if name.is_empty() => Err(Status::invalid_argument(format!(
-                "no pipeline named in the request, and this server serves several: {names}"
-            ))),
-            _ => Err(Status::not_found(format!(
-                "no pipeline named \"{}\"; this server serves: {names}",
-                cut(name)
-            ))),
+            [_, ..] if name.is_empty() => Err(Refusal::UnnamedPipeline { known }),
+            _ => Err(Refusal::UnknownPipeline {
+                name: cut(name).to_owned(),
+                known,
+            }),
         }
     }
 
@@ -105,34 +97,34 @@ impl Api {
     }
 
     /// Asks whether the call's token may send one more frame.
-    fn ask(
+    fn ask(&self, host: &PipelineHost, call: &Call) -> Result<Option<Asking>, Refusal> {
+        let name = &host.pipeline().name;
+        call.ask(name).map_err(|refusal| match refusal {
+            // A token may have rights to pipelines that are not served here.
+            Refusal::UnknownPipeline { .. } => self.host(call, name).err().unwrap_or(refusal),
+            _ => refusal,
+        })
+    }
+
+    /// Submits a frame. From here on `on_end` is called exactly once.
+    ///
+    /// # Errors
+    /// When it is refused; `on_end` is not called then.
+    fn submit(
         &self,
         host: &PipelineHost,
         call: &Call,
-        number: u64,
-    ) -> Result<Option<Asking>, Unsubmitted> {
-        let name = &host.pipeline().name;
-        let (reason, detail) = match call.ask(name) {
-            Ok(asking) => return Ok(asking),
-            Err(Denied::Gone) => return Err(Unsubmitted::Over(Box::new(unauthenticated()))),
-            Err(Denied::Pipeline) => {
-                let error = self.host(call, name).err();
-                return Err(Unsubmitted::Over(Box::new(
-                    error.unwrap_or_else(unauthenticated),
-                )));
+        frame: pb::Frame,
+        asked: Asked<'_>,
+        on_end: OnEnd,
+    ) -> Result<RequestId, Refusal> {
+        let submission = self.submission(host, call, frame, asked, on_end);
+        let submission = submission.inspect_err(|refusal| {
+            if !refusal.ends_call() {
+                host.note_refused(refusal.label());
             }
-            Err(Denied::Rate { rate }) => (
-                "token_rate",
-                format!("refused: the token may send {rate} requests a second (rate)"),
-            ),
-            Err(Denied::InFlight { limit }) => (
-                "token_in_flight",
-                format!("refused: {limit} requests of the token are in flight already (in_flight)"),
-            ),
-        };
-        host.note_refused(reason);
-        let refused = convert::refused(number, Code::ResourceExhausted, reason, detail);
-        Err(Unsubmitted::Refused(Box::new(refused)))
+        })?;
+        host.submit(submission)
     }
 
     fn submission(
@@ -142,7 +134,7 @@ impl Api {
         frame: pb::Frame,
         asked: Asked<'_>,
         on_end: OnEnd,
-    ) -> Result<Submission, Unsubmitted> {
+    ) -> Result<Submission, Refusal> {
         let Asked {
             timeout,
             traceparent,
@@ -151,7 +143,7 @@ impl Api {
         // The frame is a part of the message, so it keeps the message's lease.
         let message = call.take_message();
         let number = frame.number;
-        let on_end = match self.ask(host, call, number)? {
+        let on_end = match self.ask(host, call)? {
             None => on_end,
             // Dropped before the answer is sent: a client that waits for it may ask again at once.
             Some(asking) => Box::new(move |record| {
@@ -159,27 +151,20 @@ impl Api {
                 on_end(record);
             }),
         };
-        let refuse = |code, reason, detail| {
-            host.note_refused(reason);
-            Unsubmitted::Refused(Box::new(convert::refused(number, code, reason, detail)))
-        };
-        let invalid = |detail| refuse(Code::InvalidArgument, "invalid_frame", detail);
         let limits = &host.pipeline().limits;
         if frame.data.len() > limits.frame_bytes {
-            let detail = format!(
-                "the frame has {} bytes, more than the {} that the server takes (limits.frame_bytes)",
-                frame.data.len(),
-                limits.frame_bytes
-            );
-            return Err(refuse(Code::ResourceExhausted, "frame_too_large", detail));
+            return Err(Refusal::FrameTooLarge {
+                bytes: frame.data.len(),
+                limit: limits.frame_bytes,
+            });
         }
-        let own = timeout_of(frame.timeout_ms).map_err(invalid)?;
+        let own = timeout_of(frame.timeout_ms).map_err(Refusal::InvalidFrame)?;
         let timeout = [timeout, own].into_iter().flatten().min();
         let traceparent = Some(frame.traceparent.as_str())
             .filter(|t| !t.is_empty())
             .or(traceparent);
         let trace = (self.sampler)(traceparent);
-        let format = format_of(frame.format).map_err(invalid)?;
+        let format = format_of(frame.format).map_err(Refusal::InvalidFrame)?;
         let application = match frame.application.as_str() {
             "" => client.clone(),
             name => client_name(name),
@@ -194,18 +179,11 @@ impl Api {
         let mut decoding = Duration::ZERO;
         let source_done = pipeline.source.ty == ValueType::Bytes;
         if !source_done {
-            decoding = Picture::of(&data, limits).map_err(invalid)?.decoding;
-            if decoding > pipeline.decoding_max() {
-                let detail = format!(
-                    "decoding the frame would take about {}, more than the {} that the server gives one (limits.decoding)",
-                    format_duration(decoding),
-                    format_duration(pipeline.decoding_max())
-                );
-                return Err(refuse(
-                    Code::ResourceExhausted,
-                    DropReason::Decoding.label(),
-                    detail,
-                ));
+            let picture = Picture::of(&data, limits).map_err(Refusal::InvalidFrame)?;
+            decoding = picture.decoding;
+            let limit = pipeline.decoding_max();
+            if decoding > limit {
+                return Err(Refusal::DecodingTooLong { decoding, limit });
             }
         }
         let job = Arc::new(Job::new(
@@ -216,7 +194,7 @@ impl Api {
         ));
         if source_done {
             if !matches!(format, FrameFormat::Auto | FrameFormat::Bytes) {
-                return Err(invalid(format!(
+                return Err(Refusal::InvalidFrame(format!(
                     "pipeline {} takes bytes, and the frame says that it is a picture",
                     pipeline.name
                 )));
@@ -237,23 +215,6 @@ impl Api {
             trace,
             on_end,
         })
-    }
-}
-
-/// Why a frame is not submitted.
-enum Unsubmitted {
-    /// It is refused.
-    Refused(Box<pb::Result>),
-    /// Its call is at its end.
-    Over(Box<Status>),
-}
-
-impl From<Unsubmitted> for Status {
-    fn from(why: Unsubmitted) -> Self {
-        match why {
-            Unsubmitted::Refused(result) => convert::status(*result),
-            Unsubmitted::Over(status) => *status,
-        }
     }
 }
 
@@ -287,7 +248,8 @@ impl Spillgate for ApiCall {
         let timeout = grpc_timeout(request.metadata())?;
         let ApiCall { api, call } = self;
         let (metadata, _, message) = request.into_parts();
-        let host = api.host(call, &message.pipeline)?;
+        let host = api.host(call, &message.pipeline);
+        let host = host.map_err(|refusal| convert::call_refused(&refusal))?;
         let frame = message
             .frame
             .ok_or_else(|| Status::invalid_argument("the request carries no frame"))?;
@@ -303,10 +265,9 @@ impl Spillgate for ApiCall {
             traceparent,
             client: call.token_name().unwrap_or(&api.unnamed).clone(),
         };
-        let submission = api.submission(host, call, frame, asked, on_end)?;
-        let id = host
-            .submit(submission)
-            .map_err(|refusal| convert::status(convert::refusal(number, refusal)))?;
+        let id = api
+            .submit(host, call, frame, asked, on_end)
+            .map_err(|refusal| convert::unary_refused(number, &refusal))?;
         let mut guard = CancelOnDrop {
             host: host.clone(),
             id: Some(id),
@@ -342,7 +303,10 @@ impl Spillgate for ApiCall {
         let ApiCall { api, call } = self;
         let pipelines = match request.get_ref().pipeline.as_str() {
             "" => api.hosts_for(call).map(|h| describe(h)).collect(),
-            name => vec![describe(api.host(call, name)?)],
+            name => match api.host(call, name) {
+                Ok(host) => vec![describe(host)],
+                Err(refusal) => return Err(convert::call_refused(&refusal)),
+            },
         };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(pb::DescribeResponse { pipelines, version }))
@@ -477,6 +441,8 @@ fn cut(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use prost::Message;
 use spillgate_backend::value::Value;
-use spillgate_controller_policy::ledger::Refusal;
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::pipeline::{Module, PortRef};
 use spillgate_pipeline::profile::device_kind;
 use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
@@ -93,37 +93,49 @@ pub fn result(record: &RequestRecord) -> pb::Result {
     out
 }
 
+/// Status code of a refusal.
+fn code_of_refusal(refusal: &Refusal) -> Code {
+    match refusal {
+        Refusal::Expired | Refusal::Hopeless => Code::DeadlineExceeded,
+        Refusal::Full { .. }
+        | Refusal::StreamFull { .. }
+        | Refusal::Overload
+        | Refusal::TokenFull { .. }
+        | Refusal::TokenRate { .. }
+        | Refusal::FrameTooLarge { .. }
+        | Refusal::DecodingTooLong { .. } => Code::ResourceExhausted,
+        Refusal::Draining => Code::Unavailable,
+        Refusal::UnknownToken => Code::Unauthenticated,
+        Refusal::UnknownPipeline { .. } => Code::NotFound,
+        Refusal::UnnamedPipeline { .. } | Refusal::InvalidFrame(_) => Code::InvalidArgument,
+    }
+}
+
 /// The result of a refused frame.
-pub fn refused(number: u64, code: Code, reason: &str, detail: String) -> pb::Result {
+pub fn refused(number: u64, refusal: &Refusal) -> pb::Result {
     let mut out = pb::Result {
         number,
-        code: code as i32,
+        code: code_of_refusal(refusal) as i32,
         module: "source".to_owned(),
-        reason: reason.to_owned(),
-        detail,
+        reason: refusal.label().to_owned(),
+        detail: refusal.explain(),
         ..Default::default()
     };
     out.set_outcome(pb::Outcome::Refused);
     out
 }
 
-/// The result of a request that the ledger refused.
-pub fn refusal(number: u64, refusal: Refusal) -> pb::Result {
-    let detail = match refusal {
-        Refusal::Full { limit } => {
-            format!("refused: {limit} requests are in flight already (limits.in_flight)")
-        }
-        Refusal::Draining => "refused: the server is shutting down".to_owned(),
-        Refusal::Expired => "refused: its time was over when it came".to_owned(),
-        Refusal::Hopeless => {
-            "refused: it could not be in time even if it had the pipeline for itself".to_owned()
-        }
-        Refusal::Overload => {
-            "refused: more comes than the pipeline can serve (policy.gate)".to_owned()
-        }
-    };
-    let reason = refusal.reason();
-    refused(number, code_of(reason), reason.label(), detail)
+/// The status of a call that ends with a refusal.
+pub fn call_refused(refusal: &Refusal) -> Status {
+    Status::new(code_of_refusal(refusal), refusal.explain())
+}
+
+/// The status of a unary call whose frame was refused.
+pub fn unary_refused(number: u64, refusal: &Refusal) -> Status {
+    match refusal.ends_call() {
+        true => call_refused(refusal),
+        false => status(refused(number, refusal)),
+    }
 }
 
 /// The status of a unary call whose request did not complete; carries the result in its details.
@@ -291,6 +303,28 @@ fn wire_value(value: &Value, objects: Objects<'_>) -> pb::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_is_refused_with_the_code_with_which_it_would_be_dropped_later() {
+        let refusals = [
+            Refusal::Full { limit: 1 },
+            Refusal::StreamFull { limit: 1 },
+            Refusal::Draining,
+            Refusal::Expired,
+            Refusal::Hopeless,
+            Refusal::Overload,
+            Refusal::DecodingTooLong {
+                decoding: Duration::from_millis(2),
+                limit: Duration::from_millis(1),
+            },
+        ];
+        for refusal in refusals {
+            let mut reasons = DropReason::ALL.into_iter();
+            let reason = reasons.find(|reason| reason.label() == refusal.label());
+            let code = reason.map(code_of);
+            assert_eq!(code, Some(code_of_refusal(&refusal)), "{refusal:?}");
+        }
+    }
 
     #[test]
     fn items_are_shared_out_evenly_over_the_boxes_or_not_at_all() {

@@ -21,13 +21,12 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::account::{Account, Holder, Lease};
-pub use spillgate_controller_policy::access::Denied;
 use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
-pub(crate) use access::{Asking, Token, unauthenticated};
+pub(crate) use access::{Asking, Token};
 pub(crate) use answers::Answers;
 pub use call::{Call, Unread};
 pub(crate) use connection::{Connection, Leaves};

@@ -13,12 +13,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
-use spillgate_controller_policy::ledger::{Offer, Refusal};
-use spillgate_controller_policy::module::{
-    ControllerConfig, Event as ControllerEvent, ModuleController,
-};
+use spillgate_controller_policy::ledger::Offer;
+use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::ModuleState;
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
@@ -298,7 +297,7 @@ impl PipelineHost {
             self.drive_gateway(control, now, event, effects);
             Ok(id)
         });
-        submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.reason().label()))
+        submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
     }
 
     /// A frame was refused before it was submitted.

@@ -24,6 +24,7 @@ use tonic::codegen::Service;
 use tonic::service::Routes;
 
 use crate::api::Api;
+use crate::convert;
 use crate::edge::{
     Answers, Call, Connection, Edge, Leaves, Messages, Metered, TLS_BYTES, Tls, sweep,
 };
@@ -115,9 +116,9 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
         // Checked before anything is read or answered, on every path.
         let token = match self.connection.edge().identify(request.headers()) {
             Ok(token) => token,
-            Err(status) => {
+            Err(refusal) => {
                 self.connection.turned_down();
-                return Answer::Now(Some(status));
+                return Answer::Now(Some(convert::call_refused(&refusal)));
             }
         };
         if token.is_some() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::diagnostic::{Place, Sink};
 use crate::distribution::{SAMPLES_ENOUGH, SAMPLES_MAX, WINDOW_DEFAULT, Window};
 use crate::document::{Content, Node};
-use crate::pipeline::{Batch, Variant, Workers};
+use crate::pipeline::{BatchLimits, Variant, Workers};
 use crate::problem::Problem;
 use crate::reader::{self, Fields};
 use crate::schedule::ScheduleName;
@@ -41,7 +41,7 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) variants: Vec<Variant>,
     /// Each of the fields about models, where it is written.
     pub(crate) model_fields: Vec<Located<&'static str>>,
-    pub(crate) batch: Batch,
+    pub(crate) batch: BatchLimits,
     /// The place of its size, or of the module.
     pub(crate) batch_place: Place,
     pub(crate) schedule: Option<ScheduleName>,
@@ -126,7 +126,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         let batch = reader::record(sink, f.node, &f.place, "a map, like { max: 8 }", &["max"]);
         let max = batch.get("max")?;
         batch_place = max.place.clone();
-        Some(Batch {
+        Some(BatchLimits {
             max: reader::count(sink, max.node, &max.place, 1, BATCH_MAX)?,
         })
     });
@@ -164,7 +164,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         when,
         variants,
         model_fields,
-        batch: batch.unwrap_or(Batch { max: BATCH_DEFAULT }),
+        batch: batch.unwrap_or(BatchLimits { max: BATCH_DEFAULT }),
         batch_place,
         schedule,
         window,

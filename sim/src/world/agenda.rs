@@ -7,8 +7,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId};
-use spillgate_pipeline::message::{Envelope, Link, Place};
+use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Envelope, Link};
 use spillgate_pipeline::time::Timestamp;
 
 use super::config::Disturbance;
@@ -39,9 +39,9 @@ pub(super) enum Occurrence {
     Leave(RequestId),
     /// The next request of the hostile clients of that ordinal.
     Hostile(usize),
-    /// A worker that a device was asked for has started.
-    Loaded {
-        place: Place,
+    LoadEnd {
+        device: usize,
+        worker: WorkerId,
         life: u32,
     },
     Disturbance(Disturbance),

@@ -131,7 +131,7 @@ pub enum HostileKind {
 pub struct SimScaling {
     /// The scaler's.
     pub config: ScalingConfig,
-    /// Time from asking for a worker to its first request.
+    /// Time that a device takes to load a worker; it runs nothing else meanwhile.
     pub cold_start: Duration,
 }
 

@@ -11,11 +11,12 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::policy::recipe::Bind;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::{BrokerConfig, Member};
-use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 
 use crate::draw::normal;
 
 use super::agenda::Occurrence;
+use super::noted::Kind;
 use super::{Disturbance, GATEWAY, World};
 
 pub(super) struct Running {
@@ -52,7 +53,7 @@ impl World {
     pub(super) fn drive_device(
         &mut self,
         device: usize,
-        event: Event<'_, ()>,
+        event: DeviceEvent<'_, ()>,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
         let d = &mut self.devices[device];
@@ -60,9 +61,12 @@ impl World {
         d.policy.on_event(there, event, &mut commands);
         for command in commands {
             match command {
-                Command::Execute(batch) => self.bound(device, batch)?,
-                Command::Rerun(rerun) => self.run_again(device, &rerun)?,
-                Command::Tell { message, .. } => {
+                DeviceCommand::Execute(batch) => self.bound(device, batch)?,
+                DeviceCommand::Rerun(rerun) => self.run_again(device, &rerun)?,
+                DeviceCommand::Load(worker) => self.load(device, worker),
+                // It takes no time, and what a device holds costs nothing here.
+                DeviceCommand::Unload(_) => {}
+                DeviceCommand::Tell { message, .. } => {
                     let gateway = Address::Gateway(GATEWAY);
                     self.say(device, gateway, Message::Gateway(message))?;
                 }
@@ -105,7 +109,7 @@ impl World {
             return Ok(());
         };
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
-        self.note(13, (device as u64) << 40 | batch.id.0);
+        self.note(Kind::BatchStart, (device as u64) << 40 | batch.id.0);
         let max = self.config.planned.execution[batch.module.idx()].len() as u32;
         self.checker
             .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
@@ -133,7 +137,7 @@ impl World {
 
     /// Runs a finished request once more, for its time alone.
     fn run_again(&mut self, device: usize, rerun: &Rerun<()>) -> Result<(), Violation> {
-        self.note(15, (device as u64) << 40 | rerun.id.0);
+        self.note(Kind::RerunStart, (device as u64) << 40 | rerun.id.0);
         let module = self.places[rerun.worker.idx()].module;
         let requests = [rerun.request];
         self.checker
@@ -165,7 +169,26 @@ impl World {
         if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         }
-        self.drive_device(device, Event::Reran { batch, took })
+        self.drive_device(device, DeviceEvent::Reran { batch, took })
+    }
+
+    /// Loads a worker, for as long as a cold start takes.
+    fn load(&mut self, device: usize, worker: WorkerId) {
+        let cold_start = self.config.scaling.as_ref().map(|s| s.cold_start);
+        let end = Occurrence::LoadEnd {
+            device,
+            worker,
+            life: self.devices[device].life,
+        };
+        self.agenda
+            .at(self.now + cold_start.unwrap_or_default(), end);
+    }
+
+    pub(super) fn load_end(&mut self, device: usize, worker: WorkerId) -> Result<(), Violation> {
+        let controller = Address::Controller(self.places[worker.idx()].module);
+        let loaded = Message::Controller(ToController::Loaded(worker, true));
+        self.say(device, controller, loaded)?;
+        self.drive_device(device, DeviceEvent::LoadEnded)
     }
 
     fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {
@@ -234,7 +257,7 @@ impl World {
         } else {
             self.devices[device].just_freed = true;
         }
-        let event = Event::BatchEnded {
+        let event = DeviceEvent::BatchEnded {
             batch,
             took,
             sampled: (is_sampled && self.reruns()).then_some(()),
@@ -245,7 +268,7 @@ impl World {
     }
 
     pub(super) fn disturb(&mut self, disturbance: Disturbance) -> Result<(), Violation> {
-        self.note(14, 0);
+        self.note(Kind::Disturbance, 0);
         match disturbance {
             Disturbance::Pace(module, pace) => self.pace[module.idx()] = pace,
             Disturbance::When(probability) => self.when = probability,

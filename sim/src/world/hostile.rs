@@ -10,6 +10,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::agenda::Occurrence;
+use super::noted::Kind;
 use super::{Hostile, HostileKind, World};
 
 impl World {
@@ -22,7 +23,7 @@ impl World {
         }
         let id = RequestId(self.next_hostile);
         self.next_hostile += 1;
-        self.note(17, id.0);
+        self.note(Kind::HostileOffer, id.0);
         let timeout = match kind {
             HostileKind::Hurry(timeout) => Some(timeout),
             HostileKind::Unreadable | HostileKind::Leave(_) => None,

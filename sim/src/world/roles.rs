@@ -5,15 +5,16 @@
 
 use rand::Rng;
 use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent};
-use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
+use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Link, Message, Place, ToController, ToDevice, ToGateway,
+    Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
 };
-use spillgate_worker_policy::device::Event as DeviceEvent;
+use spillgate_worker_policy::device::DeviceEvent;
 
 use super::agenda::Occurrence;
+use super::noted::Kind;
 use super::{FIRST, GATEWAY, World};
 
 impl World {
@@ -79,7 +80,7 @@ impl World {
             }
             (Address::Controller(module), Message::Controller(message)) => {
                 if let ToController::Peer(state) = &message {
-                    self.note(8, u64::from(module.0) << 32 | state.version);
+                    self.note(Kind::State, u64::from(module.0) << 32 | state.version);
                 }
                 let event = ControllerEvent::Message(from, incarnation, message);
                 self.drive_controller(module, event)
@@ -93,17 +94,17 @@ impl World {
 
     fn note_to_gateway(&mut self, message: &ToGateway) {
         match message {
-            ToGateway::Started(started) => self.note(3, u64::from(started.worker.0)),
+            ToGateway::Started(started) => self.note(Kind::Started, u64::from(started.worker.0)),
             ToGateway::Finished { members, .. } => {
                 for member in members {
-                    self.note(4, member.request.0);
+                    self.note(Kind::Finished, member.request.0);
                 }
             }
-            ToGateway::Dropped { request, .. } => self.note(5, request.0),
-            ToGateway::Forgotten { request, .. } => self.note(18, request.0),
-            ToGateway::State(state) => self.note(8, state.version),
-            ToGateway::Serve(worker) => self.note(16, u64::from(worker.0) << 1 | 1),
-            ToGateway::Retire(worker) => self.note(16, u64::from(worker.0) << 1),
+            ToGateway::Dropped { request, .. } => self.note(Kind::Dropped, request.0),
+            ToGateway::Forgotten { request, .. } => self.note(Kind::Forgotten, request.0),
+            ToGateway::State(state) => self.note(Kind::State, state.version),
+            ToGateway::Serve(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1 | 1),
+            ToGateway::Retire(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1),
             ToGateway::Plan(..) => {}
         }
     }
@@ -174,12 +175,15 @@ impl World {
         match message {
             ToDevice::Requests(mut requests) => {
                 for arrival in &requests {
-                    self.note(2, arrival.request.id.0 << 8 | u64::from(arrival.worker.0));
+                    self.note(
+                        Kind::Arrival,
+                        arrival.request.id.0 << 8 | u64::from(arrival.worker.0),
+                    );
                 }
                 self.drive_device(device, DeviceEvent::Arrivals(&mut requests))
             }
             ToDevice::Cancel(request) => {
-                self.note(6, request.0);
+                self.note(Kind::Cancel, request.0);
                 self.drive_device(device, DeviceEvent::Cancel(request))
             }
             ToDevice::Withdraw(request, reason) => {
@@ -189,34 +193,12 @@ impl World {
                 self.drive_device(device, DeviceEvent::Reassigned(application))
             }
             ToDevice::Guide(worker, guidance) => {
-                self.note(7, guidance.downstream.as_nanos() as u64);
+                self.note(Kind::Guide, guidance.downstream.as_nanos() as u64);
                 self.drive_device(device, DeviceEvent::Guide(worker, guidance))
             }
-            ToDevice::Load(worker) => {
-                let cold_start = self.config.scaling.as_ref().map(|s| s.cold_start);
-                let loaded = Occurrence::Loaded {
-                    place: self.places[worker.idx()],
-                    life: self.devices[device].life,
-                };
-                self.agenda
-                    .at(self.now + cold_start.unwrap_or_default(), loaded);
-                Ok(())
-            }
-            ToDevice::Unload(worker) => self.drive_device(device, DeviceEvent::Unloaded(worker)),
+            ToDevice::Load(worker) => self.drive_device(device, DeviceEvent::Load(worker)),
+            ToDevice::Unload(worker) => self.drive_device(device, DeviceEvent::Unload(worker)),
         }
-    }
-
-    /// A device has loaded a worker that it was asked for.
-    pub(super) fn loaded(&mut self, place: Place, life: u32) -> Result<(), Violation> {
-        if self.devices[place.device.idx()].life != life {
-            return Ok(());
-        }
-        let loaded = Message::Controller(ToController::Loaded(place.worker, true));
-        self.say(
-            place.device.idx(),
-            Address::Controller(place.module),
-            loaded,
-        )
     }
 
     /// A device sends a message.

@@ -23,6 +23,7 @@ mod tests;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::policy::recipe::Recipe;
 use spillgate_pipeline::queue::Waiting;
@@ -50,6 +51,31 @@ pub struct BrokerConfig {
     /// Forms the batches of a module whose time depends on the contents of requests, and decides which requests are
     /// given up. `None`: batches as planned.
     pub schedule: Option<SchedulerConfig>,
+}
+
+impl BrokerConfig {
+    /// The broker of a worker of that module, with the plan's batch size and execution times, and the module's batch
+    /// scheduler if it has one. At the source wait as many requests as may be in flight; elsewhere the module's `queue:`
+    /// bounds them.
+    pub fn of(
+        pipeline: &Pipeline,
+        module: ModuleId,
+        batch: u32,
+        execution: Vec<Duration>,
+        schedule: Option<SchedulerConfig>,
+    ) -> Self {
+        BrokerConfig {
+            module,
+            capacity: match module {
+                ModuleId::SOURCE => pipeline.limits.in_flight,
+                _ => pipeline.modules[module.idx()].queue,
+            },
+            batch,
+            execution,
+            recipe: pipeline.policy.drop.recipe(),
+            schedule,
+        }
+    }
 }
 
 /// A request in a forming or running batch, with what its driver attached to it.

@@ -10,8 +10,12 @@
 //! A device without work runs finished requests again, one at a time, for the distributions of batch schedulers
 //! ([`crate::profiler`]).
 //!
-//! Invariants: at most one batch (or rerun) runs and at most one is bound behind it; the device never idles while a broker
-//! has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
+//! Workers are loaded between two batches, and unloaded once they have no request here.
+//!
+//! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
+//! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
+
+mod loads;
 
 use std::time::Duration;
 
@@ -27,6 +31,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
+use loads::Loads;
 
 /// Where a full batch waits for the device, it is bound this many usual deviations before the expected end of the
 /// running batch.
@@ -37,7 +42,7 @@ const EARLY_MAX: u32 = 4;
 
 /// What happens to a device.
 #[derive(Debug)]
-pub enum Event<'a, T> {
+pub enum DeviceEvent<'a, T> {
     /// Requests arrived together; they are drained from the vector. They may start as one batch.
     Arrivals(&'a mut Vec<Arrival<T>>),
     /// A request ended elsewhere: forget it.
@@ -60,8 +65,12 @@ pub enum Event<'a, T> {
         /// How long it ran; `None` when it failed.
         took: Option<Duration>,
     },
-    /// That worker no longer holds its model.
-    Unloaded(WorkerId),
+    /// Make that worker ready to serve.
+    Load(WorkerId),
+    /// The load ended: the worker is ready, or cannot be.
+    LoadEnded,
+    /// Give back what that worker holds, once it has no request here.
+    Unload(WorkerId),
     /// The application is another one from now on.
     Reassigned(Application),
     /// The State Planner of a worker's module has new downstream state.
@@ -81,13 +90,17 @@ pub enum Event<'a, T> {
     Close(DropReason),
 }
 
-/// What the driver must do.
+/// What the driver must do, in this order: what runs on the device runs when what was commanded before has ended.
 #[derive(Debug)]
-pub enum Command<T> {
+pub enum DeviceCommand<T> {
     /// Run this batch: now, or when the running one ends.
     Execute(Batch<T>),
     /// Run this request again, alone, now. Its result is not used, only its time.
     Rerun(Rerun<T>),
+    /// Make this worker ready, now, and say [`DeviceEvent::LoadEnded`].
+    Load(WorkerId),
+    /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
+    Unload(WorkerId),
     /// Tell this to a gateway of the pipeline that the worker serves.
     Tell {
         /// The worker.
@@ -151,6 +164,7 @@ pub struct Device<T> {
     running: Option<Running>,
     /// Starts when the running batch ends.
     bound: Option<Running>,
+    loads: Loads,
     lead: Duration,
     closed: Option<DropReason>,
     next_batch: u64,
@@ -170,6 +184,7 @@ impl<T> Device<T> {
             workers,
             running: None,
             bound: None,
+            loads: Loads::default(),
             lead,
             closed: None,
             next_batch: 0,
@@ -179,14 +194,19 @@ impl<T> Device<T> {
     }
 
     /// Takes in one event.
-    pub fn on_event(&mut self, now: Timestamp, event: Event<'_, T>, out: &mut Vec<Command<T>>) {
+    pub fn on_event(
+        &mut self,
+        now: Timestamp,
+        event: DeviceEvent<'_, T>,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
         match event {
-            Event::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
-            Event::Cancel(id) => {
+            DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
+            DeviceEvent::Cancel(id) => {
                 for (&worker, broker) in &mut self.workers {
                     if broker.cancel(id) {
                         let request = id;
-                        out.push(Command::Tell {
+                        out.push(DeviceCommand::Tell {
                             worker,
                             home: Some(id.home()),
                             message: ToGateway::Forgotten { worker, request },
@@ -194,30 +214,32 @@ impl<T> Device<T> {
                     }
                 }
             }
-            Event::Withdraw(id, reason) => {
+            DeviceEvent::Withdraw(id, reason) => {
                 for (&worker, broker) in &mut self.workers {
                     broker.withdraw(now, id, reason, &mut self.rejected);
                     drain_rejected(worker, &mut self.rejected, out);
                 }
             }
-            Event::BatchEnded {
+            DeviceEvent::BatchEnded {
                 batch,
                 took,
                 sampled,
             } => self.ended(now, batch, took, sampled),
-            Event::Reran { batch, took } => self.reran(now, batch, took),
-            Event::Unloaded(worker) => self.profiler.forget(worker),
-            Event::Reassigned(application) => {
+            DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
+            DeviceEvent::Load(worker) => self.loads.load(worker),
+            DeviceEvent::LoadEnded => self.loads.ended(),
+            DeviceEvent::Unload(worker) => self.loads.unload(worker),
+            DeviceEvent::Reassigned(application) => {
                 for broker in self.workers.values_mut() {
                     broker.forget(application);
                 }
             }
-            Event::Guide(worker, guidance) => {
+            DeviceEvent::Guide(worker, guidance) => {
                 if let Some(broker) = self.workers.get_mut(&worker) {
                     broker.guide(now, guidance);
                 }
             }
-            Event::Ran {
+            DeviceEvent::Ran {
                 worker,
                 application,
                 took,
@@ -226,11 +248,15 @@ impl<T> Device<T> {
                     broker.learn(now, application, took);
                 }
             }
-            Event::Wakeup => {}
-            Event::Close(reason) => self.close(now, reason, out),
+            DeviceEvent::Wakeup => {}
+            DeviceEvent::Close(reason) => self.close(now, reason, out),
         }
         self.collect(now, out);
         self.start(now, out);
+        // Mostly there is none, and this is asked with each event.
+        if self.loads.has_retired() {
+            self.unload(out);
+        }
         self.rerun(now, out);
     }
 
@@ -244,13 +270,15 @@ impl<T> Device<T> {
 
     /// Nothing runs and nothing waits.
     fn has_no_work(&self) -> bool {
-        self.running.is_none() && self.workers.values().all(|b| b.waiting() == 0)
+        self.running.is_none()
+            && !self.loads.come_first()
+            && self.workers.values().all(|b| b.waiting() == 0)
     }
 
     /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
     fn binds_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref()?;
-        if self.bound.is_some() {
+        if self.bound.is_some() || self.loads.come_first() {
             return None;
         }
         let (mut waits, mut fills) = (false, false);
@@ -274,7 +302,7 @@ impl<T> Device<T> {
     }
 
     /// When the device is expected to be free: the expected end of the running batch and of the one bound
-    /// behind it, but not earlier than `now`.
+    /// behind it, but not earlier than `now`. How long a load takes is not known: it does not count.
     pub fn free_at(&self, now: Timestamp) -> Timestamp {
         let last = self.bound.as_ref().or(self.running.as_ref());
         last.map_or(now, |r| r.expected_end.max(now))
@@ -289,7 +317,7 @@ impl<T> Device<T> {
         &mut self,
         now: Timestamp,
         arrivals: &mut Vec<Arrival<T>>,
-        out: &mut Vec<Command<T>>,
+        out: &mut Vec<DeviceCommand<T>>,
     ) {
         let mut rejected = std::mem::take(&mut self.rejected);
         for arrival in arrivals.drain(..) {
@@ -311,11 +339,15 @@ impl<T> Device<T> {
         self.rejected = rejected;
     }
 
-    fn collect(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+    fn collect(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         let free_at = self.free_at(now);
+        // When the device is free after a load is not known: nothing is bound until then.
+        let binds = !self.loads.is_loading();
         for (&worker, broker) in &mut self.workers {
             broker.expire(now, &mut self.rejected);
-            broker.collect(now, free_at, &mut self.rejected);
+            if binds {
+                broker.collect(now, free_at, &mut self.rejected);
+            }
             drain_rejected(worker, &mut self.rejected, out);
         }
     }
@@ -363,7 +395,7 @@ impl<T> Device<T> {
     }
 
     /// Runs a finished request again if there is nothing else to do.
-    fn rerun(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+    fn rerun(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         if !self.has_no_work() {
             self.profiler.busy(now);
             return;
@@ -388,7 +420,7 @@ impl<T> Device<T> {
             lengths: Lengths::default(),
             expected_end: now + execution,
         });
-        out.push(Command::Rerun(Rerun {
+        out.push(DeviceCommand::Rerun(Rerun {
             id,
             worker: kept.worker,
             request: kept.request,
@@ -402,10 +434,14 @@ impl<T> Device<T> {
         id
     }
 
-    /// Starts the most urgent batch if the device is free, and begins to form the next one; binds the
+    /// Starts the next load or the most urgent batch if the device is free, and begins to form the next batch; binds the
     /// next batch if the device is about to be free.
-    fn start(&mut self, now: Timestamp, out: &mut Vec<Command<T>>) {
+    fn start(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
         if self.running.is_none() {
+            if self.loads.come_first() {
+                out.extend(self.loads.start().map(DeviceCommand::Load));
+                return;
+            }
             self.bind(now, now, false, out);
             self.collect(now, out);
         }
@@ -417,13 +453,25 @@ impl<T> Device<T> {
         }
     }
 
+    /// Unloads the retired workers that have no request here any more. Nothing of them is run again.
+    fn unload(&mut self, out: &mut Vec<DeviceCommand<T>>) {
+        let runs = |r: &Option<Running>, worker| r.as_ref().is_some_and(|r| r.worker == worker);
+        while let Some(worker) = self.loads.take_retired(|worker| {
+            let waiting = self.workers.get(&worker).map_or(0, Broker::waiting);
+            waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
+        }) {
+            self.profiler.forget(worker);
+            out.push(DeviceCommand::Unload(worker));
+        }
+    }
+
     /// Takes the next batch from the most urgent broker that has one.
     fn bind(
         &mut self,
         now: Timestamp,
         starts_at: Timestamp,
         late_only: bool,
-        out: &mut Vec<Command<T>>,
+        out: &mut Vec<DeviceCommand<T>>,
     ) {
         loop {
             let urgent = self
@@ -473,7 +521,7 @@ impl<T> Device<T> {
                 lengths,
                 expected_end: starts_at + execution,
             };
-            out.push(Command::Tell {
+            out.push(DeviceCommand::Tell {
                 worker,
                 home: None,
                 message: ToGateway::Started(Started {
@@ -483,7 +531,7 @@ impl<T> Device<T> {
                     expected_end: bound.expected_end,
                 }),
             });
-            out.push(Command::Execute(Batch {
+            out.push(DeviceCommand::Execute(Batch {
                 id,
                 worker,
                 module,
@@ -502,9 +550,10 @@ impl<T> Device<T> {
         }
     }
 
-    fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<Command<T>>) {
+    fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<DeviceCommand<T>>) {
         self.closed = Some(reason);
         self.profiler.clear();
+        self.loads.clear();
         for (&worker, broker) in &mut self.workers {
             broker.reject_all(now, reason, &mut self.rejected);
             drain_rejected(worker, &mut self.rejected, out);
@@ -512,14 +561,18 @@ impl<T> Device<T> {
     }
 }
 
-fn drain_rejected<T>(worker: WorkerId, rejected: &mut Vec<Rejected<T>>, out: &mut Vec<Command<T>>) {
+fn drain_rejected<T>(
+    worker: WorkerId,
+    rejected: &mut Vec<Rejected<T>>,
+    out: &mut Vec<DeviceCommand<T>>,
+) {
     // This runs with each event, and mostly there is none.
     if rejected.is_empty() {
         return;
     }
     out.extend(rejected.drain(..).map(|Rejected { request, drop, .. }| {
         let request = request.id;
-        Command::Tell {
+        DeviceCommand::Tell {
             worker,
             home: Some(request.home()),
             message: ToGateway::Dropped {

@@ -14,4 +14,4 @@ pub mod profiler;
 pub mod schedule;
 
 pub use broker::{Broker, BrokerConfig, Member};
-pub use device::{Batch, Command, Device, Event};
+pub use device::{Batch, Device, DeviceCommand, DeviceEvent};

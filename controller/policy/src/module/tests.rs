@@ -51,22 +51,22 @@ impl Module {
             out: Vec::new(),
         };
         for peer in [GATEWAY, device(0), device(1), other()] {
-            module.on(ms(0), Event::Greeted(peer, FIRST));
+            module.on(ms(0), ControllerEvent::Greeted(peer, FIRST));
         }
         module.out.clear();
         module
     }
 
     /// What it says to an event, in short; an estimate is made at once.
-    fn on(&mut self, now: Timestamp, event: Event) -> Vec<String> {
-        let mut out: Vec<Command<()>> = Vec::new();
+    fn on(&mut self, now: Timestamp, event: ControllerEvent) -> Vec<String> {
+        let mut out: Vec<ControllerCommand<()>> = Vec::new();
         self.controller.on_event(now, event, &mut out);
         let mut said = Vec::new();
         for command in out {
             match command {
-                Command::Send(Envelope { message, .. }) => said.extend(short(&message)),
-                Command::Compute(computation) => {
-                    let computed = Event::Computed(Box::new(computation.run()));
+                ControllerCommand::Send(Envelope { message, .. }) => said.extend(short(&message)),
+                ControllerCommand::Compute(computation) => {
+                    let computed = ControllerEvent::Computed(Box::new(computation.run()));
                     said.extend(self.on(now, computed));
                 }
             }
@@ -76,8 +76,8 @@ impl Module {
 
     /// The planner's turn.
     fn turn(&mut self, second: u64) {
-        self.on(ms(second * 1000), Event::Wakeup);
-        self.on(ms(second * 1000 + 10), Event::Wakeup);
+        self.on(ms(second * 1000), ControllerEvent::Wakeup);
+        self.on(ms(second * 1000 + 10), ControllerEvent::Wakeup);
     }
 
     fn downstream(&self) -> Duration {
@@ -87,7 +87,7 @@ impl Module {
     fn peer(&mut self, life: Incarnation, version: u64, queueing: u64) {
         let state = crate::planner::tests::state(2, version, queueing);
         let message = ToController::Peer(Arc::new(state));
-        self.on(ms(1), Event::Message(other(), life, message));
+        self.on(ms(1), ControllerEvent::Message(other(), life, message));
     }
 }
 
@@ -115,7 +115,7 @@ fn a_controller_that_began_anew_is_heard_at_once() {
     module.turn(1);
     let before = module.downstream();
     // Its successor counts its states from 1.
-    module.on(ms(1100), Event::Greeted(other(), SECOND));
+    module.on(ms(1100), ControllerEvent::Greeted(other(), SECOND));
     module.peer(SECOND, 1, 60);
     module.turn(2);
     assert_eq!(module.downstream(), before + MS * 40);
@@ -135,13 +135,25 @@ fn a_gateway_that_began_anew_counts_from_zero() {
         }))
     };
     let offered = |module: &Module| module.controller.published().map(|s| s.offered);
-    module.on(ms(500), Event::Message(GATEWAY, FIRST, report(100)));
-    module.on(ms(510), Event::Message(GATEWAY, FIRST, report(100)));
+    module.on(
+        ms(500),
+        ControllerEvent::Message(GATEWAY, FIRST, report(100)),
+    );
+    module.on(
+        ms(510),
+        ControllerEvent::Message(GATEWAY, FIRST, report(100)),
+    );
     module.turn(1);
     assert_eq!(offered(&module), Some(100.0));
-    module.on(ms(1500), Event::Greeted(GATEWAY, SECOND));
-    module.on(ms(1600), Event::Message(GATEWAY, SECOND, report(40)));
-    module.on(ms(1700), Event::Message(GATEWAY, FIRST, report(500)));
+    module.on(ms(1500), ControllerEvent::Greeted(GATEWAY, SECOND));
+    module.on(
+        ms(1600),
+        ControllerEvent::Message(GATEWAY, SECOND, report(40)),
+    );
+    module.on(
+        ms(1700),
+        ControllerEvent::Message(GATEWAY, FIRST, report(500)),
+    );
     module.turn(2);
     assert_eq!(offered(&module), Some(70.0));
 }
@@ -149,12 +161,12 @@ fn a_gateway_that_began_anew_counts_from_zero() {
 #[test]
 fn workers_of_a_device_that_is_gone_serve_no_more_until_it_greets_again() {
     let mut module = Module::new(None);
-    let said = module.on(ms(1), Event::Lost(device(1)));
+    let said = module.on(ms(1), ControllerEvent::Lost(device(1)));
     assert_eq!(said, ["Gateway(Retire(WorkerId(1)))"]);
     module.turn(1);
     let workers = |module: &Module| module.controller.published().map(|s| s.workers);
     assert_eq!(workers(&module), Some(1));
-    let said = module.on(ms(1500), Event::Greeted(device(1), SECOND));
+    let said = module.on(ms(1500), ControllerEvent::Greeted(device(1), SECOND));
     assert_eq!(said, ["Gateway(Serve(WorkerId(1)))"]);
     module.turn(2);
     assert_eq!(workers(&module), Some(2));
@@ -175,13 +187,16 @@ fn workers_follow_the_demand_that_gateways_report() {
             ..Demand::default()
         }))
     };
-    module.on(ms(900), Event::Message(GATEWAY, FIRST, report(150)));
-    let asked = module.on(ms(1000), Event::Wakeup);
+    module.on(
+        ms(900),
+        ControllerEvent::Message(GATEWAY, FIRST, report(150)),
+    );
+    let asked = module.on(ms(1000), ControllerEvent::Wakeup);
     assert_eq!(asked, ["Device(Load(WorkerId(1)))"]);
     let loaded = ToController::Loaded(WorkerId(1), true);
-    let served = module.on(ms(1800), Event::Message(device(1), FIRST, loaded));
+    let served = module.on(ms(1800), ControllerEvent::Message(device(1), FIRST, loaded));
     assert_eq!(served, ["Gateway(Serve(WorkerId(1)))"]);
-    let retired = (2..10).map(|s| module.on(ms(s * 1000), Event::Wakeup));
+    let retired = (2..10).map(|s| module.on(ms(s * 1000), ControllerEvent::Wakeup));
     assert_eq!(
         retired.flatten().collect::<Vec<_>>(),
         [
@@ -194,11 +209,11 @@ fn workers_follow_the_demand_that_gateways_report() {
 #[test]
 fn a_gateway_that_greets_hears_what_to_go_by() {
     let mut module = Module::new(None);
-    let mut out: Vec<Command<()>> = Vec::new();
-    let late = Event::Greeted(Address::Gateway(GatewayId(1)), FIRST);
+    let mut out: Vec<ControllerCommand<()>> = Vec::new();
+    let late = ControllerEvent::Greeted(Address::Gateway(GatewayId(1)), FIRST);
     module.controller.on_event(ms(5), late, &mut out);
     let plan = out.iter().find_map(|command| match command {
-        Command::Send(Envelope {
+        ControllerCommand::Send(Envelope {
             message: Message::Gateway(ToGateway::Plan(_, plan)),
             ..
         }) => Some(plan.shape),

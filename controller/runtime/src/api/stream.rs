@@ -11,14 +11,14 @@ use std::task::{Context, Poll, ready};
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::RequestId;
-use spillgate_pipeline::request::DropReason;
 use spillgate_proto::pb;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
-use super::{Api, Asked, Unsubmitted, client_of};
+use super::{Api, Asked, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
 use crate::host::{OnEnd, PipelineHost};
@@ -38,6 +38,12 @@ enum Said {
     Ended(Arc<RequestRecord>),
     Refused(Box<pb::Result>),
     Broken(Status),
+}
+
+impl Said {
+    fn refused(number: u64, refusal: &Refusal) -> Self {
+        Said::Refused(Box::new(convert::refused(number, refusal)))
+    }
 }
 
 /// The place of an answer, from before its frame is read until the answer is.
@@ -90,7 +96,10 @@ pub(super) async fn serve(
             "the first message of a stream must carry `open`",
         ));
     };
-    let host = api.host(&call, &open.pipeline)?.clone();
+    let host = api.host(&call, &open.pipeline);
+    let host = host
+        .map_err(|refusal| convert::call_refused(&refusal))?
+        .clone();
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
     drop(call.take_message());
     // As many as there are places.
@@ -200,14 +209,10 @@ impl Reader {
     fn take(&self, frame: pb::Frame, answering: Answering) -> ControlFlow<()> {
         let (number, sequence) = (frame.number, answering.sequence);
         if self.open.frames.lock().len() >= self.in_flight_max {
-            let detail = format!(
-                "refused: {} frames of this stream are in flight already (limits.in_flight_per_stream)",
-                self.in_flight_max
-            );
-            let reason = DropReason::QueueFull.label();
-            self.host.note_refused(reason);
-            let refused = convert::refused(number, Code::ResourceExhausted, reason, detail);
-            answering.say(Said::Refused(Box::new(refused)));
+            let limit = self.in_flight_max;
+            let refusal = Refusal::StreamFull { limit };
+            self.host.note_refused(refusal.label());
+            answering.say(Said::refused(number, &refusal));
             return ControlFlow::Continue(());
         }
         // It is shared, because the request may end before `submit` returns.
@@ -239,29 +244,21 @@ impl Reader {
             traceparent: None,
             client: self.client.clone(),
         };
-        match self
-            .api
-            .submission(&self.host, &self.call, frame, asked, on_end)
-        {
-            Err(Unsubmitted::Refused(result)) => refuse(Said::Refused(result)),
-            Err(Unsubmitted::Over(status)) => {
-                refuse(Said::Broken(*status));
+        let (api, host) = (&self.api, &self.host);
+        match api.submit(host, &self.call, frame, asked, on_end) {
+            Err(refusal) if refusal.ends_call() => {
+                refuse(Said::Broken(convert::call_refused(&refusal)));
                 return ControlFlow::Break(());
             }
-            Ok(submission) => match self.host.submit(submission) {
-                Err(refusal) => {
-                    let result = Box::new(convert::refusal(number, refusal));
-                    refuse(Said::Refused(result));
+            Err(refusal) => refuse(Said::refused(number, &refusal)),
+            Ok(id) => {
+                if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
+                    *open = Some(id);
                 }
-                Ok(id) => {
-                    if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
-                        *open = Some(id);
-                    }
-                    for id in older {
-                        self.host.supersede(id);
-                    }
+                for id in older {
+                    host.supersede(id);
                 }
-            },
+            }
         }
         if self.tx.is_closed() {
             // The client went away between the last look and now.

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use sha2::{Digest, Sha256};
 use spillgate_backend::account::Holder;
-use spillgate_controller_policy::access::{Access, Denied, TokenId};
+use spillgate_controller_policy::access::{Access, TokenId};
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
-use tonic::Status;
 
 use super::Edge;
 
@@ -116,10 +116,10 @@ impl Edge {
     ///
     /// # Errors
     /// The same for a missing, a malformed and an unknown token.
-    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Option<Arc<Token>>, Status> {
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Option<Arc<Token>>, Refusal> {
         match &self.tokens {
             None => Ok(None),
-            Some(tokens) => tokens.find(headers).map(Some).ok_or_else(unauthenticated),
+            Some(tokens) => tokens.find(headers).map(Some).ok_or(Refusal::UnknownToken),
         }
     }
 
@@ -128,7 +128,7 @@ impl Edge {
         self.tokens.as_ref().is_none_or(may)
     }
 
-    pub(super) fn ask(self: &Arc<Self>, token: &Token, pipeline: &str) -> Result<Asking, Denied> {
+    pub(super) fn ask(self: &Arc<Self>, token: &Token, pipeline: &str) -> Result<Asking, Refusal> {
         if let Some(tokens) = &self.tokens {
             let now = self.now();
             tokens.known.lock().access.ask(now, token.id, pipeline)?;
@@ -138,13 +138,6 @@ impl Edge {
             id: token.id,
         })
     }
-}
-
-/// The answer to a call without a known token.
-pub(crate) fn unauthenticated() -> Status {
-    Status::unauthenticated(
-        "this server serves holders of a token only: send yours as `authorization: Bearer TOKEN`",
-    )
 }
 
 #[cfg(test)]
@@ -246,7 +239,7 @@ pub(crate) mod tests {
         edge.set_grants(vec![grant("b"), grant("a")]);
         assert_eq!(begin(1, "a").client(), first.client());
         edge.set_grants(vec![grant("b")]);
-        assert!(matches!(first.ask("p"), Err(Denied::Gone)));
+        assert!(matches!(first.ask("p"), Err(Refusal::UnknownToken)));
         assert!(!first.allows("p") && other.allows("p"));
     }
 
@@ -268,8 +261,8 @@ pub(crate) mod tests {
             &[good, good],
             &["\u{e4}\u{e4}\u{e4}\u{e4}"],
         ] {
-            let status = edge.identify(&headers(bad)).err().expect("it is refused");
-            assert_eq!(status.message(), unauthenticated().message());
+            let refusal = edge.identify(&headers(bad)).err();
+            assert_eq!(refusal, Some(Refusal::UnknownToken));
         }
     }
 }

@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 #[cfg(test)]
 use spillgate_backend::account::Account;
 use spillgate_backend::account::{Full, Holder, Lease};
+use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
-use super::{Asking, Connection, Denied, Token};
+use super::{Asking, Connection, Token};
 
 /// Buffers up to this size are part of what each call holds.
 const BUFFER_MIN: u64 = 8 << 10;
@@ -122,7 +123,7 @@ impl Call {
     ///
     /// # Errors
     /// When the token may ask no more now, or never again.
-    pub(crate) fn ask(&self, pipeline: &str) -> Result<Option<Asking>, Denied> {
+    pub(crate) fn ask(&self, pipeline: &str) -> Result<Option<Asking>, Refusal> {
         match (&self.connection, &self.token) {
             (Some(connection), Some(token)) => connection.edge().ask(token, pipeline).map(Some),
             _ => Ok(None),

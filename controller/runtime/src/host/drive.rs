@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use spillgate_backend::job::Job;
 use spillgate_controller_policy::gateway::{Ended, Event};
-use spillgate_controller_policy::module::{Command as ControllerCommand, Event as ControllerEvent};
+use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
 use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::invariants::Violation;

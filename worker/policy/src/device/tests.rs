@@ -35,7 +35,7 @@ fn at(ns: u64) -> Timestamp {
     Timestamp::from_ns(ns)
 }
 
-fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Command<()>> {
+fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<DeviceCommand<()>> {
     let mut arrivals = list
         .iter()
         .map(|&(worker, id, deadline)| Arrival {
@@ -52,17 +52,17 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<Co
         })
         .collect();
     let mut out = Vec::new();
-    device.on_event(at(now), Event::Arrivals(&mut arrivals), &mut out);
+    device.on_event(at(now), DeviceEvent::Arrivals(&mut arrivals), &mut out);
     out
 }
 
-fn end(device: &mut Device<()>, now: u64, batch: u64) -> Vec<Command<()>> {
+fn end(device: &mut Device<()>, now: u64, batch: u64) -> Vec<DeviceCommand<()>> {
     end_after(device, now, batch, 10)
 }
 
-fn end_after(device: &mut Device<()>, now: u64, batch: u64, took: u64) -> Vec<Command<()>> {
+fn end_after(device: &mut Device<()>, now: u64, batch: u64, took: u64) -> Vec<DeviceCommand<()>> {
     let mut out = Vec::new();
-    let event = Event::BatchEnded {
+    let event = DeviceEvent::BatchEnded {
         batch: BatchId(batch),
         took: Duration::from_nanos(took),
         sampled: None,
@@ -71,14 +71,14 @@ fn end_after(device: &mut Device<()>, now: u64, batch: u64, took: u64) -> Vec<Co
     out
 }
 
-fn executed(out: &[Command<()>]) -> Vec<(u32, Vec<u64>)> {
+fn executed(out: &[DeviceCommand<()>]) -> Vec<(u32, Vec<u64>)> {
     out.iter()
         .filter_map(|c| match c {
-            Command::Execute(b) => Some((
+            DeviceCommand::Execute(b) => Some((
                 b.worker.0,
                 b.members.iter().map(|m| m.request.id.0).collect(),
             )),
-            Command::Rerun(_) | Command::Tell { .. } => None,
+            _ => None,
         })
         .collect()
 }
@@ -95,9 +95,9 @@ fn an_idle_device_starts_at_once_with_all_that_came_together() {
 #[test]
 fn a_batch_is_reported_when_it_is_bound() {
     let mut device = device_with(DropPolicyName::Spillgate, 2);
-    let started = |out: &[Command<()>]| -> Vec<Started> {
+    let started = |out: &[DeviceCommand<()>]| -> Vec<Started> {
         let said = out.iter().filter_map(|c| match c {
-            Command::Tell {
+            DeviceCommand::Tell {
                 home: None,
                 message: ToGateway::Started(started),
                 ..
@@ -116,7 +116,7 @@ fn a_batch_is_reported_when_it_is_bound() {
     assert_eq!(started(&out), [bound(0, 10)]);
     arrive(&mut device, 1, &[(1, 2, 100)]);
     let mut out = Vec::new();
-    device.on_event(at(8), Event::Wakeup, &mut out);
+    device.on_event(at(8), DeviceEvent::Wakeup, &mut out);
     assert_eq!(
         started(&out),
         [bound(1, 20)],
@@ -152,10 +152,10 @@ fn a_deadline_passes_by_timer_while_the_device_runs() {
     // Request 2 has the earliest deadline and runs first; 3 and 1 wait.
     assert_eq!(device.next_wakeup(), Some(at(7)));
     let mut out = Vec::new();
-    device.on_event(at(7), Event::Wakeup, &mut out);
+    device.on_event(at(7), DeviceEvent::Wakeup, &mut out);
     match &out[..] {
         [
-            Command::Tell {
+            DeviceCommand::Tell {
                 home: Some(GatewayId(0)),
                 message:
                     ToGateway::Dropped {
@@ -181,7 +181,7 @@ fn a_cancelled_request_does_not_run() {
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 95), (1, 4, 99)]);
     let mut out = Vec::new();
-    device.on_event(at(2), Event::Cancel(RequestId(2)), &mut out);
+    device.on_event(at(2), DeviceEvent::Cancel(RequestId(2)), &mut out);
     assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![3, 4])]);
 }
 
@@ -191,7 +191,7 @@ fn a_closed_device_answers_all_that_wait_and_all_that_come() {
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 90), (2, 3, 95)]);
     let mut out = Vec::new();
-    device.on_event(at(2), Event::Close(DropReason::Draining), &mut out);
+    device.on_event(at(2), DeviceEvent::Close(DropReason::Draining), &mut out);
     assert_eq!(out.len(), 2);
     assert_eq!(arrive(&mut device, 3, &[(1, 4, 100)]).len(), 1);
     assert!(end(&mut device, 10, 0).is_empty());
@@ -204,7 +204,7 @@ fn only_what_waits_is_withdrawn() {
     arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 95)]);
     for (id, drops) in [(1, 0), (2, 1), (3, 1), (3, 0)] {
         let mut out = Vec::new();
-        let event = Event::Withdraw(RequestId(id), DropReason::Superseded);
+        let event = DeviceEvent::Withdraw(RequestId(id), DropReason::Superseded);
         device.on_event(at(2), event, &mut out);
         assert_eq!(out.len(), drops, "request {id}");
     }
@@ -223,7 +223,7 @@ fn bound_late_a_batch_is_formed_shortly_before_the_device_is_free() {
     // Request 4 is more urgent than both and came in time.
     assert!(executed(&arrive(&mut device, 7, &[(1, 4, 70)])).is_empty());
     let mut out = Vec::new();
-    device.on_event(at(8), Event::Wakeup, &mut out);
+    device.on_event(at(8), DeviceEvent::Wakeup, &mut out);
     assert_eq!(executed(&out), [(1, vec![4, 3])]);
     assert_eq!(device.free_at(at(8)), at(20));
     assert!(
@@ -267,7 +267,7 @@ fn bound_late_the_more_urgent_module_goes_first() {
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 90), (2, 3, 80)]);
     let mut out = Vec::new();
-    device.on_event(at(8), Event::Wakeup, &mut out);
+    device.on_event(at(8), DeviceEvent::Wakeup, &mut out);
     assert_eq!(executed(&out), [(2, vec![3])]);
 }
 
@@ -314,15 +314,15 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
         })
         .collect()
     };
-    device.on_event(ms(0), Event::Arrivals(&mut batch(0..4)), &mut out);
-    let Some(Command::Execute(first)) = out.pop() else {
+    device.on_event(ms(0), DeviceEvent::Arrivals(&mut batch(0..4)), &mut out);
+    let Some(DeviceCommand::Execute(first)) = out.pop() else {
         panic!("a batch of four starts");
     };
     // Its report is not what this is about.
     out.clear();
     let sampled = first.sampled.expect("one of them is asked for");
     let payload = first.members[sampled].payload;
-    let ended = Event::BatchEnded {
+    let ended = DeviceEvent::BatchEnded {
         batch: first.id,
         took: Duration::from_millis(12),
         sampled: Some(payload),
@@ -331,8 +331,8 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     assert!(out.is_empty(), "the device is to be quiet first: {out:?}");
     let due = device.next_wakeup().unwrap();
     assert_eq!(due, ms(12) + profiler::QUIET);
-    device.on_event(due, Event::Wakeup, &mut out);
-    let Some(Command::Rerun(rerun)) = out.pop() else {
+    device.on_event(due, DeviceEvent::Wakeup, &mut out);
+    let Some(DeviceCommand::Rerun(rerun)) = out.pop() else {
         panic!("it runs again");
     };
     assert_eq!(
@@ -341,19 +341,19 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     );
     assert!(device.running.is_some());
     // Whoever comes meanwhile waits for its end, and starts then.
-    device.on_event(ms(18), Event::Arrivals(&mut batch(4..8)), &mut out);
+    device.on_event(ms(18), DeviceEvent::Arrivals(&mut batch(4..8)), &mut out);
     assert!(out.is_empty());
-    let reran = Event::Reran {
+    let reran = DeviceEvent::Reran {
         batch: rerun.id,
         took: Some(Duration::from_millis(6)),
     };
     device.on_event(ms(23), reran, &mut out);
-    let Some(Command::Execute(second)) = out.pop() else {
+    let Some(DeviceCommand::Execute(second)) = out.pop() else {
         panic!("what waited starts");
     };
     out.clear();
     assert_eq!(second.members.len(), 4);
-    let ended = Event::BatchEnded {
+    let ended = DeviceEvent::BatchEnded {
         batch: second.id,
         took: Duration::from_millis(12),
         sampled: None,
@@ -370,9 +370,9 @@ fn who_is_cancelled_before_it_began_is_reported() {
     arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
     let mut cancel = |id| {
         let mut out = Vec::new();
-        device.on_event(at(1), Event::Cancel(RequestId(id)), &mut out);
+        device.on_event(at(1), DeviceEvent::Cancel(RequestId(id)), &mut out);
         let forgotten = out.iter().filter_map(|c| match c {
-            Command::Tell {
+            DeviceCommand::Tell {
                 message: ToGateway::Forgotten { worker, request },
                 ..
             } => Some((worker.0, request.0)),
@@ -383,4 +383,166 @@ fn who_is_cancelled_before_it_began_is_reported() {
     assert_eq!(cancel(1), [], "it runs");
     assert_eq!(cancel(2), [(1, 2)]);
     assert_eq!(cancel(2), [], "it is gone");
+}
+
+/// What a driver of these commands does on the device, in order.
+#[derive(Debug, PartialEq)]
+enum Does {
+    Run(Vec<u64>),
+    Load(u32),
+    Unload(u32),
+}
+
+fn drive<'a>(device: &mut Device<()>, now: u64, event: DeviceEvent<'a, ()>) -> Vec<Does> {
+    let mut out = Vec::new();
+    device.on_event(at(now), event, &mut out);
+    done(out)
+}
+
+fn done(out: Vec<DeviceCommand<()>>) -> Vec<Does> {
+    let does = |command| match command {
+        DeviceCommand::Execute(b) => Some(Does::Run(
+            b.members.iter().map(|m| m.request.id.0).collect(),
+        )),
+        DeviceCommand::Load(worker) => Some(Does::Load(worker.0)),
+        DeviceCommand::Unload(worker) => Some(Does::Unload(worker.0)),
+        DeviceCommand::Rerun(_) | DeviceCommand::Tell { .. } => None,
+    };
+    out.into_iter().filter_map(does).collect()
+}
+
+fn load(worker: u32) -> DeviceEvent<'static, ()> {
+    DeviceEvent::Load(WorkerId(worker))
+}
+
+fn unload(worker: u32) -> DeviceEvent<'static, ()> {
+    DeviceEvent::Unload(WorkerId(worker))
+}
+
+#[test]
+fn a_load_goes_before_the_next_batch_and_others_wait_for_it() {
+    let mut device = device(2);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 100)]);
+    assert_eq!(drive(&mut device, 2, load(2)), []);
+    assert_eq!(drive(&mut device, 3, load(1)), []);
+    assert_eq!(
+        drive(&mut device, 4, load(2)),
+        [],
+        "it is asked for already"
+    );
+    assert_eq!(done(end(&mut device, 10, 0)), [Does::Load(2)]);
+    assert_eq!(done(arrive(&mut device, 11, &[(2, 3, 90)])), []);
+    assert_eq!(
+        drive(&mut device, 30, DeviceEvent::LoadEnded),
+        [Does::Load(1)]
+    );
+    let run = drive(&mut device, 40, DeviceEvent::LoadEnded);
+    assert_eq!(run, [Does::Run(vec![3])], "the most urgent first");
+    assert_eq!(done(end(&mut device, 50, 1)), [Does::Run(vec![2])]);
+}
+
+#[test]
+fn a_load_waits_for_what_is_bound_and_nothing_more_is_bound_before_it() {
+    let mut device = device_with(DropPolicyName::Spillgate, 2);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 100)]);
+    assert_eq!(
+        drive(&mut device, 8, DeviceEvent::Wakeup),
+        [Does::Run(vec![2])]
+    );
+    assert_eq!(drive(&mut device, 9, load(2)), []);
+    assert_eq!(done(end(&mut device, 10, 0)), [], "the bound batch runs on");
+    assert_eq!(done(arrive(&mut device, 18, &[(1, 3, 100)])), []);
+    assert_eq!(done(end(&mut device, 20, 1)), [Does::Load(2)]);
+    assert_eq!(
+        drive(&mut device, 21, DeviceEvent::LoadEnded),
+        [Does::Run(vec![3])]
+    );
+}
+
+#[test]
+fn what_waits_for_a_load_expires() {
+    let mut device = device(2);
+    assert_eq!(drive(&mut device, 0, load(2)), [Does::Load(2)]);
+    arrive(&mut device, 1, &[(1, 1, 50), (1, 2, 100)]);
+    assert_eq!(device.next_wakeup(), Some(at(50)));
+    let mut out = Vec::new();
+    device.on_event(at(50), DeviceEvent::Wakeup, &mut out);
+    assert!(matches!(
+        out[..],
+        [DeviceCommand::Tell {
+            message: ToGateway::Dropped { .. },
+            ..
+        }]
+    ));
+    assert_eq!(
+        drive(&mut device, 60, DeviceEvent::LoadEnded),
+        [Does::Run(vec![2])]
+    );
+}
+
+/// Whether a load succeeded is for others to know: the device is free when it ends, and may be asked for it again.
+#[test]
+fn a_worker_whose_load_failed_may_be_loaded_again() {
+    let mut device = device(1);
+    assert_eq!(drive(&mut device, 0, load(1)), [Does::Load(1)]);
+    assert_eq!(drive(&mut device, 1, load(1)), [], "its answer is to come");
+    assert_eq!(drive(&mut device, 5, DeviceEvent::LoadEnded), []);
+    assert_eq!(drive(&mut device, 6, load(1)), [Does::Load(1)]);
+}
+
+#[test]
+fn an_unload_waits_for_what_is_bound_and_what_waits() {
+    let mut device = device_with(DropPolicyName::Spillgate, 1);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(1, 2, 100), (2, 3, 200)]);
+    assert_eq!(
+        drive(&mut device, 8, DeviceEvent::Wakeup),
+        [Does::Run(vec![2])]
+    );
+    assert_eq!(drive(&mut device, 9, unload(1)), []);
+    assert_eq!(drive(&mut device, 9, unload(1)), []);
+    assert_eq!(done(end(&mut device, 10, 0)), []);
+    // It waits for its own requests only: those of the other worker go on.
+    let last = done(end(&mut device, 20, 1));
+    assert_eq!(last, [Does::Run(vec![3]), Does::Unload(1)]);
+    assert_eq!(done(end(&mut device, 30, 2)), [], "unloaded once");
+}
+
+#[test]
+fn an_unload_waits_until_what_waits_is_dropped() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    arrive(&mut device, 1, &[(2, 2, 100)]);
+    assert_eq!(drive(&mut device, 2, unload(2)), []);
+    let cancelled = drive(&mut device, 3, DeviceEvent::Cancel(RequestId(2)));
+    assert_eq!(cancelled, [Does::Unload(2)]);
+}
+
+#[test]
+fn what_is_asked_for_last_counts() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    for event in [unload(1), load(1), load(2), unload(2)] {
+        let does = drive(&mut device, 1, event);
+        // Nothing of worker 2 is here.
+        assert!(does.iter().all(|d| *d == Does::Unload(2)), "{does:?}");
+    }
+    assert_eq!(done(end(&mut device, 10, 0)), [Does::Load(1)]);
+    assert_eq!(drive(&mut device, 11, unload(1)), [], "it is being loaded");
+    assert_eq!(
+        drive(&mut device, 12, DeviceEvent::LoadEnded),
+        [Does::Unload(1)]
+    );
+}
+
+#[test]
+fn a_closed_device_loads_and_unloads_no_more() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100)]);
+    drive(&mut device, 1, load(2));
+    drive(&mut device, 1, unload(1));
+    drive(&mut device, 2, DeviceEvent::Close(DropReason::Draining));
+    assert_eq!(done(end(&mut device, 10, 0)), []);
 }

@@ -7,55 +7,33 @@ use spillgate_backend::job::Job;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::message::ToDevice;
 use spillgate_pipeline::request::DropReason;
-use spillgate_worker_policy::device::Event;
+use spillgate_worker_policy::device::DeviceEvent;
 
 use super::shared::Shared;
-use crate::timer::Alarm;
 
 /// Reaches a device. Cheap to clone.
 #[derive(Clone)]
 pub struct DeviceHandle {
     pub(super) shared: Arc<Shared>,
-    pub(super) alarm: Alarm,
 }
 
 impl DeviceHandle {
     /// Takes in a message.
-    pub fn tell(&self, message: ToDevice<Arc<Job>>) {
-        match message {
-            ToDevice::Requests(mut requests) => self.drive(Event::Arrivals(&mut requests)),
-            ToDevice::Cancel(request) => self.drive(Event::Cancel(request)),
-            ToDevice::Withdraw(request, reason) => self.drive(Event::Withdraw(request, reason)),
-            ToDevice::Guide(worker, guidance) => self.drive(Event::Guide(worker, guidance)),
-            ToDevice::Load(worker) => self.load(worker),
-            ToDevice::Unload(worker) => self.unload(worker),
-            ToDevice::Reassigned(application) => self.drive(Event::Reassigned(application)),
-        }
+    pub fn tell(&self, mut message: ToDevice<Arc<Job>>) {
+        self.shared.drive(match message {
+            ToDevice::Requests(ref mut requests) => DeviceEvent::Arrivals(requests),
+            ToDevice::Cancel(request) => DeviceEvent::Cancel(request),
+            ToDevice::Withdraw(request, reason) => DeviceEvent::Withdraw(request, reason),
+            ToDevice::Guide(worker, guidance) => DeviceEvent::Guide(worker, guidance),
+            ToDevice::Load(worker) => DeviceEvent::Load(worker),
+            ToDevice::Unload(worker) => DeviceEvent::Unload(worker),
+            ToDevice::Reassigned(application) => DeviceEvent::Reassigned(application),
+        });
     }
 
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
-        self.drive(Event::Close(reason));
-    }
-
-    /// Makes a worker ready, between two batches; [`Upstream::loaded`](super::Upstream::loaded) says when.
-    fn load(&self, worker: WorkerId) {
-        let mut state = self.shared.state.lock();
-        state.unload.retain(|w| *w != worker);
-        if !state.load.contains(&worker) {
-            state.load.push(worker);
-        }
-        self.shared.work.notify_one();
-    }
-
-    /// Gives back what a worker holds once it has no more requests.
-    fn unload(&self, worker: WorkerId) {
-        let mut state = self.shared.state.lock();
-        state.load.retain(|w| *w != worker);
-        if !state.unload.contains(&worker) {
-            state.unload.push(worker);
-        }
-        self.shared.work.notify_one();
+        self.shared.drive(DeviceEvent::Close(reason));
     }
 
     /// Whether its thread lives.
@@ -71,13 +49,5 @@ impl DeviceHandle {
     /// Requests that wait at a worker.
     pub fn waiting(&self, worker: WorkerId) -> usize {
         self.shared.state.lock().policy.waiting(worker)
-    }
-
-    fn drive(&self, event: Event<'_, Arc<Job>>) {
-        let (reports, wakeup) = self.shared.drive(event);
-        if let Some(at) = wakeup {
-            self.alarm.arm(at);
-        }
-        self.shared.report(reports);
     }
 }

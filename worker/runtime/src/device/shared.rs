@@ -1,37 +1,29 @@
 //! What the thread of a device and its handles share: the policy behind a lock.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{DeviceId, WorkerId};
 use spillgate_pipeline::message::{BOUND_MAX, ToGateway};
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker_policy::device::{Batch, Command, Device, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 
 use super::Upstream;
 use crate::clock::Clock;
-use crate::executor::Executor;
 use crate::timer::{Alarm, Sleeper};
 
 pub(super) struct State {
     pub(super) policy: Device<Arc<Job>>,
-    /// Batches that the policy has bound and the thread has not yet taken: the one that is to run now, and at
-    /// most one behind it.
-    pub(super) next: VecDeque<Batch<Arc<Job>>>,
-    /// The finished request that is to run again, before any of those.
-    pub(super) rerun: Option<Rerun<Arc<Job>>>,
-    /// Workers to be loaded, and those to be unloaded once nothing is bound or waits for them. A worker is in one
-    /// of them at most.
-    pub(super) load: Vec<WorkerId>,
-    pub(super) unload: Vec<WorkerId>,
-    pub(super) commands: Vec<Command<Arc<Job>>>,
+    /// What the policy has commanded and the thread has not yet taken, in order.
+    pub(super) tasks: VecDeque<Task>,
+    pub(super) commands: Vec<DeviceCommand<Arc<Job>>>,
     pub(super) stop: bool,
 }
 
-/// What a device's thread is to do next.
+/// What a device's thread is to do.
 pub(super) enum Task {
     Run(Batch<Arc<Job>>),
     Rerun(Rerun<Arc<Job>>),
@@ -46,13 +38,14 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) work: Condvar,
     pub(super) upstream: Arc<dyn Upstream>,
-    pub(super) alarm: Mutex<Option<Alarm>>,
+    /// Set before the device is driven.
+    pub(super) alarm: OnceLock<Alarm>,
     pub(super) alive: AtomicBool,
 }
 
 /// What the policy has to say to others, without the lock. Mostly it is one thing, which needs no allocation.
 #[derive(Default)]
-pub(super) struct Reports {
+struct Reports {
     first: Option<(WorkerId, ToGateway)>,
     more: Vec<(WorkerId, ToGateway)>,
 }
@@ -81,85 +74,59 @@ impl Shared {
             clock,
             state: Mutex::new(State {
                 policy,
-                next: VecDeque::with_capacity(BOUND_MAX),
-                rerun: None,
-                load: Vec::new(),
-                unload: Vec::new(),
+                tasks: VecDeque::with_capacity(BOUND_MAX),
                 commands: Vec::new(),
                 stop: false,
             }),
             work: Condvar::new(),
             upstream,
-            alarm: Mutex::new(None),
+            alarm: OnceLock::new(),
             alive: AtomicBool::new(true),
         }
     }
 
-    /// Drives the policy with one event. What others are to know is returned, to be reported without the lock.
-    pub(super) fn drive(&self, event: Event<'_, Arc<Job>>) -> (Reports, Option<Timestamp>) {
+    /// Drives the policy with one event: tells the thread what to do, asks to be woken, and tells others without the lock what
+    /// they are to know.
+    pub(super) fn drive(&self, event: DeviceEvent<'_, Arc<Job>>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let State {
             policy,
-            next,
-            rerun,
+            tasks,
             commands,
             ..
         } = &mut *state;
         policy.on_event(now, event, commands);
         let mut reports = Reports::default();
-        let mut started = false;
+        let mut has_more = false;
         for command in commands.drain(..) {
-            match command {
-                Command::Execute(batch) => {
-                    next.push_back(batch);
-                    debug_assert!(next.len() <= BOUND_MAX, "one batch at a time");
-                    started = true;
-                }
-                Command::Rerun(next) => {
-                    *rerun = Some(next);
-                    started = true;
-                }
-                Command::Tell {
+            let task = match command {
+                DeviceCommand::Execute(batch) => Task::Run(batch),
+                DeviceCommand::Rerun(rerun) => Task::Rerun(rerun),
+                DeviceCommand::Load(worker) => Task::Load(worker),
+                DeviceCommand::Unload(worker) => Task::Unload(worker),
+                DeviceCommand::Tell {
                     worker, message, ..
                 } => {
                     reports.push((worker, message));
+                    continue;
                 }
-            }
+            };
+            tasks.push_back(task);
+            has_more = true;
         }
         let wakeup = policy.next_wakeup();
         drop(state);
-        if started {
+        if has_more {
             self.work.notify_one();
         }
-        (reports, wakeup)
-    }
-
-    /// Drives the policy from the device's own thread.
-    pub(super) fn follow(&self, event: Event<'_, Arc<Job>>) {
-        let (reports, wakeup) = self.drive(event);
-        if let (Some(at), Some(alarm)) = (wakeup, &*self.alarm.lock()) {
+        if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
             alarm.arm(at);
         }
         self.report(reports);
     }
 
-    /// Gives back what a worker holds; nothing of it is run again from here on.
-    pub(super) fn unload(&self, executor: &mut dyn Executor, worker: WorkerId) {
-        self.follow(Event::Unloaded(worker));
-        let mut state = self.state.lock();
-        if state.rerun.as_ref().is_some_and(|r| r.worker == worker) {
-            // It was told to run just before: it is unloaded after that.
-            if !state.load.contains(&worker) {
-                state.unload.push(worker);
-            }
-            return;
-        }
-        drop(state);
-        executor.unload(worker);
-    }
-
-    pub(super) fn report(&self, reports: Reports) {
+    fn report(&self, reports: Reports) {
         let Some((worker, message)) = reports.first else {
             return;
         };
@@ -169,27 +136,13 @@ impl Shared {
         }
     }
 
+    /// Waits for the next task; `None` when there is none and the thread is to stop.
     pub(super) fn next_task(&self) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
-            // Before the next batch: who asked for it waits, and a busy device would never come to it.
-            if let Some(worker) = state.load.pop() {
-                return Some(Task::Load(worker));
-            }
-            // Told to run when nothing else did: what is bound by now is behind it.
-            if let Some(rerun) = state.rerun.take() {
-                return Some(Task::Rerun(rerun));
-            }
-            if let Some(batch) = state.next.pop_front() {
-                return Some(Task::Run(batch));
-            }
-            if state.stop {
-                return None;
-            }
-            let policy = &state.policy;
-            let idle = state.unload.iter().position(|w| policy.waiting(*w) == 0);
-            if let Some(idx) = idle {
-                return Some(Task::Unload(state.unload.swap_remove(idx)));
+            let task = state.tasks.pop_front();
+            if task.is_some() || state.stop {
+                return task;
             }
             self.work.wait(&mut state);
         }
@@ -198,8 +151,8 @@ impl Shared {
 
 impl Sleeper for Shared {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
-        let (reports, wakeup) = self.drive(Event::Wakeup);
-        self.report(reports);
-        wakeup
+        self.drive(DeviceEvent::Wakeup);
+        // It has armed itself.
+        None
     }
 }

@@ -12,7 +12,7 @@ use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::request::DropReason;
-use spillgate_worker_policy::device::{Batch, Event, Rerun};
+use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 
 use super::shared::{Shared, Task};
 use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
@@ -40,11 +40,9 @@ impl DeviceThread {
     ) -> Result<Self, E> {
         let DeviceConfig { id, name, policy } = config;
         let shared = Arc::new(Shared::new(id, name.clone(), policy, clock, upstream));
-        let alarm = timers.add(shared.clone());
-        *shared.alarm.lock() = Some(alarm.clone());
+        let _ = shared.alarm.set(timers.add(shared.clone()));
         let handle = DeviceHandle {
             shared: shared.clone(),
-            alarm,
         };
         let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
@@ -108,10 +106,11 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
                     Err(OperatorError::Other(cause))
                 });
                 shared.upstream.loaded(worker, result);
+                shared.drive(DeviceEvent::LoadEnded);
                 Ok(())
             }
             Task::Unload(worker) => {
-                shared.unload(executor, worker);
+                executor.unload(worker);
                 Ok(())
             }
         };
@@ -128,12 +127,9 @@ fn died(shared: &Shared, cause: &str) {
     tracing::error!(device = shared.name, cause, "device thread died");
     shared.alive.store(false, Ordering::Release);
     shared.upstream.down(shared.id, cause);
-    let (reports, _) = shared.drive(Event::Close(DropReason::NoWorker));
-    shared.report(reports);
+    shared.drive(DeviceEvent::Close(DropReason::NoWorker));
     // What was bound behind it went down with its workers.
-    let mut state = shared.state.lock();
-    state.next.clear();
-    state.rerun = None;
+    shared.state.lock().tasks.clear();
 }
 
 /// Executes a batch and tells who is to know. `Err` when the module panicked.
@@ -170,7 +166,7 @@ fn run_batch(
         ended_at,
     });
     if panicked.is_ok() {
-        shared.follow(Event::BatchEnded {
+        shared.drive(DeviceEvent::BatchEnded {
             batch: id,
             took,
             sampled,
@@ -190,7 +186,7 @@ fn run_again(
     let took = shared.clock.now().since(started_at);
     shared.upstream.reran(rerun.worker, took);
     let succeeded = results.iter().all(Result::is_ok);
-    shared.follow(Event::Reran {
+    shared.drive(DeviceEvent::Reran {
         batch: rerun.id,
         took: succeeded.then_some(took),
     });

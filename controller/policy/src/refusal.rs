@@ -1,0 +1,151 @@
+//! Why a request is refused: it was never accepted, and nothing of it remains.
+
+use std::time::Duration;
+
+use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::time::format_duration;
+
+/// Why a request was not accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// The limit of requests in flight is reached.
+    Full {
+        /// The limit.
+        limit: usize,
+    },
+    /// The limit of its stream's requests in flight is reached.
+    StreamFull {
+        /// The limit.
+        limit: usize,
+    },
+    /// The server is shutting down.
+    Draining,
+    /// Its deadline had passed when it came.
+    Expired,
+    /// It cannot be in time even if it had the pipeline for itself.
+    Hopeless,
+    /// The gate is shut: more comes than the pipeline can serve.
+    Overload,
+    /// Its client shows no token that the server knows.
+    UnknownToken,
+    /// The token has as many requests in flight as it may have.
+    TokenFull {
+        /// Their number.
+        limit: u32,
+    },
+    /// The token sends more requests a second than it may.
+    TokenRate {
+        /// Requests a second that it may send.
+        rate: f64,
+    },
+    /// It names a pipeline that does not exist for its client.
+    UnknownPipeline {
+        /// What it names.
+        name: String,
+        /// The pipelines that exist for its client.
+        known: Vec<String>,
+    },
+    /// It names no pipeline, and there are several.
+    UnnamedPipeline {
+        /// The pipelines that exist for its client.
+        known: Vec<String>,
+    },
+    /// Its frame has more bytes than the pipeline takes.
+    FrameTooLarge {
+        /// The frame's.
+        bytes: usize,
+        /// The most that are taken.
+        limit: usize,
+    },
+    /// Its frame cannot be read, or is not what the pipeline takes.
+    InvalidFrame(String),
+    /// Its picture would take longer to decode than the pipeline gives one.
+    DecodingTooLong {
+        /// Expected time to decode it.
+        decoding: Duration,
+        /// The most that is given.
+        limit: Duration,
+    },
+}
+
+impl Refusal {
+    /// Label in metrics and results: that of the reason for which a request would be dropped later, where there is one.
+    pub fn label(&self) -> &'static str {
+        let reason = match self {
+            Refusal::Full { .. } | Refusal::StreamFull { .. } => DropReason::QueueFull,
+            Refusal::Draining => DropReason::Draining,
+            Refusal::Expired => DropReason::Expired,
+            Refusal::Hopeless => DropReason::Predicted,
+            Refusal::Overload => DropReason::Overload,
+            Refusal::DecodingTooLong { .. } => DropReason::Decoding,
+            Refusal::UnknownToken => return "unknown_token",
+            Refusal::TokenFull { .. } => return "token_in_flight",
+            Refusal::TokenRate { .. } => return "token_rate",
+            Refusal::UnknownPipeline { .. } => return "unknown_pipeline",
+            Refusal::UnnamedPipeline { .. } => return "unnamed_pipeline",
+            Refusal::FrameTooLarge { .. } => return "frame_too_large",
+            Refusal::InvalidFrame(_) => return "invalid_frame",
+        };
+        reason.label()
+    }
+
+    /// Whether its call ends with it: no later request of the same call would do better. Such a request belongs to no
+    /// pipeline that its client may use, so that none counts it.
+    pub fn ends_call(&self) -> bool {
+        matches!(
+            self,
+            Refusal::UnknownToken
+                | Refusal::UnknownPipeline { .. }
+                | Refusal::UnnamedPipeline { .. }
+        )
+    }
+
+    /// What is wrong, as a sentence for the client.
+    pub fn explain(&self) -> String {
+        match self {
+            Refusal::Full { limit } => {
+                format!("refused: {limit} requests are in flight already (limits.in_flight)")
+            }
+            Refusal::StreamFull { limit } => format!(
+                "refused: {limit} frames of this stream are in flight already (limits.in_flight_per_stream)"
+            ),
+            Refusal::Draining => "refused: the server is shutting down".to_owned(),
+            Refusal::Expired => "refused: its time was over when it came".to_owned(),
+            Refusal::Hopeless => {
+                "refused: it could not be in time even if it had the pipeline for itself".to_owned()
+            }
+            Refusal::Overload => {
+                "refused: more comes than the pipeline can serve (policy.gate)".to_owned()
+            }
+            Refusal::UnknownToken => "this server serves holders of a token only: send yours as \
+                                      `authorization: Bearer TOKEN`"
+                .to_owned(),
+            Refusal::TokenFull { limit } => {
+                format!("refused: {limit} requests of the token are in flight already (in_flight)")
+            }
+            Refusal::TokenRate { rate } => {
+                format!("refused: the token may send {rate} requests a second (rate)")
+            }
+            Refusal::UnknownPipeline { name, known } if known.is_empty() => {
+                format!("no pipeline named \"{name}\", nor any other that this token may use")
+            }
+            Refusal::UnknownPipeline { name, known } => format!(
+                "no pipeline named \"{name}\"; this server serves: {}",
+                known.join(", ")
+            ),
+            Refusal::UnnamedPipeline { known } => format!(
+                "no pipeline named in the request, and this server serves several: {}",
+                known.join(", ")
+            ),
+            Refusal::FrameTooLarge { bytes, limit } => format!(
+                "the frame has {bytes} bytes, more than the {limit} that the server takes (limits.frame_bytes)"
+            ),
+            Refusal::InvalidFrame(what) => what.clone(),
+            Refusal::DecodingTooLong { decoding, limit } => format!(
+                "decoding the frame would take about {}, more than the {} that the server gives one (limits.decoding)",
+                format_duration(*decoding),
+                format_duration(*limit)
+            ),
+        }
+    }
+}
