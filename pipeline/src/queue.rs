@@ -84,9 +84,11 @@ impl<T> Queue<T> {
         self.live.is_empty()
     }
 
-    /// Adds a request that arrives `now`. Its id must not wait here yet.
+    /// Adds a request that arrives `now`. A request that waits here already waits on as it did.
     pub fn push(&mut self, key: Timestamp, request: Request, payload: T, now: Timestamp) {
-        self.live.insert(request.id);
+        if !self.live.insert(request.id) {
+            return;
+        }
         self.heap.push(Waiting {
             key,
             sequence: self.sequence,

@@ -32,10 +32,10 @@ pub struct Arrival<L> {
 pub enum ToDevice<L> {
     /// By a gateway: serve these requests. They travel together, so that they may start as one batch.
     Requests(Vec<Arrival<L>>),
-    /// By a gateway: forget a request that ended.
-    Cancel(RequestId),
-    /// By a gateway: drop a request for this reason if it still waits.
-    Withdraw(RequestId, DropReason),
+    /// By a gateway: forget a request that waits at that worker. It ended, or another worker has it.
+    Cancel(WorkerId, RequestId),
+    /// By a gateway: drop a request for this reason if it still waits at that worker.
+    Withdraw(WorkerId, RequestId, DropReason),
     /// By a gateway: from now on this number stands for another application. Its execution times are to be forgotten.
     Reassigned(Application),
     /// By a controller: new guidance for a worker's broker.

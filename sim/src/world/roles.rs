@@ -182,12 +182,12 @@ impl World {
                 }
                 self.drive_device(device, DeviceEvent::Arrivals(&mut requests))
             }
-            ToDevice::Cancel(request) => {
+            ToDevice::Cancel(worker, request) => {
                 self.note(Kind::Cancel, request.0);
-                self.drive_device(device, DeviceEvent::Cancel(request))
+                self.drive_device(device, DeviceEvent::Cancel(worker, request))
             }
-            ToDevice::Withdraw(request, reason) => {
-                self.drive_device(device, DeviceEvent::Withdraw(request, reason))
+            ToDevice::Withdraw(worker, request, reason) => {
+                self.drive_device(device, DeviceEvent::Withdraw(worker, request, reason))
             }
             ToDevice::Reassigned(application) => {
                 self.drive_device(device, DeviceEvent::Reassigned(application))

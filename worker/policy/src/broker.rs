@@ -246,7 +246,8 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Takes in a request. It waits, or is rejected at once when the queue is full.
+    /// Takes in a request. It waits, or is rejected at once when the queue is full. A request that waits here already waits
+    /// on as it did.
     pub fn arrive(
         &mut self,
         now: Timestamp,
@@ -254,6 +255,9 @@ impl<T> Broker<T> {
         payload: T,
         out: &mut Vec<Rejected<T>>,
     ) {
+        if self.formation.holds(request.id) {
+            return;
+        }
         if self.waiting() >= self.core.config.capacity {
             let reason = DropReason::QueueFull;
             out.push(self.core.reject(now, request, payload, reason, None));

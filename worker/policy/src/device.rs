@@ -46,9 +46,9 @@ pub enum DeviceEvent<'a, T> {
     /// Requests arrived together; they are drained from the vector. They may start as one batch.
     Arrivals(&'a mut Vec<Arrival<T>>),
     /// A request ended elsewhere: forget it.
-    Cancel(RequestId),
+    Cancel(WorkerId, RequestId),
     /// Drop a request for this reason if it still waits here. A request that executes goes on.
-    Withdraw(RequestId, DropReason),
+    Withdraw(WorkerId, RequestId, DropReason),
     /// The running batch ended.
     BatchEnded {
         /// The batch.
@@ -202,21 +202,19 @@ impl<T> Device<T> {
     ) {
         match event {
             DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
-            DeviceEvent::Cancel(id) => {
-                for (&worker, broker) in &mut self.workers {
-                    if broker.cancel(id) {
-                        let request = id;
-                        out.push(DeviceCommand::Tell {
-                            worker,
-                            home: Some(id.home()),
-                            message: ToGateway::Forgotten { worker, request },
-                        });
-                    }
+            DeviceEvent::Cancel(worker, request) => {
+                let broker = self.workers.get_mut(&worker);
+                if broker.is_some_and(|b| b.cancel(request)) {
+                    out.push(DeviceCommand::Tell {
+                        worker,
+                        home: Some(request.home()),
+                        message: ToGateway::Forgotten { worker, request },
+                    });
                 }
             }
-            DeviceEvent::Withdraw(id, reason) => {
-                for (&worker, broker) in &mut self.workers {
-                    broker.withdraw(now, id, reason, &mut self.rejected);
+            DeviceEvent::Withdraw(worker, request, reason) => {
+                if let Some(broker) = self.workers.get_mut(&worker) {
+                    broker.withdraw(now, request, reason, &mut self.rejected);
                     drain_rejected(worker, &mut self.rejected, out);
                 }
             }
@@ -326,10 +324,10 @@ impl<T> Device<T> {
                 request,
                 payload,
             } = arrival;
-            let broker = self
-                .workers
-                .get_mut(&worker)
-                .expect("requests are dispatched to known workers");
+            // A gateway that takes another device for this one hears nothing, and ends its request by its own timer.
+            let Some(broker) = self.workers.get_mut(&worker) else {
+                continue;
+            };
             broker.arrive(now, request, payload, &mut rejected);
             if let Some(reason) = self.closed {
                 broker.reject_all(now, reason, &mut rejected);

@@ -115,7 +115,7 @@ impl<P, L: Clone> Gateway<P, L> {
     ) -> bool {
         let at = self.stages[module.idx()].dispatcher.take_back(id);
         if let Some(other) = at.filter(|at| *at != worker) {
-            self.tell_device(self.device_of(other), ToDevice::Cancel(id), out);
+            self.tell_device(self.device_of(other), ToDevice::Cancel(other, id), out);
         }
         at.is_some()
     }

@@ -71,7 +71,7 @@ impl<P, L: Clone> Gateway<P, L> {
             };
             let device = self.device_of(worker);
             if !self.unsend(id, worker) {
-                self.tell_device(device, ToDevice::Cancel(id), out);
+                self.tell_device(device, ToDevice::Cancel(worker, id), out);
                 told.push(worker);
             }
         }
@@ -228,7 +228,7 @@ impl<P, L: Clone> Gateway<P, L> {
     pub(super) fn withdraw(&self, id: RequestId, out: &mut Vec<Command<P, L>>) {
         for stage in &self.stages {
             if let Some(worker) = stage.dispatcher.location(id) {
-                let withdraw = ToDevice::Withdraw(id, DropReason::Superseded);
+                let withdraw = ToDevice::Withdraw(worker, id, DropReason::Superseded);
                 self.tell_device(self.device_of(worker), withdraw, out);
             }
         }

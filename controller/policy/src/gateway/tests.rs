@@ -90,7 +90,7 @@ impl Home {
 
     fn note(&mut self, to: Address, message: Message<()>) {
         match (to, message) {
-            (Address::Device(device), Message::Device(ToDevice::Cancel(id))) => {
+            (Address::Device(device), Message::Device(ToDevice::Cancel(_, id))) => {
                 self.cancelled.push((device.0, id.0));
             }
             (_, Message::Device(ToDevice::Requests(requests))) => {
@@ -226,7 +226,10 @@ fn a_newer_frame_takes_the_place_of_one_that_waits() {
     let mut home = home(&[&[0]], &[], 1);
     home.submit(7);
     home.on(Event::Supersede(RequestId(7)));
-    assert_eq!(home.told, ["Device(Withdraw(RequestId(7), Superseded))"]);
+    assert_eq!(
+        home.told,
+        ["Device(Withdraw(WorkerId(1), RequestId(7), Superseded))"]
+    );
     assert!(home.ended.is_empty(), "its worker says whether it waited");
 }
 

@@ -74,7 +74,7 @@ impl Outbox {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId};
+    use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
     use spillgate_pipeline::message::{Address, Incarnation, Link, Message, ToDevice};
 
     use super::*;
@@ -93,7 +93,7 @@ mod tests {
                 0,
                 "one at a time"
             );
-            let Message::Device(ToDevice::Cancel(id)) = envelope.message else {
+            let Message::Device(ToDevice::Cancel(_, id)) = envelope.message else {
                 panic!("only cancellations are sent");
             };
             assert_eq!(self.last.fetch_add(1, Ordering::SeqCst) + 1, id.0);
@@ -118,7 +118,10 @@ mod tests {
                             from: Address::Gateway(GatewayId(0)),
                             incarnation: Incarnation(0),
                             to: Address::Device(DeviceId(0)),
-                            message: Message::Device(ToDevice::Cancel(RequestId(*next))),
+                            message: Message::Device(ToDevice::Cancel(
+                                WorkerId(0),
+                                RequestId(*next),
+                            )),
                         });
                         drop(next);
                         outbox.send();

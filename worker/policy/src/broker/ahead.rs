@@ -40,6 +40,10 @@ impl<T> Ahead<T> {
         std::mem::take(&mut self.members)
     }
 
+    pub(super) fn holds(&self, id: RequestId) -> bool {
+        self.members.iter().any(|m| m.request.id == id)
+    }
+
     /// Takes out one member.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Member<T>> {
         let at = self.members.iter().position(|m| m.request.id == id)?;

@@ -41,6 +41,15 @@ impl<T> Formation<T> {
         }
     }
 
+    /// Whether it holds that request.
+    pub(super) fn holds(&self, id: RequestId) -> bool {
+        match self {
+            Formation::Ahead(ahead) => ahead.holds(id),
+            Formation::Late(_) => false,
+            Formation::Scheduled(scheduled) => scheduled.holds(id),
+        }
+    }
+
     /// The earliest deadline of the requests that it holds: module deadlines at a scheduler.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         match self {

@@ -51,6 +51,10 @@ impl<T> Scheduled<T> {
         first.filter(|_| !self.declined)
     }
 
+    pub(super) fn holds(&self, id: RequestId) -> bool {
+        self.waiting.contains_key(&id)
+    }
+
     /// Takes out one request.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Waiting<T>> {
         self.scheduler.remove(id);

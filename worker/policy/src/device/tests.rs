@@ -181,8 +181,34 @@ fn a_cancelled_request_does_not_run() {
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 95), (1, 4, 99)]);
     let mut out = Vec::new();
-    device.on_event(at(2), DeviceEvent::Cancel(RequestId(2)), &mut out);
+    device.on_event(
+        at(2),
+        DeviceEvent::Cancel(WorkerId(2), RequestId(3)),
+        &mut out,
+    );
+    device.on_event(
+        at(2),
+        DeviceEvent::Cancel(WorkerId(1), RequestId(2)),
+        &mut out,
+    );
     assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![3, 4])]);
+}
+
+#[test]
+fn a_request_that_comes_twice_waits_once() {
+    for policy in [DropPolicyName::Pard, DropPolicyName::Spillgate] {
+        let mut device = device_with(policy, 3);
+        arrive(&mut device, 0, &[(1, 1, 100)]);
+        arrive(&mut device, 1, &[(1, 2, 90), (1, 2, 90), (1, 3, 95)]);
+        arrive(&mut device, 2, &[(1, 3, 95), (9, 4, 95)]);
+        let out = end(&mut device, 10, 0);
+        let mut members: Vec<u64> = executed(&out)
+            .into_iter()
+            .flat_map(|(_, ids)| ids)
+            .collect();
+        members.sort_unstable();
+        assert_eq!(members, [2, 3], "{policy:?}");
+    }
 }
 
 #[test]
@@ -204,7 +230,7 @@ fn only_what_waits_is_withdrawn() {
     arrive(&mut device, 1, &[(1, 2, 90), (1, 3, 95)]);
     for (id, drops) in [(1, 0), (2, 1), (3, 1), (3, 0)] {
         let mut out = Vec::new();
-        let event = DeviceEvent::Withdraw(RequestId(id), DropReason::Superseded);
+        let event = DeviceEvent::Withdraw(WorkerId(1), RequestId(id), DropReason::Superseded);
         device.on_event(at(2), event, &mut out);
         assert_eq!(out.len(), drops, "request {id}");
     }
@@ -370,7 +396,11 @@ fn who_is_cancelled_before_it_began_is_reported() {
     arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
     let mut cancel = |id| {
         let mut out = Vec::new();
-        device.on_event(at(1), DeviceEvent::Cancel(RequestId(id)), &mut out);
+        device.on_event(
+            at(1),
+            DeviceEvent::Cancel(WorkerId(1), RequestId(id)),
+            &mut out,
+        );
         let forgotten = out.iter().filter_map(|c| match c {
             DeviceCommand::Tell {
                 message: ToGateway::Forgotten { worker, request },
@@ -516,7 +546,11 @@ fn an_unload_waits_until_what_waits_is_dropped() {
     arrive(&mut device, 0, &[(1, 1, 100)]);
     arrive(&mut device, 1, &[(2, 2, 100)]);
     assert_eq!(drive(&mut device, 2, unload(2)), []);
-    let cancelled = drive(&mut device, 3, DeviceEvent::Cancel(RequestId(2)));
+    let cancelled = drive(
+        &mut device,
+        3,
+        DeviceEvent::Cancel(WorkerId(2), RequestId(2)),
+    );
     assert_eq!(cancelled, [Does::Unload(2)]);
 }
 

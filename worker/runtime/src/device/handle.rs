@@ -22,8 +22,10 @@ impl DeviceHandle {
     pub fn tell(&self, mut message: ToDevice<Arc<Job>>) {
         self.shared.drive(match message {
             ToDevice::Requests(ref mut requests) => DeviceEvent::Arrivals(requests),
-            ToDevice::Cancel(request) => DeviceEvent::Cancel(request),
-            ToDevice::Withdraw(request, reason) => DeviceEvent::Withdraw(request, reason),
+            ToDevice::Cancel(worker, request) => DeviceEvent::Cancel(worker, request),
+            ToDevice::Withdraw(worker, request, reason) => {
+                DeviceEvent::Withdraw(worker, request, reason)
+            }
             ToDevice::Guide(worker, guidance) => DeviceEvent::Guide(worker, guidance),
             ToDevice::Load(worker) => DeviceEvent::Load(worker),
             ToDevice::Unload(worker) => DeviceEvent::Unload(worker),
