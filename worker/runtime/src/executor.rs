@@ -217,6 +217,8 @@ impl Executor for OperatorExecutor {
 /// empty values.
 pub struct EmulatedExecutor {
     workers: IndexMap<WorkerId, EmulatedWorker>,
+    /// Empty between batches.
+    inputs: Vec<Inputs>,
 }
 
 struct EmulatedWorker {
@@ -268,7 +270,10 @@ impl EmulatedExecutor {
                 },
             );
         }
-        Ok(EmulatedExecutor { workers })
+        Ok(EmulatedExecutor {
+            workers,
+            inputs: Vec::new(),
+        })
     }
 }
 
@@ -282,9 +287,11 @@ impl Executor for EmulatedExecutor {
         let module = &worker.spec.pipeline.modules[worker.spec.module.idx()];
         let results = match &mut worker.operator {
             Some(operator) => {
-                let inputs: Vec<Inputs> = jobs.iter().map(|job| job.inputs(module)).collect();
-                operator
-                    .run(0, &inputs)
+                self.inputs
+                    .extend(jobs.iter().map(|job| job.inputs(module)));
+                let results = operator.run(0, &self.inputs);
+                self.inputs.clear();
+                results
                     .into_iter()
                     .map(|r| r.map_err(|e| Failure::Module(e.to_string())))
                     .collect()
