@@ -59,6 +59,11 @@ impl RequestId {
         RequestId(u64::from(home.0) << Self::OF_HOME | ordinal)
     }
 
+    /// Its ordinal at its home.
+    pub fn ordinal(self) -> u64 {
+        self.0 & ((1 << Self::OF_HOME) - 1)
+    }
+
     /// Its home.
     pub fn home(self) -> GatewayId {
         GatewayId((self.0 >> Self::OF_HOME) as u16)
@@ -70,6 +75,13 @@ impl ModuleId {
     pub const SOURCE: ModuleId = ModuleId(0);
 
     /// Position in dense per-module tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl GatewayId {
+    /// Position in dense per-gateway tables.
     pub fn idx(self) -> usize {
         self.0 as usize
     }

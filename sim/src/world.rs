@@ -3,9 +3,11 @@
 mod agenda;
 mod config;
 mod devices;
+mod homes;
 mod hostile;
 mod noted;
 mod roles;
+mod travel;
 mod work;
 
 use std::collections::VecDeque;
@@ -15,14 +17,11 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
-use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
-use spillgate_controller_policy::refusal::Refusal;
-use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::message::{Filled, Incarnation, Place};
 use spillgate_pipeline::pipeline::PortRef;
-use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
@@ -34,14 +33,14 @@ pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
 use devices::EmulatedDevice;
+use homes::Home;
 use noted::{Kind, Noted};
+use travel::Travel;
 pub use work::{DynamicModule, DynamicWork};
 
 /// Events of one run at most: a policy that never comes to rest is stopped.
 const EVENTS_MAX: u64 = 4_000_000_000;
 
-/// The one gateway.
-const GATEWAY: GatewayId = GatewayId(0);
 /// The first incarnation of each process.
 const FIRST: Incarnation = Incarnation(0);
 
@@ -50,14 +49,11 @@ struct World {
     now: Timestamp,
     agenda: Agenda,
     noted: Noted,
-    /// It keeps, of each open request, the device time that it used, in nanoseconds.
-    gateway: Gateway<u64, ()>,
+    homes: Vec<Home>,
     controllers: Vec<ModuleController>,
     places: Vec<Place>,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
-    /// Earliest wakeup of the gateway in the agenda; later ones need none.
-    gateway_armed: Timestamp,
     /// Workers of each module.
     workers: Vec<Vec<WorkerId>>,
     devices: Vec<EmulatedDevice>,
@@ -154,15 +150,22 @@ impl World {
             })
         };
         let controllers = pipeline.modules.iter().map(|m| controller(m.id)).collect();
-        let gateway = Gateway::new(&GatewayConfig {
-            id: GATEWAY,
-            incarnation: FIRST,
-            pipeline: &pipeline,
-            planned: &config.planned,
-            places: &places,
-            seed: config.seed,
-            born: Timestamp::ZERO,
+        let gateway = |id: u16| {
+            Gateway::new(&GatewayConfig {
+                id: GatewayId(id),
+                incarnation: FIRST,
+                pipeline: &pipeline,
+                planned: &config.planned,
+                places: &places,
+                seed: config.seed ^ u64::from(id) << 32,
+                born: Timestamp::ZERO,
+            })
+        };
+        let homes = (0..config.gateways.len() as u16).map(|id| Home {
+            policy: gateway(id),
+            armed: Timestamp::MAX,
         });
+        let homes: Vec<Home> = homes.collect();
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
@@ -179,17 +182,17 @@ impl World {
                 just_freed: false,
             })
             .collect();
-        // A cancellation needs a hop to reach its device.
-        let checker = Checker::default().cancel_delay(config.hop);
+        let travel = Travel::new(config.hop, config.jitter, config.seed);
+        // A cancellation has to reach its device.
+        let checker = Checker::default().cancel_delay(travel.longest());
         World {
             now: Timestamp::ZERO,
-            agenda: Agenda::new(config.hop, config.arrivals.clone()),
+            agenda: Agenda::new(travel, config.arrivals.clone()),
             noted: Noted::new(),
-            gateway,
+            homes,
             controllers,
             places,
             watched: pipeline.watched(),
-            gateway_armed: Timestamp::MAX,
             workers,
             devices,
             next_hostile: config.arrivals.len() as u64,
@@ -252,7 +255,8 @@ impl World {
 
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
         self.note(Kind::Offer, i as u64);
-        let id = RequestId(i as u64);
+        let home = self.home_of_next();
+        let id = RequestId::at(home, i as u64);
         let timeout = self
             .config
             .hurried
@@ -275,25 +279,7 @@ impl World {
             );
         }
         let filled = self.filled(ModuleId::SOURCE);
-        self.drive_gateway(GatewayEvent::Read(id, Ok(filled)))
-    }
-
-    fn admit(
-        &mut self,
-        id: RequestId,
-        timeout: Option<Duration>,
-        application: Application,
-    ) -> Result<Request, Refusal> {
-        let offer = Offer {
-            sent_at: self.now,
-            timeout,
-            decoding: Duration::ZERO,
-            application,
-            client: ClientId::default(),
-        };
-        let admitted = self.gateway.admit(self.now, id, &offer, || (0, ()));
-        self.arm_gateway();
-        admitted
+        self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
     }
 
     /// Which outputs of a module are not empty for a request, as far as a `when:` looks at them.
@@ -335,18 +321,19 @@ impl World {
                 self.note(Kind::DeviceWakeup, device as u64);
                 self.drive_device(device, DeviceEvent::Wakeup)
             }
-            Occurrence::GatewayWakeup => {
-                if self.gateway_armed <= self.now {
-                    self.gateway_armed = Timestamp::MAX;
+            Occurrence::GatewayWakeup { home } => {
+                let armed = &mut self.homes[home].armed;
+                if *armed <= self.now {
+                    *armed = Timestamp::MAX;
                 }
-                self.note(Kind::GatewayWakeup, 0);
-                self.drive_gateway(GatewayEvent::Wakeup)
+                self.note(Kind::GatewayWakeup, home as u64);
+                self.drive_gateway(GatewayId(home as u16), GatewayEvent::Wakeup)
             }
             Occurrence::ControllerWakeup { module } => {
                 self.note(Kind::ControllerWakeup, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
-                if !(self.agenda.all_offered() && self.gateway.in_flight() == 0)
+                if !(self.agenda.all_offered() && self.in_flight() == 0)
                     && let Some(at) = self.controllers[module.idx()].next_wakeup()
                 {
                     self.agenda.at(at, Occurrence::ControllerWakeup { module });
@@ -356,7 +343,7 @@ impl World {
             Occurrence::Hostile(clients) => self.offer_hostile(clients),
             Occurrence::Leave(request) => {
                 self.note(Kind::Leave, request.0);
-                self.drive_gateway(GatewayEvent::Cancel(request))
+                self.drive_gateway(request.home(), GatewayEvent::Cancel(request))
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
             Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),

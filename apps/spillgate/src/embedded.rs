@@ -14,7 +14,7 @@ use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{
-    DeviceLink, HostConfig, MemberResult, Now, PipelineHost, RequestIds,
+    DeviceLink, GATEWAY, HostConfig, MemberResult, Now, PipelineHost, RequestIds,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
 use spillgate_pipeline::id::{DeviceId, WorkerId};
@@ -34,7 +34,7 @@ use spillgate_worker::executor::{
 };
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::Device;
+use spillgate_worker_policy::device::{Device, DeviceEvent};
 
 use crate::placement::{Placed, PlacingError, place};
 
@@ -139,10 +139,12 @@ impl Embedded {
             };
             let brokers = places.iter().map(broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
+            let mut policy = Device::new(brokers, BIND_LEAD);
+            policy.on_event(clock.now(), DeviceEvent::Greeted(GATEWAY), &mut Vec::new());
             let config = DeviceConfig {
                 id,
                 name: name.clone(),
-                policy: Device::new(brokers, BIND_LEAD),
+                policy,
             };
             let executor = executor_factory(name.clone(), specs, library.clone());
             let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)

@@ -55,7 +55,7 @@ const ENDED_REMEMBERED: usize = 4096;
 const CHECKED_ONE_IN: u64 = 16;
 
 /// The gateway of this process.
-const GATEWAY: GatewayId = GatewayId(0);
+pub const GATEWAY: GatewayId = GatewayId(0);
 
 /// The way to a device. Called without locks held; may call back.
 pub type DeviceLink = Arc<dyn Link<Arc<Job>> + Send + Sync>;

@@ -1,17 +1,17 @@
-//! The events to come. All messages travel equally long, so they arrive in the order in which they were sent and need
-//! no heap. Offers come from a sorted list. The few other events are on a heap.
+//! The events to come. Messages under way are in order of arrival ([`super::travel`]). Offers come from a sorted list. The few
+//! other events are on a heap.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Envelope, Link};
 use spillgate_pipeline::time::Timestamp;
 
 use super::config::Disturbance;
+use super::travel::Travel;
 
 /// An event that is no message.
 #[derive(Debug)]
@@ -32,7 +32,9 @@ pub(super) enum Occurrence {
     DeviceWakeup {
         device: usize,
     },
-    GatewayWakeup,
+    GatewayWakeup {
+        home: usize,
+    },
     ControllerWakeup {
         module: ModuleId,
     },
@@ -89,23 +91,21 @@ impl Ord for Entry {
 }
 
 pub(super) struct Agenda {
-    hop: Duration,
     offers: Arc<[Timestamp]>,
     next_offer: usize,
     now: Timestamp,
-    messages: RefCell<VecDeque<(Timestamp, Envelope<()>)>>,
+    messages: RefCell<Travel>,
     heap: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
 }
 
 impl Agenda {
-    pub(super) fn new(hop: Duration, offers: Arc<[Timestamp]>) -> Self {
+    pub(super) fn new(travel: Travel, offers: Arc<[Timestamp]>) -> Self {
         Agenda {
-            hop,
             offers,
             next_offer: 0,
             now: Timestamp::ZERO,
-            messages: RefCell::default(),
+            messages: RefCell::new(travel),
             heap: BinaryHeap::new(),
             sequence: 0,
         }
@@ -124,7 +124,7 @@ impl Agenda {
     /// Takes out the next event. Among events of the same time occurrences come first, then messages, then offers.
     pub(super) fn next(&mut self) -> Option<(Timestamp, Next)> {
         let heap = self.heap.peek().map(|Reverse(e)| e.at);
-        let message = self.messages.get_mut().front().map(|(at, _)| *at);
+        let message = self.messages.get_mut().next_at();
         let offer = self.offers.get(self.next_offer).copied();
         let first = [heap, message, offer].into_iter().flatten().min()?;
         self.now = first;
@@ -133,8 +133,7 @@ impl Agenda {
             return Some((first, Next::Occurrence(entry.occurrence)));
         }
         if message == Some(first) {
-            let (_, message) = self.messages.get_mut().pop_front()?;
-            return Some((first, Next::Message(message)));
+            return Some((first, Next::Message(self.messages.get_mut().pop()?)));
         }
         self.next_offer += 1;
         Some((first, Next::Offer(self.next_offer - 1)))
@@ -146,10 +145,9 @@ impl Agenda {
     }
 }
 
-/// The simulated link: an envelope arrives a hop later.
+/// The simulated link.
 impl Link<()> for Agenda {
     fn send(&self, envelope: Envelope<()>) {
-        let arrives_at = self.now + self.hop;
-        self.messages.borrow_mut().push_back((arrives_at, envelope));
+        self.messages.borrow_mut().send(self.now, envelope);
     }
 }

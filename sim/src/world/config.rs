@@ -30,8 +30,16 @@ pub struct SimConfig {
     pub arrivals: Arc<[Timestamp]>,
     /// Time that offered load lasts, for rates.
     pub duration: Duration,
-    /// Travel of a message between gateway, controllers and workers.
+    /// Travel of a message between gateways, controllers and workers.
     pub hop: Duration,
+    /// Added to the travel of each message: exponential, with this mean. Messages from one process to another still arrive
+    /// in the order in which they were sent.
+    pub jitter: Duration,
+    /// Part of the requests that each gateway accepts; one gateway for all by default.
+    pub gateways: Vec<f64>,
+    /// Requests travel to their worker as any other message does. If not, the travel between two modules is counted once, on
+    /// the way back to the gateway.
+    pub apart: bool,
     /// Time from a device becoming free to the start of a batch that was bound only then.
     pub handoff: Duration,
     /// Execution times vary by a factor: normal with mean 1 and this standard deviation, at least 0.1.
@@ -90,6 +98,9 @@ impl SimConfig {
             arrivals,
             duration,
             hop: HOP_DEFAULT,
+            jitter: Duration::ZERO,
+            gateways: vec![1.0],
+            apart: false,
             handoff: HANDOFF_DEFAULT,
             noise: 0.0,
             when_probability: 1.0,

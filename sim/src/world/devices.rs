@@ -17,7 +17,7 @@ use crate::draw::normal;
 
 use super::agenda::Occurrence;
 use super::noted::Kind;
-use super::{Disturbance, GATEWAY, World};
+use super::{Disturbance, World};
 
 pub(super) struct Running {
     batch: BatchId,
@@ -66,8 +66,8 @@ impl World {
                 DeviceCommand::Load(worker) => self.load(device, worker),
                 // It takes no time, and what a device holds costs nothing here.
                 DeviceCommand::Unload(_) => {}
-                DeviceCommand::Tell { message, .. } => {
-                    let gateway = Address::Gateway(GATEWAY);
+                DeviceCommand::Tell { home, message, .. } => {
+                    let gateway = Address::Gateway(home);
                     self.say(device, gateway, Message::Gateway(message))?;
                 }
             }
@@ -224,7 +224,8 @@ impl World {
         // Results are delivered before the device hears of the end: so requests that go on to modules here compete for
         // the next batch.
         for member in &members {
-            match self.gateway.payload_mut(member.request.id) {
+            let id = member.request.id;
+            match self.homes[id.home().idx()].policy.payload_mut(id) {
                 Some(used) => *used += share,
                 None => self.tally.wasted(share),
             }
@@ -243,13 +244,16 @@ impl World {
             request: member.request.id,
             result: Ok(self.filled(module)),
         });
-        let finished = ToGateway::Finished {
-            worker,
-            batch,
-            members: members.collect(),
-        };
-        let gateway = Address::Gateway(GATEWAY);
-        self.say(device, gateway, Message::Gateway(finished))?;
+        let members: Vec<Finished> = members.collect();
+        for home in self.devices[device].policy.homes().to_vec() {
+            let own = members.iter().filter(|m| m.request.home() == home);
+            let finished = ToGateway::Finished {
+                worker,
+                batch,
+                members: own.cloned().collect(),
+            };
+            self.say(device, Address::Gateway(home), Message::Gateway(finished))?;
+        }
         let report = Message::Controller(ToController::Report(report));
         self.say(device, Address::Controller(module), report)?;
         if !self.devices[device].bound.is_empty() {

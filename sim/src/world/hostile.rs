@@ -21,7 +21,8 @@ impl World {
         if next < Timestamp::ZERO + self.config.duration {
             self.agenda.at(next, Occurrence::Hostile(clients));
         }
-        let id = RequestId(self.next_hostile);
+        let home = self.home_of_next();
+        let id = RequestId::at(home, self.next_hostile);
         self.next_hostile += 1;
         self.note(Kind::HostileOffer, id.0);
         let timeout = match kind {
@@ -36,18 +37,18 @@ impl World {
             HostileKind::Hurry(_) => {}
             HostileKind::Unreadable => {
                 let unread = Fault::Module("no picture".to_owned());
-                return self.drive_gateway(GatewayEvent::Read(id, Err(unread)));
+                return self.drive_gateway(home, GatewayEvent::Read(id, Err(unread)));
             }
             HostileKind::Leave(after) => {
                 self.agenda.at(self.now + after, Occurrence::Leave(id));
             }
         }
         let filled = self.filled(ModuleId::SOURCE);
-        self.drive_gateway(GatewayEvent::Read(id, Ok(filled)))
+        self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
     }
 
     /// Whether the request is one of the workload.
     pub(super) fn counts(&self, id: RequestId) -> bool {
-        (id.0 as usize) < self.config.arrivals.len()
+        (id.ordinal() as usize) < self.config.arrivals.len()
     }
 }

@@ -4,7 +4,7 @@
 //! once, on the way back to the gateway.
 
 use rand::Rng;
-use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent};
+use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
@@ -15,20 +15,22 @@ use spillgate_worker_policy::device::DeviceEvent;
 
 use super::agenda::Occurrence;
 use super::noted::Kind;
-use super::{FIRST, GATEWAY, World};
+use super::{FIRST, World};
 
 impl World {
     /// All processes begin, and hear of each other.
     pub(super) fn greet(&mut self) -> Result<(), Violation> {
-        let gateway = Address::Gateway(GATEWAY);
         let modules: Vec<ModuleId> = self.config.pipeline.modules.iter().map(|m| m.id).collect();
         for device in 0..self.devices.len() {
             self.greeted(DeviceId(device as u16), FIRST)?;
         }
         for &module in &modules {
             let controller = Address::Controller(module);
-            self.drive_gateway(GatewayEvent::Greeted(controller, FIRST))?;
-            self.drive_controller(module, ControllerEvent::Greeted(gateway, FIRST))?;
+            for home in self.gateways() {
+                self.drive_gateway(home, GatewayEvent::Greeted(controller, FIRST))?;
+                let gateway = Address::Gateway(home);
+                self.drive_controller(module, ControllerEvent::Greeted(gateway, FIRST))?;
+            }
             for &other in modules.iter().filter(|m| **m != module) {
                 let other = Address::Controller(other);
                 self.drive_controller(module, ControllerEvent::Greeted(other, FIRST))?;
@@ -46,8 +48,12 @@ impl World {
         device: DeviceId,
         incarnation: Incarnation,
     ) -> Result<(), Violation> {
+        let idx = device.idx();
         let device = Address::Device(device);
-        self.drive_gateway(GatewayEvent::Greeted(device, incarnation))?;
+        for home in self.gateways() {
+            self.drive_gateway(home, GatewayEvent::Greeted(device, incarnation))?;
+            self.drive_device(idx, DeviceEvent::Greeted(home))?;
+        }
         for module in 0..self.controllers.len() as u16 {
             let greeted = ControllerEvent::Greeted(device, incarnation);
             self.drive_controller(ModuleId(module), greeted)?;
@@ -58,7 +64,9 @@ impl World {
     /// A device is gone.
     pub(super) fn lost(&mut self, device: DeviceId) -> Result<(), Violation> {
         let device = Address::Device(device);
-        self.drive_gateway(GatewayEvent::Lost(device, "the device died"))?;
+        for home in self.gateways() {
+            self.drive_gateway(home, GatewayEvent::Lost(device, "the device died"))?;
+        }
         for module in 0..self.controllers.len() as u16 {
             self.drive_controller(ModuleId(module), ControllerEvent::Lost(device))?;
         }
@@ -74,9 +82,9 @@ impl World {
             message,
         } = envelope;
         match (to, message) {
-            (Address::Gateway(_), Message::Gateway(message)) => {
+            (Address::Gateway(home), Message::Gateway(message)) => {
                 self.note_to_gateway(&message);
-                self.drive_gateway(GatewayEvent::Message(from, incarnation, message))
+                self.drive_gateway(home, GatewayEvent::Message(from, incarnation, message))
             }
             (Address::Controller(module), Message::Controller(message)) => {
                 if let ToController::Peer(state) = &message {
@@ -119,33 +127,12 @@ impl World {
         if is_state && loss > 0.0 && self.rng.random::<f64>() < loss {
             return Ok(());
         }
-        if matches!(envelope.message, Message::Device(ToDevice::Requests(_))) {
+        let is_request = matches!(envelope.message, Message::Device(ToDevice::Requests(_)));
+        if is_request && !self.config.apart {
             return self.deliver(envelope);
         }
         self.agenda.send(envelope);
         Ok(())
-    }
-
-    pub(super) fn drive_gateway(&mut self, event: GatewayEvent<'_>) -> Result<(), Violation> {
-        let mut commands = Vec::new();
-        self.gateway.on_event(self.now, event, &mut commands);
-        for command in commands {
-            match command {
-                Command::Send(envelope) => self.send(envelope)?,
-                Command::End(ended) => self.ended(&ended)?,
-            }
-        }
-        self.arm_gateway();
-        Ok(())
-    }
-
-    pub(super) fn arm_gateway(&mut self) {
-        if let Some(at) = self.gateway.next_wakeup()
-            && at < self.gateway_armed
-        {
-            self.gateway_armed = at;
-            self.agenda.at(at, Occurrence::GatewayWakeup);
-        }
     }
 
     pub(super) fn drive_controller(

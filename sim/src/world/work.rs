@@ -41,7 +41,9 @@ impl DynamicWork {
     /// How long a batch of these requests takes at that module, if that depends on them.
     pub(super) fn execution(&self, module: ModuleId, requests: &[RequestId]) -> Option<Duration> {
         let module = self.modules[module.idx()].as_ref()?;
-        let lengths = requests.iter().map(|id| self.requests[id.0 as usize].1);
+        let lengths = requests
+            .iter()
+            .map(|id| self.requests[id.ordinal() as usize].1);
         let (longest, sum) = lengths.fold((0.0f64, 0.0), |(longest, sum), length| {
             (longest.max(length), sum + length)
         });

@@ -22,7 +22,7 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::policy::recipe::Recipe;
@@ -360,6 +360,15 @@ impl<T> Broker<T> {
         });
         if let Some((request, payload)) = gone {
             out.push(self.core.reject(now, request, payload, reason, None));
+        }
+    }
+
+    /// Forgets all requests of a gateway: nobody waits for their results.
+    pub fn forget_home(&mut self, home: GatewayId) {
+        let mut ids: Vec<RequestId> = self.core.queue.iter().map(|w| w.request.id).collect();
+        ids.extend(self.formation.ids());
+        for id in ids.into_iter().filter(|id| id.home() == home) {
+            self.cancel(id);
         }
     }
 

@@ -15,22 +15,23 @@
 //! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
 
+mod events;
 mod loads;
 
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Arrival, Started, ToGateway};
-use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::broker::{Broker, BrokerConfig, Formed, Member, Rejected};
+use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
+pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
 use loads::Loads;
 
 /// Where a full batch waits for the device, it is bound this many usual deviations before the expected end of the
@@ -39,110 +40,6 @@ const EARLY: u32 = 2;
 /// But at most this many times the lead before: long batches deviate by much more than the lead, and an early batch
 /// misses later arrivals.
 const EARLY_MAX: u32 = 4;
-
-/// What happens to a device.
-#[derive(Debug)]
-pub enum DeviceEvent<'a, T> {
-    /// Requests arrived together; they are drained from the vector. They may start as one batch.
-    Arrivals(&'a mut Vec<Arrival<T>>),
-    /// A request ended elsewhere: forget it.
-    Cancel(WorkerId, RequestId),
-    /// Drop a request for this reason if it still waits here. A request that executes goes on.
-    Withdraw(WorkerId, RequestId, DropReason),
-    /// The running batch ended.
-    BatchEnded {
-        /// The batch.
-        batch: BatchId,
-        /// How long it ran.
-        took: Duration,
-        /// The payload that [`Batch::sampled`] asked for, unless that member failed.
-        sampled: Option<T>,
-    },
-    /// The rerun ended.
-    Reran {
-        /// The rerun.
-        batch: BatchId,
-        /// How long it ran; `None` when it failed.
-        took: Option<Duration>,
-    },
-    /// Make that worker ready to serve.
-    Load(WorkerId),
-    /// The load ended: the worker is ready, or cannot be.
-    LoadEnded,
-    /// Give back what that worker holds, once it has no request here.
-    Unload(WorkerId),
-    /// The application is another one from now on.
-    Reassigned(Application),
-    /// The State Planner of a worker's module has new downstream state.
-    Guide(WorkerId, Guidance),
-    /// A request of that application ran alone at a worker for so long, in the past or beside serving.
-    Ran {
-        /// The worker.
-        worker: WorkerId,
-        /// Whose request it was.
-        application: Application,
-        /// How long.
-        took: Duration,
-    },
-    /// The time of [`Device::next_wakeup`] has come.
-    Wakeup,
-    /// Reject everything that waits and everything that still arrives.
-    Close(DropReason),
-}
-
-/// What the driver must do, in this order: what runs on the device runs when what was commanded before has ended.
-#[derive(Debug)]
-pub enum DeviceCommand<T> {
-    /// Run this batch: now, or when the running one ends.
-    Execute(Batch<T>),
-    /// Run this request again, alone, now. Its result is not used, only its time.
-    Rerun(Rerun<T>),
-    /// Make this worker ready, now, and say [`DeviceEvent::LoadEnded`].
-    Load(WorkerId),
-    /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
-    Unload(WorkerId),
-    /// Tell this to a gateway of the pipeline that the worker serves.
-    Tell {
-        /// The worker.
-        worker: WorkerId,
-        /// The home of the request that the message is about; `None`: every gateway.
-        home: Option<GatewayId>,
-        /// What it says.
-        message: ToGateway,
-    },
-}
-
-/// A batch to execute.
-#[derive(Debug)]
-pub struct Batch<T> {
-    /// Its id, unique on this device.
-    pub id: BatchId,
-    /// The worker whose module runs.
-    pub worker: WorkerId,
-    /// That module.
-    pub module: ModuleId,
-    /// t_e, as expected when it is bound.
-    pub started_at: Timestamp,
-    /// When it is expected to end.
-    pub expected_end: Timestamp,
-    /// Its requests, at least one.
-    pub members: Vec<Member<T>>,
-    /// The member whose payload is to be handed back when the batch ends, to be run again.
-    pub sampled: Option<usize>,
-}
-
-/// A finished request that runs again, for its time alone ([`crate::profiler`]).
-#[derive(Debug)]
-pub struct Rerun<T> {
-    /// An id as of a batch.
-    pub id: BatchId,
-    /// The worker whose module runs.
-    pub worker: WorkerId,
-    /// Which request it was.
-    pub request: RequestId,
-    /// The driver's own.
-    pub payload: T,
-}
 
 struct Running {
     id: BatchId,
@@ -161,6 +58,8 @@ struct Running {
 /// The executor of one device.
 pub struct Device<T> {
     workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher>,
+    /// The gateways that are there.
+    homes: Vec<GatewayId>,
     running: Option<Running>,
     /// Starts when the running batch ends.
     bound: Option<Running>,
@@ -182,6 +81,7 @@ impl<T> Device<T> {
             .collect();
         Device {
             workers,
+            homes: Vec::new(),
             running: None,
             bound: None,
             loads: Loads::default(),
@@ -201,13 +101,24 @@ impl<T> Device<T> {
         out: &mut Vec<DeviceCommand<T>>,
     ) {
         match event {
+            DeviceEvent::Greeted(home) => {
+                if !self.homes.contains(&home) {
+                    self.homes.push(home);
+                }
+            }
+            DeviceEvent::Lost(home) => {
+                self.homes.retain(|h| *h != home);
+                for broker in self.workers.values_mut() {
+                    broker.forget_home(home);
+                }
+            }
             DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
             DeviceEvent::Cancel(worker, request) => {
                 let broker = self.workers.get_mut(&worker);
                 if broker.is_some_and(|b| b.cancel(request)) {
                     out.push(DeviceCommand::Tell {
                         worker,
-                        home: Some(request.home()),
+                        home: request.home(),
                         message: ToGateway::Forgotten { worker, request },
                     });
                 }
@@ -304,6 +215,11 @@ impl<T> Device<T> {
     pub fn free_at(&self, now: Timestamp) -> Timestamp {
         let last = self.bound.as_ref().or(self.running.as_ref());
         last.map_or(now, |r| r.expected_end.max(now))
+    }
+
+    /// The gateways that are there, in the order in which they greeted.
+    pub fn homes(&self) -> &[GatewayId] {
+        &self.homes
     }
 
     /// Requests that wait at a worker.
@@ -519,16 +435,19 @@ impl<T> Device<T> {
                 lengths,
                 expected_end: starts_at + execution,
             };
-            out.push(DeviceCommand::Tell {
-                worker,
-                home: None,
-                message: ToGateway::Started(Started {
+            for &home in &self.homes {
+                let own = members.iter().filter(|m| m.request.id.home() == home);
+                out.push(DeviceCommand::Tell {
                     worker,
-                    batch: id,
-                    size,
-                    expected_end: bound.expected_end,
-                }),
-            });
+                    home,
+                    message: ToGateway::Started(Started {
+                        worker,
+                        batch: id,
+                        size: own.count(),
+                        expected_end: bound.expected_end,
+                    }),
+                });
+            }
             out.push(DeviceCommand::Execute(Batch {
                 id,
                 worker,
@@ -572,7 +491,7 @@ fn drain_rejected<T>(
         let request = request.id;
         DeviceCommand::Tell {
             worker,
-            home: Some(request.home()),
+            home: request.home(),
             message: ToGateway::Dropped {
                 worker,
                 request,

@@ -25,6 +25,8 @@ use spillgate_sim::{
 
 /// Most requests a second of hostile clients: more than any port takes.
 const HOSTILE_RATE_MAX: f64 = 1e6;
+/// Most gateways that are simulated.
+const GATEWAYS_MAX: i64 = 64;
 
 /// What to run.
 #[derive(Args)]
@@ -92,6 +94,16 @@ pub(crate) struct SimulateArgs {
     /// Travel of a message between gateway, controllers and workers.
     #[arg(long, default_value = "0.5ms", value_parser = parse_duration)]
     hop: Duration,
+    /// Gateways, each of which accepts an equal part of the requests, as processes of their own: what they tell workers
+    /// travels too [default: one, beside the workers]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=GATEWAYS_MAX))]
+    gateways: Option<u16>,
+    /// The same as --hop, between processes of their own.
+    #[arg(long, value_parser = parse_duration, conflicts_with = "hop")]
+    network_delay: Option<Duration>,
+    /// Each message travels longer by an exponential time of this mean.
+    #[arg(long, default_value = "0ms", value_parser = parse_duration)]
+    jitter: Duration,
     /// Time from a device becoming free to the start of a batch that was bound only then.
     #[arg(long, default_value = "0.5ms", value_parser = parse_duration)]
     handoff: Duration,
@@ -169,7 +181,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             if args.gpus.is_none() {
                 placed.apply(&mut config, args.cold_start)?;
             }
-            config.hop = args.hop;
+            config.hop = args.network_delay.unwrap_or(args.hop);
+            config.jitter = args.jitter;
+            config.apart = args.gateways.is_some() || args.network_delay.is_some();
+            config.gateways = vec![1.0; usize::from(args.gateways.unwrap_or(1))];
             config.handoff = args.handoff;
             config.noise = args.noise;
             config.hostile = args.hostile.clone();

@@ -40,6 +40,10 @@ impl<T> Ahead<T> {
         std::mem::take(&mut self.members)
     }
 
+    pub(super) fn ids(&self) -> Vec<RequestId> {
+        self.members.iter().map(|m| m.request.id).collect()
+    }
+
     pub(super) fn holds(&self, id: RequestId) -> bool {
         self.members.iter().any(|m| m.request.id == id)
     }

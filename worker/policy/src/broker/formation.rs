@@ -41,6 +41,15 @@ impl<T> Formation<T> {
         }
     }
 
+    /// The requests that it holds.
+    pub(super) fn ids(&self) -> Vec<RequestId> {
+        match self {
+            Formation::Ahead(ahead) => ahead.ids(),
+            Formation::Late(_) => Vec::new(),
+            Formation::Scheduled(scheduled) => scheduled.ids(),
+        }
+    }
+
     /// Whether it holds that request.
     pub(super) fn holds(&self, id: RequestId) -> bool {
         match self {

@@ -51,6 +51,10 @@ impl<T> Scheduled<T> {
         first.filter(|_| !self.declined)
     }
 
+    pub(super) fn ids(&self) -> Vec<RequestId> {
+        self.waiting.keys().copied().collect()
+    }
+
     pub(super) fn holds(&self, id: RequestId) -> bool {
         self.waiting.contains_key(&id)
     }

@@ -28,7 +28,15 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
             },
         )
     };
-    Device::new(vec![worker(1), worker(2)], Duration::from_nanos(2))
+    greeted(Device::new(
+        vec![worker(1), worker(2)],
+        Duration::from_nanos(2),
+    ))
+}
+
+fn greeted<T>(mut device: Device<T>) -> Device<T> {
+    device.on_event(at(0), DeviceEvent::Greeted(GatewayId(0)), &mut Vec::new());
+    device
 }
 
 fn at(ns: u64) -> Timestamp {
@@ -98,7 +106,7 @@ fn a_batch_is_reported_when_it_is_bound() {
     let started = |out: &[DeviceCommand<()>]| -> Vec<Started> {
         let said = out.iter().filter_map(|c| match c {
             DeviceCommand::Tell {
-                home: None,
+                home: GatewayId(0),
                 message: ToGateway::Started(started),
                 ..
             } => Some(*started),
@@ -156,7 +164,7 @@ fn a_deadline_passes_by_timer_while_the_device_runs() {
     match &out[..] {
         [
             DeviceCommand::Tell {
-                home: Some(GatewayId(0)),
+                home: GatewayId(0),
                 message:
                     ToGateway::Dropped {
                         worker,
@@ -317,7 +325,7 @@ fn scheduled() -> Device<u64> {
             capacity: 16,
         }),
     };
-    Device::new(vec![(WorkerId(1), config)], Duration::ZERO)
+    greeted(Device::new(vec![(WorkerId(1), config)], Duration::ZERO))
 }
 
 #[test]

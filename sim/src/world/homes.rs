@@ -1,0 +1,99 @@
+//! The gateways: which one accepts a request, and how each is driven.
+
+use std::time::Duration;
+
+use rand::Rng;
+use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent, Gateway};
+use spillgate_controller_policy::ledger::Offer;
+use spillgate_controller_policy::refusal::Refusal;
+use spillgate_pipeline::id::{ClientId, GatewayId, RequestId};
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+use super::World;
+use super::agenda::Occurrence;
+
+/// A gateway.
+pub(super) struct Home {
+    /// It keeps, of each open request, the device time that it used, in nanoseconds.
+    pub(super) policy: Gateway<u64, ()>,
+    /// Earliest wakeup in the agenda; later ones need none.
+    pub(super) armed: Timestamp,
+}
+
+impl World {
+    /// The gateway that accepts the next request.
+    pub(super) fn home_of_next(&mut self) -> GatewayId {
+        let parts = &self.config.gateways;
+        if parts.len() == 1 {
+            return GatewayId(0);
+        }
+        let mut left = self.rng.random::<f64>() * parts.iter().sum::<f64>();
+        let chosen = parts.iter().position(|part| {
+            left -= part;
+            left < 0.0
+        });
+        GatewayId(chosen.unwrap_or(parts.len() - 1) as u16)
+    }
+
+    /// Offers a request to its home.
+    pub(super) fn admit(
+        &mut self,
+        id: RequestId,
+        timeout: Option<Duration>,
+        application: Application,
+    ) -> Result<Request, Refusal> {
+        let offer = Offer {
+            sent_at: self.now,
+            timeout,
+            decoding: Duration::ZERO,
+            application,
+            client: ClientId::default(),
+        };
+        let home = id.home().idx();
+        let policy = &mut self.homes[home].policy;
+        let admitted = policy.admit(self.now, id, &offer, || (0, ()));
+        self.arm_gateway(home);
+        admitted
+    }
+
+    pub(super) fn drive_gateway(
+        &mut self,
+        home: GatewayId,
+        event: GatewayEvent<'_>,
+    ) -> Result<(), Violation> {
+        let mut commands = Vec::new();
+        let policy = &mut self.homes[home.idx()].policy;
+        policy.on_event(self.now, event, &mut commands);
+        for command in commands {
+            match command {
+                Command::Send(envelope) => self.send(envelope)?,
+                Command::End(ended) => self.ended(&ended)?,
+            }
+        }
+        self.arm_gateway(home.idx());
+        Ok(())
+    }
+
+    fn arm_gateway(&mut self, home: usize) {
+        let Home { policy, armed } = &mut self.homes[home];
+        if let Some(at) = policy.next_wakeup()
+            && at < *armed
+        {
+            *armed = at;
+            self.agenda.at(at, Occurrence::GatewayWakeup { home });
+        }
+    }
+
+    /// All gateways.
+    pub(super) fn gateways(&self) -> impl Iterator<Item = GatewayId> + use<> {
+        (0..self.homes.len() as u16).map(GatewayId)
+    }
+
+    /// Requests that have not ended.
+    pub(super) fn in_flight(&self) -> usize {
+        self.homes.iter().map(|home| home.policy.in_flight()).sum()
+    }
+}

@@ -1,0 +1,122 @@
+//! What a device hears, and what its driver must do.
+
+use std::time::Duration;
+
+use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, ToGateway};
+use spillgate_pipeline::policy::Guidance;
+use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::schedule::Application;
+use spillgate_pipeline::time::Timestamp;
+
+use crate::broker::Member;
+#[cfg(doc)]
+use crate::device::Device;
+
+/// What happens to a device.
+#[derive(Debug)]
+pub enum DeviceEvent<'a, T> {
+    /// A gateway greets: it hears of the batches that are bound from now on.
+    Greeted(GatewayId),
+    /// A gateway is gone: its requests are forgotten.
+    Lost(GatewayId),
+    /// Requests arrived together; they are drained from the vector. They may start as one batch.
+    Arrivals(&'a mut Vec<Arrival<T>>),
+    /// A request ended elsewhere: forget it.
+    Cancel(WorkerId, RequestId),
+    /// Drop a request for this reason if it still waits here. A request that executes goes on.
+    Withdraw(WorkerId, RequestId, DropReason),
+    /// The running batch ended.
+    BatchEnded {
+        /// The batch.
+        batch: BatchId,
+        /// How long it ran.
+        took: Duration,
+        /// The payload that [`Batch::sampled`] asked for, unless that member failed.
+        sampled: Option<T>,
+    },
+    /// The rerun ended.
+    Reran {
+        /// The rerun.
+        batch: BatchId,
+        /// How long it ran; `None` when it failed.
+        took: Option<Duration>,
+    },
+    /// Make that worker ready to serve.
+    Load(WorkerId),
+    /// The load ended: the worker is ready, or cannot be.
+    LoadEnded,
+    /// Give back what that worker holds, once it has no request here.
+    Unload(WorkerId),
+    /// The application is another one from now on.
+    Reassigned(Application),
+    /// The State Planner of a worker's module has new downstream state.
+    Guide(WorkerId, Guidance),
+    /// A request of that application ran alone at a worker for so long, in the past or beside serving.
+    Ran {
+        /// The worker.
+        worker: WorkerId,
+        /// Whose request it was.
+        application: Application,
+        /// How long.
+        took: Duration,
+    },
+    /// The time of [`Device::next_wakeup`] has come.
+    Wakeup,
+    /// Reject everything that waits and everything that still arrives.
+    Close(DropReason),
+}
+
+/// What the driver must do, in this order: what runs on the device runs when what was commanded before has ended.
+#[derive(Debug)]
+pub enum DeviceCommand<T> {
+    /// Run this batch: now, or when the running one ends.
+    Execute(Batch<T>),
+    /// Run this request again, alone, now. Its result is not used, only its time.
+    Rerun(Rerun<T>),
+    /// Make this worker ready, now, and say [`DeviceEvent::LoadEnded`].
+    Load(WorkerId),
+    /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
+    Unload(WorkerId),
+    /// Tell this to a gateway.
+    Tell {
+        /// The worker. It says which pipeline's gateway is meant, where a process has gateways of several pipelines.
+        worker: WorkerId,
+        /// The gateway.
+        home: GatewayId,
+        /// What it says.
+        message: ToGateway,
+    },
+}
+
+/// A batch to execute.
+#[derive(Debug)]
+pub struct Batch<T> {
+    /// Its id, unique on this device.
+    pub id: BatchId,
+    /// The worker whose module runs.
+    pub worker: WorkerId,
+    /// That module.
+    pub module: ModuleId,
+    /// t_e, as expected when it is bound.
+    pub started_at: Timestamp,
+    /// When it is expected to end.
+    pub expected_end: Timestamp,
+    /// Its requests, at least one.
+    pub members: Vec<Member<T>>,
+    /// The member whose payload is to be handed back when the batch ends, to be run again.
+    pub sampled: Option<usize>,
+}
+
+/// A finished request that runs again, for its time alone ([`crate::profiler`]).
+#[derive(Debug)]
+pub struct Rerun<T> {
+    /// An id as of a batch.
+    pub id: BatchId,
+    /// The worker whose module runs.
+    pub worker: WorkerId,
+    /// Which request it was.
+    pub request: RequestId,
+    /// The driver's own.
+    pub payload: T,
+}
