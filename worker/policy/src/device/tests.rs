@@ -1,3 +1,4 @@
+use spillgate_pipeline::id::ModuleId;
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
