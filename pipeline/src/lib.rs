@@ -25,6 +25,7 @@ mod reader;
 pub mod request;
 pub mod schedule;
 pub mod schema;
+pub mod session;
 pub mod spec;
 pub mod testing;
 pub mod time;
