@@ -2,6 +2,7 @@
 
 mod agenda;
 mod config;
+mod crashes;
 mod devices;
 mod homes;
 mod hostile;
@@ -16,8 +17,8 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent, Gateway, GatewayConfig};
-use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
+use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
+use spillgate_controller_policy::module::{ControllerEvent, ModuleController};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::message::{Filled, Incarnation, Place};
@@ -32,6 +33,7 @@ use agenda::{Agenda, Next, Occurrence};
 pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
+use crashes::Life;
 use devices::EmulatedDevice;
 use homes::Home;
 use noted::{Kind, Noted};
@@ -51,6 +53,7 @@ struct World {
     noted: Noted,
     homes: Vec<Home>,
     controllers: Vec<ModuleController>,
+    controller_lives: Vec<Life>,
     places: Vec<Place>,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
@@ -136,33 +139,13 @@ impl World {
             }
             workers.push(serving);
         }
-        let scaling = config.scaling.as_ref();
-        let controller = |module: ModuleId| {
-            ModuleController::new(&ControllerConfig {
-                module,
-                incarnation: FIRST,
-                pipeline: &pipeline,
-                planned: &config.planned,
-                places: &places,
-                scaling: scaling.and_then(|s| s.config.of(module)),
-                seed: config.seed,
-                born: Timestamp::ZERO,
-            })
-        };
-        let controllers = pipeline.modules.iter().map(|m| controller(m.id)).collect();
-        let gateway = |id: u16| {
-            Gateway::new(&GatewayConfig {
-                id: GatewayId(id),
-                incarnation: FIRST,
-                pipeline: &pipeline,
-                planned: &config.planned,
-                places: &places,
-                seed: config.seed ^ u64::from(id) << 32,
-                born: Timestamp::ZERO,
-            })
-        };
+        let modules = pipeline.modules.iter().map(|m| m.id);
+        let controllers: Vec<ModuleController> = modules
+            .map(|m| crashes::controller(&config, &places, m, FIRST, Timestamp::ZERO))
+            .collect();
         let homes = (0..config.gateways.len() as u16).map(|id| Home {
-            policy: gateway(id),
+            policy: crashes::gateway(&config, &places, GatewayId(id), FIRST, Timestamp::ZERO),
+            life: Life::default(),
             armed: Timestamp::MAX,
         });
         let homes: Vec<Home> = homes.collect();
@@ -190,6 +173,7 @@ impl World {
             agenda: Agenda::new(travel, config.arrivals.clone()),
             noted: Noted::new(),
             homes,
+            controller_lives: vec![Life::default(); controllers.len()],
             controllers,
             places,
             watched: pipeline.watched(),
@@ -256,7 +240,7 @@ impl World {
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
         self.note(Kind::Offer, i as u64);
         let home = self.home_of_next();
-        let id = RequestId::at(home, i as u64);
+        let id = RequestId::at(home.unwrap_or_default(), i as u64);
         let timeout = self
             .config
             .hurried
@@ -267,6 +251,10 @@ impl World {
             None => Application::default(),
         };
         self.tally.offered(self.now, application);
+        let Some(home) = home else {
+            self.tally.refused("unreachable");
+            return Ok(());
+        };
         if let Err(refusal) = self.admit(id, timeout, application) {
             self.tally.refused(refusal.label());
             return Ok(());
@@ -329,14 +317,21 @@ impl World {
                 self.note(Kind::GatewayWakeup, home as u64);
                 self.drive_gateway(GatewayId(home as u16), GatewayEvent::Wakeup)
             }
-            Occurrence::ControllerWakeup { module } => {
+            // The controller began anew meanwhile, with wakeups of its own.
+            Occurrence::ControllerWakeup { module, life }
+                if !self.controller_lives[module.idx()].is(life) =>
+            {
+                Ok(())
+            }
+            Occurrence::ControllerWakeup { module, life } => {
                 self.note(Kind::ControllerWakeup, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
                 if !(self.agenda.all_offered() && self.in_flight() == 0)
                     && let Some(at) = self.controllers[module.idx()].next_wakeup()
                 {
-                    self.agenda.at(at, Occurrence::ControllerWakeup { module });
+                    self.agenda
+                        .at(at, Occurrence::ControllerWakeup { module, life });
                 }
                 Ok(())
             }

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Envelope, Link};
+use spillgate_pipeline::message::{Envelope, Incarnation, Link};
 use spillgate_pipeline::time::Timestamp;
 
 use super::config::Disturbance;
@@ -37,6 +37,7 @@ pub(super) enum Occurrence {
     },
     ControllerWakeup {
         module: ModuleId,
+        life: Incarnation,
     },
     Leave(RequestId),
     /// The next request of the hostile clients of that ordinal.

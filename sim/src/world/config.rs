@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::id::{GatewayId, ModuleId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::work::DynamicWork;
@@ -157,4 +157,12 @@ pub enum Disturbance {
     Up(ModuleId, usize),
     /// The probability that a `when:` holds.
     When(f64),
+    /// A gateway crashes. Its clients go to the others.
+    GatewayDown(GatewayId),
+    /// It begins anew.
+    GatewayUp(GatewayId),
+    /// The controller of a module crashes.
+    ControllerDown(ModuleId),
+    /// It begins anew.
+    ControllerUp(ModuleId),
 }

@@ -276,6 +276,10 @@ impl World {
         match disturbance {
             Disturbance::Pace(module, pace) => self.pace[module.idx()] = pace,
             Disturbance::When(probability) => self.when = probability,
+            Disturbance::GatewayDown(id) => self.crash_gateway(id)?,
+            Disturbance::GatewayUp(id) => self.restart_gateway(id)?,
+            Disturbance::ControllerDown(module) => self.crash_controller(module)?,
+            Disturbance::ControllerUp(module) => self.restart_controller(module)?,
             Disturbance::Down(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
                 let id = self.places[worker.idx()].device;

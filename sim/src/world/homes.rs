@@ -14,9 +14,11 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::World;
 use super::agenda::Occurrence;
+use super::crashes::Life;
 
 /// A gateway.
 pub(super) struct Home {
+    pub(super) life: Life,
     /// It keeps, of each open request, the device time that it used, in nanoseconds.
     pub(super) policy: Gateway<u64, ()>,
     /// Earliest wakeup in the agenda; later ones need none.
@@ -24,18 +26,19 @@ pub(super) struct Home {
 }
 
 impl World {
-    /// The gateway that accepts the next request.
-    pub(super) fn home_of_next(&mut self) -> GatewayId {
-        let parts = &self.config.gateways;
-        if parts.len() == 1 {
-            return GatewayId(0);
+    /// The gateway that the next request goes to: clients of one that is down go to the others. `None` when all are down.
+    pub(super) fn home_of_next(&mut self) -> Option<GatewayId> {
+        let living: Vec<GatewayId> = self.gateways().collect();
+        if self.homes.len() == 1 {
+            return living.first().copied();
         }
-        let mut left = self.rng.random::<f64>() * parts.iter().sum::<f64>();
-        let chosen = parts.iter().position(|part| {
-            left -= part;
+        let part = |id: &GatewayId| self.config.gateways[id.idx()];
+        let mut left = self.rng.random::<f64>() * living.iter().map(part).sum::<f64>();
+        let chosen = living.iter().find(|id| {
+            left -= part(id);
             left < 0.0
         });
-        GatewayId(chosen.unwrap_or(parts.len() - 1) as u16)
+        chosen.or(living.last()).copied()
     }
 
     /// Offers a request to its home.
@@ -65,7 +68,10 @@ impl World {
         event: GatewayEvent<'_>,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
-        let policy = &mut self.homes[home.idx()].policy;
+        let Home { policy, life, .. } = &mut self.homes[home.idx()];
+        if life.is_down {
+            return Ok(());
+        }
         policy.on_event(self.now, event, &mut commands);
         for command in commands {
             match command {
@@ -78,7 +84,7 @@ impl World {
     }
 
     fn arm_gateway(&mut self, home: usize) {
-        let Home { policy, armed } = &mut self.homes[home];
+        let Home { policy, armed, .. } = &mut self.homes[home];
         if let Some(at) = policy.next_wakeup()
             && at < *armed
         {
@@ -87,9 +93,12 @@ impl World {
         }
     }
 
-    /// All gateways.
+    /// The gateways that live.
     pub(super) fn gateways(&self) -> impl Iterator<Item = GatewayId> + use<> {
-        (0..self.homes.len() as u16).map(GatewayId)
+        let homes = (0..).zip(&self.homes);
+        let living = homes.filter(|(_, home)| !home.life.is_down);
+        let ids: Vec<GatewayId> = living.map(|(id, _)| GatewayId(id)).collect();
+        ids.into_iter()
     }
 
     /// Requests that have not ended.

@@ -21,7 +21,9 @@ impl World {
         if next < Timestamp::ZERO + self.config.duration {
             self.agenda.at(next, Occurrence::Hostile(clients));
         }
-        let home = self.home_of_next();
+        let Some(home) = self.home_of_next() else {
+            return Ok(());
+        };
         let id = RequestId::at(home, self.next_hostile);
         self.next_hostile += 1;
         self.note(Kind::HostileOffer, id.0);

@@ -36,7 +36,9 @@ impl World {
                 self.drive_controller(module, ControllerEvent::Greeted(other, FIRST))?;
             }
             if let Some(at) = self.controllers[module.idx()].next_wakeup() {
-                self.agenda.at(at, Occurrence::ControllerWakeup { module });
+                let life = FIRST;
+                self.agenda
+                    .at(at, Occurrence::ControllerWakeup { module, life });
             }
         }
         Ok(())
@@ -54,9 +56,9 @@ impl World {
             self.drive_gateway(home, GatewayEvent::Greeted(device, incarnation))?;
             self.drive_device(idx, DeviceEvent::Greeted(home))?;
         }
-        for module in 0..self.controllers.len() as u16 {
+        for module in self.living_controllers() {
             let greeted = ControllerEvent::Greeted(device, incarnation);
-            self.drive_controller(ModuleId(module), greeted)?;
+            self.drive_controller(module, greeted)?;
         }
         Ok(())
     }
@@ -67,14 +69,17 @@ impl World {
         for home in self.gateways() {
             self.drive_gateway(home, GatewayEvent::Lost(device, "the device died"))?;
         }
-        for module in 0..self.controllers.len() as u16 {
-            self.drive_controller(ModuleId(module), ControllerEvent::Lost(device))?;
+        for module in self.living_controllers() {
+            self.drive_controller(module, ControllerEvent::Lost(device))?;
         }
         Ok(())
     }
 
     /// An envelope arrives.
     pub(super) fn deliver(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
+        if !self.counts_on_arrival(&envelope) {
+            return Ok(());
+        }
         let Envelope {
             from,
             incarnation,

@@ -34,3 +34,54 @@ fn a_shared_device_that_dies_takes_no_request_with_it_unanswered() {
     let report = run(config).unwrap();
     assert_eq!((ended(&report), report.failed), (n, 0));
 }
+
+/// Two modules with two workers each, under two gateways.
+fn two_gateways(rate: f64) -> SimConfig {
+    let mut config = with(
+        &config(&[&[0], &[1]], &[], rate, 3),
+        DropPolicyName::Spillgate,
+    );
+    config.workers = vec![vec![], vec![0, 1], vec![2, 3]];
+    config.gateways = vec![1.0; 2];
+    config.apart = true;
+    config
+}
+
+/// A gateway that crashes costs its own open requests only, and serves again when it is back.
+#[test]
+fn a_gateway_that_crashes_costs_its_own_requests_only() {
+    let mut config = two_gateways(300.0);
+    let at = |ms: u32| Timestamp::ZERO + MS * ms;
+    config.disturbances = vec![
+        (at(3_000), Disturbance::GatewayDown(GatewayId(1))),
+        (at(6_000), Disturbance::GatewayUp(GatewayId(1))),
+    ];
+    let undisturbed = run(two_gateways(300.0)).unwrap();
+    let report = run(config).unwrap();
+    assert_eq!(ended(&report), report.requests);
+    // Half of what is open at one moment, at 300 a second and less than 60 ms.
+    assert!(report.good + 10 >= undisturbed.good, "{report:?}");
+}
+
+/// While a controller is away its gateways and workers go on with what it said last.
+#[test]
+fn a_controller_that_crashes_costs_little() {
+    let at = |ms: u32| Timestamp::ZERO + MS * ms;
+    for module in [1, 2].map(ModuleId) {
+        let mut config = two_gateways(600.0);
+        config.disturbances = vec![
+            (at(3_000), Disturbance::ControllerDown(module)),
+            (at(6_000), Disturbance::ControllerUp(module)),
+        ];
+        let undisturbed = run(two_gateways(600.0)).unwrap();
+        let report = run(config).unwrap();
+        assert_eq!(ended(&report), report.requests);
+        let lost = report.drop_rate - undisturbed.drop_rate;
+        assert!(
+            lost < 0.01,
+            "{} {}",
+            report.drop_rate,
+            undisturbed.drop_rate
+        );
+    }
+}
