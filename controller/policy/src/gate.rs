@@ -82,6 +82,8 @@ impl Gate {
 /// The gate at the entry of a pipeline, set to the bottleneck that its modules report.
 pub(crate) struct EntryGate {
     factor: f64,
+    /// The part of the bottleneck's capacity that is for this gateway.
+    part: f64,
     pipeline: Pipeline,
     /// Open until every module has reported once.
     gate: Option<Gate>,
@@ -115,6 +117,7 @@ impl EntryGate {
         }
         let mut gate = EntryGate {
             factor,
+            part: 1.0,
             gate: None,
             reports: vec![None; pipeline.modules.len() - 1],
             least: vec![Duration::ZERO; pipeline.modules.len()],
@@ -172,6 +175,19 @@ impl EntryGate {
             execution: state.execution,
             workers: state.workers,
         });
+        self.follow(now);
+    }
+
+    /// The part of the bottleneck's capacity that is for this gateway is another one from now on.
+    pub(crate) fn set_part(&mut self, now: Timestamp, part: f64) {
+        if self.part != part {
+            self.part = part;
+            self.follow(now);
+        }
+    }
+
+    /// Sets the gate to what is known.
+    fn follow(&mut self, now: Timestamp) {
         let known: Option<Vec<Bound>> = self.reports.iter().copied().collect();
         let Some(known) = known else { return };
         let of = |&module: &usize| Load {
@@ -181,7 +197,7 @@ impl EntryGate {
         };
         let bears = |device: &Vec<usize>| borne(device.iter().map(of));
         let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
-        let rate = rate / self.part_in_time(&known);
+        let rate = self.part * rate / self.part_in_time(&known);
         let path = plan::longest_path(&self.pipeline, |m| known[m - 1].execution);
         // The time that the SLO leaves for waiting beside the executions.
         let depth = self.pipeline.slo.saturating_sub(path);

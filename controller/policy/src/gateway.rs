@@ -168,6 +168,7 @@ impl<P, L: Clone> Gateway<P, L> {
                     shape,
                     admits: 1.0,
                     door: None,
+                    part: 1.0,
                 },
                 rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
             }
@@ -325,6 +326,7 @@ impl<P, L: Clone> Gateway<P, L> {
             } => self.dropped(now, worker, request, *drop, out),
             ToGateway::Forgotten { worker, request } => self.forgotten(now, worker, request),
             ToGateway::Plan(module, plan) => {
+                self.ledger.set_part(now, plan.part);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
                     stage.dispatcher.reshape(plan.shape);
                     stage.plan = *plan;

@@ -170,6 +170,13 @@ impl<T> Ledger<T> {
         Some(&mut self.open.get_mut(&id)?.content)
     }
 
+    /// The part of all requests that this gateway accepts: the gate lets so much of the bottleneck's capacity pass.
+    pub fn set_part(&mut self, now: Timestamp, part: f64) {
+        if let Some(gate) = &mut self.gate {
+            gate.set_part(now, part);
+        }
+    }
+
     /// A module published its state: the gate follows the bottleneck.
     pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         if let Some(gate) = &mut self.gate {

@@ -1,15 +1,15 @@
 //! The controller of one module: its State Planner and its scaler. It handles no requests. It receives reports, and
 //! sends guidance to workers, plans to gateways and the list of workers.
 
+mod reported;
+
 use std::sync::Arc;
 
-use indexmap::IndexMap;
-use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 use spillgate_pipeline::message::{
-    Address, Demand, Envelope, Incarnation, Message, ModuleState, Place, Sessions, ToController,
-    ToDevice, ToGateway,
+    Address, Envelope, Incarnation, Message, ModuleState, Place, Sessions, ToController, ToDevice,
+    ToGateway,
 };
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::time::Timestamp;
@@ -17,6 +17,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::plan::Planned;
 use crate::planner::{Computation, Computed, StatePlanner};
 use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
+use reported::Reported;
 
 /// What happens at a controller.
 #[derive(Debug)]
@@ -74,8 +75,7 @@ pub struct ModuleController {
     is_lost: Vec<bool>,
     gateways: Vec<GatewayId>,
     sessions: Sessions,
-    /// The last report of each gateway, with the gateway's incarnation.
-    demands: IndexMap<Address, (Incarnation, Box<Demand>), FxBuildHasher>,
+    reported: Reported,
     planner: StatePlanner,
     scaler: Option<Scaler>,
     scales_at: Timestamp,
@@ -113,7 +113,7 @@ impl ModuleController {
             workers,
             gateways: Vec::new(),
             sessions: Sessions::default(),
-            demands: IndexMap::default(),
+            reported: Reported::default(),
             scaler,
             scales_at: born + SCALING_PERIOD,
         }
@@ -158,7 +158,7 @@ impl ModuleController {
             ControllerEvent::Wakeup => self.wake(now, out),
             ControllerEvent::Computed(computed) => {
                 let guidance = self.planner.computed(*computed);
-                self.tell_plan(out);
+                self.tell_plan(now, out);
                 self.guide(guidance, out);
             }
         }
@@ -174,11 +174,10 @@ impl ModuleController {
     ) {
         match message {
             ToController::Demand(demand) => {
-                let last = self.demands.entry(from).or_default();
-                if last.0 != incarnation {
-                    *last = (incarnation, Box::default());
+                if let Address::Gateway(gateway) = from {
+                    let more = self.reported.take(now, gateway, incarnation, &demand);
+                    self.planner.demanded(now, &more);
                 }
-                self.planner.demanded(now, &demand.since(&mut last.1));
             }
             ToController::Report(report) => self.planner.batch(now, &report),
             ToController::Loaded(worker, is_ready) => {
@@ -216,7 +215,7 @@ impl ModuleController {
             if let Some(state) = woken.publish {
                 self.publish(&state, out);
             }
-            self.tell_plan(out);
+            self.tell_plan(now, out);
             out.extend(
                 woken
                     .compute
@@ -250,7 +249,7 @@ impl ModuleController {
                 if !self.gateways.contains(&gateway) {
                     self.gateways.push(gateway);
                 }
-                let plan = ToGateway::Plan(self.module, Box::new(self.planner.plan()));
+                let plan = self.plan_for(now, gateway);
                 self.send(peer, Message::Gateway(plan), out);
                 for &(place, serves) in &self.workers {
                     let listed = match serves {
@@ -281,7 +280,12 @@ impl ModuleController {
     fn lost<L>(&mut self, now: Timestamp, peer: Address, out: &mut Vec<ControllerCommand<L>>) {
         self.sessions.lose(peer);
         match peer {
-            Address::Gateway(gateway) => self.gateways.retain(|g| *g != gateway),
+            Address::Gateway(gateway) => {
+                self.gateways.retain(|g| *g != gateway);
+                self.reported.lose(gateway);
+                // Its clients go to the other gateways now.
+                self.tell_plan(now, out);
+            }
             Address::Controller(_) => {}
             Address::Device(device) => {
                 for ordinal in self.ordinals_on(device) {
@@ -347,11 +351,17 @@ impl ModuleController {
         }
     }
 
-    fn tell_plan<L>(&self, out: &mut Vec<ControllerCommand<L>>) {
-        self.tell_gateways(
-            &ToGateway::Plan(self.module, Box::new(self.planner.plan())),
-            out,
-        );
+    fn tell_plan<L>(&mut self, now: Timestamp, out: &mut Vec<ControllerCommand<L>>) {
+        for i in 0..self.gateways.len() {
+            let gateway = self.gateways[i];
+            let plan = self.plan_for(now, gateway);
+            self.send(Address::Gateway(gateway), Message::Gateway(plan), out);
+        }
+    }
+
+    fn plan_for(&mut self, now: Timestamp, gateway: GatewayId) -> ToGateway {
+        let part = self.reported.part(now, gateway, self.gateways.len());
+        ToGateway::Plan(self.module, Box::new(self.planner.plan(part)))
     }
 
     fn guide<L>(&self, guidance: Guidance, out: &mut Vec<ControllerCommand<L>>) {

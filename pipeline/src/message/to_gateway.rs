@@ -113,6 +113,9 @@ pub struct ModulePlan {
     pub admits: f64,
     /// Where requests are dropped that the backlog would make late; `None`: nowhere.
     pub door: Option<DoorPlan>,
+    /// The part of all requests that this gateway accepts: of what the pipeline can serve, so much is for its clients. 1 for
+    /// the only gateway.
+    pub part: f64,
 }
 
 /// The shape of a module's batches, for the forecast of a worker.

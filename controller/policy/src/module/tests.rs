@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use spillgate_pipeline::message::BatchShape;
+use spillgate_pipeline::message::{BatchShape, Demand};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 

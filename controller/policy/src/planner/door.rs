@@ -7,12 +7,13 @@ use spillgate_pipeline::message::{DoorPlan, ModulePlan};
 use super::StatePlanner;
 
 impl StatePlanner {
-    /// The plan that gateways follow.
-    pub fn plan(&self) -> ModulePlan {
+    /// The plan that a gateway follows which accepts that part of all requests.
+    pub fn plan(&self, part: f64) -> ModulePlan {
         ModulePlan {
             shape: self.shape,
             admits: self.admits,
             door: self.door(),
+            part,
         }
     }
 
