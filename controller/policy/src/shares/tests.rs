@@ -209,15 +209,53 @@ fn memory_is_bounded_and_the_idle_are_forgotten() {
     assert_eq!(shares.known(), (1, 1));
 }
 
+/// A client that sends to two gateways gets as much as one that sends three times as many requests to one of them.
+#[test]
+fn shares_hold_over_two_gateways() {
+    // At the first gateway clients 1 and 2, at the second client 1.
+    let places = [(0, 1, 30.0), (0, 2, 200.0), (1, 1, 30.0)];
+    let sources = places.map(|(_, client, rate)| source(client, 1, Sends::Poisson(rate)));
+    let (depth, second) = (Duration::from_millis(400), Duration::from_secs(1));
+    let mut gateways = [0, 1].map(|_| Shares::new(CAPACITY / 2.0, depth));
+    let mut passed = [0.0; 3];
+    let mut next = 1.0;
+    for (t, idx) in offers(&sources, SECONDS, 1) {
+        if t >= next {
+            next += 1.0;
+            let reports: Vec<Report> = gateways.iter_mut().map(|g| g.report(second)).collect();
+            for (gateway, portion) in gateways.iter_mut().zip(exchange::merge(CAPACITY, &reports)) {
+                gateway.set(at(t), portion.rate, depth);
+                gateway.divide(&portion);
+            }
+        }
+        let gateway = &mut gateways[places[idx].0];
+        passed[idx] += f64::from(u8::from(
+            gateway.pass(at(t), &sources[idx].party, 1.0).is_ok(),
+        ));
+    }
+    let (both, one) = (passed[0] + passed[2], passed[1]);
+    assert!((both / one - 1.0).abs() < 0.1, "{passed:?}");
+    assert!((both + one) / SECONDS / CAPACITY > 0.97, "{passed:?}");
+}
+
 #[test]
 fn a_refusal_names_the_share() {
+    let sources = [(1, 1, 500.0), (2, 1, 200.0), (2, 2, 5.0)];
+    let sources =
+        sources.map(|(client, stream, rate)| source(client, stream, Sends::Poisson(rate)));
     let mut shares = Shares::new(CAPACITY, Duration::from_millis(200));
-    let mut last = |client, streams: u64| {
-        let ask = |i: u64| shares.pass(at(0.0), &party(client, i % streams), 1.0);
-        (0..20).map(ask).last().unwrap().unwrap_err()
-    };
-    assert_eq!(last(1, 1), Shortfall::Pipeline);
-    assert!(matches!(last(2, 1), Shortfall::Pipeline));
+    let mut named = [0, 0];
+    for (t, idx) in offers(&sources, 30.0, 1) {
+        match (idx, shares.pass(at(t), &sources[idx].party, 1.0)) {
+            (0, Err(Shortfall::Client { rate })) => {
+                named[0] += u32::from((rate - 25.0).abs() < 1.0)
+            }
+            (1, Err(Shortfall::Stream { rate })) => named[1] += u32::from(rate < 26.0),
+            (0, Err(Shortfall::Stream { .. })) => panic!("its client has one stream"),
+            _ => {}
+        }
+    }
+    assert!(named.iter().all(|n| *n > 100), "{named:?}");
     let text = Shortfall::Client { rate: 25.0 }.explain();
     assert!(
         text.contains("25.0 requests a second") && text.contains("weight"),
