@@ -71,11 +71,33 @@ impl Gate {
         self.tokens += 1.0;
     }
 
-    fn refill(&mut self, now: Timestamp) {
+    /// The requests of this span may pass at once.
+    pub(crate) fn depth(&self) -> Duration {
+        self.depth
+    }
+
+    /// The tokens that it holds at most.
+    pub(crate) fn most(&self) -> f64 {
+        (self.rate * self.depth.as_secs_f64()).max(TOKENS_MIN)
+    }
+
+    /// The tokens that it holds; less than zero after more were taken than it held.
+    pub(crate) fn tokens(&self) -> f64 {
+        self.tokens
+    }
+
+    /// Takes a token, whether there is one or not.
+    pub(crate) fn take(&mut self) {
+        self.tokens -= 1.0;
+    }
+
+    /// Adds the tokens of the time that has passed. Returns those that it cannot hold.
+    pub(crate) fn refill(&mut self, now: Timestamp) -> f64 {
         let passed = now.since(self.updated_at).as_secs_f64();
         self.updated_at = self.updated_at.max(now);
-        let most = (self.rate * self.depth.as_secs_f64()).max(TOKENS_MIN);
-        self.tokens = (self.tokens + passed * self.rate).min(most);
+        let filled = self.tokens + passed * self.rate;
+        self.tokens = filled.min(self.most());
+        filled - self.tokens
     }
 }
 

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod planner;
 pub mod refusal;
 pub mod scaling;
+pub mod shares;
 
 pub use gateway::Gateway;
 pub use ledger::Ledger;
@@ -22,3 +23,4 @@ pub use module::ModuleController;
 pub use plan::Planned;
 pub use planner::{ModuleState, StatePlanner};
 pub use refusal::Refusal;
+pub use shares::Shares;

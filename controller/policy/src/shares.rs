@@ -1,0 +1,298 @@
+//! Fair shares of the entry: which request takes the next token of the gate when more comes than the pipeline can serve.
+//!
+//! [`Shares`] stands where a [`Gate`] stands, beside the ledger. Each client gets a max-min fair share of the tokens, and
+//! each stream an equal share of its client's. docs/fairness.md has the reasons.
+//!
+//! - *Clocks* ([`clock`]) keep account of how far each client is behind its share (credit) or ahead of it (debt).
+//! - The gate keeps a few tokens, the *reserve* ([`reserve`]). A request must leave more of it the deeper its client is in
+//!   debt. A request of a client with credit must leave nothing.
+//! - *Classes* ([`class`]) have a gate each, which lower classes do not touch.
+//!
+//! Source: max-min fairness by the virtual time of generalized processor sharing (Parekh and Gallager, IEEE/ACM ToN 1993)
+//! on two levels (Bennett and Zhang, SIGCOMM 1996); trunk reservation (Key 1990) decides without a queue, with a threshold
+//! that depends on the debt instead of one threshold for all.
+//!
+//! With one client that has one stream, all decisions are those of the gate alone. A decision takes O(log n) for n clients
+//! at most, and allocates only for clients and streams that are new.
+
+pub mod exchange;
+pub mod water;
+
+mod class;
+mod clock;
+mod reserve;
+
+use std::time::Duration;
+
+use spillgate_pipeline::time::Timestamp;
+
+use crate::gate::Gate;
+use class::{Class, Debts};
+use exchange::{Portion, Report};
+use reserve::Reserve;
+
+/// Priority classes.
+pub const CLASSES: usize = 8;
+/// Clients that are told apart. The others of a class share one place.
+pub const CLIENTS_MAX: usize = 16_384;
+/// Streams of all clients that are told apart.
+pub const STREAMS_MAX: usize = 65_536;
+/// Streams of one client that are told apart. Its others share one place.
+pub const STREAMS_OF_CLIENT_MAX: usize = 256;
+/// A client or a stream is forgotten when it asked for nothing for so long. Until then a part of the gate is kept for it.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+/// Clients or streams that are looked at for a place when all places are taken.
+const SWEPT_MAX: usize = 8;
+/// The debt in spans at which clients above their share are held: below 1, so that the debt of one of them can grow.
+const DEBT_AIM: f64 = 0.75;
+/// How much faster or slower than tokens the clocks run, at most, to hold debts there.
+const TRIM_MAX: f64 = 0.2;
+/// How much the last request counts in the average cost.
+const COST_PART: f64 = 1.0 / 256.0;
+
+/// A client over all gateways: a hash of its token's name, else of its address. `u64::MAX` stands for clients without a
+/// place of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(pub u64);
+
+impl ClientKey {
+    const OTHERS: ClientKey = ClientKey(u64::MAX);
+}
+
+/// A stream of a client, or a connection with unary calls. `u64::MAX` stands for streams without a place of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey(pub u64);
+
+impl StreamKey {
+    const OTHERS: StreamKey = StreamKey(u64::MAX);
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Party {
+    /// The client.
+    pub client: ClientKey,
+    /// Its stream.
+    pub stream: StreamKey,
+    /// Weight of the client among the clients of its class, more than 0.
+    pub weight: f64,
+    /// Weight of the stream among the streams of the client, more than 0.
+    pub stream_weight: f64,
+    /// Priority class; a higher number goes first. At most [`CLASSES`] - 1.
+    pub class: u8,
+}
+
+/// An admitted request: what it was charged, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ticket {
+    client: ClientKey,
+    stream: StreamKey,
+    class: u8,
+    is_within: bool,
+    cost: f64,
+}
+
+impl Ticket {
+    /// Rank among requests that are equally urgent; a higher one is served first. The class counts first, then whether
+    /// the request is within its client's share.
+    pub fn rank(&self) -> u8 {
+        self.class * 2 + u8::from(self.is_within)
+    }
+}
+
+/// Why a request gets no token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shortfall {
+    /// The gate is empty.
+    Pipeline,
+    /// The client has used up its share, in requests of average cost a second.
+    Client {
+        /// The share at present.
+        rate: f64,
+    },
+    /// The stream has used up its share of its client's share.
+    Stream {
+        /// The share at present.
+        rate: f64,
+    },
+}
+
+impl Shortfall {
+    /// What is wrong, as a sentence for the client.
+    pub fn explain(&self) -> String {
+        match self {
+            Shortfall::Pipeline => {
+                "refused: more comes than the pipeline can serve (policy.gate)".to_owned()
+            }
+            Shortfall::Client { rate } => format!(
+                "refused: more comes than the pipeline can serve, and the client has used up its fair share of \
+                 {rate:.1} requests a second (weight of its token)"
+            ),
+            Shortfall::Stream { rate } => format!(
+                "refused: more comes than the pipeline can serve, and the stream has used up its part of its client's \
+                 fair share, {rate:.1} requests a second"
+            ),
+        }
+    }
+}
+
+/// The gate of a pipeline, shared fairly.
+#[derive(Clone, Debug)]
+pub struct Shares {
+    /// By class, as many as were asked for. The gate of the lowest class counts all requests: it is the gate of the
+    /// pipeline.
+    classes: Vec<Class>,
+    /// The gate of a class that nobody has used.
+    unused: Gate,
+    reserve: Reserve,
+    /// Cost of recent requests that passed, on average: the gate counts requests, and clocks count costs.
+    cost: f64,
+    updated_at: Timestamp,
+    n_clients: usize,
+    n_streams: usize,
+}
+
+impl Shares {
+    /// Shares of a gate that lets `rate` requests a second pass, and the requests of `depth` at once. Full at first.
+    pub fn new(rate: f64, depth: Duration) -> Self {
+        let gate = Gate::new(rate, depth);
+        Shares {
+            classes: vec![Class::new(gate.clone())],
+            reserve: Reserve::new(&gate),
+            unused: gate,
+            cost: 1.0,
+            updated_at: Timestamp::ZERO,
+            n_clients: 0,
+            n_streams: 0,
+        }
+    }
+
+    /// Changes the rate and the depth.
+    pub fn set(&mut self, now: Timestamp, rate: f64, depth: Duration) {
+        self.advance(now);
+        self.unused.set(now, rate, depth);
+        self.reserve.set(now, &self.unused);
+        for class in &mut self.classes {
+            class.gate.set(now, rate, depth);
+        }
+    }
+
+    /// Requests a second that pass.
+    pub fn rate(&self) -> f64 {
+        self.unused.rate()
+    }
+
+    /// Clients and streams that have a place.
+    pub fn known(&self) -> (usize, usize) {
+        (self.n_clients, self.n_streams)
+    }
+
+    /// Whether one more request passes now. `cost`: its predicted time on the bottleneck over that of an average request,
+    /// more than 0. The gate counts requests; shares count costs.
+    ///
+    /// # Errors
+    /// When it does not pass; nobody is charged then.
+    pub fn pass(&mut self, now: Timestamp, party: &Party, cost: f64) -> Result<Ticket, Shortfall> {
+        let of = usize::from(party.class).min(CLASSES - 1);
+        while self.classes.len() <= of {
+            self.classes.push(Class::new(self.unused.clone()));
+        }
+        self.advance(now);
+        self.reserve.on_offer(now);
+        let class = &mut self.classes[of];
+        let (client, stream) = class.find(now, party, &mut self.n_clients, &mut self.n_streams);
+        class.offered(client, cost);
+        let debts = class.debts(client, stream);
+        let kept = self.kept(of, debts);
+        let class = &mut self.classes[of];
+        if class.gate.tokens() < 1.0 + kept {
+            return Err(match debts.is_streams() {
+                _ if kept <= 0.0 => Shortfall::Pipeline,
+                false => Shortfall::Client {
+                    rate: class.rates(client, stream).0,
+                },
+                true => Shortfall::Stream {
+                    rate: class.rates(client, stream).1,
+                },
+            });
+        }
+        class.gate.take();
+        class.charge(client, stream, cost);
+        for lower in &mut self.classes[..of] {
+            lower.yields();
+        }
+        self.reserve.on_admit();
+        self.cost += COST_PART * (cost - self.cost);
+        Ok(Ticket {
+            client,
+            stream,
+            class: of as u8,
+            is_within: debts.part() <= 0.0,
+            cost,
+        })
+    }
+
+    /// A request that passed gives its place back: another may pass instead.
+    pub fn give_back(&mut self, ticket: &Ticket) {
+        let of = usize::from(ticket.class);
+        self.classes[of].gate.give_back();
+        self.classes[of].charge(ticket.client, ticket.stream, -ticket.cost);
+        for lower in &mut self.classes[..of] {
+            lower.regains();
+        }
+        self.reserve.give_back();
+    }
+
+    /// A request has run: its client is charged what it took in truth instead of what was predicted, in the same unit. A
+    /// client that names a cheaper application than the one it uses wins nothing.
+    pub fn settle(&mut self, ticket: &Ticket, cost: f64) {
+        let class = &mut self.classes[usize::from(ticket.class)];
+        class.charge(ticket.client, ticket.stream, cost - ticket.cost);
+        self.cost = (self.cost + COST_PART * (cost - ticket.cost)).max(COST_PART);
+    }
+
+    /// What the clients asked for since the last report, which was `period` ago.
+    pub fn report(&mut self, period: Duration) -> Report {
+        let classes = self.classes.iter_mut().enumerate();
+        let offered = classes.flat_map(|(of, class)| class.report(of as u8, period));
+        Report::new(offered.collect())
+    }
+
+    /// Takes over which part of each client's requests come to this gateway. The rate is for [`Self::set`].
+    pub fn divide(&mut self, portion: &Portion) {
+        for class in &mut self.classes {
+            class.divide(portion);
+        }
+    }
+
+    /// Tokens that a request must leave. A client that is alone in its class and those above leaves none.
+    fn kept(&self, of: usize, debts: Debts) -> f64 {
+        let has_higher = self.classes[of + 1..].iter().any(Class::has_clients);
+        let part = match (has_higher, self.classes[of].is_shared()) {
+            (true, _) => (1.0 + debts.part()) / 2.0,
+            (false, true) => debts.part(),
+            (false, false) => return 0.0,
+        };
+        (self.reserve.tokens() * part).min(self.unused.most() - 1.0)
+    }
+
+    /// Adds the tokens of the time that has passed and hands them out. The clocks are trimmed so that the gate stands
+    /// where requests of clients at [`DEBT_AIM`] pass: without this, debts would drift with the credits of newcomers.
+    fn advance(&mut self, now: Timestamp) {
+        let passed = now.since(self.updated_at).as_secs_f64();
+        self.updated_at = self.updated_at.max(now);
+        let aim = DEBT_AIM * self.reserve.tokens();
+        for (of, class) in self.classes.iter_mut().enumerate() {
+            let lost = class.gate.refill(now);
+            if of == 0 {
+                self.reserve.on_time(now, lost);
+            }
+            let off = (class.gate.tokens() - 1.0 - aim) / aim.max(1.0);
+            let trim = 1.0 + TRIM_MAX * off.clamp(-1.0, 1.0);
+            class.advance(passed * class.gate.rate() * trim * self.cost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

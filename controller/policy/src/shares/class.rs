@@ -1,0 +1,324 @@
+//! The clients of one priority class, and the streams of each client.
+
+use std::time::Duration;
+
+use spillgate_pipeline::time::Timestamp;
+
+use super::clock::{Account, Clock, Member, Members};
+use super::exchange::{Offered, Portion};
+use super::{
+    CLIENTS_MAX, ClientKey, DEBT_AIM, FORGOTTEN_AFTER, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX,
+    SWEPT_MAX, StreamKey, TRIM_MAX,
+};
+use crate::gate::Gate;
+
+/// How far a stream with credit gets ahead of a stream in full debt, in spans of its client's debt.
+const AHEAD: f64 = 2.0;
+
+/// A stream of a client.
+#[derive(Clone, Debug)]
+struct Stream {
+    account: Account,
+    seen_at: Timestamp,
+}
+
+impl Member for Stream {
+    fn account(&mut self) -> &mut Account {
+        &mut self.account
+    }
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+struct Client {
+    account: Account,
+    clock: Clock<StreamKey>,
+    streams: Members<StreamKey, Stream>,
+    /// Virtual time of the class up to which the streams have had their tokens.
+    handed_out: f64,
+    /// Tokens that the streams get besides, so that those that are served are in debt.
+    trim: f64,
+    seen_at: Timestamp,
+    /// The stream that is looked at next whether it can be forgotten.
+    swept: usize,
+    /// Tokens asked for since the last exchange.
+    offered: f64,
+    /// Part of the client's requests that this gateway gets.
+    part: f64,
+    /// The client's weight over all gateways.
+    weight: f64,
+}
+
+impl Member for Client {
+    fn account(&mut self) -> &mut Account {
+        &mut self.account
+    }
+}
+
+impl Client {
+    fn new(now: Timestamp, weight: f64, at: f64) -> Self {
+        Client {
+            account: Account::new(weight),
+            clock: Clock::default(),
+            streams: Members::default(),
+            handed_out: at,
+            trim: 0.0,
+            seen_at: now,
+            swept: 0,
+            offered: 0.0,
+            part: 1.0,
+            weight,
+        }
+    }
+
+    /// Hands out to the streams what the client got since the last time.
+    fn hand_out(&mut self, clock: f64, depth: f64) {
+        self.clock.set_depth(depth);
+        let tokens = (clock - self.handed_out) * self.account.weight() + self.trim;
+        self.handed_out = clock;
+        self.trim = tokens.min(0.0);
+        self.clock.advance(tokens.max(0.0), &mut self.streams);
+    }
+
+    /// The debt of a stream, up to one span. A stream alone has no credit before its client.
+    fn debt(&self, stream: StreamKey) -> f64 {
+        match self.streams.len() {
+            1 => 1.0,
+            _ => self.clock.debt(&self.streams[&stream].account).min(1.0),
+        }
+    }
+
+    fn charge(&mut self, stream: StreamKey, tokens: f64) {
+        self.trim += TRIM_MAX * (self.debt(stream) - DEBT_AIM) * tokens;
+        if let Some(of) = self.streams.get_mut(&stream) {
+            self.clock.charge(stream, &mut of.account, tokens);
+        }
+    }
+
+    /// The key of a stream's account: the common one when there are too many.
+    fn stream(&mut self, now: Timestamp, party: &Party, n_streams: &mut usize) -> StreamKey {
+        let is_known = self.streams.contains_key(&party.stream);
+        let has_room = *n_streams < STREAMS_MAX && self.streams.len() < STREAMS_OF_CLIENT_MAX;
+        let key = match is_known || has_room {
+            true => party.stream,
+            false => StreamKey::OTHERS,
+        };
+        let stream = self.streams.entry(key).or_insert_with(|| {
+            *n_streams += 1;
+            Stream {
+                account: Account::new(party.stream_weight),
+                seen_at: now,
+            }
+        });
+        stream.seen_at = now;
+        if key != StreamKey::OTHERS {
+            self.clock.reweigh(&mut stream.account, party.stream_weight);
+        }
+        key
+    }
+
+    /// Forgets a stream that was idle for long; when places are needed, one that has all its credit.
+    fn sweep(&mut self, now: Timestamp, n_streams: &mut usize) {
+        let has_room = *n_streams < STREAMS_MAX && self.streams.len() < STREAMS_OF_CLIENT_MAX;
+        for _ in 0..if has_room { 1 } else { SWEPT_MAX } {
+            self.swept = (self.swept + 1) % self.streams.len().max(1);
+            let Some((_, stream)) = self.streams.get_index(self.swept) else {
+                return;
+            };
+            let is_idle = now.since(stream.seen_at) >= FORGOTTEN_AFTER;
+            if stream.account.is_full() && (is_idle || !has_room) {
+                self.streams.swap_remove_index(self.swept);
+                *n_streams -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// The debts of a client and of its stream, in spans.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Debts {
+    client: f64,
+    /// At most 1.
+    stream: f64,
+    /// The client has other streams.
+    has_siblings: bool,
+}
+
+impl Debts {
+    /// The part of the reserve that the request must leave. A stream with credit gets ahead of the other streams of its
+    /// client: this raises the client's debt, and so changes nothing for other clients.
+    pub(super) fn part(self) -> f64 {
+        (self.client - AHEAD * (1.0 - self.stream)).max(0.0)
+    }
+
+    /// Whether the stream, rather than the client, has used up its share.
+    pub(super) fn is_streams(self) -> bool {
+        self.has_siblings && self.stream > self.client
+    }
+}
+
+/// A priority class.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    /// The gate that this class and the higher ones use: lower classes do not change it.
+    pub(super) gate: Gate,
+    clients: Members<ClientKey, Client>,
+    clock: Clock<ClientKey>,
+    /// Tokens that higher classes used and the clock has yet to skip.
+    owed: f64,
+    swept: usize,
+}
+
+impl Class {
+    pub(super) fn new(gate: Gate) -> Self {
+        Class {
+            gate,
+            clients: Members::default(),
+            clock: Clock::default(),
+            owed: 0.0,
+            swept: 0,
+        }
+    }
+
+    pub(super) fn has_clients(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
+    /// Whether there are several clients, or several streams of one.
+    pub(super) fn is_shared(&self) -> bool {
+        let has_streams = |(_, client): (&ClientKey, &Client)| client.streams.len() > 1;
+        self.clients.len() > 1 || self.clients.first().is_some_and(has_streams)
+    }
+
+    /// A client asks for tokens.
+    pub(super) fn offered(&mut self, client: ClientKey, cost: f64) {
+        self.clients[&client].offered += cost;
+    }
+
+    /// What the clients asked for in that period.
+    pub(super) fn report(&mut self, class: u8, period: Duration) -> Vec<Offered> {
+        let seconds = period.as_secs_f64();
+        let asked = |(key, client): (&ClientKey, &mut Client)| Offered {
+            client: *key,
+            class,
+            weight: client.weight,
+            rate: std::mem::take(&mut client.offered) / seconds,
+        };
+        self.clients.iter_mut().map(asked).collect()
+    }
+
+    /// Takes over the part of each client's share that is for this gateway.
+    pub(super) fn divide(&mut self, portion: &Portion) {
+        for (key, client) in &mut self.clients {
+            client.part = portion.parts.get(key).copied().unwrap_or(1.0);
+        }
+    }
+
+    /// Hands out so many tokens to the clients of this class.
+    pub(super) fn advance(&mut self, tokens: f64) {
+        self.clock.set_depth(self.gate.most());
+        let paid = self.owed.min(tokens);
+        self.owed -= paid;
+        self.clock.advance(tokens - paid, &mut self.clients);
+    }
+
+    /// A higher class used a token.
+    pub(super) fn yields(&mut self) {
+        self.gate.take();
+        self.owed += 1.0;
+    }
+
+    /// A higher class gave a token back.
+    pub(super) fn regains(&mut self) {
+        self.gate.give_back();
+        self.owed = (self.owed - 1.0).max(0.0);
+    }
+
+    /// Where a party's account is; a common one when there are too many clients or streams.
+    pub(super) fn find(
+        &mut self,
+        now: Timestamp,
+        party: &Party,
+        n_clients: &mut usize,
+        n_streams: &mut usize,
+    ) -> (ClientKey, StreamKey) {
+        let is_known = self.clients.contains_key(&party.client);
+        self.sweep(
+            now,
+            n_clients,
+            n_streams,
+            is_known || *n_clients < CLIENTS_MAX,
+        );
+        let key = match is_known || *n_clients < CLIENTS_MAX {
+            true => party.client,
+            false => ClientKey::OTHERS,
+        };
+        let at = self.clock.now();
+        let client = self.clients.entry(key).or_insert_with(|| {
+            *n_clients += 1;
+            Client::new(now, party.weight, at)
+        });
+        client.seen_at = now;
+        if key != ClientKey::OTHERS {
+            client.weight = party.weight;
+            self.clock
+                .reweigh(&mut client.account, party.weight * client.part);
+        }
+        client.hand_out(at, self.gate.most());
+        client.sweep(now, n_streams);
+        let stream = client.stream(now, party, n_streams);
+        (key, stream)
+    }
+
+    /// Forgets a client that was idle for long; when places are needed, one that has all its credit.
+    fn sweep(
+        &mut self,
+        now: Timestamp,
+        n_clients: &mut usize,
+        n_streams: &mut usize,
+        has_room: bool,
+    ) {
+        for _ in 0..if has_room { 1 } else { SWEPT_MAX } {
+            self.swept = (self.swept + 1) % self.clients.len().max(1);
+            let Some((_, client)) = self.clients.get_index(self.swept) else {
+                return;
+            };
+            let is_idle = now.since(client.seen_at) >= FORGOTTEN_AFTER;
+            if client.account.is_full() && (is_idle || !has_room) {
+                *n_streams -= client.streams.len();
+                *n_clients -= 1;
+                self.clients.swap_remove_index(self.swept);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn debts(&self, client: ClientKey, stream: StreamKey) -> Debts {
+        let client = &self.clients[&client];
+        Debts {
+            client: self.clock.debt(&client.account),
+            stream: client.debt(stream),
+            has_siblings: client.streams.len() > 1,
+        }
+    }
+
+    /// A party uses tokens of its shares, or gives them back (less than zero).
+    pub(super) fn charge(&mut self, client: ClientKey, stream: StreamKey, tokens: f64) {
+        let Some(found) = self.clients.get_mut(&client) else {
+            return;
+        };
+        self.clock.charge(client, &mut found.account, tokens);
+        if found.streams.len() > 1 {
+            found.charge(stream, tokens);
+        }
+    }
+
+    /// Requests a second of a client's share and of the share of its stream.
+    pub(super) fn rates(&self, client: ClientKey, stream: StreamKey) -> (f64, f64) {
+        let client = &self.clients[&client];
+        let of_client = self.gate.rate() * self.clock.part(&client.account);
+        let part = client.clock.part(&client.streams[&stream].account);
+        (of_client, of_client * part)
+    }
+}
