@@ -138,6 +138,11 @@ impl<T> Queue<T> {
             .filter(move |w| !has_tombstones || self.live.contains(&w.request.id))
     }
 
+    /// Whether a request waits here.
+    pub fn contains(&self, id: RequestId) -> bool {
+        self.live.contains(&id)
+    }
+
     /// Forgets a request. False when it does not wait here.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         if !self.live.swap_remove(&id) {

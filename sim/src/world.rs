@@ -285,15 +285,16 @@ impl World {
 
     fn occur(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
         match occurrence {
-            Occurrence::BatchStart { device } => self.execute(device),
             // The device was lost meanwhile, and its running batch with it.
-            Occurrence::BatchEnd { device, life, .. }
+            Occurrence::BatchStart { device, life }
+            | Occurrence::BatchEnd { device, life, .. }
             | Occurrence::RerunEnd { device, life, .. }
             | Occurrence::LoadEnd { device, life, .. }
                 if self.devices[device].life != life =>
             {
                 Ok(())
             }
+            Occurrence::BatchStart { device, .. } => self.execute(device),
             Occurrence::BatchEnd { device, batch, .. } => {
                 self.note(Kind::BatchEnd, (device as u64) << 40 | batch.0);
                 self.batch_end(device)

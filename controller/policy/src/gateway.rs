@@ -355,7 +355,10 @@ impl<P, L: Clone> Gateway<P, L> {
             | ToGateway::Dropped { worker, .. }
             | ToGateway::Forgotten { worker, .. } => device_of(worker),
             ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
-            ToGateway::State(state) => Some(Address::Controller(state.module)),
+            ToGateway::State(state) => {
+                let is_known = state.module.idx() < self.stages.len();
+                is_known.then_some(Address::Controller(state.module))
+            }
             ToGateway::Serve(worker) | ToGateway::Retire(worker) => controller_of(worker),
         };
         sayer == Some(from)

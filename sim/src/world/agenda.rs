@@ -18,6 +18,7 @@ use super::travel::Travel;
 pub(super) enum Occurrence {
     BatchStart {
         device: usize,
+        life: u32,
     },
     BatchEnd {
         device: usize,

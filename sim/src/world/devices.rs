@@ -98,7 +98,8 @@ impl World {
             } else {
                 self.now
             };
-            self.agenda.at(at, Occurrence::BatchStart { device });
+            let life = self.devices[device].life;
+            self.agenda.at(at, Occurrence::BatchStart { device, life });
         }
         Ok(())
     }

@@ -259,6 +259,9 @@ impl<T> Broker<T> {
             return;
         }
         if self.waiting() >= self.core.config.capacity {
+            if self.core.queue.contains(request.id) {
+                return;
+            }
             let reason = DropReason::QueueFull;
             out.push(self.core.reject(now, request, payload, reason, None));
             return;

@@ -135,6 +135,8 @@ impl<T> Device<T> {
                 sampled,
             } => self.ended(now, batch, took, sampled),
             DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
+            // Nothing is served any more.
+            DeviceEvent::Load(_) | DeviceEvent::Unload(_) if self.closed.is_some() => {}
             DeviceEvent::Load(worker) => self.loads.load(worker),
             DeviceEvent::LoadEnded => self.loads.ended(),
             DeviceEvent::Unload(worker) => self.loads.unload(worker),

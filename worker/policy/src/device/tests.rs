@@ -221,6 +221,22 @@ fn a_request_that_comes_twice_waits_once() {
 }
 
 #[test]
+fn a_request_that_comes_twice_to_a_full_queue_waits_on() {
+    let mut device = device_with(DropPolicyName::Spillgate, 1);
+    // One runs; 16 wait, which is all that the queue holds.
+    let waiting: Vec<(u32, u64, u64)> = (0..17).map(|id| (1, id, 1000)).collect();
+    arrive(&mut device, 0, &waiting[..1]);
+    arrive(&mut device, 1, &waiting[1..]);
+    assert_eq!(device.waiting(WorkerId(1)), 16);
+    assert!(arrive(&mut device, 2, &[(1, 16, 1000)]).is_empty());
+    assert_eq!(
+        arrive(&mut device, 2, &[(1, 17, 1000)]).len(),
+        1,
+        "it is full"
+    );
+}
+
+#[test]
 fn a_closed_device_answers_all_that_wait_and_all_that_come() {
     let mut device = device(1);
     arrive(&mut device, 0, &[(1, 1, 100)]);
@@ -588,4 +604,6 @@ fn a_closed_device_loads_and_unloads_no_more() {
     drive(&mut device, 1, unload(1));
     drive(&mut device, 2, DeviceEvent::Close(DropReason::Draining));
     assert_eq!(done(end(&mut device, 10, 0)), []);
+    assert_eq!(drive(&mut device, 11, load(2)), []);
+    assert_eq!(drive(&mut device, 12, unload(1)), []);
 }

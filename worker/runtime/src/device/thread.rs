@@ -105,8 +105,9 @@ fn run(shared: &Arc<Shared>, executor: &mut dyn Executor) {
                     let cause = format!("loading panicked: {}", panic_text(&*panic));
                     Err(OperatorError::Other(cause))
                 });
-                shared.upstream.loaded(worker, result);
+                // In this order: a load that is asked for from now on is another one, and reported again.
                 shared.drive(DeviceEvent::LoadEnded);
+                shared.upstream.loaded(worker, result);
                 Ok(())
             }
             Task::Unload(worker) => {
