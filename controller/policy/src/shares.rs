@@ -3,10 +3,10 @@
 //! [`Shares`] stands where a [`Gate`] stands, beside the ledger. Each client gets a max-min fair share of the tokens, and
 //! each stream an equal share of its client's. docs/fairness.md has the reasons.
 //!
-//! - *Clocks* ([`clock`]) keep account of how far each client is behind its share (credit) or ahead of it (debt).
-//! - The gate keeps a few tokens, the *reserve* ([`reserve`]). A request must leave more of it the deeper its client is in
+//! - *Clocks* (`clock.rs`) keep account of how far each client is behind its share (credit) or ahead of it (debt).
+//! - The gate keeps a few tokens, the *reserve* (`reserve.rs`). A request must leave more of it the deeper its client is in
 //!   debt. A request of a client with credit must leave nothing.
-//! - *Classes* ([`class`]) have a gate each, which lower classes do not touch.
+//! - *Classes* (`class.rs`) have a gate each, which lower classes do not touch.
 //!
 //! Source: max-min fairness by the virtual time of generalized processor sharing (Parekh and Gallager, IEEE/ACM ToN 1993)
 //! on two levels (Bennett and Zhang, SIGCOMM 1996); trunk reservation (Key 1990) decides without a queue, with a threshold

@@ -15,12 +15,17 @@ use super::score::{ScoreLaw, Steps, span};
 /// The reference time moves when `b (t - base)` is beyond this: e^30 leaves slopes and values far from both ends of
 /// what a double holds. With b = 1e-4 per ms that is every five minutes.
 const EXPONENT_MAX: f64 = 30.0;
+/// The line of a request whose deadline is further away than this, in delays of `1 / b`, is renewed at half of it: the factor
+/// e^-745 of a slope is no double, and e^-600 leaves room for the reference time.
+const FADE_MAX: f64 = 600.0;
 /// Most doublings at once: a factor of 2^1024 is no double.
 const DOUBLINGS_MAX: f64 = 1000.0;
 /// Milestones of requests that are gone may outnumber the others by this.
 const STALE_MIN: usize = 64;
 
 const _: () = assert!(EXPONENT_MAX < DOUBLINGS_MAX && DOUBLINGS_MAX < 1024.0);
+// The smallest double is above e^-745.
+const _: () = assert!(FADE_MAX + EXPONENT_MAX < 700.0);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -169,7 +174,13 @@ impl ScoreQueue {
             alpha += step.cost * a;
             beta += step.cost * b;
             if let Some(edge) = milestone {
-                let at = step.deadline - span(edge);
+                let is_far = self.rate * (slack - edge) > FADE_MAX;
+                let half = if is_far {
+                    FADE_MAX / 2.0 / self.rate
+                } else {
+                    0.0
+                };
+                let at = step.deadline - span(edge + half);
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }

@@ -99,6 +99,20 @@ proptest! {
     }
 }
 
+/// Beyond 745 / b a score is less than any double, and so is the slope of its line.
+#[test]
+fn a_request_whose_deadline_is_far_beyond_the_delay_rate_comes_first_in_time() {
+    for slack in [650.0, 1190.0, 1e5] {
+        for pair in [[1.0, slack], [slack, 1.0]] {
+            let mut ops = Vec::from(pair.map(|slack| Op::Insert(0, slack, None)));
+            // The last of them see each millisecond of the batch's law.
+            ops.push(Op::Advance(slack - 100.0));
+            ops.extend(vec![Op::Advance(1.0); 100]);
+            run(1.0, Timestamp::ZERO, ops);
+        }
+    }
+}
+
 /// Never empty for a week, so that the reference time moves and moves.
 #[test]
 fn a_week_without_a_pause() {
