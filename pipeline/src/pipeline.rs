@@ -9,7 +9,8 @@ use petgraph::graph::DiGraph;
 use crate::catalog::ValueType;
 use crate::distribution::Window;
 use crate::id::ModuleId;
-use crate::policy::PolicyConfig;
+use crate::policy::recipe::Bind;
+use crate::policy::{DispatchPolicyName, PolicyConfig};
 use crate::schedule::ScheduleName;
 
 /// A checked pipeline.
@@ -241,6 +242,16 @@ impl Pipeline {
             ports
         };
         self.modules.iter().map(|m| of(m.id)).collect()
+    }
+
+    /// Whether the requests of a module wait at their gateway until a worker asks for them. The source's workers decode what
+    /// their own gateway read, so requests are pushed to them; so are those of workers that bind a batch ahead.
+    pub fn is_pulled(&self, module: ModuleId) -> bool {
+        let schedule = self.modules[module.idx()].schedule;
+        let is_scheduled = schedule.is_some_and(|s| s != ScheduleName::Static);
+        let binds_late = is_scheduled || self.policy.drop.recipe().bind == Bind::Late;
+        let pulls = self.policy.dispatch() == DispatchPolicyName::Pull;
+        pulls && binds_late && module != ModuleId::SOURCE
     }
 
     /// Modules whose outputs no other module reads.

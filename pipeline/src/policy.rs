@@ -7,9 +7,11 @@ pub use drop::DropPolicyName;
 
 use std::time::Duration;
 
+use crate::problem::Problem;
 use crate::request::Request;
 use crate::schedule::ScheduleName;
 use crate::time::Timestamp;
+use recipe::Bind;
 
 /// Which policies decide, and their settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +68,37 @@ impl PolicyConfig {
         self.dispatch.unwrap_or(self.drop.recipe().dispatch)
     }
 
+    /// The dispatch policy in force where so many gateways decide and modules have these schedulers. Several gateways that push
+    /// to the worker that seems to start first all choose the same one. So our own policies pull there; published ones push.
+    pub fn dispatch_of(
+        &self,
+        n_gateways: usize,
+        schedules: impl IntoIterator<Item = Option<ScheduleName>>,
+    ) -> DispatchPolicyName {
+        let is_late = self.drop.recipe().bind == Bind::Late;
+        let mut schedules = schedules.into_iter();
+        let is_ours = is_late || schedules.any(|s| s == Some(ScheduleName::Goodput));
+        match self.dispatch {
+            None if n_gateways > 1 && is_ours => DispatchPolicyName::Pull,
+            _ => self.dispatch(),
+        }
+    }
+
+    /// Why these settings cannot be had together. Under `none` a batch scheduler may form the batches, and ask for requests.
+    pub fn contradiction(&self) -> Option<Problem> {
+        let may_pull = |drop: &DropPolicyName| {
+            *drop == DropPolicyName::None || drop.recipe().bind == Bind::Late
+        };
+        if self.dispatch != Some(DispatchPolicyName::Pull) || may_pull(&self.drop) {
+            return None;
+        }
+        let others = DropPolicyName::ALL.into_iter().filter(may_pull);
+        Some(Problem::PulledAhead {
+            drop: self.drop.name().to_owned(),
+            others: others.map(|drop| drop.name().to_owned()).collect(),
+        })
+    }
+
     /// The quantile in force.
     pub fn lambda(&self) -> f64 {
         self.lambda.unwrap_or(self.drop.recipe().lambda)
@@ -89,15 +122,19 @@ pub enum DispatchPolicyName {
     LeastOutstandingFree,
     /// `earliest-start`: the worker whose next batch with room starts first.
     EarliestStart,
+    /// `pull`: requests wait at their gateway until a worker asks for them. Workers that bind a batch ahead do not ask: requests
+    /// go to them as by `earliest-start`.
+    Pull,
 }
 
 impl DispatchPolicyName {
     /// All, in the order of the documentation.
-    pub const ALL: [DispatchPolicyName; 4] = [
+    pub const ALL: [DispatchPolicyName; 5] = [
         DispatchPolicyName::EarliestStart,
         DispatchPolicyName::LeastOutstanding,
         DispatchPolicyName::LeastOutstandingFree,
         DispatchPolicyName::RoundRobin,
+        DispatchPolicyName::Pull,
     ];
 
     /// Its name in YAML.
@@ -107,6 +144,7 @@ impl DispatchPolicyName {
             DispatchPolicyName::LeastOutstanding => "least-outstanding",
             DispatchPolicyName::LeastOutstandingFree => "least-outstanding-free",
             DispatchPolicyName::EarliestStart => "earliest-start",
+            DispatchPolicyName::Pull => "pull",
         }
     }
 
@@ -219,8 +257,10 @@ mod tests {
         let names = DispatchPolicyName::ALL
             .map(DispatchPolicyName::name)
             .join(" ");
-        expect_test::expect!["earliest-start least-outstanding least-outstanding-free round-robin"]
-            .assert_eq(&names);
+        expect_test::expect![
+            "earliest-start least-outstanding least-outstanding-free round-robin pull"
+        ]
+        .assert_eq(&names);
         let names = PlanName::ALL.map(PlanName::name).join(" ");
         expect_test::expect!["reference spillgate"].assert_eq(&names);
     }

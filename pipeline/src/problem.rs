@@ -202,6 +202,12 @@ pub enum Problem {
         near: Option<String>,
         known: Vec<String>,
     },
+    /// Dispatch `pull` under a policy that binds ahead.
+    #[error(
+        "{drop} binds requests to a batch ahead, so no worker asks for them; leave dispatch out, or take one of {}",
+        .others.join(", ")
+    )]
+    PulledAhead { drop: String, others: Vec<String> },
     /// A name that no device can have.
     #[error(
         "{} is no device; use auto, cpu, cpu:N, cuda, cuda:N, emulated or emulated:N",

@@ -124,7 +124,8 @@ fn policy() -> Value {
             },
             "dispatch": {
                 "description": "Which worker of a module a request goes to. Default: earliest-start \
-                                for spillgate, least-outstanding for the others.",
+                                for spillgate (pull where several gateways decide), least-outstanding \
+                                for the others. Only policies that bind late can pull.",
                 "enum": DispatchPolicyName::ALL.map(DispatchPolicyName::name),
             },
             "lambda": {

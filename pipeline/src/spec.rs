@@ -279,6 +279,9 @@ fn read_policy(sink: &mut Sink, node: &Node, place: &Place) -> PolicyConfig {
         let names = DispatchPolicyName::ALL.map(DispatchPolicyName::name);
         if let Some(i) = reader::choice(sink, f.node, &f.place, "dispatch policy", &names) {
             policy.dispatch = Some(DispatchPolicyName::ALL[i]);
+            if let Some(problem) = policy.contradiction() {
+                sink.error(&f.place, problem);
+            }
         }
     }
     if let Some(f) = fields.get("lambda") {

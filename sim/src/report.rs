@@ -60,6 +60,10 @@ pub struct Report {
     pub applications: BTreeMap<String, Finished>,
     /// Completed in time / all.
     pub finish_rate: f64,
+    /// Messages between gateways, controllers and devices, by request.
+    pub messages_per_request: f64,
+    /// Their bytes by request, without payloads.
+    pub bytes_per_request: f64,
     /// Events of the run.
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.
@@ -87,6 +91,8 @@ pub(crate) struct Tally {
     invalid_ns: u64,
     batches: u64,
     batch_members: u64,
+    messages: u64,
+    bytes: u64,
     failed: u64,
     /// By application.
     applications: Vec<Finished>,
@@ -117,6 +123,8 @@ impl Tally {
             invalid_ns: 0,
             batches: 0,
             batch_members: 0,
+            messages: 0,
+            bytes: 0,
             failed: 0,
             applications: Vec::new(),
             offered: Vec::new(),
@@ -192,6 +200,12 @@ impl Tally {
         self.batch_members += size as u64;
     }
 
+    /// A message of that many bytes was sent.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+
     pub(crate) fn finish(mut self, config: &SimConfig, events: u64, hash: u64) -> Report {
         let mut report = self.report;
         let duration = config.duration.as_secs_f64();
@@ -201,6 +215,9 @@ impl Tally {
             0 => 0.0,
             n => self.latencies[((n - 1) as f64 * q).round() as usize].as_secs_f64() * 1e3,
         };
+        let of_requests = |n: u64| ratio(n as f64, report.requests as f64);
+        report.messages_per_request = of_requests(self.messages);
+        report.bytes_per_request = of_requests(self.bytes);
         report.goodput = ratio(report.good as f64, duration);
         let bad = report.dropped + report.late + self.failed;
         report.drop_rate = ratio(bad as f64, report.requests as f64);

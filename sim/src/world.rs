@@ -8,6 +8,7 @@ mod homes;
 mod hostile;
 mod noted;
 mod roles;
+mod traffic;
 mod travel;
 mod work;
 

@@ -375,7 +375,7 @@ struct LocalLink(DeviceHandle);
 impl Link<Arc<Job>> for LocalLink {
     fn send(&self, envelope: Envelope<Arc<Job>>) {
         match envelope.message {
-            Message::Device(message) => self.0.tell(message),
+            Message::Device(message) => self.0.tell(envelope.from, message),
             _ => unreachable!("a message that is not for a device"),
         }
     }

@@ -99,7 +99,8 @@ impl Dispatcher {
                 let shadow = &self.workers[i];
                 (shadow.outstanding, shadow.free_first())
             }),
-            DispatchPolicyName::EarliestStart => {
+            // Where requests are pulled, the source's workers alone get them from here.
+            DispatchPolicyName::EarliestStart | DispatchPolicyName::Pull => {
                 candidates.min_by_key(|&i| self.next_start(now, &self.workers[i]))
             }
         }?;
@@ -112,6 +113,27 @@ impl Dispatcher {
         shadow.outstanding += 1;
         self.sent.insert(request, chosen);
         Some(shadow.worker)
+    }
+
+    /// Counts a request as sent to a worker that asked for it. False when the worker is not one of the module.
+    pub fn give(&mut self, worker: WorkerId, request: RequestId) -> bool {
+        let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
+            return false;
+        };
+        self.workers[idx].outstanding += 1;
+        self.sent.insert(request, idx);
+        true
+    }
+
+    /// Whether a worker takes requests.
+    pub fn is_up(&self, worker: WorkerId) -> bool {
+        let shadow = self.workers.iter().find(|s| s.worker == worker);
+        shadow.is_some_and(Shadow::is_up)
+    }
+
+    /// Workers that take requests.
+    pub fn n_up(&self) -> usize {
+        self.workers.iter().filter(|s| s.is_up()).count()
     }
 
     /// The earliest start of a batch with room for one more request, over all workers that are up. `None` when no

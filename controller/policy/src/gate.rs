@@ -223,6 +223,9 @@ impl EntryGate {
         let path = plan::longest_path(&self.pipeline, |m| known[m - 1].execution);
         // The time that the SLO leaves for waiting beside the executions.
         let depth = self.pipeline.slo.saturating_sub(path);
+        // Of n gateways each sees a part of the requests, which varies more than all of them do: by the square root of n,
+        // in its own requests. Bursts of different gateways seldom coincide.
+        let depth = depth.div_f64(self.part.sqrt());
         match &mut self.gate {
             _ if rate.is_infinite() => self.gate = None,
             Some(gate) => gate.set(now, rate, depth),

@@ -10,6 +10,7 @@ mod demand;
 mod dispatch;
 mod ends;
 mod joins;
+mod pull;
 mod workers;
 
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
-    Address, Arrival, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
-    ModulePlan, Place, Places, Sessions, ToController, ToDevice, ToGateway,
+    Address, Arrival, Ask, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
+    ModulePlan, Place, Places, Returned, Sessions, ToController, ToDevice, ToGateway,
 };
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
@@ -30,6 +32,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::dispatcher::Dispatcher;
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
+use crate::pool::Pool;
 use crate::refusal::Refusal;
 use applications::Applications;
 use demand::Demands;
@@ -112,6 +115,8 @@ struct Content<P, L> {
 struct Stage {
     joiner: Joiner,
     dispatcher: Dispatcher,
+    /// Requests that wait for a worker to ask for them, where dispatch is `pull`.
+    pool: Option<Pool>,
     plan: ModulePlan,
     /// Admission by chance.
     rng: ChaCha8Rng,
@@ -163,12 +168,16 @@ impl<P, L: Clone> Gateway<P, L> {
             };
             Stage {
                 joiner: Joiner::new(pipeline, module),
+                pool: pipeline.is_pulled(module).then(|| {
+                    Pool::new(pipeline, module, planned, workers.len(), usize::from(id.0))
+                }),
                 dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, &workers),
                 plan: ModulePlan {
                     shape,
                     admits: 1.0,
                     door: None,
                     part: 1.0,
+                    guidance: Guidance::NONE,
                 },
                 rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
             }
@@ -255,7 +264,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 }
             }
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
-            Event::Supersede(id) => self.withdraw(id, out),
+            Event::Supersede(id) => self.withdraw(now, id, out),
             Event::Abort => {
                 for id in self.ledger.open_requests() {
                     self.drop_from_here(now, id, DropReason::Draining, out);
@@ -263,6 +272,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Wakeup => self.wake(now, out),
         }
+        self.serve_asks(now, out);
         if self.sends.is_empty() {
             return;
         }
@@ -276,10 +286,14 @@ impl<P, L: Clone> Gateway<P, L> {
     /// The next moment at which something happens without an event from outside: demand is due to be reported, or a request
     /// has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        [self.checks_at, self.demands.reports_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.checks_at,
+            self.demands.reports_at(),
+            self.pool_expires_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// What the driver keeps for a request; `None` once it has ended.
@@ -325,6 +339,9 @@ impl<P, L: Clone> Gateway<P, L> {
                 drop,
             } => self.dropped(now, worker, request, *drop, out),
             ToGateway::Forgotten { worker, request } => self.forgotten(now, worker, request),
+            ToGateway::Ask(ask) => self.asked(now, &ask, out),
+            ToGateway::Withdrawn(worker, serial) => self.withdrawn(worker, serial),
+            ToGateway::Returned(returned) => self.returned(now, returned, out),
             ToGateway::Plan(module, plan) => {
                 self.ledger.set_part(now, plan.part);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
@@ -353,7 +370,10 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Started(started) => device_of(&started.worker),
             ToGateway::Finished { worker, .. }
             | ToGateway::Dropped { worker, .. }
-            | ToGateway::Forgotten { worker, .. } => device_of(worker),
+            | ToGateway::Forgotten { worker, .. }
+            | ToGateway::Ask(Ask { worker, .. })
+            | ToGateway::Withdrawn(worker, _)
+            | ToGateway::Returned(Returned { worker, .. }) => device_of(worker),
             ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
             ToGateway::State(state) => {
                 let is_known = state.module.idx() < self.stages.len();

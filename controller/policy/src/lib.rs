@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod module;
 pub mod plan;
 pub mod planner;
+pub mod pool;
 pub mod refusal;
 pub mod scaling;
 pub mod shares;

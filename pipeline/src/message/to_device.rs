@@ -1,5 +1,6 @@
 //! What gateways and controllers tell a device.
 
+use super::Answer;
 use crate::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use crate::policy::Guidance;
 use crate::request::{DropReason, Request};
@@ -32,6 +33,8 @@ pub struct Arrival<L> {
 pub enum ToDevice<L> {
     /// By a gateway: serve these requests. They travel together, so that they may start as one batch.
     Requests(Vec<Arrival<L>>),
+    /// By a gateway: what it has for a worker that asked.
+    Answer(Answer<L>),
     /// By a gateway: forget a request that waits at that worker. It ended, or another worker has it.
     Cancel(WorkerId, RequestId),
     /// By a gateway: drop a request for this reason if it still waits at that worker.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ModuleState;
+use super::{Ask, ModuleState, Returned};
 use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::policy::Guidance;
 use crate::request::Drop;
 use crate::time::Timestamp;
 
@@ -38,6 +39,12 @@ pub enum ToGateway {
         /// The request.
         request: RequestId,
     },
+    /// By a device: a worker asks for requests.
+    Ask(Ask),
+    /// By a device: the ask of a worker with that serial is withdrawn.
+    Withdrawn(WorkerId, u64),
+    /// By a device: requests that a worker asked for and does not serve now.
+    Returned(Returned),
     /// By a controller: the new plan for dispatch to its module.
     Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.
@@ -116,6 +123,8 @@ pub struct ModulePlan {
     /// The part of all requests that this gateway accepts: of what the pipeline can serve, so much is for its clients. 1 for
     /// the only gateway.
     pub part: f64,
+    /// The guidance of the module's brokers, for requests that wait at the gateway.
+    pub guidance: Guidance,
 }
 
 /// The shape of a module's batches, for the forecast of a worker.

@@ -304,6 +304,7 @@ fn policies(golden: &mut Golden) {
     golden.root("policy: { drop: dedline }");
     golden.root("policy: { drop: pard, dispatch: random }");
     golden.root("policy: { drop: [deadline], dispatch: }");
+    golden.root("policy: { drop: pard, dispatch: pull }");
     golden.root("policy: { schedule: orloj }");
 }
 

@@ -248,10 +248,14 @@ impl World {
         let members: Vec<Finished> = members.collect();
         for home in self.devices[device].policy.homes().to_vec() {
             let own = members.iter().filter(|m| m.request.home() == home);
+            let own: Vec<Finished> = own.cloned().collect();
+            if own.is_empty() && !self.devices[device].policy.is_forecast(worker) {
+                continue;
+            }
             let finished = ToGateway::Finished {
                 worker,
                 batch,
-                members: own.cloned().collect(),
+                members: own,
             };
             self.say(device, Address::Gateway(home), Message::Gateway(finished))?;
         }

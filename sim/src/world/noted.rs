@@ -46,6 +46,10 @@ pub(super) enum Kind {
     RerunStart = 19,
     /// It has run again.
     RerunEnd = 20,
+    /// A gateway hears what a worker asks for, or asks for no more.
+    Ask = 21,
+    /// A request comes back to its gateway.
+    Returned = 22,
 }
 
 /// What happened so far.

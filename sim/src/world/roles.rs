@@ -15,7 +15,7 @@ use spillgate_worker_policy::device::DeviceEvent;
 
 use super::agenda::Occurrence;
 use super::noted::Kind;
-use super::{FIRST, World};
+use super::{FIRST, World, traffic};
 
 impl World {
     /// All processes begin, and hear of each other.
@@ -99,7 +99,7 @@ impl World {
                 self.drive_controller(module, event)
             }
             (Address::Device(device), Message::Device(message)) => {
-                self.tell_device(device, message)
+                self.tell_device(from, device, message)
             }
             (to, message) => unreachable!("{message:?} is not for {to:?}"),
         }
@@ -118,12 +118,22 @@ impl World {
             ToGateway::State(state) => self.note(Kind::State, state.version),
             ToGateway::Serve(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1 | 1),
             ToGateway::Retire(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1),
+            ToGateway::Ask(ask) => self.note(Kind::Ask, u64::from(ask.worker.0) << 40 | ask.serial),
+            ToGateway::Withdrawn(worker, serial) => {
+                self.note(Kind::Ask, u64::from(worker.0) << 40 | serial);
+            }
+            ToGateway::Returned(returned) => {
+                for (request, _) in &returned.requests {
+                    self.note(Kind::Returned, request.0);
+                }
+            }
             ToGateway::Plan(..) => {}
         }
     }
 
     /// Sends an envelope on its way.
     pub(super) fn send(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
+        self.tally.sent(traffic::bytes(&envelope));
         let is_state = matches!(
             envelope.message,
             Message::Controller(ToController::Peer(_)) | Message::Gateway(ToGateway::State(_))
@@ -159,7 +169,12 @@ impl World {
         Ok(())
     }
 
-    fn tell_device(&mut self, id: DeviceId, message: ToDevice<()>) -> Result<(), Violation> {
+    fn tell_device(
+        &mut self,
+        from: Address,
+        id: DeviceId,
+        message: ToDevice<()>,
+    ) -> Result<(), Violation> {
         let device = id.idx();
         if self.devices[device].is_down {
             return Ok(());
@@ -173,6 +188,16 @@ impl World {
                     );
                 }
                 self.drive_device(device, DeviceEvent::Arrivals(&mut requests))
+            }
+            ToDevice::Answer(answer) => {
+                for offered in &answer.requests {
+                    let arrival = offered.request.id.0 << 8 | u64::from(answer.worker.0);
+                    self.note(Kind::Arrival, arrival);
+                }
+                let Address::Gateway(home) = from else {
+                    return Ok(());
+                };
+                self.drive_device(device, DeviceEvent::Answer(home, answer))
             }
             ToDevice::Cancel(worker, request) => {
                 self.note(Kind::Cancel, request.0);

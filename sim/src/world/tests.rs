@@ -568,3 +568,4 @@ fn batches_that_take_most_of_the_slo_are_large_under_overload() {
 
 mod deaths;
 mod hostile;
+mod pull;

@@ -37,6 +37,7 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
             .map(|b| Duration::from_millis(10 + 5 * u64::from(b)))
             .collect(),
         recipe: policy.recipe(),
+        pulls: false,
         schedule: None,
     });
     let mut out = Vec::new();

@@ -23,6 +23,7 @@ mod tests;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
+use spillgate_pipeline::message::{Answer, Offered};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::policy::recipe::Recipe;
@@ -31,9 +32,12 @@ use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use self::core::Core;
+use self::core::{Core, Offers};
 use crate::schedule::{Lengths, SchedulerConfig};
 use formation::Formation;
+
+/// A broker that chooses among the requests of several gateways asks for this many times its batch.
+const OFFERS: u32 = 2;
 
 /// What a broker is built from.
 #[derive(Clone, Debug)]
@@ -48,6 +52,8 @@ pub struct BrokerConfig {
     pub execution: Vec<Duration>,
     /// The drop policy: which requests are kept, which are served first, and when they are bound.
     pub recipe: &'static Recipe,
+    /// It asks gateways for requests.
+    pub pulls: bool,
     /// Forms the batches of a module whose time depends on the contents of requests, and decides which requests are
     /// given up. `None`: batches as planned.
     pub schedule: Option<SchedulerConfig>,
@@ -73,6 +79,7 @@ impl BrokerConfig {
             batch,
             execution,
             recipe: pipeline.policy.drop.recipe(),
+            pulls: pipeline.is_pulled(module),
             schedule,
         }
     }
@@ -266,12 +273,66 @@ impl<T> Broker<T> {
             out.push(self.core.reject(now, request, payload, reason, None));
             return;
         }
-        let key = if self.core.config.recipe.order.is_by_deadline() {
-            request.deadline
-        } else {
-            now
-        };
+        let key = self.key(now, &request);
         self.core.queue.push(key, request, payload, now);
+    }
+
+    /// Where a request that came at `since` stands in the queue.
+    fn key(&self, since: Timestamp, request: &Request) -> Timestamp {
+        match self.core.config.recipe.order.is_by_deadline() {
+            true => request.deadline,
+            false => since,
+        }
+    }
+
+    /// Takes in what a gateway has for it. Returns the requests that it has no room for, and when each came to the module.
+    pub fn offered(&mut self, answer: Answer<T>) -> Vec<(RequestId, Timestamp)> {
+        self.core.offers.add(answer.order, answer.requests.len());
+        let mut left = Vec::new();
+        for offered in answer.requests {
+            let Offered {
+                request,
+                since,
+                payload,
+            } = offered;
+            if self.formation.holds(request.id) {
+                continue;
+            }
+            if self.waiting() < self.core.config.capacity {
+                let key = self.key(since, &request);
+                self.core.queue.push(key, request, payload, since);
+            } else if !self.core.queue.contains(request.id) {
+                left.push((request.id, since));
+            }
+        }
+        left
+    }
+
+    /// Whether it asks gateways for requests.
+    pub fn pulls(&self) -> bool {
+        self.core.config.pulls
+    }
+
+    /// Requests that it asks for, of so many gateways. One gateway chooses the batch; of several, each knows only its own
+    /// requests, so the broker chooses among twice as many.
+    pub fn wanted(&self, n_homes: usize) -> u32 {
+        let batch = match &self.formation {
+            Formation::Scheduled(_) => 2 * self.core.config.execution.len(),
+            _ => self.core.batch(),
+        };
+        let times = if n_homes > 1 { OFFERS } else { 1 };
+        batch as u32 * times
+    }
+
+    /// Hands over all requests that wait, to be given back: each and when it came to the module.
+    pub fn give_back(&mut self) -> Vec<(RequestId, Timestamp)> {
+        self.core.offers = Offers::default();
+        let held = std::iter::from_fn(|| self.formation.take_waiting());
+        let mut all: Vec<(RequestId, Timestamp)> = held.collect();
+        while let Some(next) = self.core.queue.pop_first() {
+            all.push((next.request.id, next.arrived_at));
+        }
+        all
     }
 
     /// Binds waiting requests if the policy binds before the device is free, and drops the requests that the policy

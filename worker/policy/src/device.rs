@@ -15,8 +15,10 @@
 //! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
 
+mod asks;
 mod events;
 mod loads;
+mod pull;
 
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
 use crate::profiler::{Kept, Profiler};
 use crate::schedule::Lengths;
+use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
 use loads::Loads;
 
@@ -64,6 +67,9 @@ pub struct Device<T> {
     /// Starts when the running batch ends.
     bound: Option<Running>,
     loads: Loads,
+    asks: Asks,
+    /// A worker asks gateways for requests.
+    pulls: bool,
     lead: Duration,
     closed: Option<DropReason>,
     next_batch: u64,
@@ -77,14 +83,16 @@ impl<T> Device<T> {
     pub fn new(workers: Vec<(WorkerId, BrokerConfig)>, lead: Duration) -> Self {
         let workers = workers
             .into_iter()
-            .map(|(id, config)| (id, Broker::new(config)))
-            .collect();
+            .map(|(id, config)| (id, Broker::new(config)));
+        let workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher> = workers.collect();
         Device {
+            pulls: workers.values().any(Broker::pulls),
             workers,
             homes: Vec::new(),
             running: None,
             bound: None,
             loads: Loads::default(),
+            asks: Asks::default(),
             lead,
             closed: None,
             next_batch: 0,
@@ -104,15 +112,18 @@ impl<T> Device<T> {
             DeviceEvent::Greeted(home) => {
                 if !self.homes.contains(&home) {
                     self.homes.push(home);
+                    self.ask_newcomer(now, home, out);
                 }
             }
             DeviceEvent::Lost(home) => {
                 self.homes.retain(|h| *h != home);
+                self.asks.forget(home);
                 for broker in self.workers.values_mut() {
                     broker.forget_home(home);
                 }
             }
             DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
+            DeviceEvent::Answer(home, answer) => self.on_answer(now, home, answer, out),
             DeviceEvent::Cancel(worker, request) => {
                 let broker = self.workers.get_mut(&worker);
                 if broker.is_some_and(|b| b.cancel(request)) {
@@ -169,6 +180,9 @@ impl<T> Device<T> {
             self.unload(out);
         }
         self.rerun(now, out);
+        if self.pulls {
+            self.ask(now, out);
+        }
     }
 
     /// The next moment at which something happens without an event from outside: a deadline passes, or the
@@ -176,7 +190,9 @@ impl<T> Device<T> {
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let expiry = self.workers.values().filter_map(Broker::next_expiry).min();
         let rerun = self.profiler.due();
-        [expiry, self.binds_at(), rerun].into_iter().flatten().min()
+        let [asks, heard] = [self.asks_at(), self.is_heard_at()];
+        let all = [expiry, self.binds_at(), rerun, asks, heard];
+        all.into_iter().flatten().min()
     }
 
     /// Nothing runs and nothing waits.
@@ -202,7 +218,9 @@ impl<T> Device<T> {
         } else {
             Duration::ZERO
         };
-        waits.then(|| running.expected_end - (self.lead + early))
+        let at = running.expected_end - (self.lead + early);
+        let heard_at = self.asks.waits_until().unwrap_or(at);
+        waits.then(|| at.max(heard_at))
     }
 
     /// How much earlier than expected the running batch may end.
@@ -222,6 +240,11 @@ impl<T> Device<T> {
     /// The gateways that are there, in the order in which they greeted.
     pub fn homes(&self) -> &[GatewayId] {
         &self.homes
+    }
+
+    /// Whether gateways forecast when a worker is free: all of them hear of its batches, and not only of their own requests.
+    pub fn is_forecast(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_some_and(|b| !b.pulls())
     }
 
     /// Requests that wait at a worker.
@@ -358,7 +381,9 @@ impl<T> Device<T> {
                 out.extend(self.loads.start().map(DeviceCommand::Load));
                 return;
             }
-            self.bind(now, now, false, out);
+            if self.asks.waits_until().is_none_or(|until| until <= now) {
+                self.bind(now, now, false, out);
+            }
             self.collect(now, out);
         }
         if let Some(at) = self.binds_at()
@@ -410,7 +435,7 @@ impl<T> Device<T> {
                 lengths,
             } = formed;
             let module = broker.module();
-            let is_scheduled = broker.is_scheduled();
+            let (is_scheduled, pulls) = (broker.is_scheduled(), broker.pulls());
             drain_rejected(worker, &mut self.rejected, out);
             if members.is_empty() {
                 // All its requests were dropped, or its scheduler waits: it is no longer urgent.
@@ -437,7 +462,9 @@ impl<T> Device<T> {
                 lengths,
                 expected_end: starts_at + execution,
             };
-            for &home in &self.homes {
+            // Gateways of which a worker asks for requests make no forecast of it.
+            let told = if pulls { &[] } else { self.homes.as_slice() };
+            for &home in told {
                 let own = members.iter().filter(|m| m.request.id.home() == home);
                 out.push(DeviceCommand::Tell {
                     worker,
@@ -465,6 +492,7 @@ impl<T> Device<T> {
                 &mut self.bound
             };
             *slot = Some(bound);
+            self.close_asks(out);
             return;
         }
     }

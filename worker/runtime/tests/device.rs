@@ -9,8 +9,8 @@ use bytes::Bytes;
 use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
-use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, ToDevice, ToGateway};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
@@ -23,6 +23,7 @@ use spillgate_worker_policy::device::Device;
 use spillgate_worker_policy::schedule::{SchedulerConfig, Scoring};
 
 const WORKER: WorkerId = WorkerId(0);
+const HOME: Address = Address::Gateway(GatewayId(0));
 const RUN: Duration = Duration::from_millis(20);
 
 /// What happened, in order.
@@ -129,6 +130,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         batch: 1,
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
         recipe: DropPolicyName::None.recipe(),
+        pulls: false,
         schedule,
     };
     let config = DeviceConfig {
@@ -179,7 +181,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };
-    device.tell(ToDevice::Requests(ids.map(arrival).collect()));
+    device.tell(HOME, ToDevice::Requests(ids.map(arrival).collect()));
 }
 
 fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
@@ -191,13 +193,13 @@ fn take(events: &Receiver<Seen>, n: usize) -> Vec<Seen> {
 fn a_worker_is_unloaded_only_when_it_has_no_more_requests() {
     let (device, events, clock, _timers) = start(false);
     let handle = device.handle();
-    handle.tell(ToDevice::Load(WORKER));
+    handle.tell(HOME, ToDevice::Load(WORKER));
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
     for id in 0..3 {
         send(&handle, clock, id);
     }
-    handle.tell(ToDevice::Unload(WORKER));
-    handle.tell(ToDevice::Unload(WORKER));
+    handle.tell(HOME, ToDevice::Unload(WORKER));
+    handle.tell(HOME, ToDevice::Unload(WORKER));
     let run = || Seen::Run(1);
     assert_eq!(take(&events, 4), [run(), run(), run(), Seen::Unload]);
     assert!(device.stop(Duration::from_secs(5)));
@@ -209,8 +211,8 @@ fn a_worker_that_is_wanted_again_is_not_unloaded() {
     let (device, events, clock, _timers) = start(false);
     let handle = device.handle();
     send(&handle, clock, 0);
-    handle.tell(ToDevice::Unload(WORKER));
-    handle.tell(ToDevice::Load(WORKER));
+    handle.tell(HOME, ToDevice::Unload(WORKER));
+    handle.tell(HOME, ToDevice::Load(WORKER));
     let mut seen = take(&events, 3);
     // Whether the batch or the load comes first is a race of threads.
     seen.retain(|s| *s != Seen::Run(1));
@@ -223,9 +225,9 @@ fn a_worker_that_is_wanted_again_is_not_unloaded() {
 fn a_load_that_panics_is_reported_and_the_device_lives() {
     let (device, events, clock, _timers) = start(true);
     let handle = device.handle();
-    handle.tell(ToDevice::Load(WORKER));
+    handle.tell(HOME, ToDevice::Load(WORKER));
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(false)]);
-    handle.tell(ToDevice::Load(WORKER));
+    handle.tell(HOME, ToDevice::Load(WORKER));
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
     send(&handle, clock, 0);
     assert_eq!(take(&events, 1), [Seen::Run(1)]);
@@ -257,7 +259,7 @@ fn what_came_during_a_load_runs_before_a_rerun() {
     send_together(&handle, clock, 0..4);
     assert_eq!(take(&events, 1), [Seen::Run(4)]);
     // The device is busy with it when the rerun would be due.
-    handle.tell(ToDevice::Load(WORKER));
+    handle.tell(HOME, ToDevice::Load(WORKER));
     std::thread::sleep(4 * RUN);
     send(&handle, clock, 4);
     assert_eq!(take(&events, 2), [Seen::Load, Seen::Loaded(true)]);
@@ -278,7 +280,7 @@ fn a_finished_request_runs_again_when_nothing_else_does_and_not_after_its_worker
     // Once only; the next one is due when a second has paid for the first, and would be.
     send_together(&handle, clock, 4..8);
     assert_eq!(take(&events, 1), [Seen::Run(4)]);
-    handle.tell(ToDevice::Unload(WORKER));
+    handle.tell(HOME, ToDevice::Unload(WORKER));
     assert_eq!(take(&events, 1), [Seen::Unload]);
     std::thread::sleep(RUN * 60);
     assert!(events.try_recv().is_err());

@@ -1,5 +1,6 @@
 //! The sections of the evaluation.
 
+mod cluster;
 mod reference;
 mod shifts;
 mod sweeps;
@@ -29,7 +30,7 @@ const fn section(
 }
 
 /// All, in order.
-pub(super) const ALL: [Section; 12] = [
+pub(super) const ALL: [Section; 13] = [
     section("overall", "Every policy on the reference workload", overall),
     section(
         "reference",
@@ -61,6 +62,11 @@ pub(super) const ALL: [Section; 12] = [
         "shifts",
         "Scenarios in which a static split goes wrong",
         shifts::shifts,
+    ),
+    section(
+        "cluster",
+        "Several gateways that decide together",
+        cluster::cluster,
     ),
 ];
 

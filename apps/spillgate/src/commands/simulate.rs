@@ -175,7 +175,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let mut runs = Vec::new();
     for &seed in &args.seed {
         let load = load::load(args, work.as_ref(), capacity, seed)?;
-        for (contender, schedule) in contenders(args, &loaded) {
+        for (contender, schedule) in contenders(args, &loaded)? {
             let plan = plan_of(args, &setup, &placed, contender.plan())?;
             let mut config = setup.config(&contender, &plan, &load, seed);
             if args.gpus.is_none() {
@@ -365,7 +365,7 @@ fn plan_of(
 fn contenders(
     args: &SimulateArgs,
     loaded: &LoadedPipeline,
-) -> Vec<(Contender, Option<ScheduleName>)> {
+) -> anyhow::Result<Vec<(Contender, Option<ScheduleName>)>> {
     let mut schedules: Vec<Option<ScheduleName>> = args
         .schedule
         .iter()
@@ -374,19 +374,19 @@ fn contenders(
     if schedules.is_empty() {
         schedules.push(None);
     }
-    let of = |schedule| {
-        policies(args, loaded, schedule)
-            .into_iter()
-            .map(move |c| (c, schedule))
-    };
-    schedules.into_iter().flat_map(of).collect()
+    let mut all = Vec::new();
+    for schedule in schedules {
+        let contenders = policies(args, loaded, schedule)?;
+        all.extend(contenders.into_iter().map(|c| (c, schedule)));
+    }
+    Ok(all)
 }
 
 fn policies(
     args: &SimulateArgs,
     loaded: &LoadedPipeline,
     schedule: Option<ScheduleName>,
-) -> Vec<Contender> {
+) -> anyhow::Result<Vec<Contender>> {
     let named = args.policy.iter();
     let mut drops: Vec<DropPolicyName> = named
         .filter_map(|name| DropPolicyName::by_name(name))
@@ -401,21 +401,32 @@ fn policies(
     }
     let given = &loaded.pipeline.policy;
     let dispatch = args.dispatch.as_deref();
-    drops
-        .into_iter()
-        .map(|drop| Contender {
+    let n_gateways = usize::from(args.gateways.unwrap_or(1));
+    let mut contenders = Vec::new();
+    for drop in drops {
+        let named = PolicyConfig {
+            drop,
+            dispatch: dispatch
+                .and_then(DispatchPolicyName::by_name)
+                .or(given.dispatch),
+            lambda: args.lambda.or(given.lambda),
+            gate: args.gate.or(given.gate),
+            ..given.clone()
+        };
+        if let Some(problem) = named.contradiction() {
+            anyhow::bail!("--dispatch: {problem}");
+        }
+        let modules = loaded.pipeline.modules[1..].iter();
+        let schedules = modules.map(|m| schedule.map_or(m.schedule, |s| schedule_of(m, loaded, s)));
+        contenders.push(Contender {
             policy: PolicyConfig {
-                drop,
-                dispatch: dispatch
-                    .and_then(DispatchPolicyName::by_name)
-                    .or(given.dispatch),
-                lambda: args.lambda.or(given.lambda),
-                gate: args.gate.or(given.gate),
-                ..given.clone()
+                dispatch: Some(named.dispatch_of(n_gateways, schedules)),
+                ..named
             },
             plan: args.plan.as_deref().and_then(PlanName::by_name),
-        })
-        .collect()
+        });
+    }
+    Ok(contenders)
 }
 
 /// The scheduler of a module when that one is asked for: modules without dynamic work keep none.

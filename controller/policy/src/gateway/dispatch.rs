@@ -69,8 +69,10 @@ impl<P, L: Clone> Gateway<P, L> {
         let refused = stage.refuses(now, request);
         let (reason, estimate) = match refused {
             Some(refused) => refused,
-            None if self.place(now, module, request) => return,
-            None => (DropReason::NoWorker, None),
+            None => match self.place(now, module, request) {
+                Ok(()) => return,
+                Err(reason) => (reason, None),
+            },
         };
         let drop = Drop {
             module,
@@ -82,15 +84,31 @@ impl<P, L: Clone> Gateway<P, L> {
         self.end(now, request.id, Outcome::Dropped(drop), None, out);
     }
 
-    /// Chooses a worker for a request. False when none serves.
-    pub(super) fn place(&mut self, now: Timestamp, module: ModuleId, request: &Request) -> bool {
+    /// Chooses a worker for a request, or lets the request wait for one.
+    ///
+    /// # Errors
+    /// Why it cannot: no worker serves, or too many requests wait.
+    pub(super) fn place(
+        &mut self,
+        now: Timestamp,
+        module: ModuleId,
+        request: &Request,
+    ) -> Result<(), DropReason> {
         let Some(open) = self.ledger.get(request.id) else {
-            return true;
+            return Ok(());
         };
-        let dispatcher = &mut self.stages[module.idx()].dispatcher;
-        let Some(worker) = dispatcher.send(now, request.id) else {
-            return false;
-        };
+        let Stage {
+            dispatcher, pool, ..
+        } = &mut self.stages[module.idx()];
+        if let Some(pool) = pool {
+            if dispatcher.n_up() == 0 {
+                return Err(DropReason::NoWorker);
+            }
+            let has_room = pool.push(request, now);
+            return has_room.then_some(()).ok_or(DropReason::QueueFull);
+        }
+        let worker = dispatcher.send(now, request.id);
+        let worker = worker.ok_or(DropReason::NoWorker)?;
         let arrival = Arrival {
             worker,
             request: *request,
@@ -101,7 +119,7 @@ impl<P, L: Clone> Gateway<P, L> {
             Some((_, together)) => together.push(arrival),
             None => self.sends.push((device, vec![arrival])),
         }
-        true
+        Ok(())
     }
 
     /// The request is no longer at a worker. False when it was not at any. Where the same request is at another one, which
@@ -135,7 +153,10 @@ impl Stage {
             return Some((DropReason::Overload, None));
         }
         let door = self.plan.door?;
-        let starts_at = self.dispatcher.earliest_start(now)?;
+        let starts_at = match &self.pool {
+            None => self.dispatcher.earliest_start(now)?,
+            Some(pool) => pool.earliest_start(now, self.view()),
+        };
         let ends_at = starts_at + door.execution + door.downstream;
         let slo = request.deadline.since(request.sent_at);
         let is_late = ends_at + slo.mul_f64(door.margin) > request.deadline;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Fault, ToDevice};
-use spillgate_pipeline::request::{Drop, DropReason, Outcome};
+use spillgate_pipeline::request::{Drop, DropReason, Outcome, Request};
 use spillgate_pipeline::time::{Timestamp, format_duration};
 
-use super::{Command, Ended, Gateway};
+use super::{Command, Ended, Gateway, Stage};
+use crate::pool::Pool;
 
 /// Least time after its deadline that an answer is waited for.
 const GRACE_MIN: Duration = Duration::from_secs(1);
@@ -66,6 +67,10 @@ impl<P, L: Clone> Gateway<P, L> {
         })));
         let mut told = Vec::new();
         for module in 0..self.stages.len() {
+            let pool = self.stages[module].pool.as_mut();
+            if pool.is_some_and(|pool| pool.remove(id)) && outcome.is_clients_doing() {
+                self.demands.unasked(now, ModuleId(module as u16));
+            }
             let Some(worker) = self.stages[module].dispatcher.take_back(id) else {
                 continue;
             };
@@ -138,16 +143,9 @@ impl<P, L: Clone> Gateway<P, L> {
         let Some(open) = self.ledger.get(id) else {
             return;
         };
-        let drop = Drop {
-            module: self
-                .location(id)
-                .map_or(ModuleId::SOURCE, |(module, _)| module),
-            reason,
-            at: now,
-            budget: open.request.deadline.budget_at(now),
-            estimate: None,
-        };
-        self.end(now, id, Outcome::Dropped(drop), None, out);
+        let module = self.whereabouts(id).unwrap_or(ModuleId::SOURCE);
+        let drop = dropped(now, &open.request, module, reason);
+        self.end(now, id, drop, None, out);
     }
 
     /// Ends a request whose answer is over its grace.
@@ -177,16 +175,10 @@ impl<P, L: Clone> Gateway<P, L> {
         };
         let (outcome, cause) = match fault {
             Fault::Module(cause) => (Outcome::Failed { module }, cause),
-            Fault::Memory(cause) => (
-                Outcome::Dropped(Drop {
-                    module,
-                    reason: DropReason::Memory,
-                    at: now,
-                    budget: open.request.deadline.budget_at(now),
-                    estimate: None,
-                }),
-                cause,
-            ),
+            Fault::Memory(cause) => {
+                let reason = DropReason::Memory;
+                (dropped(now, &open.request, module, reason), cause)
+            }
         };
         self.end(now, id, outcome, Some(cause), out);
     }
@@ -205,13 +197,7 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         let outcome = match module {
-            ModuleId::SOURCE => Outcome::Dropped(Drop {
-                module,
-                reason: DropReason::NoWorker,
-                at: now,
-                budget: open.request.deadline.budget_at(now),
-                estimate: None,
-            }),
+            ModuleId::SOURCE => dropped(now, &open.request, module, DropReason::NoWorker),
             _ => Outcome::Failed { module },
         };
         self.end(now, id, outcome, Some(cause), out);
@@ -224,8 +210,23 @@ impl<P, L: Clone> Gateway<P, L> {
         modules.filter_map(at).next()
     }
 
+    /// The first module that has the request, at a worker or in a pool.
+    fn whereabouts(&self, id: RequestId) -> Option<ModuleId> {
+        let has = |stage: &Stage| {
+            let waits = |pool: &Pool| pool.contains(id);
+            stage.dispatcher.location(id).is_some() || stage.pool.as_ref().is_some_and(waits)
+        };
+        let module = self.stages.iter().position(has)?;
+        Some(ModuleId(module as u16))
+    }
+
     /// Drops a request wherever it waits; where it executes, it goes on.
-    pub(super) fn withdraw(&self, id: RequestId, out: &mut Vec<Command<P, L>>) {
+    pub(super) fn withdraw(&mut self, now: Timestamp, id: RequestId, out: &mut Vec<Command<P, L>>) {
+        let waits = |stage: &Stage| stage.pool.as_ref().is_some_and(|pool| pool.contains(id));
+        if self.stages.iter().any(waits) {
+            self.drop_from_here(now, id, DropReason::Superseded, out);
+            return;
+        }
         for stage in &self.stages {
             if let Some(worker) = stage.dispatcher.location(id) {
                 let withdraw = ToDevice::Withdraw(worker, id, DropReason::Superseded);
@@ -233,4 +234,15 @@ impl<P, L: Clone> Gateway<P, L> {
             }
         }
     }
+}
+
+/// The end of a request that is dropped without an estimate.
+fn dropped(now: Timestamp, request: &Request, module: ModuleId, reason: DropReason) -> Outcome {
+    Outcome::Dropped(Drop {
+        module,
+        reason,
+        at: now,
+        budget: request.deadline.budget_at(now),
+        estimate: None,
+    })
 }

@@ -1,3 +1,5 @@
+mod pull;
+
 use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, ClientId};
@@ -16,6 +18,8 @@ struct Home {
     gateway: Gateway<u64, ()>,
     now: Timestamp,
     sent: Vec<(u32, u64)>,
+    /// By worker that asked.
+    given: Vec<(u32, Vec<u64>)>,
     cancelled: Vec<(u16, u64)>,
     told: Vec<String>,
     demands: Vec<(u16, u64)>,
@@ -32,6 +36,10 @@ fn device(of: u32) -> Address {
 fn home(reads: &[&[u16]], whens: &[Option<u16>], workers: u32) -> Home {
     let mut pipeline = noop_pipeline(SLO, reads, whens);
     pipeline.policy.drop = DropPolicyName::Deadline;
+    home_of(pipeline, workers)
+}
+
+fn home_of(pipeline: Pipeline, workers: u32) -> Home {
     let n = pipeline.modules.len();
     let planned = Planned {
         batch: vec![4; n],
@@ -60,6 +68,7 @@ fn home(reads: &[&[u16]], whens: &[Option<u16>], workers: u32) -> Home {
         gateway,
         now: Timestamp::ZERO,
         sent: Vec::new(),
+        given: Vec::new(),
         cancelled: Vec::new(),
         told: Vec::new(),
         demands: Vec::new(),
@@ -92,6 +101,10 @@ impl Home {
         match (to, message) {
             (Address::Device(device), Message::Device(ToDevice::Cancel(_, id))) => {
                 self.cancelled.push((device.0, id.0));
+            }
+            (_, Message::Device(ToDevice::Answer(answer))) => {
+                let ids = answer.requests.iter().map(|o| o.request.id.0);
+                self.given.push((answer.worker.0, ids.collect()));
             }
             (_, Message::Device(ToDevice::Requests(requests))) => {
                 let sent = requests.iter().map(|a| (a.worker.0, a.request.id.0));

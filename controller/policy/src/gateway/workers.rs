@@ -40,7 +40,11 @@ impl<P, L: Clone> Gateway<P, L> {
         self.sessions.lose(peer);
         let mut lost: Vec<(ModuleId, RequestId)> = Vec::new();
         for Place { module, worker, .. } in self.workers_of(peer) {
-            let had = self.stages[module.idx()].dispatcher.lost(worker);
+            let stage = &mut self.stages[module.idx()];
+            if let Some(pool) = &mut stage.pool {
+                pool.withdraw(worker, u64::MAX);
+            }
+            let had = stage.dispatcher.lost(worker);
             lost.extend(had.into_iter().map(|id| (module, id)));
         }
         for (module, id) in lost {
@@ -61,6 +65,8 @@ impl<P, L: Clone> Gateway<P, L> {
             return true;
         };
         let request = open.request;
-        now < request.deadline && open.joins.retry(module) && self.place(now, module, &request)
+        now < request.deadline
+            && open.joins.retry(module)
+            && self.place(now, module, &request).is_ok()
     }
 }

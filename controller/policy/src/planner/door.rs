@@ -14,6 +14,7 @@ impl StatePlanner {
             admits: self.admits,
             door: self.door(),
             part,
+            guidance: self.guidance,
         }
     }
 

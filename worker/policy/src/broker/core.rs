@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::policy::Guidance;
+use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::queue::Queue;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
@@ -12,12 +12,41 @@ use super::decoding::DecodingShares;
 use super::pace::Pace;
 use super::{BrokerConfig, Rejected};
 
+/// How gateways chose what they gave to a broker that asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Offers {
+    all: usize,
+    highest: usize,
+}
+
+impl Offers {
+    /// A gateway gave so many requests from that end of its queue.
+    pub(super) fn add(&mut self, order: BudgetOrder, requests: usize) {
+        self.all += requests;
+        if order == BudgetOrder::HighestFirst {
+            self.highest += requests;
+        }
+    }
+
+    /// The end from which most of the requests come; `None` where nothing was given. Gateways see the backlog, which a broker
+    /// that asks does not.
+    pub(super) fn order(&self) -> Option<BudgetOrder> {
+        let most = match 2 * self.highest >= self.all {
+            true => BudgetOrder::HighestFirst,
+            false => BudgetOrder::LowestFirst,
+        };
+        (self.all > 0).then_some(most)
+    }
+}
+
 /// The part of a broker that does not depend on how it forms batches.
 pub(super) struct Core<T> {
     pub(super) config: BrokerConfig,
     pub(super) guidance: Guidance,
     /// Requests that are in no batch and that no scheduler holds.
     pub(super) queue: Queue<T>,
+    /// From which end of their queues gateways took the requests that wait.
+    pub(super) offers: Offers,
     pace: Pace,
     /// At the source, where clients share the time for decoding.
     decoding: DecodingShares,
@@ -29,6 +58,7 @@ impl<T> Core<T> {
             config,
             guidance: Guidance::NONE,
             queue: Queue::default(),
+            offers: Offers::default(),
             pace: Pace::default(),
             decoding: DecodingShares::default(),
         }

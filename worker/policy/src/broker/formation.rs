@@ -77,6 +77,17 @@ impl<T> Formation<T> {
         }
     }
 
+    /// Takes out some request that a scheduler holds, and when it came; `None` when there is none.
+    pub(super) fn take_waiting(&mut self) -> Option<(RequestId, Timestamp)> {
+        match self {
+            Formation::Ahead(_) | Formation::Late(_) => None,
+            Formation::Scheduled(scheduled) => {
+                let waiting = scheduled.take_any()?;
+                Some((waiting.request.id, waiting.arrived_at))
+            }
+        }
+    }
+
     /// Takes out all requests that it holds.
     pub(super) fn take_all(&mut self) -> Vec<(Request, T)> {
         match self {

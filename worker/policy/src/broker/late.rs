@@ -71,6 +71,9 @@ impl Late {
     }
 
     fn serves_lowest_first<T>(&mut self, core: &Core<T>, starts_at: Timestamp) -> bool {
+        if let Some(order) = core.offers.order() {
+            return order == BudgetOrder::LowestFirst;
+        }
         match core.config.recipe.order {
             Order::Budget(order) => order == BudgetOrder::LowestFirst,
             _ => self.backlog_is_feasible(core, starts_at),

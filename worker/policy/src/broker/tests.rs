@@ -12,6 +12,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
             .map(|n| Duration::from_nanos(10 * u64::from(n)))
             .collect(),
         recipe: policy.recipe(),
+        pulls: false,
         schedule: None,
     })
 }

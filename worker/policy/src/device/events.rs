@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, ToGateway};
+use spillgate_pipeline::message::{Answer, Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::schedule::Application;
@@ -22,6 +22,8 @@ pub enum DeviceEvent<'a, T> {
     Lost(GatewayId),
     /// Requests arrived together; they are drained from the vector. They may start as one batch.
     Arrivals(&'a mut Vec<Arrival<T>>),
+    /// A gateway answers a worker that asked for requests.
+    Answer(GatewayId, Answer<T>),
     /// A request ended elsewhere: forget it.
     Cancel(WorkerId, RequestId),
     /// Drop a request for this reason if it still waits here. A request that executes goes on.

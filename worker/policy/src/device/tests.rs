@@ -1,4 +1,5 @@
 mod loads;
+mod pull;
 
 use spillgate_pipeline::id::ModuleId;
 use std::time::Duration;
@@ -27,6 +28,7 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 batch: batch_max,
                 execution: vec![Duration::from_nanos(10); batch_max as usize],
                 recipe: policy.recipe(),
+                pulls: false,
                 schedule: None,
             },
         )
@@ -333,6 +335,7 @@ fn scheduled() -> Device<u64> {
         batch: 4,
         execution: vec![ms(10); 4],
         recipe: DropPolicyName::None.recipe(),
+        pulls: false,
         schedule: Some(SchedulerConfig {
             name: ScheduleName::Nexus,
             sizes: vec![1, 2, 4],

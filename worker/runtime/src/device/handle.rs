@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use spillgate_backend::job::Job;
 use spillgate_pipeline::id::WorkerId;
-use spillgate_pipeline::message::ToDevice;
+use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::DeviceEvent;
 
@@ -19,9 +19,13 @@ pub struct DeviceHandle {
 
 impl DeviceHandle {
     /// Takes in a message.
-    pub fn tell(&self, mut message: ToDevice<Arc<Job>>) {
+    pub fn tell(&self, from: Address, mut message: ToDevice<Arc<Job>>) {
         self.shared.drive(match message {
             ToDevice::Requests(ref mut requests) => DeviceEvent::Arrivals(requests),
+            ToDevice::Answer(answer) => match from {
+                Address::Gateway(home) => DeviceEvent::Answer(home, answer),
+                _ => return,
+            },
             ToDevice::Cancel(worker, request) => DeviceEvent::Cancel(worker, request),
             ToDevice::Withdraw(worker, request, reason) => {
                 DeviceEvent::Withdraw(worker, request, reason)

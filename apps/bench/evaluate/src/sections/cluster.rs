@@ -1,0 +1,182 @@
+//! Several gateways that decide together.
+
+use std::time::Duration;
+
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
+use spillgate_sim::{Run, SimConfig};
+
+use super::super::grid::{Case, Grid, Variant};
+use super::super::report::{Report, mean};
+use super::sweeps::tweak;
+use super::{collected, column, drops, percent};
+
+const LOADS: [f64; 3] = [0.9, 1.0, 1.1];
+const LIGHT: f64 = 0.3;
+const GATEWAYS: [usize; 3] = [1, 8, 16];
+
+/// So many gateways that accept equal parts; every message travels.
+fn gateways(n: usize) -> impl Fn(&mut SimConfig) {
+    move |config| {
+        config.gateways = vec![1.0; n];
+        config.apart = true;
+    }
+}
+
+fn of(drop: DropPolicyName, dispatch: Option<DispatchPolicyName>, n: usize) -> Variant {
+    let variant = Variant::of(drop);
+    let (variant, name) = match dispatch {
+        Some(dispatch) => (variant.dispatch(dispatch), dispatch.name()),
+        None => (variant, "its own"),
+    };
+    variant
+        .tweak(tweak(gateways(n)))
+        .labelled(format!("{}, {name}, {n}", drop.name()))
+}
+
+fn pulled(n: usize) -> Variant {
+    of(DropPolicyName::Spillgate, Some(DispatchPolicyName::Pull), n)
+}
+
+/// Eight gateways that pull, in another world.
+fn changed(label: &str, change: fn(&mut SimConfig)) -> Variant {
+    let change = move |config: &mut SimConfig| {
+        gateways(8)(config);
+        change(config);
+    };
+    pulled(8).tweak(tweak(change)).labelled(label)
+}
+
+fn conditions() -> Vec<Variant> {
+    vec![
+        changed("0.5 ms of jitter", |c| {
+            c.jitter = Duration::from_micros(500);
+        }),
+        changed("2 ms a way", |c| c.hop = Duration::from_millis(2)),
+        changed("gateways of unequal load (Zipf)", |c| {
+            c.gateways = (1..=8).map(|rank| 1.0 / f64::from(rank)).collect();
+        }),
+        changed("10% of planner messages lost", |c| c.exchange_loss = 0.1),
+    ]
+}
+
+pub(super) fn cluster(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    let cases = grid.few_cases(report, &LOADS);
+    let ours = [
+        DispatchPolicyName::Pull,
+        DispatchPolicyName::EarliestStart,
+        DispatchPolicyName::LeastOutstanding,
+        DispatchPolicyName::RoundRobin,
+    ];
+    let published = [
+        DropPolicyName::Pard,
+        DropPolicyName::NexusSplit,
+        DropPolicyName::ClipperPlusPlus,
+    ];
+    let mut variants = Vec::new();
+    for n in GATEWAYS {
+        variants.extend(ours.map(|dispatch| of(DropPolicyName::Spillgate, Some(dispatch), n)));
+        variants.extend(published.map(|drop| of(drop, None, n)));
+    }
+    variants.extend(conditions());
+    let rows = collected(grid, report, &cases, &variants)?;
+    let labels: Vec<String> = ours
+        .iter()
+        .map(|dispatch| format!("spillgate, {}", dispatch.name()))
+        .chain(
+            published
+                .iter()
+                .map(|drop| format!("{}, its own", drop.name())),
+        )
+        .collect();
+    by_gateways(report, &rows, &variants, &labels);
+    in_other_worlds(report, &rows, &variants);
+    light(grid, report)
+}
+
+/// Drops and messages by policy and number of gateways.
+fn by_gateways(report: &mut Report, rows: &[Vec<Run>], variants: &[Variant], labels: &[String]) {
+    let mut table = Vec::new();
+    for label in labels {
+        let columns = GATEWAYS.map(|n| column(variants, &format!("{label}, {n}")));
+        let mut line = vec![label.clone()];
+        line.extend(columns.map(|c| percent(drops(rows, c, |_| true))));
+        for c in columns {
+            let messages = mean(rows.iter().map(|r| r[c].report.messages_per_request));
+            let bytes = mean(rows.iter().map(|r| r[c].report.bytes_per_request));
+            line.push(format!("{messages:.1} / {bytes:.0}"));
+        }
+        table.push(line);
+    }
+    report.say(
+        "Requests dropped or late, %, by drop policy, dispatch and number of gateways; messages and bytes a request, payloads \
+         not counted. Each message takes 0.5 ms, also requests to their worker. *Its own* is the dispatch that the policy \
+         brings (least-outstanding).",
+    );
+    report.table(
+        &[
+            "policy, dispatch",
+            "1 gateway",
+            "8",
+            "16",
+            "messages / bytes: 1",
+            "8",
+            "16",
+        ],
+        &table,
+    );
+}
+
+/// Drops of eight gateways that pull where the network or the clients are not so kind.
+fn in_other_worlds(report: &mut Report, rows: &[Vec<Run>], variants: &[Variant]) {
+    let of = |label: &str| drops(rows, column(variants, label), |_| true);
+    let (one, eight) = (of("spillgate, pull, 1"), of("spillgate, pull, 8"));
+    let mut table = vec![vec![
+        "as above".to_owned(),
+        percent(eight),
+        format!("{:+.2}", (eight - one) * 100.0),
+    ]];
+    for variant in conditions() {
+        let dropped = of(&variant.label);
+        table.push(vec![
+            variant.label,
+            percent(dropped),
+            format!("{:+.2}", (dropped - one) * 100.0),
+        ]);
+    }
+    report.say(
+        "Eight gateways with `pull`, and the difference to one gateway with `pull` in points.",
+    );
+    report.table(&["world", "dropped", "to one gateway"], &table);
+}
+
+/// Latency where workers are mostly idle.
+fn light(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    let cases: Vec<Case> = grid.few_cases(report, &[LIGHT]);
+    let variants = [
+        of(
+            DropPolicyName::Spillgate,
+            Some(DispatchPolicyName::EarliestStart),
+            1,
+        ),
+        pulled(1),
+        pulled(8),
+        pulled(16),
+    ];
+    let rows = collected(grid, report, &cases, &variants)?;
+    let mut table = Vec::new();
+    for (c, variant) in variants.iter().enumerate() {
+        let of = |value: fn(&Run) -> f64| mean(rows.iter().map(|row| value(&row[c])));
+        table.push(vec![
+            variant.label.clone(),
+            format!("{:.2}", of(|run| run.report.latency_ms_p50)),
+            format!("{:.2}", of(|run| run.report.latency_ms_p99)),
+            percent(of(|run| run.report.drop_rate)),
+        ]);
+    }
+    report.say("At load 0.3: latency in ms.");
+    report.table(
+        &["policy, dispatch, gateways", "p50", "p99", "dropped"],
+        &table,
+    );
+    Ok(())
+}

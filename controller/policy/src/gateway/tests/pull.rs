@@ -1,0 +1,144 @@
+use spillgate_pipeline::message::{Ask, Returned};
+use spillgate_pipeline::policy::DispatchPolicyName;
+
+use super::*;
+
+/// One module with two workers, 1 and 11, that ask for requests.
+fn pulled() -> Home {
+    let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
+    pipeline.policy.drop = DropPolicyName::Spillgate;
+    pipeline.policy.dispatch = Some(DispatchPolicyName::Pull);
+    home_of(pipeline, 2)
+}
+
+impl Home {
+    fn says(&mut self, worker: u32, message: ToGateway) {
+        self.on(Event::Message(device(worker), LIFE, message));
+    }
+
+    /// A worker asks; `until` ms for a busy one. Returns what it is given.
+    fn asks(&mut self, worker: u32, until: Option<u64>) -> Option<Vec<u64>> {
+        self.given.clear();
+        let at = |ms: u64| Timestamp::from_ns(ms * 1_000_000);
+        let ask = Ask {
+            worker: WorkerId(worker),
+            serial: 1,
+            most: 4,
+            elsewhere: 0,
+            starts_at: until.map_or(self.now, at),
+            until: until.map(at),
+        };
+        self.says(worker, ToGateway::Ask(ask));
+        assert!(self.given.iter().all(|(to, _)| *to == worker));
+        self.given.pop().map(|(_, ids)| ids)
+    }
+
+    fn returns(&mut self, worker: u32, ids: &[u64]) {
+        let requests = ids.iter().map(|id| (RequestId(*id), Timestamp::ZERO));
+        let returned = Returned {
+            worker: WorkerId(worker),
+            serial: 1,
+            elsewhere: 0,
+            requests: requests.collect(),
+        };
+        self.says(worker, ToGateway::Returned(returned));
+    }
+}
+
+#[test]
+fn a_request_waits_at_home_until_a_worker_asks_for_it() {
+    let mut home = pulled();
+    home.submit(1);
+    assert_eq!((home.sent.len(), home.given.len()), (0, 0));
+    assert_eq!(home.asks(1, Some(5)), Some(vec![1]));
+    home.done(1, 1);
+    assert_eq!(home.ended, [(1, "completed")]);
+}
+
+#[test]
+fn what_is_handed_back_goes_to_the_next_worker_that_asks() {
+    let mut home = pulled();
+    home.submit(1);
+    home.submit(2);
+    assert_eq!(home.asks(1, Some(5)), Some(vec![1, 2]));
+    assert_eq!(home.asks(11, Some(5)), Some(vec![]));
+    home.given.clear();
+    home.returns(1, &[2]);
+    assert_eq!(home.given, [(11, vec![2])], "its ask still stands");
+    // What another worker has is not that one's to hand back.
+    home.returns(1, &[2]);
+    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
+    home.done(11, 2);
+    assert_eq!(home.ended, [(2, "completed")]);
+}
+
+#[test]
+fn a_request_that_ended_at_home_is_given_to_nobody_and_asked_for_nothing() {
+    let mut home = pulled();
+    home.submit(1);
+    home.on(Event::Cancel(RequestId(1)));
+    assert_eq!(home.asks(1, Some(0)), Some(vec![]));
+    home.submit(2);
+    home.on(Event::Supersede(RequestId(2)));
+    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
+    assert_eq!(home.ended, [(1, "dropped"), (2, "dropped")]);
+    home.at(1000).on(Event::Wakeup);
+    assert_eq!(home.unasked.last(), Some(&(1, 2)));
+}
+
+#[test]
+fn a_request_that_ended_while_it_was_away_is_handed_back_for_good() {
+    let mut home = pulled();
+    home.submit(1);
+    home.asks(1, Some(5));
+    home.on(Event::Cancel(RequestId(1)));
+    assert_eq!(home.cancelled, [(1, 1)]);
+    home.returns(1, &[1]);
+    assert_eq!(home.asks(11, Some(5)), Some(vec![]));
+    assert_eq!(
+        home.gateway.ledger.offered(),
+        (1, 1),
+        "it gave its place back"
+    );
+}
+
+#[test]
+fn what_a_dead_worker_had_waits_for_another_and_its_ask_is_void() {
+    let mut home = pulled();
+    home.submit(1);
+    home.asks(1, Some(5));
+    assert_eq!(home.asks(1, None), None);
+    home.on(Event::Lost(device(1), "it died"));
+    assert_eq!(home.asks(11, Some(5)), Some(vec![1]));
+    home.on(Event::Lost(device(11), "it died"));
+    assert_eq!(home.ended, [(1, "failed")], "it is sent again once");
+    home.submit(2);
+    assert_eq!(home.ended.last(), Some(&(2, "dropped")), "nobody serves");
+}
+
+#[test]
+fn a_worker_that_is_to_serve_no_more_gets_no_requests() {
+    let mut home = pulled();
+    let controller = Address::Controller(ModuleId(1));
+    home.on(Event::Greeted(controller, LIFE));
+    let retire = |worker| ToGateway::Retire(WorkerId(worker));
+    home.on(Event::Message(controller, LIFE, retire(1)));
+    home.submit(1);
+    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
+    assert_eq!(home.asks(1, None), None);
+    // Its ask stands until it is to serve again.
+    let serve = ToGateway::Serve(WorkerId(1));
+    home.on(Event::Message(controller, LIFE, serve));
+    assert_eq!(home.given, [(1, vec![1])]);
+}
+
+#[test]
+fn a_request_in_a_pool_ends_when_its_deadline_passes() {
+    let mut home = pulled();
+    home.submit(1);
+    let deadline = Timestamp::ZERO + SLO;
+    assert!(home.gateway.next_wakeup().is_some_and(|at| at <= deadline));
+    home.now = deadline;
+    home.on(Event::Wakeup);
+    assert_eq!(home.ended, [(1, "dropped")]);
+}

@@ -1,0 +1,420 @@
+//! Requests that wait at their home until a worker of their module asks for them (dispatch `pull`).
+//!
+//! The pool decides as a broker that binds late does ([`Order`]), for all workers of the module: which requests are dropped,
+//! and which end of the queue goes first. It sees its own gateway's part of the backlog, and takes the rest to be alike.
+//!
+//! Invariants: at most `capacity` requests wait; a worker has at most one ask here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Ask, ModulePlan};
+use spillgate_pipeline::policy::BudgetOrder;
+use spillgate_pipeline::policy::recipe::{Order, Recipe};
+use spillgate_pipeline::queue::Queue;
+use spillgate_pipeline::request::{DropReason, Estimate, Request};
+use spillgate_pipeline::time::Timestamp;
+
+use crate::plan::Planned;
+
+/// Most waiting requests that are sorted to see whether all can be served. When more wait, the last deadline alone decides.
+const SORTED_MAX: usize = 1024;
+
+/// A worker's batch scheduler gets this many times the worker's share of the waiting requests.
+const SCHEDULED_SHARE: usize = 2;
+
+/// A request of the pool, and when it came to the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pooled {
+    /// The request.
+    pub request: Request,
+    /// When it came.
+    pub since: Timestamp,
+}
+
+/// A request that leaves the pool without being served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refused {
+    /// The request.
+    pub id: RequestId,
+    /// Why.
+    pub reason: DropReason,
+    /// The numbers behind it.
+    pub estimate: Option<Estimate>,
+}
+
+/// What a worker gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its ask.
+    pub serial: u64,
+    /// The end of the queue from which the requests come.
+    pub order: BudgetOrder,
+    /// Requests that wait on.
+    pub waiting: u32,
+    /// The requests.
+    pub requests: Vec<Pooled>,
+}
+
+/// An ask that can still be served.
+struct Standing {
+    ask: Ask,
+    /// Requests that it still gets from here.
+    left: usize,
+}
+
+/// What decides on the requests of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// What the module's controller said last.
+    pub plan: &'a ModulePlan,
+    /// Workers of the module that take requests.
+    pub n_workers: usize,
+}
+
+/// The waiting requests of one module at one gateway.
+pub struct Pool {
+    module: ModuleId,
+    recipe: &'static Recipe,
+    planned: Arc<Planned>,
+    /// The worker's scheduler decides which requests are given up.
+    is_scheduled: bool,
+    capacity: usize,
+    queue: Queue<()>,
+    asks: Vec<Standing>,
+    /// Requests that wait at the other gateways, as a worker said last.
+    elsewhere: usize,
+    turn: usize,
+    /// Scratch: module deadlines of the waiting requests.
+    deadlines: Vec<Timestamp>,
+}
+
+impl Pool {
+    /// An empty pool. Its gateways begin with another worker each where several are idle: `turn` is their number.
+    pub fn new(
+        pipeline: &Pipeline,
+        module: ModuleId,
+        planned: &Arc<Planned>,
+        n_workers: usize,
+        turn: usize,
+    ) -> Self {
+        let of = &pipeline.modules[module.idx()];
+        Pool {
+            module,
+            recipe: pipeline.policy.drop.recipe(),
+            planned: planned.clone(),
+            is_scheduled: of.schedule.is_some(),
+            capacity: of.queue.saturating_mul(n_workers.max(1)),
+            queue: Queue::default(),
+            asks: Vec::new(),
+            elsewhere: 0,
+            turn,
+            deadlines: Vec::new(),
+        }
+    }
+
+    /// Takes in a request. False when the pool is full.
+    pub fn push(&mut self, request: &Request, since: Timestamp) -> bool {
+        let has_room = self.queue.len() < self.capacity;
+        if has_room {
+            self.queue.push(request.deadline, *request, (), since);
+        }
+        has_room
+    }
+
+    /// Forgets a request. False when it does not wait here.
+    pub fn remove(&mut self, id: RequestId) -> bool {
+        self.queue.cancel(id)
+    }
+
+    /// Whether a request waits here.
+    pub fn contains(&self, id: RequestId) -> bool {
+        self.queue.contains(id)
+    }
+
+    /// So many requests wait at the other gateways.
+    pub fn set_elsewhere(&mut self, elsewhere: u32) {
+        self.elsewhere = elsewhere as usize;
+    }
+
+    /// Whether requests wait and asks stand.
+    pub fn can_serve(&self) -> bool {
+        !self.asks.is_empty() && !self.queue.is_empty()
+    }
+
+    /// The deadline that passes first.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.queue.first_key()
+    }
+
+    /// Takes out the requests whose deadline has passed.
+    pub fn expire(&mut self, now: Timestamp, refused: &mut Vec<Refused>) {
+        while self.queue.first_key().is_some_and(|key| key <= now)
+            && let Some(next) = self.queue.pop_first()
+        {
+            refused.push(Refused {
+                id: next.request.id,
+                reason: DropReason::Expired,
+                estimate: None,
+            });
+        }
+    }
+
+    /// A worker asks. A worker that is busy gets an answer at once.
+    pub fn ask(
+        &mut self,
+        now: Timestamp,
+        ask: &Ask,
+        view: View<'_>,
+        refused: &mut Vec<Refused>,
+    ) -> Option<Given> {
+        self.withdraw(ask.worker, u64::MAX);
+        self.set_elsewhere(ask.elsewhere);
+        let part = (f64::from(ask.most) * view.plan.part).ceil() as usize;
+        let most = match self.is_scheduled {
+            true => part.min(self.share_of_worker(view)),
+            false => part,
+        };
+        let mut standing = Standing {
+            ask: *ask,
+            left: most.clamp(usize::from(ask.most > 0), ask.most as usize),
+        };
+        let Some(until) = ask.until else {
+            if standing.left > 0 {
+                self.asks.push(standing);
+            }
+            return None;
+        };
+        let starts_at = ask.starts_at.max(now);
+        self.drop_hopeless(now, starts_at, view, refused);
+        let order = self.order(starts_at, view);
+        let requests = self.take(order, standing.left);
+        standing.left -= requests.len();
+        if standing.left > 0 && until > now {
+            self.asks.push(standing);
+        }
+        Some(Given {
+            worker: ask.worker,
+            serial: ask.serial,
+            order,
+            waiting: self.queue.len() as u32,
+            requests,
+        })
+    }
+
+    /// Requests from which a worker's batch scheduler chooses: it takes them all for its own, so not many more than its share.
+    fn share_of_worker(&self, view: View<'_>) -> usize {
+        SCHEDULED_SHARE * self.queue.len() / view.n_workers.max(1) + 1
+    }
+
+    /// The ask of a worker counts no more, if its serial is not a later one.
+    pub fn withdraw(&mut self, worker: WorkerId, serial: u64) {
+        self.asks
+            .retain(|s| s.ask.worker != worker || s.ask.serial > serial);
+    }
+
+    /// Serves the asks that stand, after requests have come. An idle worker begins at once with what it gets, so its ask stands
+    /// no more.
+    pub fn serve(
+        &mut self,
+        now: Timestamp,
+        view: View<'_>,
+        is_up: impl Fn(WorkerId) -> bool,
+        refused: &mut Vec<Refused>,
+    ) -> Vec<Given> {
+        let mut given: Vec<Given> = Vec::new();
+        self.asks
+            .retain(|s| s.ask.until.is_none_or(|until| until > now));
+        self.drop_hopeless(now, now, view, refused);
+        let order = self.order(now, view);
+        while !self.queue.is_empty()
+            && let Some(idx) = self.next_ask(&is_up)
+        {
+            let standing = &mut self.asks[idx];
+            standing.left -= 1;
+            let (worker, serial) = (standing.ask.worker, standing.ask.serial);
+            let next = self.take(order, 1);
+            match given.iter_mut().find(|g| g.worker == worker) {
+                Some(given) => given.requests.extend(next),
+                None => given.push(Given {
+                    worker,
+                    serial,
+                    order,
+                    waiting: 0,
+                    requests: next,
+                }),
+            }
+        }
+        self.asks.retain(|s| {
+            let is_used = given.iter().any(|g| g.worker == s.ask.worker);
+            s.left > 0 && !(is_used && s.ask.until.is_none())
+        });
+        for given in &mut given {
+            given.waiting = self.queue.len() as u32;
+        }
+        given
+    }
+
+    /// The ask that gets the next request: that of an idle worker, in turn, else that of the worker that starts first.
+    fn next_ask(&mut self, is_up: &impl Fn(WorkerId) -> bool) -> Option<usize> {
+        let n = self.asks.len();
+        let turn = self.turn;
+        let open = (0..n).map(|i| (turn + i) % n);
+        let open = open.filter(|&i| self.asks[i].left > 0 && is_up(self.asks[i].ask.worker));
+        let next = open.min_by_key(|&i| {
+            let ask = &self.asks[i].ask;
+            ask.until.map(|_| ask.starts_at)
+        })?;
+        self.turn = (next + 1) % n;
+        Some(next)
+    }
+
+    /// When a request that comes now would start: the requests that wait fill whole batches before it.
+    pub fn earliest_start(&self, now: Timestamp, view: View<'_>) -> Timestamp {
+        if self.asks.iter().any(|s| s.ask.until.is_none()) {
+            return now;
+        }
+        let position = self.queue.len() + self.elsewhere;
+        let before = (position as f64 / f64::from(view.plan.shape.size.max(1))).floor();
+        now + self.interval(view).mul_f64(before + 0.5)
+    }
+
+    /// The time between the starts of two batches of the module.
+    fn interval(&self, view: View<'_>) -> Duration {
+        view.plan.shape.execution / view.n_workers.max(1) as u32
+    }
+
+    /// Requests that wait at all gateways, by one that waits here: the gateways' requests are taken to be alike.
+    fn scale(&self) -> f64 {
+        (self.queue.len() + self.elsewhere) as f64 / self.queue.len().max(1) as f64
+    }
+
+    /// Whole batches before the request at that position of this pool's queue, over all gateways.
+    fn batches_before(&self, position: usize, view: View<'_>) -> f64 {
+        (position as f64 * self.scale() / f64::from(view.plan.shape.size.max(1))).floor()
+    }
+
+    /// Expected execution time of a batch of that size, at the pace that the module's workers show.
+    fn execution(&self, size: usize, view: View<'_>) -> Duration {
+        let shape = view.plan.shape;
+        let planned = self.planned.duration_of(self.module, shape.size);
+        let alone = self.planned.duration_of(self.module, size as u32);
+        if planned == shape.execution || planned.is_zero() {
+            return alone;
+        }
+        alone.mul_f64(shape.execution.as_secs_f64() / planned.as_secs_f64())
+    }
+
+    /// Drops, from the most urgent on, the requests that miss their module deadline even in a batch of their own that starts
+    /// at `starts_at`.
+    fn drop_hopeless(
+        &mut self,
+        now: Timestamp,
+        starts_at: Timestamp,
+        view: View<'_>,
+        refused: &mut Vec<Refused>,
+    ) {
+        let execution = match self.is_scheduled {
+            true => Duration::ZERO,
+            false => self.execution(1, view),
+        };
+        let guidance = &view.plan.guidance;
+        while let Some(first) = self.queue.first() {
+            if starts_at + execution <= guidance.module_deadline(&first.request) {
+                break;
+            }
+            let Some(gone) = self.queue.pop_first() else {
+                break;
+            };
+            refused.push(Refused {
+                id: gone.request.id,
+                reason: DropReason::Predicted,
+                estimate: Some(Estimate {
+                    wait: starts_at.since(now),
+                    execution,
+                    downstream: guidance.downstream,
+                }),
+            });
+        }
+    }
+
+    /// The end of the queue that goes first.
+    fn order(&mut self, starts_at: Timestamp, view: View<'_>) -> BudgetOrder {
+        match self.recipe.order {
+            Order::Budget(order) => order,
+            _ => {
+                let mut deadlines = std::mem::take(&mut self.deadlines);
+                let is_feasible = self.is_feasible(starts_at, view, &mut deadlines);
+                self.deadlines = deadlines;
+                match is_feasible {
+                    true => BudgetOrder::LowestFirst,
+                    false => BudgetOrder::HighestFirst,
+                }
+            }
+        }
+    }
+
+    /// Whether all waiting requests make their module deadlines in order of deadlines, when the workers of the module begin
+    /// batches of the planned size at equal distances, the next one at `starts_at`.
+    fn is_feasible(
+        &self,
+        starts_at: Timestamp,
+        view: View<'_>,
+        deadlines: &mut Vec<Timestamp>,
+    ) -> bool {
+        let guidance = &view.plan.guidance;
+        let n = self.queue.len();
+        let Some(last) = self.queue.last() else {
+            return true;
+        };
+        let interval = self.interval(view);
+        let full = view.plan.shape.execution;
+        let size = view.plan.shape.size.max(1) as usize;
+        // Over all gateways.
+        let all = n as f64 * self.scale();
+        let ends_by = |position: usize| {
+            let before = self.batches_before(position, view);
+            let members = (all - before * size as f64).ceil() as usize;
+            let execution = match members {
+                fewer if fewer < size => self.execution(fewer.max(1), view),
+                _ => full,
+            };
+            starts_at + interval.mul_f64(before) + execution
+        };
+        if ends_by(n - 1) > guidance.module_deadline(&last.request) {
+            return false;
+        }
+        if n > SORTED_MAX {
+            return true;
+        }
+        deadlines.clear();
+        let waiting = self.queue.iter();
+        deadlines.extend(waiting.map(|w| guidance.module_deadline(&w.request)));
+        deadlines.sort_unstable();
+        let mut in_order = deadlines.iter().enumerate();
+        in_order.all(|(i, deadline)| ends_by(i) <= *deadline)
+    }
+
+    fn take(&mut self, order: BudgetOrder, most: usize) -> Vec<Pooled> {
+        let mut taken = Vec::with_capacity(most.min(self.queue.len()));
+        while taken.len() < most
+            && let Some(next) = match order {
+                BudgetOrder::LowestFirst => self.queue.pop_first(),
+                BudgetOrder::HighestFirst => self.queue.pop_last(),
+            }
+        {
+            taken.push(Pooled {
+                request: next.request,
+                since: next.arrived_at,
+            });
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests;

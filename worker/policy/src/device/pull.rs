@@ -1,0 +1,179 @@
+//! How a device asks gateways for requests, and hands back what its batch has no room for (dispatch `pull`).
+
+use spillgate_pipeline::id::{GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Answer, Ask, Returned, ToGateway};
+use spillgate_pipeline::time::Timestamp;
+
+use super::asks::Asks;
+use super::{Device, DeviceCommand, drain_rejected};
+
+impl<T> Device<T> {
+    /// When gateways are to be asked for the batch behind the running one.
+    pub(super) fn asks_at(&self) -> Option<Timestamp> {
+        let running = self.running.as_ref()?;
+        let waits = self.asks.is_open() || self.bound.is_some() || self.loads.come_first();
+        if !self.pulls || waits || self.closed.is_some() {
+            return None;
+        }
+        let ahead = self.lead + self.early(running) + self.asks.lead();
+        Some(running.expected_end - ahead)
+    }
+
+    /// When an idle device waits for answers no more.
+    pub(super) fn is_heard_at(&self) -> Option<Timestamp> {
+        let is_idle = self.running.is_none();
+        self.asks.waits_until().filter(|_| is_idle)
+    }
+
+    /// Asks gateways when it is time.
+    pub(super) fn ask(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
+        if self.closed.is_some() || self.loads.come_first() {
+            self.close_asks(out);
+            return;
+        }
+        if self.running.is_none() {
+            let waits = self.asks.waits_until().is_some_and(|until| until > now);
+            if waits {
+                return;
+            }
+            match self.asks.standing() {
+                Some(_) => self.asks.has_gathered(),
+                None => self.open_ask(now, None, out),
+            }
+        } else if self.asks_at().is_some_and(|at| at <= now) {
+            self.open_ask(now, Some(self.free_at(now)), out);
+        }
+    }
+
+    /// Asks all gateways. `free_at`: when the running batch ends; `None` for an idle device.
+    fn open_ask(
+        &mut self,
+        now: Timestamp,
+        free_at: Option<Timestamp>,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        let binds_at = free_at.map(|at| at - self.lead);
+        let (homes, workers) = (&self.homes, &self.workers);
+        let pulling = || workers.iter().filter(|(_, broker)| broker.pulls());
+        let all = homes.iter().flat_map(|h| pulling().map(|(w, _)| (*h, *w)));
+        let serial = self.asks.open(now, binds_at, all);
+        for &home in homes {
+            self.send_asks(home, serial, binds_at, free_at.unwrap_or(now), out);
+        }
+    }
+
+    /// A gateway that greets hears of the ask that stands.
+    pub(super) fn ask_newcomer(
+        &mut self,
+        now: Timestamp,
+        home: GatewayId,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        if let Some(serial) = self.asks.standing() {
+            self.send_asks(home, serial, None, now, out);
+        }
+    }
+
+    fn send_asks(
+        &self,
+        home: GatewayId,
+        serial: u64,
+        binds_at: Option<Timestamp>,
+        starts_at: Timestamp,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        for (&worker, broker) in self.workers.iter().filter(|(_, broker)| broker.pulls()) {
+            let message = ToGateway::Ask(Ask {
+                worker,
+                serial,
+                most: broker.wanted(self.homes.len()),
+                elsewhere: self.asks.elsewhere(home, worker),
+                starts_at,
+                until: binds_at.map(|at| at - self.asks.one_way(home)),
+            });
+            out.push(DeviceCommand::Tell {
+                worker,
+                home,
+                message,
+            });
+        }
+    }
+
+    /// A gateway answers. What comes while no ask is open is handed back.
+    pub(super) fn on_answer(
+        &mut self,
+        now: Timestamp,
+        home: GatewayId,
+        answer: Answer<T>,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        let worker = answer.worker;
+        let Some(broker) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        self.asks.answered(now, home, worker, answer.serial);
+        self.asks.waits(home, worker, answer.waiting);
+        if self.closed.is_none() && !self.asks.is_open() {
+            let late = answer.requests.iter().map(|o| (o.request.id, o.since));
+            let late = late.collect();
+            give_back(&mut self.asks, worker, late, out);
+            return;
+        }
+        if self.homes.len() > 1 && !answer.requests.is_empty() {
+            self.asks.gather(now);
+        }
+        let left = broker.offered(answer);
+        give_back(&mut self.asks, worker, left, out);
+        if let Some(reason) = self.closed {
+            broker.reject_all(now, reason, &mut self.rejected);
+        }
+        drain_rejected(worker, &mut self.rejected, out);
+    }
+
+    /// The batch is bound: nothing more is wanted, and what it has no room for goes back.
+    pub(super) fn close_asks(&mut self, out: &mut Vec<DeviceCommand<T>>) {
+        if !self.asks.is_open() {
+            return;
+        }
+        let standing = self.asks.standing();
+        self.asks.close();
+        for (&worker, broker) in self.workers.iter_mut().filter(|(_, broker)| broker.pulls()) {
+            if let Some(serial) = standing {
+                let withdrawn = |&home: &GatewayId| DeviceCommand::Tell {
+                    worker,
+                    home,
+                    message: ToGateway::Withdrawn(worker, serial),
+                };
+                out.extend(self.homes.iter().map(withdrawn));
+            }
+            give_back(&mut self.asks, worker, broker.give_back(), out);
+        }
+    }
+}
+
+/// Hands requests back, each to its home.
+fn give_back<T>(
+    asks: &mut Asks,
+    worker: WorkerId,
+    mut requests: Vec<(RequestId, Timestamp)>,
+    out: &mut Vec<DeviceCommand<T>>,
+) {
+    requests.sort_by_key(|(id, _)| id.home());
+    let by_home = || requests.chunk_by(|(a, _), (b, _)| a.home() == b.home());
+    for of_home in by_home() {
+        asks.go_back(of_home[0].0.home(), worker, of_home.len());
+    }
+    for of_home in by_home() {
+        let home = of_home[0].0.home();
+        out.push(DeviceCommand::Tell {
+            worker,
+            home,
+            message: ToGateway::Returned(Returned {
+                worker,
+                serial: asks.serial(),
+                elsewhere: asks.elsewhere(home, worker),
+                requests: of_home.to_vec(),
+            }),
+        });
+    }
+}

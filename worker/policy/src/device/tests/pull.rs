@@ -1,0 +1,296 @@
+use spillgate_pipeline::message::{Answer, Ask, Offered, Returned};
+use spillgate_pipeline::policy::BudgetOrder;
+
+use super::*;
+
+const US: Duration = Duration::from_micros(1);
+const RUN: Duration = Duration::from_millis(20);
+const LEAD: Duration = Duration::from_micros(500);
+
+fn us(n: u64) -> Timestamp {
+    Timestamp::from_ns(n * 1000)
+}
+
+/// A request of a home.
+fn request(home: u16, number: u64) -> Request {
+    Request {
+        id: RequestId::at(GatewayId(home), number),
+        sent_at: us(0),
+        deadline: us(1_000_000),
+        application: Default::default(),
+        client: Default::default(),
+        decoding_us: 0,
+    }
+}
+
+/// What the device said since it was asked last.
+#[derive(Debug, Default, PartialEq)]
+struct Said {
+    /// By home.
+    asks: Vec<(u16, Ask)>,
+    withdrawn: Vec<(u16, u64)>,
+    returned: Vec<(u16, Vec<u64>)>,
+    batches: Vec<Vec<u64>>,
+}
+
+struct Asking {
+    device: Device<()>,
+    now: Timestamp,
+    batch: Option<BatchId>,
+}
+
+/// A device with one worker, whose batches of up to 4 take 20 ms, and so many gateways.
+fn asking(homes: u16) -> Asking {
+    let config = BrokerConfig {
+        module: ModuleId(1),
+        capacity: 16,
+        batch: 4,
+        execution: vec![RUN; 4],
+        recipe: DropPolicyName::Spillgate.recipe(),
+        pulls: true,
+        schedule: None,
+    };
+    let mut asking = Asking {
+        device: Device::new(vec![(WorkerId(1), config)], LEAD),
+        now: us(0),
+        batch: None,
+    };
+    for home in 0..homes {
+        asking.on(DeviceEvent::Greeted(GatewayId(home)));
+    }
+    asking
+}
+
+impl Asking {
+    fn on(&mut self, event: DeviceEvent<'_, ()>) -> Said {
+        let mut out = Vec::new();
+        self.device.on_event(self.now, event, &mut out);
+        let mut said = Said::default();
+        for command in out {
+            match command {
+                DeviceCommand::Tell { home, message, .. } => match message {
+                    ToGateway::Ask(ask) => said.asks.push((home.0, ask)),
+                    ToGateway::Withdrawn(_, serial) => said.withdrawn.push((home.0, serial)),
+                    ToGateway::Returned(Returned { requests, .. }) => {
+                        let numbers = requests.iter().map(|(id, _)| id.ordinal());
+                        said.returned.push((home.0, numbers.collect()));
+                    }
+                    message => panic!("{message:?}"),
+                },
+                DeviceCommand::Execute(batch) => {
+                    self.batch = Some(batch.id);
+                    let numbers = batch.members.iter().map(|m| m.request.id.ordinal());
+                    said.batches.push(numbers.collect());
+                }
+                command => panic!("{command:?}"),
+            }
+        }
+        said
+    }
+
+    /// What it says when that time has come.
+    fn at(&mut self, now: Timestamp) -> Said {
+        self.now = now;
+        self.on(DeviceEvent::Wakeup)
+    }
+
+    fn answer(&mut self, home: u16, serial: u64, numbers: &[u64]) -> Said {
+        let offered = numbers.iter().map(|n| Offered {
+            request: request(home, *n),
+            since: us(0),
+            payload: (),
+        });
+        let answer = Answer {
+            worker: WorkerId(1),
+            serial,
+            order: BudgetOrder::LowestFirst,
+            waiting: 0,
+            requests: offered.collect(),
+        };
+        self.on(DeviceEvent::Answer(GatewayId(home), answer))
+    }
+
+    fn batch_ends(&mut self) -> Said {
+        let batch = self.batch.take().expect("a batch runs");
+        self.on(DeviceEvent::BatchEnded {
+            batch,
+            took: RUN,
+            sampled: None,
+        })
+    }
+
+    /// Runs a batch, and asks for the next one. Returns the serial of that ask.
+    fn runs_and_asks(&mut self) -> u64 {
+        let serial = self.device.asks.standing().expect("it is idle");
+        self.answer(0, serial, &[100]);
+        if self.batch.is_none() {
+            self.at(self.now + US * 200);
+        }
+        self.batch.expect("it runs");
+        let at = self.device.next_wakeup().expect("it asks in time");
+        let said = self.at(at);
+        said.asks[0].1.serial
+    }
+}
+
+#[test]
+fn an_idle_device_asks_all_gateways_and_begins_soon_after_the_first_request() {
+    let mut asking = asking(2);
+    let said = asking.at(us(0));
+    assert_eq!(said, Said::default(), "its ask stands");
+    let serial = asking.device.asks.standing().expect("it is idle");
+    assert_eq!(asking.answer(1, serial, &[7]), Said::default());
+    // The others of the batch of the module before come by other gateways.
+    asking.now = us(50);
+    assert_eq!(asking.answer(0, serial, &[6]), Said::default());
+    assert_eq!(asking.device.next_wakeup(), Some(us(200)));
+    let said = asking.at(us(200));
+    assert_eq!(said.batches, [[7, 6]]);
+    assert_eq!(said.withdrawn, [(0, serial), (1, serial)]);
+    // Another gateway had sent one before it heard that.
+    let said = asking.answer(0, serial, &[8]);
+    assert_eq!((said.returned, said.batches), (vec![(0, vec![8])], vec![]));
+}
+
+#[test]
+fn a_gateway_that_comes_hears_of_the_ask_that_stands() {
+    let mut asking = asking(1);
+    let serial = asking.device.asks.standing().expect("it is idle");
+    let said = asking.on(DeviceEvent::Greeted(GatewayId(3)));
+    assert_eq!((said.asks[0].0, said.asks[0].1.serial), (3, serial));
+    assert_eq!(said.asks[0].1.until, None);
+}
+
+#[test]
+fn a_busy_device_asks_a_round_trip_before_it_binds_and_binds_when_all_have_answered() {
+    let mut asking = asking(2);
+    let serial = asking.device.asks.standing().expect("it is idle");
+    asking.answer(0, serial, &[1]);
+    assert_eq!(asking.at(us(200)).batches, [[1]]);
+    let at = asking.device.next_wakeup().expect("it asks in time");
+    // The first round trips are assumed to take 2 ms.
+    assert_eq!(at, us(20_200 - 500 - 2_000));
+    let said = asking.at(at);
+    let asks: Vec<(u16, u32, Option<Timestamp>)> = said
+        .asks
+        .iter()
+        .map(|(h, a)| (*h, a.most, a.until))
+        .collect();
+    let until = Some(us(20_200 - 500 - 1_000));
+    assert_eq!(asks, [(0, 8, until), (1, 8, until)], "twice its batch");
+    let serial = said.asks[0].1.serial;
+    asking.now = us(18_500);
+    assert_eq!(asking.answer(0, serial, &[2, 3, 4]), Said::default());
+    assert_eq!(
+        asking.at(us(19_800)).batches,
+        Vec::<Vec<u64>>::new(),
+        "one is missing"
+    );
+    let said = asking.answer(1, serial, &[5, 6]);
+    assert_eq!(said.batches, [[2, 3, 4, 5]]);
+    assert_eq!(said.returned, [(1, vec![6])], "there is no room for it");
+    assert_eq!(said.withdrawn, [], "it stands no longer anyway");
+}
+
+#[test]
+fn answers_are_waited_for_three_milliseconds_and_a_silent_gateway_not_again() {
+    let mut asking = asking(2);
+    let serial = asking.runs_and_asks();
+    asking.answer(0, serial, &[1]);
+    asking.now = us(20_200);
+    assert_eq!(asking.batch_ends().batches, Vec::<Vec<u64>>::new());
+    let patience_ends = us(20_200 - 500 + 3_000);
+    assert_eq!(asking.device.next_wakeup(), Some(patience_ends));
+    assert_eq!(asking.at(patience_ends).batches, [[1]]);
+    // The next time the other one alone is waited for.
+    let at = asking.device.next_wakeup().expect("it asks in time");
+    let said = asking.at(at);
+    assert_eq!(said.asks.len(), 2, "both are asked");
+    let serial = said.asks[0].1.serial;
+    asking.answer(0, serial, &[2]);
+    assert!(
+        asking
+            .device
+            .next_wakeup()
+            .is_some_and(|at| at < us(42_500))
+    );
+    let said = asking.at(us(42_200));
+    assert_eq!(said.batches, [[2]]);
+    // Its late answer comes back, and from then on it is waited for again.
+    let said = asking.answer(1, serial, &[3]);
+    assert_eq!(said.returned, [(1, vec![3])]);
+    assert!(asking.device.asks.lead() > 2000 * US);
+}
+
+#[test]
+fn one_gateway_alone_is_not_waited_for() {
+    let mut asking = asking(1);
+    let serial = asking.device.asks.standing().expect("it is idle");
+    assert_eq!(asking.answer(0, serial, &[7]).batches, [[7]]);
+}
+
+#[test]
+fn what_finds_no_room_in_the_queue_goes_back() {
+    let mut asking = asking(2);
+    let serial = asking.runs_and_asks();
+    let numbers: Vec<u64> = (0..20).collect();
+    let said = asking.answer(0, serial, &numbers);
+    assert_eq!(said.returned, [(0, vec![16, 17, 18, 19])]);
+}
+
+#[test]
+fn without_requests_it_is_idle_and_its_ask_stands() {
+    let mut asking = asking(1);
+    let serial = asking.runs_and_asks();
+    asking.answer(0, serial, &[]);
+    asking.now = us(20_000);
+    let said = asking.batch_ends();
+    assert_eq!(said.asks.len(), 1);
+    assert_eq!(
+        (said.asks[0].1.until, said.asks[0].1.most),
+        (None, 4),
+        "one gateway alone"
+    );
+}
+
+#[test]
+fn a_gateway_that_is_gone_is_not_waited_for() {
+    let mut asking = asking(2);
+    let serial = asking.runs_and_asks();
+    asking.answer(0, serial, &[1]);
+    asking.on(DeviceEvent::Lost(GatewayId(1)));
+    assert_eq!(asking.at(us(19_800)).batches, [[1]]);
+}
+
+#[test]
+fn a_closed_device_asks_for_nothing_and_drops_what_comes() {
+    let mut asking = asking(1);
+    let serial = asking.device.asks.standing().expect("it is idle");
+    let said = asking.on(DeviceEvent::Close(DropReason::Draining));
+    assert_eq!(said.withdrawn, [(0, serial)]);
+    let mut out = Vec::new();
+    let answer = Answer {
+        worker: WorkerId(1),
+        serial,
+        order: BudgetOrder::LowestFirst,
+        waiting: 0,
+        requests: vec![Offered {
+            request: request(0, 1),
+            since: us(0),
+            payload: (),
+        }],
+    };
+    let event = DeviceEvent::Answer(GatewayId(0), answer);
+    asking.device.on_event(us(1), event, &mut out);
+    let is_drop = |c: &DeviceCommand<()>| {
+        matches!(
+            c,
+            DeviceCommand::Tell {
+                message: ToGateway::Dropped { .. },
+                ..
+            }
+        )
+    };
+    assert!(out.len() == 1 && is_drop(&out[0]), "{out:?}");
+    assert_eq!(asking.device.next_wakeup(), None);
+}
