@@ -16,4 +16,6 @@ pub mod world;
 
 pub use report::Report;
 pub use setup::{Bounds, Contender, DEVICES_MAX, Load, Run, Setup};
-pub use world::{Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run};
+pub use world::{
+    Bug, ClusterReport, Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run,
+};
