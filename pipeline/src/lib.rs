@@ -4,6 +4,7 @@
 
 pub mod catalog;
 pub mod cluster;
+pub mod cluster_file;
 pub mod compile;
 pub mod diagnostic;
 pub mod distribution;
