@@ -10,6 +10,7 @@ mod draw;
 pub mod dynamic;
 pub mod report;
 pub mod setup;
+pub mod swarm;
 pub mod trace;
 pub mod workload;
 pub mod world;

@@ -21,7 +21,7 @@ use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 use spillgate_pipeline::cluster::{Cluster as Config, Travel};
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Envelope, Incarnation};
 use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
 use spillgate_pipeline::time::Timestamp;
@@ -119,12 +119,14 @@ pub(super) struct Cluster {
     n_accepted: Vec<u64>,
     /// The ordinal of each request in the workload.
     ordinals: IndexMap<RequestId, u64, FxBuildHasher>,
-    /// The life of the gateway that sent a request to a device.
-    asked: IndexMap<(DeviceId, RequestId), Incarnation, FxBuildHasher>,
+    /// The life of the gateway that sent a request to a worker.
+    asked: IndexMap<(WorkerId, RequestId), Incarnation, FxBuildHasher>,
     /// The same for the members of batches that ended and whose results are under way.
     ran: IndexMap<(DeviceId, BatchId), Vec<(RequestId, Incarnation)>, FxBuildHasher>,
     /// Requests that a rogue node sent once more.
     repeated: IndexMap<RequestId, (), FxBuildHasher>,
+    /// Requests of which a rogue device says that it finished them. Nobody can tell its lies about those that it has.
+    lies: IndexMap<(DeviceId, RequestId), (), FxBuildHasher>,
     report: ClusterReport,
     rng: ChaCha8Rng,
 }
@@ -178,6 +180,7 @@ impl Cluster {
             asked: IndexMap::default(),
             ran: IndexMap::default(),
             repeated: IndexMap::default(),
+            lies: IndexMap::default(),
             report: ClusterReport::default(),
             rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed_c105),
         }

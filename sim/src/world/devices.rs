@@ -246,7 +246,7 @@ impl World {
             }
         }
         let ran: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
-        self.note_ran(DeviceId(device as u16), batch, &ran);
+        self.note_ran(DeviceId(device as u16), (worker, batch), &ran);
         let clock = self.clock(Address::Device(DeviceId(device as u16)));
         let report = BatchReport {
             worker,

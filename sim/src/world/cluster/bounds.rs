@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{Address, Envelope, Message, ToDevice, ToGateway};
 use spillgate_pipeline::request::Request;
@@ -37,14 +37,18 @@ impl World {
     /// Remembers which life of a gateway asked a device for requests, and hears results with that knowledge.
     pub(in crate::world) fn heed(&mut self, envelope: &Envelope<()>) -> Result<(), Violation> {
         match (&envelope.message, envelope.to, envelope.from) {
-            (Message::Device(ToDevice::Requests(arrivals)), Address::Device(device), _) => {
+            (Message::Device(ToDevice::Requests(arrivals)), _, _) => {
                 let asked = &mut self.cluster().asked;
                 for arrival in arrivals {
-                    asked.insert((device, arrival.request.id), envelope.incarnation);
+                    asked.insert((arrival.worker, arrival.request.id), envelope.incarnation);
                 }
             }
             (
-                Message::Gateway(ToGateway::Finished { batch, members, .. }),
+                Message::Gateway(ToGateway::Finished {
+                    worker,
+                    batch,
+                    members,
+                }),
                 Address::Gateway(home),
                 Address::Device(device),
             ) => {
@@ -52,12 +56,13 @@ impl World {
                 let ran = self.cluster().ran.get(&(device, *batch)).cloned();
                 let ran = ran.unwrap_or_default();
                 for member in members {
-                    let is_own = ran.contains(&(member.request, life));
-                    if !is_own && !self.is_at(home, member.request, device) {
-                        // The gateway ignores it: the request is not there.
-                        continue;
+                    let at = self.homes[home.idx()].policy.workers_with(member.request);
+                    let is_lie = self.cluster().lies.contains_key(&(device, member.request));
+                    // Else the gateway ignores it: the request is not there.
+                    if at.contains(worker) && !is_lie {
+                        let is_own = ran.contains(&(member.request, life));
+                        self.checker.result(member.request, is_own)?;
                     }
-                    self.checker.result(member.request, is_own)?;
                 }
             }
             _ => {}
@@ -65,25 +70,20 @@ impl World {
         Ok(())
     }
 
-    /// Whether a gateway has a request at a device.
-    pub(super) fn is_at(&self, home: GatewayId, request: RequestId, device: DeviceId) -> bool {
-        let at = self.homes[home.idx()].policy.workers_with(request);
-        let mut devices = at.iter().map(|worker| self.places[worker.idx()].device);
-        devices.any(|at| at == device)
-    }
-
     /// A batch of a device ended.
     pub(in crate::world) fn note_ran(
         &mut self,
         device: DeviceId,
-        batch: BatchId,
+        (worker, batch): (WorkerId, BatchId),
         members: &[RequestId],
     ) {
         let Some(cluster) = self.cluster.as_deref_mut() else {
             return;
         };
-        let of = |id: &RequestId| Some((*id, cluster.asked.swap_remove(&(device, *id))?));
+        let of = |id: &RequestId| Some((*id, cluster.asked.swap_remove(&(worker, *id))?));
         let ran = members.iter().filter_map(of).collect();
+        // A device that began anew counts its batches from 0 again.
+        cluster.ran.shift_remove(&(device, batch));
         if cluster.ran.len() >= RAN_MAX {
             cluster.ran.shift_remove_index(0);
         }
