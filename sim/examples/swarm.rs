@@ -1,5 +1,10 @@
 //! Swarm runs of seeds in order, on all cores: `cargo xtask swarm`. Prints each seed that breaks, with the command that repeats it.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it drives runs; it decides nothing in them"
+)]
+
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -60,7 +60,12 @@ impl World {
         if cluster.loses(&envelope.message) {
             return Ok(());
         }
-        if cluster.nodes[from].is_rogue {
+        // A list of workers stands until its controller says otherwise: nobody can tell that it did not mean to repeat it.
+        let is_list = matches!(
+            envelope.message,
+            Message::Gateway(ToGateway::Serve(_) | ToGateway::Retire(_))
+        );
+        if cluster.nodes[from].is_rogue && !is_list {
             let sent = &mut cluster.nodes[from].sent;
             if sent.len() == REMEMBERED {
                 sent.pop_front();
