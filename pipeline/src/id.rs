@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::message::Incarnation;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
         $(#[$doc])*
@@ -22,8 +24,8 @@ id!(
     GatewayId(u16), "g"
 );
 id!(
-    /// One request (a frame), unique over all homes while it is open and increasing in order of admission at its home,
-    /// which its upper 16 bits name.
+    /// One request (a frame), unique over all homes and their lives while it is open. In a life of its home, ids increase in
+    /// order of admission. The upper 16 bits name the home, the next 12 the life.
     RequestId(u64), "r"
 );
 id!(
@@ -50,18 +52,23 @@ id!(
 );
 
 impl RequestId {
-    /// Ids of one home.
+    /// Bits below the home.
     const OF_HOME: u32 = 48;
+    /// Bits below the life of the home.
+    const OF_LIFE: u32 = 36;
 
-    /// The request of that ordinal at a home. Ids repeat after 2^48 requests.
-    pub fn at(home: GatewayId, ordinal: u64) -> Self {
-        let ordinal = ordinal & ((1 << Self::OF_HOME) - 1);
-        RequestId(u64::from(home.0) << Self::OF_HOME | ordinal)
+    /// The request of that ordinal in a life of a home. Ids repeat after 2^36 requests. A home that begins anew counts from 0
+    /// again: the lowest bits of its incarnation keep results of requests of its earlier life from meeting new requests.
+    pub fn at(home: GatewayId, life: Incarnation, ordinal: u64) -> Self {
+        let lives = 1 << (Self::OF_HOME - Self::OF_LIFE);
+        let life = (life.0 % lives) << Self::OF_LIFE;
+        let ordinal = ordinal & ((1 << Self::OF_LIFE) - 1);
+        RequestId(u64::from(home.0) << Self::OF_HOME | life | ordinal)
     }
 
-    /// Its ordinal at its home.
+    /// Its ordinal in that life of its home.
     pub fn ordinal(self) -> u64 {
-        self.0 & ((1 << Self::OF_HOME) - 1)
+        self.0 & ((1 << Self::OF_LIFE) - 1)
     }
 
     /// Its home.
@@ -98,5 +105,19 @@ impl DeviceId {
     /// Position in dense per-device tables.
     pub fn idx(self) -> usize {
         self.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_two_lives_of_a_home_differ() {
+        let id = |life| RequestId::at(GatewayId(3), Incarnation(life), 7);
+        assert_ne!(id(0), id(1));
+        for id in [id(0), id(1), id(u64::MAX)] {
+            assert_eq!((id.home(), id.ordinal()), (GatewayId(3), 7));
+        }
     }
 }

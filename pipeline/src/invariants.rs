@@ -4,20 +4,23 @@
 //! A driver tells a [`Checker`] all events, in order of time. The checker remembers the requests in flight and the
 //! most recent of the ended ones, so its memory is bounded. It changes nothing and decides nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
 
-use crate::id::{BatchId, DeviceId, RequestId};
+use crate::id::{BatchId, DeviceId, ModuleId, RequestId};
 use crate::request::Outcome;
 use crate::time::Timestamp;
 
 /// Ended requests that a checker remembers by default. A request that ends twice, or runs after its end, does so
 /// within the travel time of a message; far fewer requests end in that time.
 pub const ENDED_REMEMBERED_DEFAULT: usize = 1 << 16;
+
+/// How often a home sends a request to a module: once, and once more if the worker died.
+const SENDS_MAX: u32 = 2;
 
 /// An invariant of every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,16 +35,25 @@ pub enum Invariant {
     TimeForward,
     /// A request is not executed after it ended, except while its cancellation is on its way.
     NothingAfterEnd,
+    /// No request is open later than its deadline and grace.
+    EndsInTime,
+    /// A module's results count for the request for which it ran, and a home sends a request to a module twice at most.
+    OwnResults,
+    /// Queues and tables are within their named bounds.
+    WithinBounds,
 }
 
 impl Invariant {
     /// All, in order.
-    pub const ALL: [Invariant; 5] = [
+    pub const ALL: [Invariant; 8] = [
         Invariant::EndsOnce,
         Invariant::BatchWithinSize,
         Invariant::OneBatchPerDevice,
         Invariant::TimeForward,
         Invariant::NothingAfterEnd,
+        Invariant::EndsInTime,
+        Invariant::OwnResults,
+        Invariant::WithinBounds,
     ];
 
     /// Its id in metrics, reports and tests.
@@ -52,6 +64,9 @@ impl Invariant {
             Invariant::OneBatchPerDevice => "one-batch-per-device",
             Invariant::TimeForward => "time-forward",
             Invariant::NothingAfterEnd => "nothing-after-end",
+            Invariant::EndsInTime => "ends-in-time",
+            Invariant::OwnResults => "own-results",
+            Invariant::WithinBounds => "within-bounds",
         }
     }
 }
@@ -92,6 +107,10 @@ fn holds(
 pub struct Checker {
     now: Timestamp,
     in_flight: IndexSet<RequestId, FxBuildHasher>,
+    /// When requests must have ended, where that was said. Requests that have are taken out when their time comes.
+    due: BTreeSet<(Timestamp, RequestId)>,
+    /// How often the home sent a request that is in flight to a module.
+    sent: IndexMap<RequestId, Vec<(ModuleId, u32)>, FxBuildHasher>,
     running: BTreeMap<DeviceId, BatchId>,
     /// Outcome and time of the most recently ended requests, and the order in which they ended.
     ended: IndexMap<RequestId, (Outcome, Timestamp), FxBuildHasher>,
@@ -112,6 +131,8 @@ impl Checker {
         Checker {
             now: Timestamp::ZERO,
             in_flight: IndexSet::default(),
+            due: BTreeSet::new(),
+            sent: IndexMap::default(),
             running: BTreeMap::new(),
             ended: IndexMap::default(),
             ended_order: VecDeque::new(),
@@ -142,6 +163,67 @@ impl Checker {
         self.now = before.max(now);
         holds(now >= before, Invariant::TimeForward, || {
             format!("{now} comes after {before}")
+        })?;
+        while let Some(&(at, request)) = self.due.first()
+            && at < now
+        {
+            self.due.pop_first();
+            let has_ended = !self.in_flight.contains(&request);
+            holds(has_ended, Invariant::EndsInTime, || {
+                format!("{request} is open at {now}; it had to end by {at}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// An accepted request must have ended by that time.
+    pub fn must_end(&mut self, request: RequestId, by: Timestamp) {
+        self.due.insert((by, request));
+    }
+
+    /// A home sent a request to a worker of a module.
+    ///
+    /// # Errors
+    /// [`Invariant::OwnResults`] when it did so for the third time: a module runs once, and once more if its worker died.
+    pub fn sent(&mut self, request: RequestId, module: ModuleId) -> Result<(), Violation> {
+        if !self.in_flight.contains(&request) {
+            return Ok(());
+        }
+        let sends = self.sent.entry(request).or_default();
+        let n = match sends.iter_mut().find(|(to, _)| *to == module) {
+            Some((_, n)) => {
+                *n += 1;
+                *n
+            }
+            None => {
+                sends.push((module, 1));
+                1
+            }
+        };
+        holds(n <= SENDS_MAX, Invariant::OwnResults, || {
+            format!("{request} is sent to {module} for the third time")
+        })
+    }
+
+    /// A home hears a result from where the request is. `is_own`: its module ran there for that request, not for one with the same
+    /// id in another life, and not at all.
+    ///
+    /// # Errors
+    /// [`Invariant::OwnResults`] when the request is open and the result is that of another one.
+    pub fn result(&self, request: RequestId, is_own: bool) -> Result<(), Violation> {
+        let counts = self.in_flight.contains(&request);
+        holds(is_own || !counts, Invariant::OwnResults, || {
+            format!("{request} gets a result that is not its own")
+        })
+    }
+
+    /// Something has `n` entries, of at most `limit`.
+    ///
+    /// # Errors
+    /// [`Invariant::WithinBounds`].
+    pub fn bound(&self, what: &str, n: usize, limit: usize) -> Result<(), Violation> {
+        holds(n <= limit, Invariant::WithinBounds, || {
+            format!("{what}: {n}, of at most {limit}")
         })
     }
 
@@ -174,6 +256,7 @@ impl Checker {
                 },
             });
         }
+        self.sent.swap_remove(&request);
         if self.ended_remembered > 0 {
             if self.ended_order.len() >= self.ended_remembered
                 && let Some(oldest) = self.ended_order.pop_front()
@@ -409,6 +492,41 @@ mod tests {
         c.batch_bound(D, B, at(10), &[r(1)]).unwrap();
         let (invariant, _) = violated(c.batch_bound(D, BatchId(8), at(11), &[r(1)]));
         assert_eq!(invariant, Invariant::NothingAfterEnd);
+    }
+
+    #[test]
+    fn a_request_ends_by_its_time() {
+        let mut c = Checker::default();
+        for id in [1, 2] {
+            c.accepted(r(id)).unwrap();
+            c.must_end(r(id), at(10));
+        }
+        c.ended(r(1), Outcome::Completed).unwrap();
+        c.time(at(10)).unwrap();
+        let (invariant, detail) = violated(c.time(at(11)));
+        assert_eq!(invariant, Invariant::EndsInTime);
+        assert!(detail.starts_with("r2 is open"), "{detail}");
+        assert!(c.due.is_empty(), "what has ended is forgotten");
+    }
+
+    #[test]
+    fn a_module_runs_twice_at_most_and_its_results_are_of_the_request() {
+        let mut c = Checker::default();
+        c.accepted(r(1)).unwrap();
+        for _ in 0..SENDS_MAX {
+            c.sent(r(1), ModuleId(1)).unwrap();
+        }
+        c.sent(r(1), ModuleId(2)).unwrap();
+        assert_eq!(violated(c.sent(r(1), ModuleId(1))).0, Invariant::OwnResults);
+        c.result(r(1), true).unwrap();
+        assert_eq!(violated(c.result(r(1), false)).0, Invariant::OwnResults);
+        c.ended(r(1), Outcome::Completed).unwrap();
+        c.result(r(1), false).unwrap();
+        assert!(c.sent.is_empty());
+        assert_eq!(
+            violated(c.bound("queue", 3, 2)),
+            (Invariant::WithinBounds, "queue: 3, of at most 2".to_owned())
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! workspace; every other may depend on it.
 
 pub mod catalog;
+pub mod cluster;
+pub mod cluster_file;
 pub mod compile;
 pub mod diagnostic;
 pub mod distribution;

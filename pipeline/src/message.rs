@@ -1,7 +1,9 @@
 //! The messages between gateways, controllers and devices: one enum for each receiver, in envelopes that name the sender and
 //! its incarnation. Payloads are opaque: `L` is what a request carries to a worker.
 
+mod clocks;
 mod pull;
+mod rights;
 mod to_controller;
 mod to_device;
 mod to_gateway;

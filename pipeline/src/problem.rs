@@ -257,6 +257,9 @@ pub enum Problem {
     /// A value that is not the hash of a token. It may be the token itself, so it is not repeated.
     #[error("it is no SHA-256; write the 64 hex digits that `spillgate token` prints")]
     BadHash,
+    /// Something that is there once is written twice.
+    #[error("{} is written already; write it once", Plain(.what))]
+    Repeated { what: String },
     /// Two entries for one token.
     #[error("the token of line {first} again; each has one entry")]
     RepeatedToken { first: usize },

@@ -22,6 +22,10 @@
 //! greeted connection that ends, and `Greeted` for each one that greets, also if the peer's incarnation is the same. `Greeted` is
 //! never told twice without `Lost` between, nor `Lost` without `Greeted`.
 //!
+//! **Clocks.** Both sides send a heartbeat once the peer has greeted. A driver whose roles exchange times tells them of a peer
+//! when its first heartbeat is answered, and of its loss only if it told of the peer. Then the clocks are known on both sides before
+//! the first message comes: frames keep their order, so the peer has its answer before what this side says after its own.
+//!
 //! **Silence.** Whatever comes from the peer is a sign of life. A heartbeat is sent when nothing else was sent for a quarter of
 //! the time until suspicion. A peer that is silent for 1 s is suspected, one that is silent for 3 s is lost ([`Timing`]). Plain
 //! timeouts suffice: an accrual detector (Hayashibara et al., "The φ Accrual Failure Detector", 2004) adapts to networks
@@ -48,6 +52,7 @@ mod timing;
 
 use std::sync::Arc;
 
+use crate::message::{Address, Incarnation};
 use crate::time::{Timestamp, format_duration};
 
 use backoff::Backoff;
@@ -208,6 +213,16 @@ impl Session {
     /// The connection on which the peer greeted: the one for messages to it, and the only one whose messages count.
     pub fn connection(&self) -> Option<Connection> {
         self.live.as_ref().map(|live| live.connection)
+    }
+
+    /// Whether a message counts that came on this connection: it is the one on which the peer greeted, and the message names a
+    /// role of the peer as its sender, in the peer's life. The driver ignores other messages, and counts them.
+    pub fn admits(&self, connection: Connection, from: Address, incarnation: Incarnation) -> bool {
+        self.live.as_ref().is_some_and(|live| {
+            live.connection == connection
+                && live.peer.incarnation == incarnation
+                && live.peer.addresses.contains(&from)
+        })
     }
 
     /// Whether the peer is greeted and suspected.

@@ -10,10 +10,13 @@ mod draw;
 pub mod dynamic;
 pub mod report;
 pub mod setup;
+pub mod swarm;
 pub mod trace;
 pub mod workload;
 pub mod world;
 
 pub use report::Report;
 pub use setup::{Bounds, Contender, DEVICES_MAX, Load, Run, Setup};
-pub use world::{Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run};
+pub use world::{
+    Bug, ClusterReport, Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run,
+};

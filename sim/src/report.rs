@@ -10,7 +10,7 @@ use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::world::SimConfig;
+use crate::world::{ClusterReport, SimConfig};
 
 /// Totals of one run. ARCHITECTURE.md has the measures in its glossary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -64,6 +64,9 @@ pub struct Report {
     pub messages_per_request: f64,
     /// Their bytes by request, without payloads.
     pub bytes_per_request: f64,
+    /// What happened between the processes, where they exchange only messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
     /// Events of the run.
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.

@@ -1,6 +1,7 @@
 //! The world around the policies: virtual time, messages that travel, devices that take their time.
 
 mod agenda;
+mod cluster;
 mod config;
 mod crashes;
 mod devices;
@@ -22,7 +23,7 @@ use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
 use spillgate_controller_policy::module::{ControllerEvent, ModuleController};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
-use spillgate_pipeline::message::{Filled, Incarnation, Place};
+use spillgate_pipeline::message::{Address, Filled, Incarnation, Place, Places};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
@@ -31,6 +32,8 @@ use spillgate_worker_policy::device::{Device, DeviceEvent};
 
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Next, Occurrence};
+pub use cluster::{Bug, ClusterReport};
+use cluster::{Clock, Cluster, Due};
 pub use config::{
     Disturbance, HANDOFF_DEFAULT, HOP_DEFAULT, Hostile, HostileKind, Served, SimConfig, SimScaling,
 };
@@ -56,6 +59,10 @@ struct World {
     controllers: Vec<ModuleController>,
     controller_lives: Vec<Life>,
     places: Vec<Place>,
+    /// The same by id.
+    all_places: Places,
+    /// The processes, where they exchange only messages.
+    cluster: Option<Box<Cluster>>,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
     /// Workers of each module.
@@ -77,7 +84,9 @@ struct World {
 pub fn run(config: SimConfig) -> Result<Report, Violation> {
     let mut world = World::new(config);
     world.start()?;
-    while let Some((at, next)) = world.agenda.next() {
+    while !world.is_over()
+        && let Some((at, next)) = world.agenda.next()
+    {
         world.checker.time(at)?;
         world.now = at;
         assert!(
@@ -91,9 +100,12 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
         tally,
         config,
         noted,
+        cluster,
         ..
     } = world;
-    Ok(tally.finish(&config, noted.events(), noted.hash()))
+    let mut report = tally.finish(&config, noted.events(), noted.hash());
+    report.cluster = cluster.map(|cluster| cluster.report());
+    Ok(report)
 }
 
 impl World {
@@ -167,8 +179,14 @@ impl World {
             })
             .collect();
         let travel = Travel::new(config.hop, config.jitter, config.seed);
+        let cluster = config.cluster.as_ref();
+        let cluster = cluster.map(|c| Box::new(Cluster::new(c, config.bug, config.seed)));
         // A cancellation has to reach its device.
-        let checker = Checker::default().cancel_delay(travel.longest());
+        let longest = match &cluster {
+            Some(cluster) => cluster.cancel_delay(),
+            None => travel.longest(),
+        };
+        let checker = Checker::default().cancel_delay(longest);
         World {
             now: Timestamp::ZERO,
             agenda: Agenda::new(travel, config.arrivals.clone()),
@@ -176,6 +194,8 @@ impl World {
             homes,
             controller_lives: vec![Life::default(); controllers.len()],
             controllers,
+            all_places: Places::new(&places),
+            cluster,
             places,
             watched: pipeline.watched(),
             workers,
@@ -198,7 +218,10 @@ impl World {
             self.agenda
                 .at(Timestamp::ZERO, Occurrence::Hostile(clients));
         }
-        self.greet()?;
+        match self.cluster {
+            Some(_) => self.start_cluster()?,
+            None => self.greet()?,
+        }
         self.teach()
     }
 
@@ -230,7 +253,34 @@ impl World {
         self.noted.note(self.now, kind, subject);
     }
 
+    /// Whether nothing is left that the report would show. Sessions go on for ever.
+    fn is_over(&self) -> bool {
+        self.cluster.is_some() && self.agenda.all_offered() && self.in_flight() == 0
+    }
+
+    /// The clock of a role.
+    fn clock(&self, role: Address) -> Clock {
+        match (&self.cluster, role) {
+            (Some(cluster), _) => cluster.clock(role),
+            (None, Address::Device(id)) => Clock {
+                ahead: self.devices[id.idx()].skew,
+                ppm: 0,
+            },
+            (None, _) => Clock::default(),
+        }
+    }
+
     fn step(&mut self, next: Next) -> Result<(), Violation> {
+        let next = match next {
+            Next::Occurrence(occurrence) => match self.stalled_until(&occurrence) {
+                Some(until) => {
+                    self.agenda.at(until, occurrence);
+                    return Ok(());
+                }
+                None => Next::Occurrence(occurrence),
+            },
+            next => next,
+        };
         match next {
             Next::Offer(i) => self.offer(i),
             Next::Message(message) => self.deliver(message),
@@ -241,26 +291,61 @@ impl World {
     fn offer(&mut self, i: usize) -> Result<(), Violation> {
         self.note(Kind::Offer, i as u64);
         let home = self.home_of_next();
-        let id = RequestId::at(home.unwrap_or_default(), i as u64);
+        let stalls = home.and_then(|id| {
+            let cluster = self.cluster.as_ref()?;
+            cluster.stalled(self.now, Address::Gateway(id))
+        });
+        match (home, stalls) {
+            (Some(home), Some(until)) => {
+                let due = Due::Offer { ordinal: i, home };
+                self.agenda.at(until, Occurrence::Cluster(due));
+                Ok(())
+            }
+            (Some(home), None) => self.offer_to(home, i),
+            (None, _) => {
+                let application = self.application(i);
+                self.tally.offered(self.now, application);
+                self.tally.refused("unreachable");
+                Ok(())
+            }
+        }
+    }
+
+    fn application(&self, i: usize) -> Application {
+        match &self.config.work {
+            Some(work) => work.application(i),
+            None => Application::default(),
+        }
+    }
+
+    /// The request of that ordinal comes to a gateway.
+    fn offer_to(&mut self, home: GatewayId, i: usize) -> Result<(), Violation> {
+        let id = match &mut self.cluster {
+            Some(cluster) => cluster.next_id(home, i as u64),
+            None => RequestId::at(home, FIRST, i as u64),
+        };
         let timeout = self
             .config
             .hurried
             .filter(|(part, _)| self.rng.random::<f64>() < *part)
             .map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
-        let application = match &self.config.work {
-            Some(work) => work.application(i),
-            None => Application::default(),
-        };
+        let application = self.application(i);
         self.tally.offered(self.now, application);
-        let Some(home) = home else {
+        if self.homes[home.idx()].life.is_down {
             self.tally.refused("unreachable");
             return Ok(());
-        };
-        if let Err(refusal) = self.admit(id, timeout, application) {
-            self.tally.refused(refusal.label());
-            return Ok(());
         }
+        let admitted = match self.admit(id, timeout, application) {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                self.tally.refused(refusal.label());
+                return Ok(());
+            }
+        };
         self.checker.accepted(id)?;
+        if self.cluster.is_some() {
+            self.must_end(home, &admitted);
+        }
         if self.config.cancelled > 0.0 && self.rng.random::<f64>() < self.config.cancelled {
             self.agenda.at(
                 self.now + self.config.pipeline.slo / 2,
@@ -329,11 +414,8 @@ impl World {
                 self.note(Kind::ControllerWakeup, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
-                if !(self.agenda.all_offered() && self.in_flight() == 0)
-                    && let Some(at) = self.controllers[module.idx()].next_wakeup()
-                {
-                    self.agenda
-                        .at(at, Occurrence::ControllerWakeup { module, life });
+                if !(self.agenda.all_offered() && self.in_flight() == 0) {
+                    self.arm_controller(module, life);
                 }
                 Ok(())
             }
@@ -344,14 +426,17 @@ impl World {
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
             Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),
+            Occurrence::Cluster(due) => self.fall_due(due),
         }
     }
 
     fn ended(&mut self, ended: &Ended<u64>) -> Result<(), Violation> {
-        let (request, outcome, used) = (&ended.request, ended.outcome, ended.payload);
+        let (mut request, outcome, used) = (ended.request, ended.outcome, ended.payload);
         self.checker.ended(request.id, outcome)?;
         if self.counts(request.id) {
-            self.tally.ended(request, self.now, outcome, used);
+            let home = Address::Gateway(request.id.home());
+            request.sent_at = self.clock(home).moment(request.sent_at);
+            self.tally.ended(&request, self.now, outcome, used);
         } else {
             self.tally.wasted(used);
         }

@@ -11,7 +11,7 @@ use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
 use crate::tally::Tally;
-use crate::{cargo, demo, dist, e2e, hostile, tidy};
+use crate::{cargo, demo, dist, e2e, hostile, swarm, tidy};
 
 /// The steps so far.
 #[derive(Default)]
@@ -72,6 +72,7 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
     let foreign_tools = build_tools(workspace)?;
     // Its tests run again as part of the workspace's, so they are not counted here.
     run.step("sim-smoke", |_| cargo::sim_smoke(workspace, vec![]))?;
+    run.step("swarm", |_| swarm::run(workspace, &swarm::Options::CI))?;
     run.step("setup", |_| setup::run(workspace))?;
     run.step("clippy", |_| cargo::clippy(workspace, vec![]))?;
     run.step("test", |tally| {

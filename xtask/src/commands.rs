@@ -7,7 +7,7 @@ use xtask::args::Args;
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
-use crate::{bench, cargo, ci, demo, dist, e2e, hostile, tidy};
+use crate::{bench, cargo, ci, demo, dist, e2e, hostile, swarm, tidy};
 
 /// One command.
 pub(crate) struct Command {
@@ -127,6 +127,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "",
         "the policies and a quick simulation; needs no libtorch",
         cargo::sim_smoke,
+    ),
+    command(
+        "swarm",
+        "[--seeds N] [--from SEED] [--seed SEED]",
+        "simulate clusters drawn from seeds, with faults: 10000 of them, or one seed that broke",
+        swarm::command,
     ),
     command(
         "jaeger",

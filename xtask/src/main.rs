@@ -11,6 +11,7 @@ mod demo;
 mod dist;
 mod e2e;
 mod hostile;
+mod swarm;
 mod tally;
 mod tidy;
 

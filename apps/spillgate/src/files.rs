@@ -10,6 +10,8 @@ use spillgate_backend::file::{self, FileError};
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::cluster::Cluster;
+use spillgate_pipeline::cluster_file::{Served, parse_cluster};
 use spillgate_pipeline::compile::compile_with;
 use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::execution::ModuleExecution;
@@ -227,6 +229,15 @@ pub fn load_all(files: &[PathBuf], catalog: &Catalog) -> Result<Vec<LoadedPipeli
         loaded.push(next);
     }
     Ok(loaded)
+}
+
+/// Reads the file of a cluster for the simulator.
+///
+/// # Errors
+/// It cannot be read, or has errors.
+pub fn load_cluster(path: &Path, served: Served<'_>) -> Result<Cluster, LoadError> {
+    let text = read(path)?;
+    parse_cluster(&text, &name_of(path), served).map_err(LoadError::Spec)
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, LoadError> {

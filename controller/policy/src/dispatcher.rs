@@ -192,6 +192,16 @@ impl Dispatcher {
         Some(shadow.worker)
     }
 
+    /// Whether a worker takes requests, if there is any.
+    pub fn takes_requests(&self) -> bool {
+        self.workers.is_empty() || self.workers.iter().any(Shadow::is_up)
+    }
+
+    /// Requests that were sent and have not come back.
+    pub fn n_sent(&self) -> usize {
+        self.sent.len()
+    }
+
     /// The worker that has the request now.
     pub fn location(&self, request: RequestId) -> Option<WorkerId> {
         self.sent.get(&request).map(|&idx| self.workers[idx].worker)

@@ -139,6 +139,7 @@ pub struct Gateway<P, L> {
     grace: Duration,
     /// When the first open request may be over its deadline and grace.
     checks_at: Option<Timestamp>,
+    n_ignored: u64,
     /// Requests of the event under way, by device.
     sends: Vec<(DeviceId, Vec<Arrival<L>>)>,
 }
@@ -197,6 +198,7 @@ impl<P, L: Clone> Gateway<P, L> {
             applications: Applications::default(),
             grace: ends::grace(pipeline),
             checks_at: None,
+            n_ignored: 0,
             sends: Vec::new(),
             pipeline: pipeline.clone(),
         }
@@ -261,6 +263,8 @@ impl<P, L: Clone> Gateway<P, L> {
             Event::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, message, out);
+                } else {
+                    self.n_ignored += 1;
                 }
             }
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
@@ -309,6 +313,33 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Refuses what comes from now on.
     pub fn drain(&mut self) {
         self.ledger.drain();
+    }
+
+    /// Whether it can serve: each module that has workers has one that takes requests.
+    pub fn is_ready(&self) -> bool {
+        let mut stages = self.stages.iter();
+        stages.all(|stage| stage.dispatcher.takes_requests())
+    }
+
+    /// How long after its deadline the answer of a request is waited for.
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// Messages that were ignored: of another life, not their sender's to say, or about a request that is elsewhere.
+    pub fn n_ignored(&self) -> u64 {
+        self.n_ignored
+    }
+
+    /// Requests that are at workers, counted once a module.
+    pub fn n_at_workers(&self) -> usize {
+        self.stages.iter().map(|s| s.dispatcher.n_sent()).sum()
+    }
+
+    /// The workers that have a request.
+    pub fn workers_with(&self, id: RequestId) -> Vec<WorkerId> {
+        let stages = self.stages.iter();
+        stages.filter_map(|s| s.dispatcher.location(id)).collect()
     }
 
     /// Requests that have not ended.
@@ -384,7 +415,7 @@ impl<P, L: Clone> Gateway<P, L> {
         sayer == Some(from)
     }
 
-    /// A module ran for requests: the results count and are passed on where the request has not ended.
+    /// A module ran for requests: the results count and are passed on where the worker has the request and it has not ended.
     fn finished(
         &mut self,
         now: Timestamp,
@@ -396,7 +427,11 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         for Finished { request, result } in members {
-            self.take_back(module, worker, request, out);
+            let was_there = self.take_back(module, worker, request);
+            if !was_there && self.ledger.get(request).is_some() {
+                self.n_ignored += 1;
+                continue;
+            }
             if !self.ledger.ran(request, module) {
                 continue;
             }

@@ -71,6 +71,8 @@ pub struct ModuleController {
     n_modules: usize,
     /// By ordinal: the workers, and whether they serve.
     workers: Vec<(Place, bool)>,
+    /// By ordinal: whether its device has greeted this controller since it began.
+    is_known: Vec<bool>,
     /// By ordinal: whether its device is gone.
     is_lost: Vec<bool>,
     gateways: Vec<GatewayId>,
@@ -109,6 +111,7 @@ impl ModuleController {
             incarnation,
             n_modules: pipeline.modules.len(),
             planner: StatePlanner::new(pipeline.clone(), module, planned.clone(), up, seed, born),
+            is_known: vec![false; workers.len()],
             is_lost: vec![false; workers.len()],
             workers,
             gateways: Vec::new(),
@@ -211,6 +214,8 @@ impl ModuleController {
 
     fn wake<L>(&mut self, now: Timestamp, out: &mut Vec<ControllerCommand<L>>) {
         if self.planner.next_wakeup().is_some_and(|at| at <= now) {
+            // A worker of a device that has not greeted by now does not count.
+            self.planner.set_workers(self.n_up());
             let woken = self.planner.wake(now);
             if let Some(state) = woken.publish {
                 self.publish(&state, out);
@@ -251,7 +256,12 @@ impl ModuleController {
                 }
                 let plan = self.plan_for(now, gateway);
                 self.send(peer, Message::Gateway(plan), out);
-                for &(place, serves) in &self.workers {
+                let workers = self.workers.iter().zip(&self.is_known);
+                for (&(place, serves), is_known) in workers {
+                    // Its gateways know more of it than a controller that has just begun.
+                    if serves && !is_known {
+                        continue;
+                    }
                     let listed = match serves {
                         true => ToGateway::Serve(place.worker),
                         false => ToGateway::Retire(place.worker),
@@ -264,6 +274,10 @@ impl ModuleController {
                     let worker = self.workers[ordinal as usize].0.worker;
                     let guide = ToDevice::Guide(worker, self.planner.guidance());
                     self.send(peer, Message::Device(guide), out);
+                    if !std::mem::replace(&mut self.is_known[ordinal as usize], true) {
+                        let serves = self.workers[ordinal as usize].1;
+                        self.serves(ordinal, serves, out);
+                    }
                     if std::mem::take(&mut self.is_lost[ordinal as usize]) {
                         match self.scaler {
                             Some(_) => self.scale(now, scaling::Event::Returned(ordinal), out),
@@ -329,8 +343,7 @@ impl ModuleController {
         let (place, known) = &mut self.workers[ordinal as usize];
         *known = serves;
         let worker = place.worker;
-        let up = self.workers.iter().filter(|(_, serves)| *serves).count();
-        self.planner.set_workers(up);
+        self.planner.set_workers(self.n_up());
         self.tell_gateways(
             &match serves {
                 true => ToGateway::Serve(worker),
@@ -338,6 +351,13 @@ impl ModuleController {
             },
             out,
         );
+    }
+
+    /// Workers that serve: their devices have greeted.
+    fn n_up(&self) -> usize {
+        let workers = self.workers.iter().zip(&self.is_known);
+        let serving = workers.filter(|((_, serves), is_known)| *serves && **is_known);
+        serving.count()
     }
 
     /// The state goes to the gateways, and to the controllers of the other modules.

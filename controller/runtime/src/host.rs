@@ -45,7 +45,8 @@ pub struct RequestIds(AtomicU64);
 
 impl RequestIds {
     fn next(&self) -> RequestId {
-        RequestId::at(GATEWAY, self.0.fetch_add(1, Ordering::Relaxed))
+        let ordinal = self.0.fetch_add(1, Ordering::Relaxed);
+        RequestId::at(GATEWAY, Incarnation::default(), ordinal)
     }
 }
 

@@ -10,6 +10,7 @@ use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Envelope, Incarnation, Link};
 use spillgate_pipeline::time::Timestamp;
 
+use super::cluster::Due;
 use super::config::Disturbance;
 use super::travel::Travel;
 
@@ -49,6 +50,7 @@ pub(super) enum Occurrence {
         life: u32,
     },
     Disturbance(Disturbance),
+    Cluster(Due),
 }
 
 /// The next thing that happens.

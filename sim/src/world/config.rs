@@ -6,9 +6,11 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::cluster::Cluster;
 use spillgate_pipeline::id::{GatewayId, ModuleId};
 use spillgate_pipeline::time::Timestamp;
 
+use super::cluster::Bug;
 use super::work::DynamicWork;
 
 /// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
@@ -62,6 +64,11 @@ pub struct SimConfig {
     pub work: Option<DynamicWork>,
     /// Workers come and go with the load; without it, all serve all the time.
     pub scaling: Option<SimScaling>,
+    /// The processes that hold the roles, and what goes wrong between them. [`SimConfig::gateways`] has the shares of its
+    /// gateways; its own travel takes the place of `hop` and `jitter`. `None`: roles hear of each other at once.
+    pub cluster: Option<Arc<Cluster>>,
+    /// A bug on purpose in a cluster, for tests.
+    pub bug: Option<Bug>,
     /// Seed of all random draws.
     pub seed: u64,
 }
@@ -112,6 +119,8 @@ impl SimConfig {
             disturbances: Vec::new(),
             work: None,
             scaling: None,
+            cluster: None,
+            bug: None,
             seed,
         }
     }

@@ -26,7 +26,13 @@ impl Life {
         !self.is_down && self.incarnation == incarnation
     }
 
-    fn ends(&mut self) {
+    /// It begins, in the life that follows its crash.
+    pub(super) fn begins(&mut self) {
+        self.is_down = false;
+    }
+
+    /// It crashes.
+    pub(super) fn ends(&mut self) {
         self.incarnation.0 += 1;
         self.is_down = true;
     }
@@ -96,10 +102,20 @@ impl World {
 
     /// A gateway crashes. Its requests end at their clients with the connection; its workers forget them.
     pub(super) fn crash_gateway(&mut self, id: GatewayId) -> Result<(), Violation> {
+        self.end_gateway(id)?;
+        for device in 0..self.devices.len() {
+            self.drive_device(device, DeviceEvent::Lost(id))?;
+        }
+        self.lose_at_controllers(Address::Gateway(id))
+    }
+
+    /// A gateway ends, and with it its requests. Nobody is told.
+    pub(super) fn end_gateway(&mut self, id: GatewayId) -> Result<(), Violation> {
+        let here = self.clock(Address::Gateway(id)).read(self.now);
         let mut commands = Vec::new();
         let home = &mut self.homes[id.idx()];
         home.policy
-            .on_event(self.now, GatewayEvent::Abort, &mut commands);
+            .on_event(here, GatewayEvent::Abort, &mut commands);
         home.life.ends();
         home.armed = Timestamp::MAX;
         for command in commands {
@@ -108,10 +124,7 @@ impl World {
                 self.ended(&ended)?;
             }
         }
-        for device in 0..self.devices.len() {
-            self.drive_device(device, DeviceEvent::Lost(id))?;
-        }
-        self.lose_at_controllers(Address::Gateway(id))
+        Ok(())
     }
 
     /// A gateway begins anew.
@@ -176,16 +189,17 @@ impl World {
                 self.drive_controller(module, ControllerEvent::Greeted(address, life))?;
             }
         }
-        if let Some(at) = self.controllers[module.idx()].next_wakeup() {
-            self.agenda.at(
-                at,
-                Occurrence::ControllerWakeup {
-                    module,
-                    life: incarnation,
-                },
-            );
-        }
+        self.arm_controller(module, incarnation);
         Ok(())
+    }
+
+    /// Puts the next wakeup of a controller on the agenda.
+    pub(super) fn arm_controller(&mut self, module: ModuleId, life: Incarnation) {
+        let clock = self.clock(Address::Controller(module));
+        if let Some(at) = self.controllers[module.idx()].next_wakeup() {
+            let wakeup = Occurrence::ControllerWakeup { module, life };
+            self.agenda.at(clock.moment(at).max(self.now), wakeup);
+        }
     }
 
     fn lose_at_controllers(&mut self, peer: Address) -> Result<(), Violation> {

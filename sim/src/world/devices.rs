@@ -56,8 +56,9 @@ impl World {
         event: DeviceEvent<'_, ()>,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
+        let clock = self.clock(Address::Device(DeviceId(device as u16)));
+        let there = clock.read(self.now);
         let d = &mut self.devices[device];
-        let there = shifted(self.now, d.skew);
         d.policy.on_event(there, event, &mut commands);
         for command in commands {
             match command {
@@ -74,18 +75,19 @@ impl World {
         }
         let d = &mut self.devices[device];
         if let Some(at) = d.policy.next_wakeup() {
-            let at = shifted(at, -d.skew).max(self.now);
+            let at = clock.moment(at).max(self.now);
             if at < d.armed {
                 d.armed = at;
                 self.agenda.at(at, Occurrence::DeviceWakeup { device });
             }
         }
-        Ok(())
+        self.check_device(device)
     }
 
     /// A batch was bound: it starts now, after the hand-off, or when the running one ends.
     fn bound(&mut self, device: usize, batch: Batch<()>) -> Result<(), Violation> {
         let ids: Vec<RequestId> = batch.members.iter().map(|m| m.request.id).collect();
+        let ids = self.counted(&ids);
         self.checker
             .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
         let binds_late = self.config.pipeline.policy.drop.recipe().bind == Bind::Late;
@@ -116,6 +118,7 @@ impl World {
             .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
         self.tally.batch(ids.len());
         let took = self.execution(batch.module, &ids);
+        let took = self.slowed(device, took);
         let d = &mut self.devices[device];
         self.agenda.at(
             self.now + took,
@@ -144,6 +147,7 @@ impl World {
         self.checker
             .batch_started(DeviceId(device as u16), rerun.id, 1, self.now, &requests)?;
         let took = self.execution(module, &requests);
+        let took = self.slowed(device, took);
         self.tally.reran(took);
         let d = &mut self.devices[device];
         let end = Occurrence::RerunEnd {
@@ -192,10 +196,20 @@ impl World {
         self.drive_device(device, DeviceEvent::LoadEnded)
     }
 
+    fn slowed(&self, device: usize, took: Duration) -> Duration {
+        match &self.cluster {
+            Some(cluster) => took.mul_f64(cluster.slow(DeviceId(device as u16))),
+            None => took,
+        }
+    }
+
     fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {
         let work = self.config.work.as_ref();
         let planned = work
-            .and_then(|work| work.execution(module, requests))
+            .and_then(|work| {
+                let ordinals = requests.iter().map(|id| self.ordinal(*id) as usize);
+                work.execution(module, ordinals)
+            })
             .unwrap_or_else(|| self.config.planned.execution[module.idx()][requests.len() - 1]);
         let mut factor = self.pace[module.idx()];
         if self.config.noise > 0.0 {
@@ -231,11 +245,13 @@ impl World {
                 None => self.tally.wasted(share),
             }
         }
-        let skew = self.devices[device].skew;
+        let ran: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
+        self.note_ran(DeviceId(device as u16), (worker, batch), &ran);
+        let clock = self.clock(Address::Device(DeviceId(device as u16)));
         let report = BatchReport {
             worker,
-            started_at: shifted(started_at, skew),
-            ended_at: shifted(self.now, skew),
+            started_at: clock.read(started_at),
+            ended_at: clock.read(self.now),
             members: members
                 .iter()
                 .map(|m| (m.arrived_at, m.batched_at))
@@ -288,18 +304,7 @@ impl World {
             Disturbance::Down(module, ordinal) => {
                 let worker = self.workers[module.idx()][ordinal];
                 let id = self.places[worker.idx()].device;
-                let d = &mut self.devices[id.idx()];
-                d.life += 1;
-                d.is_down = true;
-                d.policy = Device::new(d.brokers.clone(), self.config.handoff);
-                d.bound.clear();
-                d.rerun_since = None;
-                d.armed = Timestamp::MAX;
-                if let Some(lost) = d.running.take() {
-                    let used = self.now.since(lost.started_at).as_nanos() as u64;
-                    self.tally.wasted(used);
-                }
-                self.checker.device_lost(id);
+                self.end_device(id);
                 self.lost(id)?;
             }
             Disturbance::Up(module, ordinal) => {
@@ -313,9 +318,20 @@ impl World {
         }
         Ok(())
     }
-}
 
-/// A time of the world as a clock that is off by `skew` nanoseconds shows it.
-fn shifted(at: Timestamp, skew: i64) -> Timestamp {
-    Timestamp::from_ns(at.as_ns().saturating_add_signed(skew))
+    /// A device ends with all that it has. Nobody is told.
+    pub(super) fn end_device(&mut self, id: DeviceId) {
+        let d = &mut self.devices[id.idx()];
+        d.life += 1;
+        d.is_down = true;
+        d.policy = Device::new(d.brokers.clone(), self.config.handoff);
+        d.bound.clear();
+        d.rerun_since = None;
+        d.armed = Timestamp::MAX;
+        if let Some(lost) = d.running.take() {
+            let used = self.now.since(lost.started_at).as_nanos() as u64;
+            self.tally.wasted(used);
+        }
+        self.checker.device_lost(id);
+    }
 }

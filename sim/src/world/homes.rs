@@ -8,12 +8,14 @@ use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::{ClientId, GatewayId, RequestId};
 use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::Address;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::World;
 use super::agenda::Occurrence;
+use super::cluster::Bug;
 use super::crashes::Life;
 
 /// A gateway.
@@ -28,7 +30,7 @@ pub(super) struct Home {
 impl World {
     /// The gateway that the next request goes to: clients of one that is down go to the others. `None` when all are down.
     pub(super) fn home_of_next(&mut self) -> Option<GatewayId> {
-        let living: Vec<GatewayId> = self.gateways().collect();
+        let living: Vec<GatewayId> = self.gateways().filter(|id| self.is_ready(*id)).collect();
         if self.homes.len() == 1 {
             return living.first().copied();
         }
@@ -48,8 +50,9 @@ impl World {
         timeout: Option<Duration>,
         application: Application,
     ) -> Result<Request, Refusal> {
+        let here = self.clock(Address::Gateway(id.home())).read(self.now);
         let offer = Offer {
-            sent_at: self.now,
+            sent_at: here,
             timeout,
             decoding: Duration::ZERO,
             application,
@@ -57,7 +60,7 @@ impl World {
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;
-        let admitted = policy.admit(self.now, id, &offer, || (0, ()));
+        let admitted = policy.admit(here, id, &offer, || (0, ()));
         self.arm_gateway(home);
         admitted
     }
@@ -68,11 +71,12 @@ impl World {
         event: GatewayEvent<'_>,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
+        let here = self.clock(Address::Gateway(home)).read(self.now);
         let Home { policy, life, .. } = &mut self.homes[home.idx()];
         if life.is_down {
             return Ok(());
         }
-        policy.on_event(self.now, event, &mut commands);
+        policy.on_event(here, event, &mut commands);
         for command in commands {
             match command {
                 Command::Send(envelope) => self.send(envelope)?,
@@ -80,12 +84,16 @@ impl World {
             }
         }
         self.arm_gateway(home.idx());
-        Ok(())
+        self.check_gateway(home.idx())
     }
 
     fn arm_gateway(&mut self, home: usize) {
+        if self.config.bug == Some(Bug::NoTimer) {
+            return;
+        }
+        let clock = self.clock(Address::Gateway(GatewayId(home as u16)));
         let Home { policy, armed, .. } = &mut self.homes[home];
-        if let Some(at) = policy.next_wakeup()
+        if let Some(at) = policy.next_wakeup().map(|at| clock.moment(at))
             && at < *armed
         {
             *armed = at;

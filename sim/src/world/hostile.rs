@@ -24,7 +24,7 @@ impl World {
         let Some(home) = self.home_of_next() else {
             return Ok(());
         };
-        let id = RequestId::at(home, self.next_hostile);
+        let id = RequestId::at(home, super::FIRST, self.next_hostile);
         self.next_hostile += 1;
         self.note(Kind::HostileOffer, id.0);
         let timeout = match kind {
@@ -49,8 +49,16 @@ impl World {
         self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
     }
 
+    /// The ordinal of a request in the workload.
+    pub(super) fn ordinal(&self, id: RequestId) -> u64 {
+        match &self.cluster {
+            Some(cluster) => cluster.ordinal(id),
+            None => id.ordinal(),
+        }
+    }
+
     /// Whether the request is one of the workload.
     pub(super) fn counts(&self, id: RequestId) -> bool {
-        (id.ordinal() as usize) < self.config.arrivals.len()
+        (self.ordinal(id) as usize) < self.config.arrivals.len()
     }
 }

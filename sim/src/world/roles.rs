@@ -13,7 +13,6 @@ use spillgate_pipeline::message::{
 };
 use spillgate_worker_policy::device::DeviceEvent;
 
-use super::agenda::Occurrence;
 use super::noted::Kind;
 use super::{FIRST, World, traffic};
 
@@ -35,11 +34,7 @@ impl World {
                 let other = Address::Controller(other);
                 self.drive_controller(module, ControllerEvent::Greeted(other, FIRST))?;
             }
-            if let Some(at) = self.controllers[module.idx()].next_wakeup() {
-                let life = FIRST;
-                self.agenda
-                    .at(at, Occurrence::ControllerWakeup { module, life });
-            }
+            self.arm_controller(module, FIRST);
         }
         Ok(())
     }
@@ -79,6 +74,17 @@ impl World {
     pub(super) fn deliver(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
         if !self.counts_on_arrival(&envelope) {
             return Ok(());
+        }
+        self.hand_over(envelope)
+    }
+
+    /// A role hears an envelope.
+    pub(super) fn hand_over(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
+        if self.cluster.is_some() {
+            if self.is_refused(&envelope) {
+                return Ok(());
+            }
+            self.heed(&envelope)?;
         }
         let Envelope {
             from,
@@ -134,6 +140,9 @@ impl World {
     /// Sends an envelope on its way.
     pub(super) fn send(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
         self.tally.sent(traffic::bytes(&envelope));
+        if self.cluster.is_some() {
+            return self.carry(envelope);
+        }
         let is_state = matches!(
             envelope.message,
             Message::Controller(ToController::Peer(_)) | Message::Gateway(ToGateway::State(_))
@@ -156,7 +165,8 @@ impl World {
         event: ControllerEvent,
     ) -> Result<(), Violation> {
         let mut commands = Vec::new();
-        self.controllers[module.idx()].on_event(self.now, event, &mut commands);
+        let here = self.clock(Address::Controller(module)).read(self.now);
+        self.controllers[module.idx()].on_event(here, event, &mut commands);
         for command in commands {
             match command {
                 ControllerCommand::Send(envelope) => self.send(envelope)?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::BatchTime;
-use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::schedule::Application;
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
@@ -39,15 +39,19 @@ impl DynamicWork {
     }
 
     /// How long a batch of these requests takes at that module, if that depends on them.
-    pub(super) fn execution(&self, module: ModuleId, requests: &[RequestId]) -> Option<Duration> {
+    pub(super) fn execution(
+        &self,
+        module: ModuleId,
+        requests: impl ExactSizeIterator<Item = usize>,
+    ) -> Option<Duration> {
         let module = self.modules[module.idx()].as_ref()?;
-        let lengths = requests
-            .iter()
-            .map(|id| self.requests[id.ordinal() as usize].1);
+        let n = requests.len() as u32;
+        // Requests that a rogue invents bring nothing.
+        let lengths = requests.map(|i| self.requests.get(i).map_or(0.0, |(_, length)| *length));
         let (longest, sum) = lengths.fold((0.0f64, 0.0), |(longest, sum), length| {
             (longest.max(length), sum + length)
         });
-        let ms = module.time.ms(requests.len() as u32, longest, sum);
+        let ms = module.time.ms(n, longest, sum);
         Some(Duration::from_nanos((ms * 1e6).round() as u64))
     }
 }

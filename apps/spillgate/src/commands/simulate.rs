@@ -1,5 +1,6 @@
 //! `spillgate simulate`: runs a pipeline in virtual time, with the policies that serve.
 
+mod cluster;
 mod load;
 mod work;
 
@@ -101,6 +102,10 @@ pub(crate) struct SimulateArgs {
     /// The same as --hop, between processes of their own.
     #[arg(long, value_parser = parse_duration, conflicts_with = "hop")]
     network_delay: Option<Duration>,
+    /// Gateways, controllers and devices as processes that exchange only messages: a file of nodes, links and faults. See
+    /// docs/evaluation/cluster.md
+    #[arg(long, conflicts_with_all = ["gateways", "network_delay", "hop", "jitter", "clock_skew", "exchange_loss"])]
+    cluster: Option<PathBuf>,
     /// Each message travels longer by an exponential time of this mean.
     #[arg(long, default_value = "0ms", value_parser = parse_duration)]
     jitter: Duration,
@@ -191,13 +196,17 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             config.exchange_loss = args.exchange_loss;
             config.clock_skew = args.clock_skew;
             config.when_probability = args.when;
+            if let Some(file) = &args.cluster {
+                cluster::apply(file, &mut config)?;
+            }
             if let Some(work) = &work {
                 config.work = Some(placed.work(work, &plan, schedule));
             }
             let mut run = setup.run(&contender, &plan, &load, config)?;
             run.schedule = schedule.map(ScheduleName::name);
-            // Devices that modules share or that vary are beyond the bound.
-            if args.gpus.is_some() && args.noise == 0.0 && work.is_none() {
+            // Devices that modules share or that vary, and clusters, are beyond the bound.
+            let is_bounded = args.noise == 0.0 && work.is_none() && args.cluster.is_none();
+            if args.gpus.is_some() && is_bounded {
                 run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
             }
             if !args.json {
@@ -470,6 +479,9 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
             floor(bounds.upper_bound),
             floor(bounds.upper_bound_any_plan)
         )?;
+    }
+    if let Some(counts) = &r.cluster {
+        writeln!(text, "  {}", cluster::text_of(counts))?;
     }
     for (name, of) in &r.applications {
         writeln!(

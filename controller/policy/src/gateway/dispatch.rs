@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, Filled, ToDevice};
+use spillgate_pipeline::message::{Arrival, Filled};
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -122,20 +122,14 @@ impl<P, L: Clone> Gateway<P, L> {
         Ok(())
     }
 
-    /// The request is no longer at a worker. False when it was not at any. Where the same request is at another one, which
-    /// got it when this one was given up, it is cancelled there.
-    pub(super) fn take_back(
-        &mut self,
-        module: ModuleId,
-        worker: WorkerId,
-        id: RequestId,
-        out: &mut Vec<Command<P, L>>,
-    ) -> bool {
-        let at = self.stages[module.idx()].dispatcher.take_back(id);
-        if let Some(other) = at.filter(|at| *at != worker) {
-            self.tell_device(self.device_of(other), ToDevice::Cancel(other, id), out);
+    /// The request is no longer at that worker. False when it was not there: another worker may have it.
+    pub(super) fn take_back(&mut self, module: ModuleId, worker: WorkerId, id: RequestId) -> bool {
+        let dispatcher = &mut self.stages[module.idx()].dispatcher;
+        let was_there = dispatcher.location(id) == Some(worker);
+        if was_there {
+            dispatcher.take_back(id);
         }
-        at.is_some()
+        was_there
     }
 }
 

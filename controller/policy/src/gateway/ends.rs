@@ -110,13 +110,17 @@ impl<P, L: Clone> Gateway<P, L> {
         let Some(module) = self.module_of(worker) else {
             return;
         };
-        let was_there = self.take_back(module, worker, id, out);
+        let was_there = self.take_back(module, worker, id);
         let Some(has_run) = self.ledger.has_run(id) else {
             // The request ended meanwhile. The worker dropped it, so it had not begun there.
             self.forgotten(now, worker, id);
             return;
         };
-        if was_there && drop.reason.is_clients_doing() && !has_run {
+        if !was_there {
+            self.n_ignored += 1;
+            return;
+        }
+        if drop.reason.is_clients_doing() && !has_run {
             self.demands.unasked(now, module);
         }
         self.end(now, id, Outcome::Dropped(drop), None, out);

@@ -468,3 +468,32 @@ fn an_answer_that_the_source_never_gives_is_a_drop() {
     home.at(1100).on(Event::Wakeup);
     assert_eq!(home.ended, [(7, "dropped")]);
 }
+
+/// A device may lie, or say late what it had before its connection was lost.
+#[test]
+fn only_the_worker_that_has_a_request_speaks_of_it() {
+    let mut home = home(&[&[0], &[1]], &[], 2);
+    home.submit(0);
+    assert_eq!(home.sent, [(1, 0)]);
+    // The other worker of the module, and a worker of the next one.
+    for worker in [11, 2] {
+        home.done(worker, 0);
+        let message = ToGateway::Dropped {
+            worker: WorkerId(worker),
+            request: RequestId(0),
+            drop: Box::new(Drop {
+                module: ModuleId(1),
+                reason: DropReason::Expired,
+                at: home.now,
+                budget: (home.now + SLO).budget_at(home.now),
+                estimate: None,
+            }),
+        };
+        home.on(Event::Message(device(worker), LIFE, message));
+    }
+    assert_eq!((home.sent.len(), home.gateway.n_ignored()), (1, 4));
+    assert!(home.ended.is_empty() && home.cancelled.is_empty());
+    home.done(1, 0);
+    home.done(2, 0);
+    assert_eq!(home.ended, [(0, "completed")]);
+}

@@ -225,3 +225,40 @@ fn a_gateway_that_greets_hears_what_to_go_by() {
     };
     assert_eq!(plan, Some(shape));
 }
+
+/// A controller that begins anew does not know which devices are there.
+#[test]
+fn a_worker_serves_once_its_device_has_greeted() {
+    let mut module = Module::new(None);
+    let began = ModuleController::new(&ControllerConfig {
+        module: ModuleId(1),
+        incarnation: SECOND,
+        pipeline: &Arc::new(noop_pipeline(MS * 400, &[&[0], &[1]], &[])),
+        planned: &Arc::new(Planned {
+            batch: vec![4; 3],
+            execution: vec![vec![MS * 10; 4]; 3].into(),
+            workers: vec![1; 3],
+            alone: false,
+        }),
+        places: &module
+            .controller
+            .workers
+            .iter()
+            .map(|(place, _)| *place)
+            .collect::<Vec<_>>(),
+        scaling: None,
+        seed: 1,
+        born: Timestamp::ZERO,
+    });
+    module.controller = began;
+    let greeted = |peer| ControllerEvent::Greeted(peer, FIRST);
+    let none: [&str; 0] = [];
+    assert_eq!(module.on(ms(0), greeted(GATEWAY)), none);
+    let said = module.on(ms(1), greeted(device(1)));
+    assert_eq!(said, ["Gateway(Serve(WorkerId(1)))"]);
+    assert_eq!(module.controller.n_up(), 1);
+    // Told anew to those that come later; a device that greets again changes nothing.
+    assert_eq!(module.on(ms(2), greeted(device(1))), none);
+    let other = Address::Gateway(GatewayId(1));
+    assert_eq!(module.on(ms(3), greeted(other)), said);
+}

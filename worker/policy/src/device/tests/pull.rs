@@ -14,7 +14,7 @@ fn us(n: u64) -> Timestamp {
 /// A request of a home.
 fn request(home: u16, number: u64) -> Request {
     Request {
-        id: RequestId::at(GatewayId(home), number),
+        id: RequestId::at(GatewayId(home), Default::default(), number),
         sent_at: us(0),
         deadline: us(1_000_000),
         application: Default::default(),

@@ -1,0 +1,245 @@
+//! Swarm runs: small clusters whose shape, load, policy and faults are drawn from a seed. Each seed switches features on and
+//! off, so that some runs have much of little and others little of much (Groce et al., "Swarm Testing", ISSTA 2012).
+//!
+//! A run breaks if an invariant does not hold at any step, or if the cluster does not come back: of the requests that come 10 s
+//! and more after the last fault, no more than 2 points fewer are completed in time than in the same run without faults.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use spillgate_controller_policy::plan::Planned;
+use spillgate_pipeline::cluster::{Cluster, Draws, Node, Travel};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::Address;
+use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::testing::noop_pipeline;
+
+use crate::report::Report;
+use crate::workload::{Arrivals, arrivals};
+use crate::world::{Bug, Served, SimConfig, run};
+
+/// All faults are over by then.
+const HEALED: Duration = Duration::from_secs(8);
+/// After so long, nothing of the faults is left to see.
+const RECOVERY: Duration = Duration::from_secs(10);
+/// How long load is offered.
+const DURATION: Duration = Duration::from_secs(24);
+/// Part of the requests that may be missing after the recovery.
+const POINTS: f64 = 0.02;
+/// Requests that may be missing by chance where few come.
+const CHANCE: f64 = 6.0;
+/// The same in standard deviations of the difference of two such runs.
+const DEVIATIONS: f64 = 2.0;
+
+/// How pipelines look: by module, what it reads.
+const SHAPES: [&[&[u16]]; 4] = [
+    &[&[0]],
+    &[&[0], &[1]],
+    &[&[0], &[1], &[1], &[2, 3]],
+    &[&[0], &[0], &[1, 2]],
+];
+
+/// What broke.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Breach {
+    /// An invariant did not hold.
+    Invariant(Violation),
+    /// The cluster did not come back.
+    Progress {
+        /// Requests completed in time after the recovery.
+        good: u32,
+        /// The same without faults.
+        undisturbed: u32,
+        /// Requests offered in that time.
+        offered: u32,
+    },
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Breach::Invariant(violation) => violation.fmt(f),
+            Breach::Progress {
+                good,
+                undisturbed,
+                offered,
+            } => write!(
+                f,
+                "no progress after the faults: {good} of {offered} requests completed in time, {undisturbed} without faults"
+            ),
+        }
+    }
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// What broke. The seed breaks the same again.
+pub fn check(seed: u64, bug: Option<Bug>) -> Result<Report, Breach> {
+    let config = SimConfig { bug, ..draw(seed) };
+    let report = run(config.clone()).map_err(Breach::Invariant)?;
+    let undisturbed = config.cluster.as_ref().map(|c| Arc::new(c.undisturbed()));
+    let plain = run(SimConfig {
+        cluster: undisturbed,
+        ..config
+    });
+    let plain = plain.map_err(Breach::Invariant)?;
+    let good = recovered(&report.good_by_second);
+    let undisturbed = recovered(&plain.good_by_second);
+    let offered = recovered(&plain.offered_by_second);
+    if f64::from(good) < least(undisturbed, offered) {
+        return Err(Breach::Progress {
+            good,
+            undisturbed,
+            offered,
+        });
+    }
+    Ok(report)
+}
+
+/// How many requests must be completed in time, where so many are without faults.
+fn least(undisturbed: u32, offered: u32) -> f64 {
+    let (undisturbed, offered) = (f64::from(undisturbed), f64::from(offered));
+    let part = undisturbed / offered.max(1.0);
+    let deviation = (2.0 * offered * part * (1.0 - part)).sqrt();
+    undisturbed - POINTS * offered - DEVIATIONS * deviation - CHANCE
+}
+
+/// The sum of the seconds after the recovery.
+fn recovered(by_second: &[u32]) -> u32 {
+    let from = (HEALED + RECOVERY).as_secs() as usize;
+    by_second.iter().skip(from).sum()
+}
+
+/// The run of a seed.
+pub fn draw(seed: u64) -> SimConfig {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let shape = SHAPES[rng.random_range(0..SHAPES.len())];
+    let whens: Vec<Option<u16>> = match shape.len() {
+        3.. if rng.random() => vec![None, Some(1)],
+        _ => Vec::new(),
+    };
+    let mut pipeline = noop_pipeline(ms(rng.random_range(80..300)), shape, &whens);
+    let ours = [DropPolicyName::Spillgate; 4];
+    let mut policies: Vec<DropPolicyName> = DropPolicyName::ALL.to_vec();
+    policies.extend(ours);
+    pipeline.policy.drop = policies.choose(rng).copied().unwrap_or(ours[0]);
+    pipeline.limits.in_flight = [16, 64, 1024][rng.random_range(0..3)];
+    let n_modules = pipeline.modules.len();
+    let (base, slope) = (rng.random_range(2..8), rng.random_range(1..4));
+    let times: Vec<Duration> = (1..=8).map(|b| ms(base + slope * b)).collect();
+    let mut execution = vec![times; n_modules];
+    execution[0].clear();
+    let per_module = rng.random_range(1..4usize);
+    let shares_devices = rng.random_bool(0.25);
+    let workers = workers(n_modules, per_module, shares_devices);
+    let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
+    let cluster = cluster(rng, n_modules, n_devices);
+    let most = 1000.0 / f64::from(base + slope) * per_module as f64;
+    let rate = (most * rng.random_range(0.2..1.2)).clamp(15.0, 120.0);
+    let arrivals = arrivals(Arrivals::Poisson, rate, DURATION, rng.random());
+    let served = Served {
+        planned: Arc::new(Planned {
+            batch: vec![4; n_modules],
+            execution: execution.into(),
+            workers: vec![per_module as u32; n_modules],
+            alone: !shares_devices,
+        }),
+        workers,
+        pipeline: Arc::new(pipeline),
+        arrivals: arrivals.into(),
+        duration: DURATION,
+    };
+    SimConfig {
+        noise: if rng.random() { 0.1 } else { 0.0 },
+        when_probability: 0.6,
+        cancelled: if rng.random_bool(0.3) { 0.1 } else { 0.0 },
+        hurried: rng.random_bool(0.3).then_some((0.3, 0.6)),
+        gateways: cluster.shares(),
+        cluster: Some(Arc::new(cluster)),
+        ..SimConfig::undisturbed(served, seed)
+    }
+}
+
+/// Workers on devices of their own, or one of each module on each device.
+fn workers(n_modules: usize, per_module: usize, shares_devices: bool) -> Vec<Vec<u16>> {
+    let of = |module: usize| {
+        let first = match shares_devices {
+            true => 0,
+            false => (module - 1) * per_module,
+        };
+        (first as u16..(first + per_module) as u16).collect()
+    };
+    let mut workers = vec![Vec::new()];
+    workers.extend((1..n_modules).map(of));
+    workers
+}
+
+fn cluster(rng: &mut ChaCha8Rng, n_modules: usize, n_devices: u16) -> Cluster {
+    let mut nodes: Vec<Node> = Vec::new();
+    let gateways = (0..rng.random_range(1..4u16)).map(GatewayId);
+    put(rng, &mut nodes, 1, gateways.map(Address::Gateway).collect());
+    let together = rng.random_range(1..4);
+    let controllers = (0..n_modules as u16).map(ModuleId);
+    put(
+        rng,
+        &mut nodes,
+        together,
+        controllers.map(Address::Controller).collect(),
+    );
+    let together = rng.random_range(1..3);
+    let devices = (0..n_devices).map(DeviceId);
+    put(
+        rng,
+        &mut nodes,
+        together,
+        devices.map(Address::Device).collect(),
+    );
+    if rng.random_bool(0.2) && nodes.len() > 2 {
+        // A process of all three roles.
+        let last = nodes.pop().map(|n| n.roles).unwrap_or_default();
+        nodes[0].roles.extend(last);
+    }
+    if rng.random() {
+        for node in &mut nodes {
+            node.ahead_ns = rng.random_range(-200_000_000..200_000_000);
+            node.drift_ppm = rng.random_range(-100..=100);
+        }
+    }
+    let jitters = rng.random();
+    Cluster {
+        nodes,
+        travel: Travel {
+            delay: Duration::from_micros(rng.random_range(50..2000)),
+            jitter: Duration::from_micros(if jitters {
+                rng.random_range(50..1000)
+            } else {
+                0
+            }),
+        },
+        draws: Some(Draws {
+            n: rng.random_range(1..10),
+            from: ms(1000),
+            until: HEALED,
+        }),
+        ..Cluster::default()
+    }
+}
+
+/// Puts roles on nodes, so many together.
+fn put(rng: &mut ChaCha8Rng, nodes: &mut Vec<Node>, together: usize, roles: Vec<Address>) {
+    for roles in roles.chunks(together) {
+        let mut node = Node::new(format!("node-{}", nodes.len()), roles.to_vec());
+        node.share = [1.0, 1.0, 3.0][rng.random_range(0..3)];
+        nodes.push(node);
+    }
+}
+
+fn ms(n: u32) -> Duration {
+    Duration::from_millis(u64::from(n))
+}

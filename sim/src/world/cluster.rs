@@ -1,0 +1,287 @@
+//! Gateways, controllers and devices as processes that exchange only messages: over connections that break, between clocks that
+//! differ. Each pair of nodes that talks has a session on each side, the state machine of
+//! [`spillgate_pipeline::session`]; roles hear of their peers from it alone.
+
+mod bounds;
+mod clock;
+mod draw;
+mod faults;
+mod nodes;
+mod rogue;
+mod sessions;
+mod wire;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rustc_hash::FxBuildHasher;
+use serde::Serialize;
+use spillgate_pipeline::cluster::{Cluster as Config, Travel};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Address, Envelope, Incarnation};
+use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
+use spillgate_pipeline::time::Timestamp;
+
+use super::World;
+use super::agenda::Occurrence;
+pub(super) use clock::Clock;
+pub(super) use faults::Change;
+pub(super) use wire::Load;
+use wire::Pair;
+
+/// What the clocks of a cluster show at the start. No clock goes below zero, however far behind it is.
+const EPOCH: Duration = Duration::from_secs(3600);
+
+/// A bug on purpose, for tests: the invariants have to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A gateway that begins anew counts its requests from 0 again, in ids that do not name its life.
+    IdsRepeat,
+    /// Gateways have no timer: a request whose answer is lost never ends.
+    NoTimer,
+    /// A process hears what an ended connection brings, and does not look at lives.
+    LivesUnchecked,
+}
+
+/// What happened on the network of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClusterReport {
+    /// Peers that roles heard of.
+    pub greeted: u64,
+    /// Peers that they lost.
+    pub lost: u64,
+    /// Messages to a peer with which there was no session.
+    pub unsent: u64,
+    /// Messages of planners that were lost on purpose.
+    pub lost_on_purpose: u64,
+    /// Messages that were ignored: of an ended connection, of another life, or not their sender's to say.
+    pub ignored: u64,
+    /// Messages of rogue nodes.
+    pub rogue: u64,
+    /// Connections that were closed because their peer took nothing.
+    pub full: u64,
+}
+
+/// What is to come in a cluster.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// A session is woken.
+    Session { pair: usize, side: usize },
+    /// A connection brings something to a side.
+    Arrives {
+        pair: usize,
+        way: u64,
+        to: usize,
+        load: Load,
+    },
+    /// A message between two roles of one process.
+    Local(Box<Envelope<()>>),
+    /// A request reaches a gateway that did nothing meanwhile.
+    Offer { ordinal: usize, home: GatewayId },
+    /// A fault begins or ends.
+    Change(Change),
+}
+
+/// A process.
+struct Node {
+    roles: Vec<Address>,
+    clock: Clock,
+    life: Incarnation,
+    is_down: bool,
+    /// Its machine is gone, too: nobody hears that connections end.
+    is_dark: bool,
+    /// Its devices take so many times as long.
+    slow: f64,
+    /// It does nothing until then.
+    stalled_until: Timestamp,
+    greeting: Arc<Greeting>,
+    /// What it sent last, for a rogue to repeat.
+    sent: VecDeque<Envelope<()>>,
+    is_rogue: bool,
+}
+
+/// The cluster of a run.
+pub(super) struct Cluster {
+    bug: Option<Bug>,
+    timing: Timing,
+    nodes: Vec<Node>,
+    node_of: IndexMap<Address, usize, FxBuildHasher>,
+    pairs: Vec<Pair>,
+    /// By two nodes, the one that dials first.
+    pair_of: IndexMap<[usize; 2], usize, FxBuildHasher>,
+    /// Part of the planners' messages that is lost.
+    loss: f64,
+    /// Requests that each gateway accepted in its life.
+    n_accepted: Vec<u64>,
+    /// The ordinal of each request in the workload.
+    ordinals: IndexMap<RequestId, u64, FxBuildHasher>,
+    /// The life of the gateway that sent a request to a worker.
+    asked: IndexMap<(WorkerId, RequestId), Incarnation, FxBuildHasher>,
+    /// The same for the members of batches that ended and whose results are under way.
+    ran: IndexMap<(DeviceId, BatchId), Vec<(RequestId, Incarnation)>, FxBuildHasher>,
+    /// Requests that a rogue node sent once more.
+    repeated: IndexMap<RequestId, (), FxBuildHasher>,
+    /// Requests of which a rogue device says that it finished them. Nobody can tell its lies about those that it has.
+    lies: IndexMap<(DeviceId, RequestId), (), FxBuildHasher>,
+    report: ClusterReport,
+    rng: ChaCha8Rng,
+}
+
+impl Cluster {
+    /// All nodes are down.
+    pub(super) fn new(config: &Config, bug: Option<Bug>, seed: u64) -> Self {
+        let node = |(i, node): (usize, &spillgate_pipeline::cluster::Node)| Node {
+            roles: node.roles.clone(),
+            clock: Clock {
+                ahead: EPOCH.as_nanos() as i64 + node.ahead_ns,
+                ppm: node.drift_ppm,
+            },
+            life: Incarnation(0),
+            is_down: true,
+            is_dark: false,
+            slow: 1.0,
+            stalled_until: Timestamp::ZERO,
+            greeting: greeting(&config.nodes[i].roles, Incarnation(0)),
+            sent: VecDeque::new(),
+            is_rogue: false,
+        };
+        let nodes: Vec<Node> = config.nodes.iter().enumerate().map(node).collect();
+        let mut node_of = IndexMap::default();
+        for (i, node) in nodes.iter().enumerate() {
+            node_of.extend(node.roles.iter().map(|role| (*role, i)));
+        }
+        let (mut pairs, mut pair_of) = (Vec::new(), IndexMap::default());
+        for a in 0..nodes.len() {
+            for b in a + 1..nodes.len() {
+                if !talk(&nodes[a].roles, &nodes[b].roles) {
+                    continue;
+                }
+                let mut links = config.links.iter();
+                let link = links.find(|l| l.between == [a, b] || l.between == [b, a]);
+                let travel: Travel = link.map_or(config.travel, |l| l.travel);
+                pair_of.insert([a, b], pairs.len());
+                pairs.push(Pair::new([a, b], travel));
+            }
+        }
+        Cluster {
+            bug,
+            timing: Timing::default(),
+            nodes,
+            node_of,
+            pairs,
+            pair_of,
+            loss: 0.0,
+            n_accepted: vec![0; config.shares().len()],
+            ordinals: IndexMap::default(),
+            asked: IndexMap::default(),
+            ran: IndexMap::default(),
+            repeated: IndexMap::default(),
+            lies: IndexMap::default(),
+            report: ClusterReport::default(),
+            rng: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed_c105),
+        }
+    }
+
+    /// The clock of a role.
+    pub(super) fn clock(&self, role: Address) -> Clock {
+        self.nodes[self.node_of[&role]].clock
+    }
+
+    /// The id of the next request that a gateway accepts.
+    pub(super) fn next_id(&mut self, home: GatewayId, ordinal: u64) -> RequestId {
+        let n = &mut self.n_accepted[home.idx()];
+        let life = match self.bug {
+            Some(Bug::IdsRepeat) => Incarnation(0),
+            _ => self.nodes[self.node_of[&Address::Gateway(home)]].life,
+        };
+        let id = RequestId::at(home, life, *n);
+        *n += 1;
+        self.ordinals.insert(id, ordinal);
+        id
+    }
+
+    /// The ordinal of a request in the workload.
+    pub(super) fn ordinal(&self, id: RequestId) -> u64 {
+        self.ordinals.get(&id).copied().unwrap_or(u64::MAX)
+    }
+
+    /// How many times as long the device takes.
+    pub(super) fn slow(&self, device: DeviceId) -> f64 {
+        self.nodes[self.node_of[&Address::Device(device)]].slow
+    }
+
+    /// Until when the process of a role does nothing, if it does nothing now.
+    pub(super) fn stalled(&self, now: Timestamp, role: Address) -> Option<Timestamp> {
+        let until = self.nodes[self.node_of[&role]].stalled_until;
+        (until > now).then_some(until)
+    }
+
+    /// How long after its end a request may still be bound: until the device has heard of it, or has lost its home.
+    pub(super) fn cancel_delay(&self) -> Duration {
+        self.timing.death() + self.timing.suspicion()
+    }
+
+    /// What happened.
+    pub(super) fn report(&self) -> ClusterReport {
+        self.report
+    }
+}
+
+/// Which roles of two processes have anything to say to each other.
+fn talk(a: &[Address], b: &[Address]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| speaks(*a, *b)))
+}
+
+/// Whether two roles have anything to say to each other.
+fn speaks(a: Address, b: Address) -> bool {
+    let same = matches!(
+        (a, b),
+        (Address::Gateway(_), Address::Gateway(_)) | (Address::Device(_), Address::Device(_))
+    );
+    !same && a != b
+}
+
+fn greeting(roles: &[Address], life: Incarnation) -> Arc<Greeting> {
+    Arc::new(Greeting {
+        addresses: roles.to_vec(),
+        version: "simulated".to_owned(),
+        pipeline: PipelineHash::default(),
+        incarnation: life,
+    })
+}
+
+impl World {
+    /// Until when the process does nothing to which this happens.
+    pub(super) fn stalled_until(&self, occurrence: &Occurrence) -> Option<Timestamp> {
+        let cluster = self.cluster.as_ref()?;
+        let of_device = |device: usize| Address::Device(DeviceId(device as u16));
+        let role = match occurrence {
+            Occurrence::BatchStart { device, .. }
+            | Occurrence::BatchEnd { device, .. }
+            | Occurrence::RerunEnd { device, .. }
+            | Occurrence::LoadEnd { device, .. }
+            | Occurrence::DeviceWakeup { device } => of_device(*device),
+            Occurrence::GatewayWakeup { home } => Address::Gateway(GatewayId(*home as u16)),
+            Occurrence::ControllerWakeup { module, .. } => Address::Controller(*module),
+            Occurrence::Leave(request) => Address::Gateway(request.home()),
+            Occurrence::Cluster(Due::Session { pair, side }) => {
+                let node = cluster.pairs[*pair].sides[*side].node;
+                cluster.nodes[node].roles[0]
+            }
+            Occurrence::Cluster(Due::Arrives { pair, to, .. }) => {
+                let node = cluster.pairs[*pair].sides[*to].node;
+                cluster.nodes[node].roles[0]
+            }
+            Occurrence::Cluster(Due::Local(envelope)) => envelope.to,
+            Occurrence::Cluster(Due::Offer { home, .. }) => Address::Gateway(*home),
+            Occurrence::Cluster(Due::Change(_))
+            | Occurrence::Hostile(_)
+            | Occurrence::Disturbance(_) => return None,
+        };
+        cluster.stalled(self.now, role)
+    }
+}

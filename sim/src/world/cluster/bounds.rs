@@ -1,0 +1,127 @@
+//! What the invariants look at in a cluster: who ran what, and how much each node holds.
+
+use std::time::Duration;
+
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::{Address, Envelope, Message, ToDevice, ToGateway};
+use spillgate_pipeline::request::Request;
+
+use crate::world::World;
+
+/// A home that is due to end a request may be busy: stalls last less.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Batches whose results may be under way.
+const RAN_MAX: usize = 1024;
+
+impl World {
+    /// A gateway sends requests to a device.
+    pub(super) fn count_sends(&mut self, envelope: &Envelope<()>) -> Result<(), Violation> {
+        if let Message::Device(ToDevice::Requests(arrivals)) = &envelope.message {
+            for arrival in arrivals {
+                let module = self.places[arrival.worker.idx()].module;
+                self.checker.sent(arrival.request.id, module)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A gateway accepted a request: it ends by its deadline and grace.
+    pub(in crate::world) fn must_end(&mut self, home: GatewayId, request: &Request) {
+        let deadline = self.clock(Address::Gateway(home)).moment(request.deadline);
+        let by = deadline + self.homes[home.idx()].policy.grace() + SLACK;
+        self.checker.must_end(request.id, by);
+    }
+
+    /// Remembers which life of a gateway asked a device for requests, and hears results with that knowledge.
+    pub(in crate::world) fn heed(&mut self, envelope: &Envelope<()>) -> Result<(), Violation> {
+        match (&envelope.message, envelope.to, envelope.from) {
+            (Message::Device(ToDevice::Requests(arrivals)), _, _) => {
+                let asked = &mut self.cluster().asked;
+                for arrival in arrivals {
+                    asked.insert((arrival.worker, arrival.request.id), envelope.incarnation);
+                }
+            }
+            (
+                Message::Gateway(ToGateway::Finished {
+                    worker,
+                    batch,
+                    members,
+                }),
+                Address::Gateway(home),
+                Address::Device(device),
+            ) => {
+                let life = self.homes[home.idx()].life.incarnation;
+                let ran = self.cluster().ran.get(&(device, *batch)).cloned();
+                let ran = ran.unwrap_or_default();
+                for member in members {
+                    let at = self.homes[home.idx()].policy.workers_with(member.request);
+                    let is_lie = self.cluster().lies.contains_key(&(device, member.request));
+                    // Else the gateway ignores it: the request is not there.
+                    if at.contains(worker) && !is_lie {
+                        let is_own = ran.contains(&(member.request, life));
+                        self.checker.result(member.request, is_own)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A batch of a device ended.
+    pub(in crate::world) fn note_ran(
+        &mut self,
+        device: DeviceId,
+        (worker, batch): (WorkerId, BatchId),
+        members: &[RequestId],
+    ) {
+        let Some(cluster) = self.cluster.as_deref_mut() else {
+            return;
+        };
+        let of = |id: &RequestId| Some((*id, cluster.asked.swap_remove(&(worker, *id))?));
+        let ran = members.iter().filter_map(of).collect();
+        // A device that began anew counts its batches from 0 again.
+        cluster.ran.shift_remove(&(device, batch));
+        if cluster.ran.len() >= RAN_MAX {
+            cluster.ran.shift_remove_index(0);
+        }
+        cluster.ran.insert((device, batch), ran);
+    }
+
+    /// The requests of a batch that count: those that a rogue sent once more do not.
+    pub(in crate::world) fn counted(&self, ids: &[RequestId]) -> Vec<RequestId> {
+        let repeated = self.cluster.as_ref().map(|cluster| &cluster.repeated);
+        let counts = |id: &&RequestId| repeated.is_none_or(|r| !r.contains_key(*id));
+        ids.iter().filter(counts).copied().collect()
+    }
+
+    /// The queues of a device are within their bounds.
+    pub(in crate::world) fn check_device(&self, device: usize) -> Result<(), Violation> {
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        let device = &self.devices[device];
+        for (worker, broker) in &device.brokers {
+            let waiting = device.policy.waiting(*worker);
+            self.checker.bound("queue", waiting, broker.capacity)?;
+        }
+        let n_homes = device.policy.homes().len();
+        self.checker.bound("homes", n_homes, self.homes.len())
+    }
+
+    /// The tables of a gateway are within their bounds.
+    pub(in crate::world) fn check_gateway(&self, home: usize) -> Result<(), Violation> {
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        let policy = &self.homes[home].policy;
+        let limit = self.config.pipeline.limits.in_flight;
+        let n_modules = self.config.pipeline.modules.len();
+        self.checker.bound("open", policy.in_flight(), limit)?;
+        let sent = policy.n_at_workers();
+        let limit = policy.in_flight() * n_modules;
+        self.checker.bound("at workers", sent, limit)
+    }
+}

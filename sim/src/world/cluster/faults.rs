@@ -1,0 +1,175 @@
+//! What goes wrong in a cluster, and when it is over.
+
+use std::time::Duration;
+
+use spillgate_pipeline::cluster::{Fault, Scripted};
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::time::Timestamp;
+
+use super::{Due, draw};
+use crate::world::World;
+use crate::world::agenda::Occurrence;
+use crate::world::noted::Kind;
+
+/// A change of the cluster.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::world) enum Change {
+    Begins {
+        fault: Fault,
+        until: Timestamp,
+    },
+    Ends(Fault),
+    /// A node that stalls now and then does so.
+    Stalls {
+        node: usize,
+        pause: Duration,
+        every: Duration,
+        until: Timestamp,
+    },
+    /// A rogue node says something.
+    Speaks {
+        node: usize,
+        every: Duration,
+        until: Timestamp,
+    },
+}
+
+impl World {
+    pub(super) fn schedule_faults(&mut self) {
+        let Some(config) = self.config.cluster.clone() else {
+            return;
+        };
+        let mut faults = config.faults.clone();
+        if let Some(draws) = config.draws {
+            faults.extend(draw::faults(&config, draws, &mut self.cluster().rng));
+        }
+        for Scripted { at, lasts, fault } in faults {
+            let at = Timestamp::ZERO + at;
+            let until = at + lasts;
+            self.change_at(at, Change::Begins { fault, until });
+            self.change_at(until, Change::Ends(fault));
+        }
+    }
+
+    fn change_at(&mut self, at: Timestamp, change: Change) {
+        let due = Due::Change(change);
+        self.agenda.at(at, Occurrence::Cluster(due));
+    }
+
+    pub(super) fn change(&mut self, change: Change) -> Result<(), Violation> {
+        match change {
+            Change::Begins { fault, until } => {
+                self.note(Kind::Disturbance, 0);
+                self.fault_begins(fault, until)
+            }
+            Change::Ends(fault) => {
+                self.note(Kind::Disturbance, 1);
+                self.fault_ends(fault)
+            }
+            Change::Stalls {
+                node,
+                pause,
+                every,
+                until,
+            } => {
+                let now = self.now;
+                if now < until {
+                    self.cluster().nodes[node].stalled_until = (now + pause).min(until);
+                    self.change_at(now + every, change);
+                }
+                Ok(())
+            }
+            Change::Speaks { node, every, until } => {
+                if self.now < until {
+                    self.change_at(self.now + every, change);
+                    self.speak(node)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn fault_begins(&mut self, fault: Fault, until: Timestamp) -> Result<(), Violation> {
+        match fault {
+            Fault::Break { between, late } => self.break_connections(between, late, until),
+            Fault::Partition { from, to, both } => {
+                self.block(from, to, until);
+                if both {
+                    self.block(to, from, until);
+                }
+                Ok(())
+            }
+            Fault::Crash { node, silent } => self.crash(node, silent),
+            Fault::Slow { node, factor } => {
+                self.cluster().nodes[node].slow = factor;
+                Ok(())
+            }
+            Fault::Stall { node, pause, every } => self.change(Change::Stalls {
+                node,
+                pause,
+                every,
+                until,
+            }),
+            Fault::Loss { part } => {
+                self.cluster().loss = part;
+                Ok(())
+            }
+            Fault::Rogue { node, rate } => {
+                self.cluster().nodes[node].is_rogue = true;
+                let every = Duration::from_secs_f64(1.0 / rate);
+                self.change(Change::Speaks { node, every, until })
+            }
+        }
+    }
+
+    fn fault_ends(&mut self, fault: Fault) -> Result<(), Violation> {
+        match fault {
+            // They end by the time that they were given.
+            Fault::Break { .. } | Fault::Partition { .. } | Fault::Stall { .. } => {}
+            Fault::Crash { node, .. } => {
+                if self.cluster().nodes[node].is_down {
+                    self.begin(node)?;
+                }
+            }
+            Fault::Slow { node, .. } => self.cluster().nodes[node].slow = 1.0,
+            Fault::Loss { .. } => self.cluster().loss = 0.0,
+            Fault::Rogue { node, .. } => {
+                let node = &mut self.cluster().nodes[node];
+                node.is_rogue = false;
+                node.sent.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, from: usize, to: usize, until: Timestamp) {
+        let cluster = self.cluster();
+        if let Some((pair, side)) = cluster.pair(from, to) {
+            let blocked = &mut cluster.pairs[pair].blocked[1 - side];
+            *blocked = until.max(*blocked);
+        }
+    }
+
+    /// All connections of a pair end for both sides. What is under way is lost, or still comes.
+    fn break_connections(
+        &mut self,
+        between: [usize; 2],
+        late: bool,
+        until: Timestamp,
+    ) -> Result<(), Violation> {
+        let cluster = self.cluster();
+        let Some((pair, _)) = cluster.pair(between[0], between[1]) else {
+            return Ok(());
+        };
+        let of = &mut cluster.pairs[pair];
+        of.broken = until.max(of.broken);
+        let ways: Vec<u64> = of.ways.keys().copied().collect();
+        for way in ways {
+            self.end_way(pair, way, "it was reset")?;
+            if !late {
+                self.cluster().pairs[pair].ways.swap_remove(&way);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Nodes that begin, crash and begin anew, and what their roles hear of each other.
+
+use rand::Rng;
+use spillgate_controller_policy::gateway::Event as GatewayEvent;
+use spillgate_controller_policy::module::ControllerEvent;
+use spillgate_pipeline::id::GatewayId;
+use spillgate_pipeline::invariants::Violation;
+use spillgate_pipeline::message::{Address, Incarnation};
+use spillgate_pipeline::session::{Greeting, Session, Side};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::device::DeviceEvent;
+
+use super::wire::Load;
+use super::{greeting, speaks};
+use crate::world::World;
+use crate::world::crashes;
+
+impl World {
+    /// All nodes begin; faults are on the agenda.
+    pub(in crate::world) fn start_cluster(&mut self) -> Result<(), Violation> {
+        self.schedule_faults();
+        for node in 0..self.cluster().nodes.len() {
+            self.begin(node)?;
+        }
+        Ok(())
+    }
+
+    /// A node begins: its roles are empty and know each other; its sessions know nobody.
+    pub(super) fn begin(&mut self, node: usize) -> Result<(), Violation> {
+        let cluster = self.cluster();
+        let of = &mut cluster.nodes[node];
+        of.is_down = false;
+        of.is_dark = false;
+        of.greeting = greeting(&of.roles, of.life);
+        let (roles, life, me) = (of.roles.clone(), of.life, of.greeting.clone());
+        for role in &roles {
+            self.begin_role(*role, life)?;
+        }
+        self.roles_meet(node, &me)?;
+        for pair in 0..self.cluster().pairs.len() {
+            self.begin_session(pair, node);
+        }
+        Ok(())
+    }
+
+    fn begin_role(&mut self, role: Address, life: Incarnation) -> Result<(), Violation> {
+        let born = self.clock(role).read(self.now);
+        match role {
+            Address::Gateway(id) => {
+                let home = &mut self.homes[id.idx()];
+                home.life.begins();
+                home.armed = Timestamp::MAX;
+                home.policy = crashes::gateway(&self.config, &self.places, id, life, born);
+                self.cluster().n_accepted[id.idx()] = 0;
+            }
+            Address::Controller(module) => {
+                self.controller_lives[module.idx()].begins();
+                self.controllers[module.idx()] =
+                    crashes::controller(&self.config, &self.places, module, life, born);
+                self.arm_controller(module, life);
+            }
+            Address::Device(id) => self.devices[id.idx()].is_down = false,
+        }
+        Ok(())
+    }
+
+    fn begin_session(&mut self, pair: usize, node: usize) {
+        let now = self.now;
+        let cluster = self.cluster();
+        let mut sides = cluster.pairs[pair].sides.iter();
+        let Some(side) = sides.position(|end| end.node == node) else {
+            return;
+        };
+        let dials = [Side::Dials, Side::Accepts][side];
+        let of = &cluster.nodes[node];
+        let (me, here) = (of.greeting.clone(), of.clock.read(now));
+        let seed = cluster.rng.random();
+        let end = &mut cluster.pairs[pair].sides[side];
+        end.session = Some(Session::new(cluster.timing, me, dials, seed, here));
+        end.armed = Timestamp::MAX;
+        end.n_accepted = 0;
+        self.arm_session(pair, side);
+    }
+
+    /// A node crashes. The requests of its gateway end with their connections.
+    pub(super) fn crash(&mut self, node: usize, silent: bool) -> Result<(), Violation> {
+        let cluster = self.cluster();
+        let of = &mut cluster.nodes[node];
+        if of.is_down {
+            return Ok(());
+        }
+        of.is_down = true;
+        of.is_dark = silent;
+        of.life.0 += 1;
+        of.sent.clear();
+        for role in of.roles.clone() {
+            match role {
+                Address::Gateway(id) => self.end_gateway(id)?,
+                Address::Controller(module) => self.controller_lives[module.idx()].ends(),
+                Address::Device(id) => self.end_device(id),
+            }
+        }
+        for pair in 0..self.cluster().pairs.len() {
+            self.end_session(pair, node, silent);
+        }
+        Ok(())
+    }
+
+    fn end_session(&mut self, pair: usize, node: usize, silent: bool) {
+        let of = &mut self.cluster().pairs[pair];
+        let Some(side) = of.sides.iter().position(|end| end.node == node) else {
+            return;
+        };
+        of.sides[side].session = None;
+        of.sides[side].told = None;
+        of.sides[side].armed = Timestamp::MAX;
+        let mut ended = Vec::new();
+        for (id, way) in &mut of.ways {
+            if std::mem::take(&mut way.is_open[side]) {
+                ended.push(*id);
+            }
+        }
+        if !silent {
+            for way in ended {
+                self.put(pair, way, 1 - side, Load::Fin);
+            }
+        }
+    }
+
+    /// The roles of a node hear of a peer.
+    pub(super) fn roles_meet(&mut self, node: usize, peer: &Greeting) -> Result<(), Violation> {
+        self.each_two(node, peer, |world, me, other| {
+            let life = peer.incarnation;
+            match me {
+                Address::Gateway(id) => world.drive_gateway(id, GatewayEvent::Greeted(other, life)),
+                Address::Controller(module) => {
+                    world.drive_controller(module, ControllerEvent::Greeted(other, life))
+                }
+                Address::Device(id) => match other {
+                    Address::Gateway(home) => {
+                        world.drive_device(id.idx(), DeviceEvent::Greeted(home))
+                    }
+                    _ => Ok(()),
+                },
+            }
+        })
+    }
+
+    /// The roles of a node hear that a peer is gone.
+    pub(super) fn roles_part(&mut self, node: usize, peer: &Greeting) -> Result<(), Violation> {
+        self.each_two(node, peer, |world, me, other| match me {
+            Address::Gateway(id) => {
+                world.drive_gateway(id, GatewayEvent::Lost(other, "its connection was lost"))
+            }
+            Address::Controller(module) => {
+                world.drive_controller(module, ControllerEvent::Lost(other))
+            }
+            Address::Device(id) => match other {
+                Address::Gateway(home) => world.drive_device(id.idx(), DeviceEvent::Lost(home)),
+                _ => Ok(()),
+            },
+        })
+    }
+
+    fn each_two(
+        &mut self,
+        node: usize,
+        peer: &Greeting,
+        tell: impl Fn(&mut World, Address, Address) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        for me in self.cluster().nodes[node].roles.clone() {
+            for &other in &peer.addresses {
+                if speaks(me, other) {
+                    tell(self, me, other)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether clients reach a gateway: it lives and, in a cluster, has a worker of each module.
+    pub(in crate::world) fn is_ready(&self, id: GatewayId) -> bool {
+        let home = &self.homes[id.idx()];
+        !home.life.is_down && (self.cluster.is_none() || home.policy.is_ready())
+    }
+}

@@ -1,0 +1,46 @@
+//! The swarm: some seeds of it, and bugs on purpose that it has to find. CI runs more seeds; `cargo xtask swarm` runs 10,000.
+
+use spillgate_pipeline::invariants::Invariant;
+use spillgate_sim::Bug;
+use spillgate_sim::swarm::{Breach, check};
+
+/// Seeds in which a bug must show.
+const SEEDS: u64 = 100;
+
+#[test]
+fn clusters_hold_under_drawn_faults() {
+    for seed in 0..30 {
+        if let Err(breach) = check(seed, None) {
+            panic!("{breach}; repeat it with cargo xtask swarm --seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    let [a, b, other] = [7, 7, 8].map(|seed| check(seed, None).unwrap().trace_hash);
+    assert_eq!(a, b);
+    assert_ne!(a, other);
+}
+
+/// Without this a green swarm would show nothing.
+#[test]
+fn the_swarm_finds_bugs_on_purpose() {
+    for (bug, invariant) in [
+        (Bug::IdsRepeat, Invariant::EndsOnce),
+        (Bug::NoTimer, Invariant::EndsInTime),
+        (Bug::LivesUnchecked, Invariant::OwnResults),
+    ] {
+        let breaches = (0..SEEDS).filter_map(|seed| Some((seed, check(seed, Some(bug)).err()?)));
+        let found = breaches
+            .into_iter()
+            .find_map(|(seed, breach)| match breach {
+                Breach::Invariant(violation) => Some((seed, violation)),
+                // Bugs show in more than one way.
+                Breach::Progress { .. } => None,
+            });
+        let (seed, violation) = found.unwrap_or_else(|| panic!("{bug:?} is not found"));
+        println!("{bug:?} breaks seed {seed}: {violation}");
+        assert_eq!(violation.invariant, invariant, "{bug:?}");
+    }
+}
