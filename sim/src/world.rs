@@ -96,15 +96,15 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
         world.step(next)?;
     }
     world.checker.finished()?;
+    let cluster = world.cluster_report();
     let World {
         tally,
         config,
         noted,
-        cluster,
         ..
     } = world;
     let mut report = tally.finish(&config, noted.events(), noted.hash());
-    report.cluster = cluster.map(|cluster| cluster.report());
+    report.cluster = cluster;
     Ok(report)
 }
 

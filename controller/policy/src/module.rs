@@ -81,6 +81,7 @@ pub struct ModuleController {
     planner: StatePlanner,
     scaler: Option<Scaler>,
     scales_at: Timestamp,
+    n_ignored: u64,
 }
 
 impl ModuleController {
@@ -119,6 +120,7 @@ impl ModuleController {
             reported: Reported::default(),
             scaler,
             scales_at: born + SCALING_PERIOD,
+            n_ignored: 0,
         }
     }
 
@@ -130,6 +132,11 @@ impl ModuleController {
     /// The state that was published last.
     pub fn published(&self) -> Option<&ModuleState> {
         self.planner.published()
+    }
+
+    /// Messages that were ignored: of another life, or not their sender's to say.
+    pub fn n_ignored(&self) -> u64 {
+        self.n_ignored
     }
 
     /// The next moment at which something happens without an event from outside.
@@ -156,6 +163,8 @@ impl ModuleController {
             ControllerEvent::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, from, incarnation, message, out);
+                } else {
+                    self.n_ignored += 1;
                 }
             }
             ControllerEvent::Wakeup => self.wake(now, out),

@@ -116,3 +116,29 @@ draw: { faults: 0, until: 9s }
     "#]]
     .assert_eq(&format!("{}\n", parse("", 9).unwrap_err()));
 }
+
+#[test]
+fn shipped_clusters_are_valid() {
+    let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0], &[1]], &[]);
+    pipeline.modules[1].name = "detect".to_owned();
+    let served = Served {
+        pipeline: &pipeline,
+        n_devices: 24,
+        n_requests: 1000,
+    };
+    for text in [
+        include_str!("../../../apps/clusters/clocks.yaml"),
+        include_str!("../../../apps/clusters/controller_dies.yaml"),
+        include_str!("../../../apps/clusters/edge.yaml"),
+        include_str!("../../../apps/clusters/gateway_dies.yaml"),
+        include_str!("../../../apps/clusters/lost_messages.yaml"),
+        include_str!("../../../apps/clusters/partition.yaml"),
+        include_str!("../../../apps/clusters/slow_worker.yaml"),
+        include_str!("../../../apps/clusters/stalls.yaml"),
+        include_str!("../../../apps/clusters/undisturbed.yaml"),
+        include_str!("../../../apps/clusters/worker_dies.yaml"),
+        include_str!("../../../apps/clusters/worker_vanishes.yaml"),
+    ] {
+        parse_cluster(text, "a shipped cluster", served).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

@@ -224,11 +224,6 @@ impl Cluster {
     pub(super) fn cancel_delay(&self) -> Duration {
         self.timing.death() + self.timing.suspicion()
     }
-
-    /// What happened.
-    pub(super) fn report(&self) -> ClusterReport {
-        self.report
-    }
 }
 
 /// Which roles of two processes have anything to say to each other.

@@ -9,7 +9,7 @@ use spillgate_pipeline::cluster::{Cluster, Draws, Fault, Scripted};
 /// Kinds of faults.
 const KINDS: u32 = 8;
 
-/// Faults that begin and end within the draws' span. Crashes and stalls of one node do not overlap by more than chance brings.
+/// Faults that begin and end within the draws' span. They may overlap.
 pub(super) fn faults(cluster: &Cluster, draws: Draws, rng: &mut ChaCha8Rng) -> Vec<Scripted> {
     let span = draws.until.saturating_sub(draws.from);
     let one = |_| {

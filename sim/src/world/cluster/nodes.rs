@@ -11,7 +11,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::DeviceEvent;
 
 use super::wire::Load;
-use super::{greeting, speaks};
+use super::{ClusterReport, greeting, speaks};
 use crate::world::World;
 use crate::world::crashes;
 
@@ -45,6 +45,7 @@ impl World {
 
     fn begin_role(&mut self, role: Address, life: Incarnation) -> Result<(), Violation> {
         let born = self.clock(role).read(self.now);
+        self.cluster().report.ignored += self.ignored_by(role);
         match role {
             Address::Gateway(id) => {
                 let home = &mut self.homes[id.idx()];
@@ -62,6 +63,26 @@ impl World {
             Address::Device(id) => self.devices[id.idx()].is_down = false,
         }
         Ok(())
+    }
+
+    /// Messages that a role ignored in its life.
+    fn ignored_by(&self, role: Address) -> u64 {
+        match role {
+            Address::Gateway(id) => self.homes[id.idx()].policy.n_ignored(),
+            Address::Controller(module) => self.controllers[module.idx()].n_ignored(),
+            // Its driver ignores them for it.
+            Address::Device(_) => 0,
+        }
+    }
+
+    /// What happened, if roles are processes.
+    pub(in crate::world) fn cluster_report(&self) -> Option<ClusterReport> {
+        let cluster = self.cluster.as_ref()?;
+        let by_role = cluster.node_of.keys().map(|role| self.ignored_by(*role));
+        Some(ClusterReport {
+            ignored: cluster.report.ignored + by_role.sum::<u64>(),
+            ..cluster.report
+        })
     }
 
     fn begin_session(&mut self, pair: usize, node: usize) {

@@ -184,6 +184,12 @@ fn each_fault_heals() {
             "{fault:?}: {} good of {}, {} failed, {counts:?}",
             report.good, undisturbed.good, report.failed
         );
+        let is_rogue = matches!(fault, Fault::Rogue { .. });
+        assert_eq!(
+            counts.rogue > 0 && counts.ignored > 0,
+            is_rogue,
+            "{fault:?}"
+        );
         assert!(
             f64::from(good(&report)) >= 0.98 * f64::from(good(&undisturbed)),
             "{fault:?}: {} {}",
