@@ -3,6 +3,7 @@
 //! workspace; every other may depend on it.
 
 pub mod catalog;
+pub mod clients;
 pub mod compile;
 pub mod diagnostic;
 pub mod distribution;

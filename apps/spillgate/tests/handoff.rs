@@ -11,6 +11,7 @@ use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
 use spillgate_controller::host::Submission;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::{ClientId, ModuleId};
@@ -70,6 +71,7 @@ fn submission() -> Submission {
         number: 0,
         client: Arc::from(""),
         client_id: ClientId::default(),
+        party: Party::ONLY,
         decoding: Duration::ZERO,
         application: Arc::from(""),
         timeout: None,

@@ -12,6 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::plan::Planned;
 use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
+use crate::shares::{Party, Shares, Shortfall, Ticket};
 
 /// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
@@ -101,14 +102,14 @@ impl Gate {
     }
 }
 
-/// The gate at the entry of a pipeline, set to the bottleneck that its modules report.
+/// The gate at the entry of a pipeline, set to the bottleneck that its modules report and shared fairly.
 pub(crate) struct EntryGate {
     factor: f64,
     /// The part of the bottleneck's capacity that is for this gateway.
     part: f64,
     pipeline: Pipeline,
     /// Open until every module has reported once.
-    gate: Option<Gate>,
+    shares: Option<Shares>,
     /// Reports of all modules but the source.
     reports: Vec<Option<Bound>>,
     /// By device: the modules of its workers, one entry a worker.
@@ -140,7 +141,7 @@ impl EntryGate {
         let mut gate = EntryGate {
             factor,
             part: 1.0,
-            gate: None,
+            shares: None,
             reports: vec![None; pipeline.modules.len() - 1],
             least: vec![Duration::ZERO; pipeline.modules.len()],
             least_path: Duration::ZERO,
@@ -179,10 +180,10 @@ impl EntryGate {
         now + decoding + self.least_path > deadline
     }
 
-    /// See [`Gate::give_back`].
-    pub(crate) fn give_back(&mut self) {
-        if let Some(gate) = &mut self.gate {
-            gate.give_back();
+    /// See [`Shares::give_back`].
+    pub(crate) fn give_back(&mut self, ticket: &Ticket) {
+        if let Some(shares) = &mut self.shares {
+            shares.give_back(ticket);
         }
     }
 
@@ -223,10 +224,10 @@ impl EntryGate {
         let path = plan::longest_path(&self.pipeline, |m| known[m - 1].execution);
         // The time that the SLO leaves for waiting beside the executions.
         let depth = self.pipeline.slo.saturating_sub(path);
-        match &mut self.gate {
-            _ if rate.is_infinite() => self.gate = None,
-            Some(gate) => gate.set(now, rate, depth),
-            None => self.gate = Some(Gate::new(rate, depth)),
+        match &mut self.shares {
+            _ if rate.is_infinite() => self.shares = None,
+            Some(shares) => shares.set(now, rate, depth),
+            None => self.shares = Some(Shares::new(rate, depth)),
         }
     }
 
@@ -277,11 +278,18 @@ impl EntryGate {
 
     /// Requests a second that pass; `None` while it is open.
     pub(crate) fn rate(&self) -> Option<f64> {
-        self.gate.as_ref().map(Gate::rate)
+        self.shares.as_ref().map(Shares::rate)
     }
 
-    pub(crate) fn pass(&mut self, now: Timestamp) -> bool {
-        self.gate.as_mut().is_none_or(|gate| gate.pass(now))
+    /// Whether one more request of that party passes now: see [`Shares::pass`]. There is no ticket while the gate is open.
+    pub(crate) fn pass(
+        &mut self,
+        now: Timestamp,
+        party: &Party,
+        cost: f64,
+    ) -> Result<Option<Ticket>, Shortfall> {
+        let shares = self.shares.as_mut();
+        shares.map(|s| s.pass(now, party, cost)).transpose()
     }
 }
 

@@ -24,6 +24,7 @@ mod reserve;
 
 use std::time::Duration;
 
+use spillgate_pipeline::clients::CLASSES;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
@@ -31,8 +32,6 @@ use class::{Class, Debts};
 use exchange::{Portion, Report};
 use reserve::Reserve;
 
-/// Priority classes.
-pub const CLASSES: usize = 8;
 /// Clients that are told apart. The others of a class share one place.
 pub const CLIENTS_MAX: usize = 16_384;
 /// Streams of all clients that are told apart.
@@ -56,7 +55,17 @@ const COST_PART: f64 = 1.0 / 256.0;
 pub struct ClientKey(pub u64);
 
 impl ClientKey {
-    const OTHERS: ClientKey = ClientKey(u64::MAX);
+    /// The client of that name: equal over all gateways.
+    pub fn of(name: &str) -> Self {
+        ClientKey::of_bytes(name.as_bytes())
+    }
+
+    /// The same, where the name need not be a text.
+    pub fn of_bytes(name: &[u8]) -> Self {
+        ClientKey(hash(name))
+    }
+
+    pub(crate) const OTHERS: ClientKey = ClientKey(u64::MAX);
 }
 
 /// A stream of a client, or a connection with unary calls. `u64::MAX` stands for streams without a place of their own.
@@ -65,6 +74,12 @@ pub struct StreamKey(pub u64);
 
 impl StreamKey {
     const OTHERS: StreamKey = StreamKey(u64::MAX);
+}
+
+/// FNV-1a: equal at every gateway, whatever it runs on.
+fn hash(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// Who asks.
@@ -82,6 +97,22 @@ pub struct Party {
     pub class: u8,
 }
 
+impl Party {
+    /// The only client, with one stream.
+    pub const ONLY: Party = Party {
+        client: ClientKey(0),
+        stream: StreamKey(0),
+        weight: 1.0,
+        stream_weight: 1.0,
+        class: 0,
+    };
+
+    /// Rank of a request; see [`Ticket::rank`].
+    pub(crate) fn rank(&self, is_within: bool) -> u8 {
+        rank(self.class, is_within)
+    }
+}
+
 /// An admitted request: what it was charged, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ticket {
@@ -93,11 +124,15 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Rank among requests that are equally urgent; a higher one is served first. The class counts first, then whether
-    /// the request is within its client's share.
+    /// Rank among requests of which not all can be in time; a higher one is served first. The class counts first, then
+    /// whether the request is within its client's share. Without other clients and streams all have the same.
     pub fn rank(&self) -> u8 {
-        self.class * 2 + u8::from(self.is_within)
+        rank(self.class, self.is_within)
     }
+}
+
+fn rank(class: u8, is_within: bool) -> u8 {
+    class.min(CLASSES as u8 - 1) * 2 + u8::from(is_within)
 }
 
 /// Why a request gets no token.
@@ -227,7 +262,7 @@ impl Shares {
             client,
             stream,
             class: of as u8,
-            is_within: debts.part() <= 0.0,
+            is_within: kept <= 0.0,
             cost,
         })
     }
@@ -235,8 +270,12 @@ impl Shares {
     /// A request that passed gives its place back: another may pass instead.
     pub fn give_back(&mut self, ticket: &Ticket) {
         let of = usize::from(ticket.class);
-        self.classes[of].gate.give_back();
-        self.classes[of].charge(ticket.client, ticket.stream, -ticket.cost);
+        // The gate may have been open meanwhile, and be another one now.
+        let Some(class) = self.classes.get_mut(of) else {
+            return;
+        };
+        class.gate.give_back();
+        class.charge(ticket.client, ticket.stream, -ticket.cost);
         for lower in &mut self.classes[..of] {
             lower.regains();
         }
@@ -246,7 +285,9 @@ impl Shares {
     /// A request has run: its client is charged what it took in truth instead of what was predicted, in the same unit. A
     /// client that names a cheaper application than the one it uses wins nothing.
     pub fn settle(&mut self, ticket: &Ticket, cost: f64) {
-        let class = &mut self.classes[usize::from(ticket.class)];
+        let Some(class) = self.classes.get_mut(usize::from(ticket.class)) else {
+            return;
+        };
         class.charge(ticket.client, ticket.stream, cost - ticket.cost);
         self.cost = (self.cost + COST_PART * (cost - ticket.cost)).max(COST_PART);
     }

@@ -99,9 +99,11 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::Expired | Refusal::Hopeless => Code::DeadlineExceeded,
         Refusal::Full { .. }
         | Refusal::StreamFull { .. }
-        | Refusal::Overload
+        | Refusal::Overload(_)
         | Refusal::TokenFull { .. }
         | Refusal::TokenRate { .. }
+        | Refusal::ClientFull { .. }
+        | Refusal::ClientRate { .. }
         | Refusal::FrameTooLarge { .. }
         | Refusal::DecodingTooLong { .. } => Code::ResourceExhausted,
         Refusal::Draining => Code::Unavailable,
@@ -302,6 +304,8 @@ fn wire_value(value: &Value, objects: Objects<'_>) -> pb::Value {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_controller_policy::shares::Shortfall;
+
     use super::*;
 
     #[test]
@@ -312,7 +316,7 @@ mod tests {
             Refusal::Draining,
             Refusal::Expired,
             Refusal::Hopeless,
-            Refusal::Overload,
+            Refusal::Overload(Shortfall::Pipeline),
             Refusal::DecodingTooLong {
                 decoding: Duration::from_millis(2),
                 limit: Duration::from_millis(1),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
+use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
@@ -19,6 +20,7 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Checker;
@@ -87,6 +89,8 @@ pub struct Submission {
     pub client: Arc<str>,
     /// Who sent it: what is shared is shared between clients.
     pub client_id: ClientId,
+    /// The same for fair shares of what the pipeline can serve.
+    pub party: Party,
     /// Whose work it is: requests of one application have one distribution of execution times.
     pub application: Arc<str>,
     /// Less time than the pipeline's SLO, if the client asks for that.
@@ -156,6 +160,8 @@ pub struct PipelineHost {
     now: Now,
     observer: Arc<dyn Observer>,
     workers: Places,
+    /// Of clients.
+    rights: RightsByKey,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
     /// By device.
@@ -205,6 +211,7 @@ impl PipelineHost {
             checker: Checker::new(ENDED_REMEMBERED),
         };
         PipelineHost {
+            rights: RightsByKey::new(&pipeline.clients),
             watched: pipeline.watched(),
             pipeline,
             ids,
@@ -231,6 +238,11 @@ impl PipelineHost {
         &self.pipeline
     }
 
+    /// The rights of its clients.
+    pub(crate) fn rights(&self) -> &RightsByKey {
+        &self.rights
+    }
+
     /// The time.
     pub fn now(&self) -> Timestamp {
         (self.now)()
@@ -252,6 +264,7 @@ impl PipelineHost {
             number,
             client,
             client_id,
+            party,
             application,
             timeout,
             decoding,
@@ -277,6 +290,7 @@ impl PipelineHost {
                 decoding,
                 application: self.application(control, now, &application, effects),
                 client: client_id,
+                party,
             };
             let content = || {
                 let mut kept = kept.take().expect("a request is accepted once");

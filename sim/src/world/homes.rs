@@ -6,6 +6,7 @@ use rand::Rng;
 use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent, Gateway};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{ClientId, GatewayId, RequestId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::request::Request;
@@ -54,6 +55,7 @@ impl World {
             decoding: Duration::ZERO,
             application,
             client: ClientId::default(),
+            party: Party::ONLY,
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;

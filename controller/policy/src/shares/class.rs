@@ -88,7 +88,11 @@ impl Client {
         }
     }
 
+    /// Charges a stream, if it is not forgotten.
     fn charge(&mut self, stream: StreamKey, tokens: f64) {
+        if !self.streams.contains_key(&stream) {
+            return;
+        }
         self.trim += TRIM_MAX * (self.debt(stream) - DEBT_AIM) * tokens;
         if let Some(of) = self.streams.get_mut(&stream) {
             self.clock.charge(stream, &mut of.account, tokens);

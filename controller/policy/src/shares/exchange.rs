@@ -5,9 +5,10 @@
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::clients::CLASSES;
 
+use super::ClientKey;
 use super::water::{self, Demand};
-use super::{CLASSES, ClientKey};
 
 /// Clients that a report names. The others are summed by class.
 pub const NAMED_MAX: usize = 256;

@@ -209,6 +209,35 @@ fn memory_is_bounded_and_the_idle_are_forgotten() {
     assert_eq!(shares.known(), (1, 1));
 }
 
+/// A request may end long after its stream was forgotten, or after the gate was open and began anew.
+#[test]
+fn what_is_forgotten_takes_nothing_back() {
+    let mut shares = Shares::new(CAPACITY, Duration::from_millis(200));
+    let tickets = [1, 2, 3].map(|stream| {
+        let of = Party {
+            class: 3,
+            ..party(7, stream)
+        };
+        shares.pass(at(0.0), &of, 1.0).unwrap()
+    });
+    for i in 0..20 {
+        let of = Party {
+            class: 3,
+            ..party(7, 3)
+        };
+        let _ = shares.pass(at(400.0 + f64::from(i)), &of, 1.0);
+        let _ = shares.pass(at(400.0 + f64::from(i)), &of, 1.0);
+    }
+    let mut anew = Shares::new(CAPACITY, Duration::from_millis(200));
+    for ticket in &tickets {
+        for shares in [&mut shares, &mut anew] {
+            shares.give_back(ticket);
+            shares.settle(ticket, 2.0);
+        }
+    }
+    assert_eq!(anew.known(), (0, 0));
+}
+
 /// A client that sends to two gateways gets as much as one that sends three times as many requests to one of them.
 #[test]
 fn shares_hold_over_two_gateways() {

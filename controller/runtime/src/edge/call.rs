@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 #[cfg(test)]
 use spillgate_backend::account::Account;
 use spillgate_backend::account::{Full, Holder, Lease};
+use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::shares::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
@@ -23,6 +25,19 @@ pub(super) enum Buffer {
     Messages,
     /// The buffer of encoded answers.
     Answers,
+}
+
+/// Who asks, as fair shares tell clients apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    /// The client's token.
+    pub(crate) token: Option<(ClientKey, TokenShare)>,
+    /// Its address.
+    pub(crate) address: ClientKey,
+    /// Its connection.
+    pub(crate) connection: u64,
+    /// The call on that connection.
+    pub(crate) call: u64,
 }
 
 /// One call of a client, from its headers to its last answer. It is in the extensions of requests that tonic routes.
@@ -102,6 +117,18 @@ impl Call {
             (Some(token), _) => token.client(),
             (None, Some(connection)) => connection.client(),
             (None, None) => ClientId::default(),
+        }
+    }
+
+    /// Who asks, as far as fair shares go by tokens, addresses and connections.
+    pub(crate) fn asker(&self) -> Asker {
+        let connection = self.connection.as_ref();
+        let address = connection.map_or(ClientKey::of(""), |c| c.share());
+        Asker {
+            token: self.token.as_ref().map(|t| (t.key(), t.share())),
+            address,
+            connection: connection.map_or(0, |c| c.id().0),
+            call: self.key as u64,
         }
     }
 
