@@ -143,3 +143,38 @@ impl Rights {
         self.rate.is_some() || self.in_flight.is_some()
     }
 }
+
+/// A client over all gateways: a hash of its token's name, else of its address. `u64::MAX` stands for clients without a
+/// place of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(pub u64);
+
+impl ClientKey {
+    /// The client of that name: equal over all gateways.
+    pub fn of(name: &str) -> Self {
+        ClientKey::of_bytes(name.as_bytes())
+    }
+
+    /// The same, where the name need not be a text.
+    pub fn of_bytes(name: &[u8]) -> Self {
+        ClientKey(hash(name))
+    }
+
+    /// Clients without a place of their own.
+    pub const OTHERS: ClientKey = ClientKey(u64::MAX);
+}
+
+/// FNV-1a: equal at every gateway, whatever it runs on.
+fn hash(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+/// What a client, or several together, asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claim {
+    /// Its weight, more than 0.
+    pub weight: f64,
+    /// Requests a second.
+    pub rate: f64,
+}

@@ -19,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
 use spillgate_controller_policy::module::{ControllerEvent, ModuleController};
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::message::{Filled, Incarnation, Place};
@@ -255,7 +256,9 @@ impl World {
             self.tally.refused("unreachable");
             return Ok(());
         };
-        if let Err(refusal) = self.admit(id, timeout, application) {
+        let clients = self.config.clients.as_ref();
+        let party = clients.map_or(Party::ONLY, |c| c.requests[i].1);
+        if let Err(refusal) = self.admit(id, timeout, application, party) {
             self.tally.refused(refusal.label());
             return Ok(());
         }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::clients::{Clients, Rights};
+use spillgate_pipeline::clients::{ClientKey, Clients, Rights};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
 use crate::refusal::Refusal;
-use crate::shares::{CLIENTS_MAX, ClientKey, Party, StreamKey};
+use crate::shares::{CLIENTS_MAX, Party, StreamKey};
 
 /// The requests of this span of a client's rate may come at once. After as long without a request the client has its full
 /// rate again, and can be forgotten.

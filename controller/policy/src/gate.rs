@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
@@ -13,6 +14,9 @@ use crate::plan::Planned;
 use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
 use crate::shares::{Party, Shares, Shortfall, Ticket};
+
+/// Least part of the capacity for a gateway beside others: the first requests of an idle one must pass.
+const PORTION_MIN: f64 = 0.02;
 
 /// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
@@ -206,6 +210,24 @@ impl EntryGate {
         if self.part != part {
             self.part = part;
             self.follow(now);
+        }
+    }
+
+    /// What the clients asked for in the last `period`; `None` while it is open or tells no clients apart.
+    pub(crate) fn report_clients(&mut self, period: Duration) -> Option<ClientReport> {
+        let shares = self.shares.as_mut().filter(|s| s.has_clients())?;
+        Some(shares.report(shares.rate() / self.part, period))
+    }
+
+    /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share.
+    pub(crate) fn divide(&mut self, now: Timestamp, portion: Option<&Portion>) {
+        let Some(shares) = &mut self.shares else {
+            return;
+        };
+        shares.divide(portion);
+        if let Some(portion) = portion {
+            let whole = shares.rate() / self.part;
+            self.set_part(now, (portion.rate / whole).clamp(PORTION_MIN, 1.0));
         }
     }
 

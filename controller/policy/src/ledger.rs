@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
@@ -23,7 +25,7 @@ use crate::gate::EntryGate;
 use crate::plan::Planned;
 use crate::planner::ModuleState;
 use crate::refusal::Refusal;
-use crate::shares::{ClientKey, Party, Ticket};
+use crate::shares::{Party, Ticket};
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug)]
@@ -198,6 +200,18 @@ impl<T> Ledger<T> {
     pub fn set_part(&mut self, now: Timestamp, part: f64) {
         if let Some(gate) = &mut self.gate {
             gate.set_part(now, part);
+        }
+    }
+
+    /// What the clients asked for in the last `period`; `None` while the gate is open or tells no clients apart.
+    pub(crate) fn report_clients(&mut self, period: Duration) -> Option<ClientReport> {
+        self.gate.as_mut()?.report_clients(period)
+    }
+
+    /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share.
+    pub(crate) fn divide(&mut self, now: Timestamp, portion: Option<&Portion>) {
+        if let Some(gate) = &mut self.gate {
+            gate.divide(now, portion);
         }
     }
 

@@ -24,12 +24,12 @@ mod reserve;
 
 use std::time::Duration;
 
-use spillgate_pipeline::clients::CLASSES;
+use spillgate_pipeline::clients::{CLASSES, ClientKey};
+use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
 use class::{Class, Debts};
-use exchange::{Portion, Report};
 use reserve::Reserve;
 
 /// Clients that are told apart. The others of a class share one place.
@@ -49,37 +49,12 @@ const TRIM_MAX: f64 = 0.2;
 /// How much the last request counts in the average cost.
 const COST_PART: f64 = 1.0 / 256.0;
 
-/// A client over all gateways: a hash of its token's name, else of its address. `u64::MAX` stands for clients without a
-/// place of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientKey(pub u64);
-
-impl ClientKey {
-    /// The client of that name: equal over all gateways.
-    pub fn of(name: &str) -> Self {
-        ClientKey::of_bytes(name.as_bytes())
-    }
-
-    /// The same, where the name need not be a text.
-    pub fn of_bytes(name: &[u8]) -> Self {
-        ClientKey(hash(name))
-    }
-
-    pub(crate) const OTHERS: ClientKey = ClientKey(u64::MAX);
-}
-
 /// A stream of a client, or a connection with unary calls. `u64::MAX` stands for streams without a place of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub u64);
 
 impl StreamKey {
     const OTHERS: StreamKey = StreamKey(u64::MAX);
-}
-
-/// FNV-1a: equal at every gateway, whatever it runs on.
-fn hash(bytes: &[u8]) -> u64 {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// Who asks.
@@ -292,15 +267,20 @@ impl Shares {
         self.cost = (self.cost + COST_PART * (cost - ticket.cost)).max(COST_PART);
     }
 
-    /// What the clients asked for since the last report, which was `period` ago.
-    pub fn report(&mut self, period: Duration) -> Report {
-        let classes = self.classes.iter_mut().enumerate();
-        let offered = classes.flat_map(|(of, class)| class.report(of as u8, period));
-        Report::new(offered.collect())
+    /// Whether there is a client besides [`Party::ONLY`], so that gateways have something to exchange.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.classes.iter().any(Class::has_named_clients)
     }
 
-    /// Takes over which part of each client's requests come to this gateway. The rate is for [`Self::set`].
-    pub fn divide(&mut self, portion: &Portion) {
+    /// What the clients asked for since the last report, which was `period` ago, of a pipeline with that capacity.
+    pub fn report(&mut self, capacity: f64, period: Duration) -> ClientReport {
+        let classes = self.classes.iter_mut().enumerate();
+        let offered = classes.flat_map(|(of, class)| class.report(of as u8, period));
+        ClientReport::new(capacity, offered.collect())
+    }
+
+    /// Takes over which part of each client's requests come to this gateway; `None`: all. The rate is for [`Self::set`].
+    pub fn divide(&mut self, portion: Option<&Portion>) {
         for class in &mut self.classes {
             class.divide(portion);
         }

@@ -48,6 +48,7 @@ impl World {
         id: RequestId,
         timeout: Option<Duration>,
         application: Application,
+        party: Party,
     ) -> Result<Request, Refusal> {
         let offer = Offer {
             sent_at: self.now,
@@ -55,7 +56,7 @@ impl World {
             decoding: Duration::ZERO,
             application,
             client: ClientId::default(),
-            party: Party::ONLY,
+            party,
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;

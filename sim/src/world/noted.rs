@@ -46,6 +46,8 @@ pub(super) enum Kind {
     RerunStart = 19,
     /// It has run again.
     RerunEnd = 20,
+    /// The gateway hears of its part of what clients share.
+    Portion = 21,
 }
 
 /// What happened so far.

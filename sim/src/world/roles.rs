@@ -118,6 +118,9 @@ impl World {
             ToGateway::State(state) => self.note(Kind::State, state.version),
             ToGateway::Serve(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1 | 1),
             ToGateway::Retire(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1),
+            ToGateway::Clients(portion) => {
+                self.note(Kind::Portion, (portion.rate * 1e6) as u64);
+            }
             ToGateway::Plan(..) => {}
         }
     }

@@ -2,7 +2,7 @@ use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
-use crate::shares::{ClientKey, Party, Shortfall};
+use crate::shares::{Party, Shortfall};
 
 const SLO: Duration = Duration::from_nanos(100);
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::water::{Demand, fill};
+use super::water::fill;
 use super::*;
 use server::{CAPACITY, Run, Sends, Source, at, jain, offers, party, run, serve, source};
+use spillgate_pipeline::clients::Claim;
 
 const SECONDS: f64 = 120.0;
 const SEEDS: u64 = 8;
@@ -251,10 +252,13 @@ fn shares_hold_over_two_gateways() {
     for (t, idx) in offers(&sources, SECONDS, 1) {
         if t >= next {
             next += 1.0;
-            let reports: Vec<Report> = gateways.iter_mut().map(|g| g.report(second)).collect();
+            let reports: Vec<ClientReport> = gateways
+                .iter_mut()
+                .map(|g| g.report(CAPACITY, second))
+                .collect();
             for (gateway, portion) in gateways.iter_mut().zip(exchange::merge(CAPACITY, &reports)) {
                 gateway.set(at(t), portion.rate, depth);
-                gateway.divide(&portion);
+                gateway.divide(Some(&portion));
             }
         }
         let gateway = &mut gateways[places[idx].0];
@@ -344,11 +348,11 @@ proptest! {
         };
         let sources: Vec<Source> = rates.iter().enumerate().map(of).collect();
         let all = offers(&sources, SECONDS, seed);
-        let demand = |idx: usize| Demand {
+        let demand = |idx: usize| Claim {
             weight: sources[idx].party.weight,
             rate: all.iter().filter(|o| o.1 == idx).count() as f64 / SECONDS,
         };
-        let demands: Vec<Demand> = (0..sources.len()).map(demand).collect();
+        let demands: Vec<Claim> = (0..sources.len()).map(demand).collect();
         let fair = fill(CAPACITY, &demands);
         let with = run(&sources, 0.4, SECONDS, seed).with;
         let level = |idx: usize| fair[idx] / demands[idx].weight;

@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 use spillgate_controller_policy::clients::{RightsByKey, TokenShare};
-use spillgate_controller_policy::shares::{ClientKey, Party, StreamKey};
-use spillgate_pipeline::clients::{Clients, ClientsBy, StreamsBy};
+use spillgate_controller_policy::shares::{Party, StreamKey};
+use spillgate_pipeline::clients::{ClientKey, Clients, ClientsBy, StreamsBy};
 
 use crate::edge::{Asker, Call};
 

@@ -13,7 +13,7 @@ use spillgate_backend::account::Holder;
 use spillgate_controller_policy::access::{Access, TokenId};
 use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::refusal::Refusal;
-use spillgate_controller_policy::shares::ClientKey;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;

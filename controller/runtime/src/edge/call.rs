@@ -9,7 +9,7 @@ use spillgate_backend::account::Account;
 use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::refusal::Refusal;
-use spillgate_controller_policy::shares::ClientKey;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 

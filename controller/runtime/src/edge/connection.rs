@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Use};
-use spillgate_controller_policy::shares::ClientKey;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 use tokio::task::AbortHandle;
