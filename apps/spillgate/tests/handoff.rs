@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use spillgate::embedded::{Deployment, Embedded};
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
-use spillgate_controller::host::Submission;
+use spillgate_controller::host::{Counted, Submission};
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
 use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::Pipeline;
@@ -72,6 +72,10 @@ fn submission() -> Submission {
         client: Arc::from(""),
         client_id: ClientId::default(),
         party: Party::ONLY,
+        counted: Counted {
+            name: Arc::from("test"),
+            is_token: false,
+        },
         decoding: Duration::ZERO,
         application: Arc::from(""),
         timeout: None,

@@ -117,6 +117,16 @@ impl Refusal {
         )
     }
 
+    /// The fair share that was used up, in requests a second.
+    pub fn share(&self) -> Option<f64> {
+        match self {
+            Refusal::Overload(Shortfall::Client { rate } | Shortfall::Stream { rate }) => {
+                Some(*rate)
+            }
+            _ => None,
+        }
+    }
+
     /// What is wrong, as a sentence for the client.
     pub fn explain(&self) -> String {
         match self {

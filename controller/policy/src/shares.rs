@@ -136,11 +136,11 @@ impl Shortfall {
             }
             Shortfall::Client { rate } => format!(
                 "refused: more comes than the pipeline can serve, and the client has used up its fair share of \
-                 {rate:.1} requests a second (weight of its token)"
+                 {rate:.1} requests a second (weight of its token, or clients.named)"
             ),
             Shortfall::Stream { rate } => format!(
                 "refused: more comes than the pipeline can serve, and the stream has used up its part of its client's \
-                 fair share, {rate:.1} requests a second"
+                 fair share, {rate:.1} requests a second (clients.streams)"
             ),
         }
     }

@@ -213,6 +213,7 @@ impl Api {
             client,
             client_id: call.client(),
             party: shared.party(&pipeline.clients, host.rights(), &application),
+            counted: shared.counted(&pipeline.clients, &application),
             application,
             timeout,
             decoding,

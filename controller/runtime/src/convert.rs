@@ -121,6 +121,7 @@ pub fn refused(number: u64, refusal: &Refusal) -> pb::Result {
         module: "source".to_owned(),
         reason: refusal.label().to_owned(),
         detail: refusal.explain(),
+        share: refusal.share().unwrap_or_default(),
         ..Default::default()
     };
     out.set_outcome(pb::Outcome::Refused);

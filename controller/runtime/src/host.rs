@@ -2,6 +2,7 @@
 //! section; messages to devices and answers follow after the lock is released, and so do the State Planners' estimates,
 //! which take a thousand times as long.
 
+mod counts;
 mod drive;
 mod finished;
 mod outbox;
@@ -30,6 +31,8 @@ use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 
+use counts::ClientCounts;
+pub use counts::{COUNTED_MAX, ClientCount, Counted};
 use drive::keep;
 use outbox::Outbox;
 
@@ -91,6 +94,8 @@ pub struct Submission {
     pub client_id: ClientId,
     /// The same for fair shares of what the pipeline can serve.
     pub party: Party,
+    /// The name by which its client is counted.
+    pub counted: Counted,
     /// Whose work it is: requests of one application have one distribution of execution times.
     pub application: Arc<str>,
     /// Less time than the pipeline's SLO, if the client asks for that.
@@ -120,6 +125,7 @@ struct Kept {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
+    counted: Counted,
     trace: TraceContext,
     job: Arc<Job>,
     times: Vec<ModuleTimes>,
@@ -162,6 +168,7 @@ pub struct PipelineHost {
     workers: Places,
     /// Of clients.
     rights: RightsByKey,
+    counts: Mutex<ClientCounts>,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
     /// By device.
@@ -212,6 +219,7 @@ impl PipelineHost {
         };
         PipelineHost {
             rights: RightsByKey::new(&pipeline.clients),
+            counts: Mutex::default(),
             watched: pipeline.watched(),
             pipeline,
             ids,
@@ -265,6 +273,7 @@ impl PipelineHost {
             client,
             client_id,
             party,
+            counted,
             application,
             timeout,
             decoding,
@@ -277,6 +286,7 @@ impl PipelineHost {
             admitted_at: Timestamp::ZERO,
             number,
             client,
+            counted: counted.clone(),
             trace,
             job,
             times: Vec::new(),
@@ -311,6 +321,7 @@ impl PipelineHost {
             self.drive_gateway(control, now, event, effects);
             Ok(id)
         });
+        self.counts.lock().sent(&counted, submitted.is_err());
         submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
     }
 
@@ -347,6 +358,11 @@ impl PipelineHost {
         let control = self.control.lock();
         let wakeups = control.controllers.iter().filter_map(|m| m.next_wakeup());
         wakeups.chain(control.gateway.next_wakeup()).min()
+    }
+
+    /// What each token and the heaviest other clients sent and got.
+    pub fn client_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
+        self.counts.lock().all()
     }
 
     /// What the State Planners know.

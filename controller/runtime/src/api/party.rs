@@ -1,21 +1,25 @@
 //! Who asks, for fair shares: what the section `clients:` of a pipeline makes of a call.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use spillgate_controller_policy::clients::{RightsByKey, TokenShare};
 use spillgate_controller_policy::shares::{Party, StreamKey};
 use spillgate_pipeline::clients::{ClientKey, Clients, ClientsBy, StreamsBy};
 
+use super::client_name;
 use crate::edge::{Asker, Call};
+use crate::host::Counted;
 
 /// Bits of a stream's key that tell the calls of a connection apart.
 const CALL_BITS: u32 = 24;
 
 /// A call, or one stream, as fair shares see it. Made once for all its frames.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Shared {
     asker: Asker,
-    /// The header of `clients.metadata`, hashed.
-    named: Option<u64>,
+    /// The header of `clients.metadata`, hashed and as a text.
+    named: Option<(u64, Arc<str>)>,
     is_stream: bool,
 }
 
@@ -28,9 +32,13 @@ impl Shared {
         is_stream: bool,
     ) -> Self {
         let header = clients.metadata.as_ref().and_then(|name| headers.get(name));
+        let named = header.map(|value| {
+            let name = String::from_utf8_lossy(value.as_bytes());
+            (ClientKey::of_bytes(value.as_bytes()).0, client_name(&name))
+        });
         Shared {
             asker: call.asker(),
-            named: header.map(|value| ClientKey::of_bytes(value.as_bytes()).0),
+            named,
             is_stream,
         }
     }
@@ -43,19 +51,20 @@ impl Shared {
         application: &str,
     ) -> Party {
         let Asker { token, address, .. } = self.asker;
+        let named = self.named.as_ref().map(|(key, _)| *key);
         let holder = token.map_or(address, |(key, _)| key);
         let client = match clients.by {
             ClientsBy::Token => holder,
             ClientsBy::Address => address,
             ClientsBy::Connection => ClientKey(self.connection()),
             ClientsBy::Application => ClientKey::of(application),
-            ClientsBy::Metadata => self.named.map_or(holder, ClientKey),
+            ClientsBy::Metadata => named.map_or(holder, ClientKey),
         };
         let stream = match clients.streams {
             StreamsBy::Stream if self.is_stream => self.connection() | (1 + self.asker.call),
             StreamsBy::Stream | StreamsBy::Connection => self.connection(),
             StreamsBy::Application => ClientKey::of(application).0,
-            StreamsBy::Metadata => self.named.unwrap_or_default(),
+            StreamsBy::Metadata => named.unwrap_or_default(),
         };
         // A token speaks for its holder only, not for clients behind the holder.
         let share = match token {
@@ -63,6 +72,23 @@ impl Shared {
             _ => TokenShare::default(),
         };
         rights.party(client, StreamKey(stream), share)
+    }
+
+    /// The name by which the client is counted. Clients that are told apart by connection are counted by address.
+    pub(super) fn counted(&self, clients: &Clients, application: &Arc<str>) -> Counted {
+        let Asker {
+            token_name, peer, ..
+        } = &self.asker;
+        let said = match clients.by {
+            ClientsBy::Token => None,
+            ClientsBy::Address | ClientsBy::Connection => Some(peer),
+            ClientsBy::Application => Some(application),
+            ClientsBy::Metadata => self.named.as_ref().map(|(_, name)| name),
+        };
+        Counted {
+            is_token: said.is_none() && token_name.is_some(),
+            name: said.or(token_name.as_ref()).unwrap_or(peer).clone(),
+        }
     }
 
     fn connection(&self) -> u64 {
@@ -93,11 +119,13 @@ mod tests {
                         },
                     )
                 }),
+                token_name: token.map(Arc::from),
                 address: ClientKey::of("10.0.0.7"),
+                peer: Arc::from("10.0.0.7"),
                 connection,
                 call: call.unwrap_or(5),
             },
-            named: named.map(|n| ClientKey::of(n).0),
+            named: named.map(|n| (ClientKey::of(n).0, n.into())),
             is_stream: call.is_some(),
         }
     }
@@ -141,6 +169,25 @@ mod tests {
         let rights = RightsByKey::new(&clients);
         let of = |named| shared(1, None, Some("proxy"), named).party(&clients, &rights, "app");
         let (room, other, none) = (of(Some("control-room")), of(Some("hall")), of(None));
+        let counted = |named, by| {
+            let clients = Clients {
+                by,
+                ..clients.clone()
+            };
+            let asker = shared(1, None, Some("proxy"), named);
+            let Counted { name, is_token } = asker.counted(&clients, &Arc::from("app"));
+            (name.to_string(), is_token)
+        };
+        let of_header = counted(Some("hall"), ClientsBy::Metadata);
+        assert_eq!(of_header, ("hall".to_owned(), false));
+        assert_eq!(
+            counted(None, ClientsBy::Metadata),
+            ("proxy".to_owned(), true)
+        );
+        assert_eq!(
+            counted(None, ClientsBy::Connection),
+            ("10.0.0.7".to_owned(), false)
+        );
         assert_eq!((room.weight, room.class), (4.0, 1));
         assert_eq!((other.weight, other.class), (1.0, 0));
         assert_eq!(none.client, ClientKey::of("proxy"));

@@ -245,7 +245,7 @@ impl Reader {
             timeout: None,
             traceparent: None,
             client: self.client.clone(),
-            shared: self.shared,
+            shared: self.shared.clone(),
         };
         let (api, host) = (&self.api, &self.host);
         match api.submit(host, &self.call, frame, asked, on_end) {

@@ -28,12 +28,16 @@ pub(super) enum Buffer {
 }
 
 /// Who asks, as fair shares tell clients apart.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asker {
     /// The client's token.
     pub(crate) token: Option<(ClientKey, TokenShare)>,
+    /// The token's name.
+    pub(crate) token_name: Option<Arc<str>>,
     /// Its address.
     pub(crate) address: ClientKey,
+    /// The address as a text.
+    pub(crate) peer: Arc<str>,
     /// Its connection.
     pub(crate) connection: u64,
     /// The call on that connection.
@@ -123,10 +127,13 @@ impl Call {
     /// Who asks, as far as fair shares go by tokens, addresses and connections.
     pub(crate) fn asker(&self) -> Asker {
         let connection = self.connection.as_ref();
-        let address = connection.map_or(ClientKey::of(""), |c| c.share());
+        let nowhere = || (ClientKey::of(""), Arc::from(""));
+        let (address, peer) = connection.map_or_else(nowhere, |c| c.share().clone());
         Asker {
             token: self.token.as_ref().map(|t| (t.key(), t.share())),
+            token_name: self.token_name().cloned(),
             address,
+            peer,
             connection: connection.map_or(0, |c| c.id().0),
             call: self.key as u64,
         }

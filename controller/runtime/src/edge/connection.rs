@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     peer: IpAddr,
     client: ClientId,
     /// Its address as a client of fair shares.
-    share: ClientKey,
+    share: (ClientKey, Arc<str>),
     holder: Arc<Holder>,
     window: u32,
     _window_lease: Lease,
@@ -86,7 +86,10 @@ impl Connection {
             peer,
             // The client of calls without a token; calls with a token belong to its holder.
             client: edge.next_client(),
-            share: ClientKey::of(&address_of(peer).to_string()),
+            share: {
+                let address = address_of(peer).to_string();
+                (ClientKey::of(&address), address.into())
+            },
             holder,
             window,
             _window_lease: window_lease,
@@ -116,8 +119,8 @@ impl Connection {
     }
 
     /// Its address as a client of fair shares.
-    pub(super) fn share(&self) -> ClientKey {
-        self.share
+    pub(super) fn share(&self) -> &(ClientKey, Arc<str>) {
+        &self.share
     }
 
     /// Its number.
