@@ -75,11 +75,11 @@ const fn beside(words: &'static str, rate: f64) -> Row {
     }
 }
 
-const fn cameras(words: &'static str, processes: usize) -> Row {
+const fn cameras(words: &'static str, pipeline: &'static str, processes: usize) -> Row {
     let streams = 7 / processes;
     Row {
         words,
-        pipeline: "traffic",
+        pipeline,
         polite: Sends {
             processes,
             streams,
@@ -94,13 +94,23 @@ const fn cameras(words: &'static str, processes: usize) -> Row {
     }
 }
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 8] = [
     beside("10/s beside 45/s", 45.0),
     beside("10/s beside 100/s", 100.0),
     beside("10/s beside 500/s", 500.0),
     beside("10/s beside 2500/s", 2500.0),
-    cameras("7 streams of one process, 5/s each, beside 150/s", 1),
-    cameras("7 processes, 5/s each, beside 150/s", 7),
+    cameras(
+        "7 streams of 5/s of one process, beside 150/s",
+        "two_stage",
+        1,
+    ),
+    cameras(
+        "7 processes of 5/s on one host, beside 150/s",
+        "two_stage",
+        7,
+    ),
+    cameras("the same streams, traffic pipeline", "traffic", 1),
+    cameras("the same processes, traffic pipeline", "traffic", 7),
 ];
 
 /// Answers in time: of the polite clients, and of all.

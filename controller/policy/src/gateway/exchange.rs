@@ -92,3 +92,32 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spillgate_pipeline::clients::ClientKey;
+
+    use super::*;
+
+    #[test]
+    fn only_clients_beside_other_gateways_are_reported() {
+        let at = |ms: u64| Timestamp::from_ns(ms * 1_000_000);
+        let named = Party {
+            client: ClientKey(7),
+            ..Party::ONLY
+        };
+        let mut exchange = Exchange::new(at(0));
+        exchange.asked(at(10), &named);
+        assert_eq!(exchange.reports_at(), None, "it is the only gateway");
+        exchange.has_others = true;
+        exchange.asked(at(10), &Party::ONLY);
+        assert_eq!(exchange.reports_at(), None, "clients are not told apart");
+        exchange.asked(at(20), &named);
+        exchange.asked(at(30), &named);
+        assert_eq!(exchange.reports_at(), Some(at(1000)));
+        let mut late = Exchange::new(at(0));
+        late.has_others = true;
+        late.asked(at(5000), &named);
+        assert_eq!(late.reports_at(), Some(at(5000)), "after a silence at once");
+    }
+}
