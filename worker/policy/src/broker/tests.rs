@@ -71,22 +71,16 @@ fn an_overloaded_batch_grows_while_its_last_member_is_in_time() {
 /// The same requests, and two of them are of a higher rank: they go first, and the rest of the batch does not make them late.
 #[test]
 fn under_overload_a_higher_rank_goes_first() {
-    for (policy, expected) in [
-        (DropPolicyName::Spillgate, [4, 5, 12, 11]),
-        (DropPolicyName::SpillgateAhead, [1, 2, 3, 4]),
-    ] {
-        let mut broker = broker(policy, 16, 8);
-        let mut out = Vec::new();
-        for id in 1..=12 {
-            let ranked = Request {
-                rank: u8::from(id == 4 || id == 5),
-                ..request(id, if id < 6 { 40 } else { 15 + 5 * id })
-            };
-            broker.arrive(at(0), ranked, 0, &mut out);
-        }
-        broker.collect(at(0), at(0), &mut out);
-        assert_eq!(batch_ids(&mut broker)[..4], expected, "{}", policy.name());
+    let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
+    let mut out = Vec::new();
+    for id in 1..=12 {
+        let ranked = Request {
+            rank: u8::from(id == 4 || id == 5),
+            ..request(id, if id < 6 { 40 } else { 15 + 5 * id })
+        };
+        broker.arrive(at(0), ranked, 0, &mut out);
     }
+    assert_eq!(batch_ids(&mut broker)[..4], [4, 5, 12, 11]);
 }
 
 #[test]
