@@ -258,6 +258,7 @@ fn assemble(
             ..spec.policy.clone()
         },
         limits: spec.limits,
+        clients: spec.clients.clone(),
     }
 }
 

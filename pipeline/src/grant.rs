@@ -3,7 +3,7 @@
 //! ```yaml
 //! tokens:
 //!   - { name: camera-7, sha256: "…64 hex digits…", pipelines: [traffic], rate: 30, in_flight: 16 }
-//!   - { name: office, sha256: "…", pipelines: all }
+//!   - { name: office, weight: 2, class: 1, sha256: "…", pipelines: all }
 //! ```
 //!
 //! The file holds no tokens, only their SHA-256. No message repeats a value from it either: the value in the place of
@@ -15,16 +15,22 @@ use crate::diagnostic::{Diagnostics, Place, Sink};
 use crate::document::{self, Content, Node};
 use crate::problem::Problem;
 use crate::reader;
+use crate::spec::clients;
 
 /// Most tokens of a file. Each token costs memory. For more clients a proxy must check the tokens.
 const TOKENS_MAX: usize = 4096;
-/// Slowest and fastest rate of a token, in requests a second: one in a hundred seconds, and more than a server
-/// serves.
-const RATE: (f64, f64) = (0.01, 1e6);
 /// Highest `in_flight` that can be written: more than a server takes.
 const IN_FLIGHT_MAX: u32 = 1_000_000;
 
-const FIELDS: [&str; 5] = ["name", "sha256", "pipelines", "rate", "in_flight"];
+const FIELDS: [&str; 7] = [
+    "name",
+    "sha256",
+    "pipelines",
+    "rate",
+    "in_flight",
+    "weight",
+    "class",
+];
 const ENTRY: &str = "{ name: camera-7, sha256: \"...\", pipelines: [traffic] }";
 
 /// The rights of the holder of a token.
@@ -40,6 +46,10 @@ pub struct Grant {
     pub rate: Option<f64>,
     /// Most requests in flight.
     pub in_flight: Option<u32>,
+    /// Weight of its share among the clients of its class. `None`: as the pipeline says.
+    pub weight: Option<f64>,
+    /// Its priority class. `None`: as the pipeline says.
+    pub class: Option<u8>,
     /// Its line in the file.
     pub line: usize,
 }
@@ -146,12 +156,14 @@ fn read_grant(sink: &mut Sink, node: &Node, place: &Place) -> Option<Grant> {
         .get("pipelines")
         .and_then(|f| read_pipelines(sink, f.node, &f.place));
     let rate = fields.get("rate").map(|f| {
-        let (low, high) = RATE;
+        let (low, high) = clients::RATE;
         reader::number(sink, f.node, &f.place, low, high)
     });
     let in_flight = fields
         .get("in_flight")
         .map(|f| reader::count(sink, f.node, &f.place, 1, IN_FLIGHT_MAX));
+    let weight = clients::read_weight(sink, &fields);
+    let class = clients::read_class(sink, &fields);
     Some(Grant {
         name: name?,
         hash: hash?,
@@ -164,6 +176,8 @@ fn read_grant(sink: &mut Sink, node: &Node, place: &Place) -> Option<Grant> {
             Some(most) => Some(most?),
             None => None,
         },
+        weight,
+        class,
         line: node.line,
     })
 }
@@ -220,7 +234,7 @@ mod tests {
     fn a_file_of_tokens() {
         let text = format!(
             "tokens:\n  - {{ name: camera-7, sha256: \"{}\", pipelines: [traffic], rate: 0.5, in_flight: 16 }}\n  \
-             - name: office\n    sha256: {}\n    pipelines: all\n",
+             - name: office\n    sha256: {}\n    pipelines: all\n    weight: 2.5\n    class: 7\n",
             "0aF1".repeat(16),
             "12".repeat(32)
         );
@@ -232,6 +246,8 @@ mod tests {
                 pipelines: Some(vec!["traffic".to_owned()]),
                 rate: Some(0.5),
                 in_flight: Some(16),
+                weight: None,
+                class: None,
                 line: 2,
             },
             Grant {
@@ -240,6 +256,8 @@ mod tests {
                 pipelines: None,
                 rate: None,
                 in_flight: None,
+                weight: Some(2.5),
+                class: Some(7),
                 line: 3,
             },
         ];
@@ -256,7 +274,7 @@ mod tests {
         let text = format!(
             "tokens:\n\
              - {{ name: a, sha256: {secret}, pipelines: all }}\n\
-             - {{ name: 7, sha256: \"{hash}\", rate: 0, in_flight: -1 }}\n\
+             - {{ name: 7, sha256: \"{hash}\", rate: 0, in_flight: -1, weight: .nan, class: 8 }}\n\
              - {{ name: a b, sha256: \"{hash}\", pipelines: some }}\n\
              - {{ name: c, sha256: \"{hash}\", pipelines: [x], token: {secret} }}\n\
              - {{ name: c, sha256: \"{hash}\", pipelines: [] }}\n\
@@ -270,9 +288,11 @@ mod tests {
             error: t.yaml:3: tokens[1].name: expected a name, like camera-7, found 7; quotes make it a text: "7"
             error: t.yaml:3: tokens[1].rate: 0 is out of range; use 0.01 to 1000000
             error: t.yaml:3: tokens[1].in_flight: -1 is out of range; use 1 to 1000000
+            error: t.yaml:3: tokens[1].weight: .nan is out of range; use 0.001 to 1000
+            error: t.yaml:3: tokens[1].class: 8 is out of range; use 0 to 7
             error: t.yaml:4: tokens[2].name: "a b" is no name; use letters, digits, _ and -, a letter first, 64 characters at most
             error: t.yaml:4: tokens[2].pipelines: expected a list of pipelines, like [traffic], or all, found "some"
-            error: t.yaml:5: tokens[3].token: no field named "token"; fields are name, sha256, pipelines, rate, in_flight
+            error: t.yaml:5: tokens[3].token: no field named "token"; fields are name, sha256, pipelines, rate, in_flight, weight, class
             error: t.yaml:6: tokens[4]: "c" stands on line 5 already; remove one of the two
             error: t.yaml:6: tokens[4]: the token of line 5 again; each has one entry
             error: t.yaml:7: tokens[5]: expected a token, like { name: camera-7, sha256: "...", pipelines: [traffic] }, found a text"#]].assert_eq(&errors);

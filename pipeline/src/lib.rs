@@ -3,6 +3,7 @@
 //! workspace; every other may depend on it.
 
 pub mod catalog;
+pub mod clients;
 pub mod cluster;
 pub mod cluster_file;
 pub mod compile;

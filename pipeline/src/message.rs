@@ -1,6 +1,7 @@
 //! The messages between gateways, controllers and devices: one enum for each receiver, in envelopes that name the sender and
 //! its incarnation. Payloads are opaque: `L` is what a request carries to a worker.
 
+mod clients;
 mod clocks;
 mod pull;
 mod rights;
@@ -10,7 +11,8 @@ mod to_gateway;
 
 use crate::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 
-pub use pull::{Answer, Ask, Offered, Returned};
+pub use clients::{ClientReport, NAMED_MAX, Offered, Portion};
+pub use pull::{Answer, Ask, Lent, Returned};
 pub use to_controller::{BatchReport, Demand, ModuleState, SHARE_STEPS, Shares, ToController};
 pub use to_device::{Arrival, Place, ToDevice};
 pub use to_gateway::{

@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use petgraph::graph::DiGraph;
 
 use crate::catalog::ValueType;
+use crate::clients::Clients;
 use crate::distribution::Window;
 use crate::id::ModuleId;
 use crate::policy::recipe::Bind;
@@ -32,6 +33,8 @@ pub struct Pipeline {
     pub policy: PolicyConfig,
     /// Bounds at the gateway.
     pub limits: Limits,
+    /// Its clients and their rights.
+    pub clients: Clients,
 }
 
 /// The content of a request.

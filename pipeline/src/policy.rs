@@ -275,6 +275,7 @@ mod tests {
             application: crate::schedule::Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            rank: 0,
         };
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));

@@ -226,6 +226,14 @@ pub enum Problem {
     /// A stream may have more requests in flight than the pipeline.
     #[error("{value} is above the {limit} of limits.in_flight; use at most {limit}")]
     StreamAboveTotal { value: u64, limit: u64 },
+    /// The name of a header that no call can carry.
+    #[error("{name:?} is no header; use up to 64 small letters, digits, - _ and .")]
+    BadHeader { name: String },
+    /// A header that nothing is told apart by.
+    #[error(
+        "nothing is told apart by this header; write by: metadata or streams: metadata, or remove it"
+    )]
+    UnusedHeader,
     /// A `batch: max` larger than the batches that its scheduler forms.
     #[error("{max} is more than the {limit} that schedule: {schedule} forms; use 1 to {limit}")]
     ScheduledBatch {

@@ -215,6 +215,7 @@ mod tests {
             application: Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            rank: 0,
         }
     }
 

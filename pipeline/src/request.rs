@@ -23,6 +23,10 @@ pub struct Request {
     pub client: ClientId,
     /// Expected time to decode its picture in microseconds; zero where there is none.
     pub decoding_us: u32,
+    /// Under overload requests of a higher rank are served first, where the drop policy goes by it
+    /// ([`Recipe::ranks`](crate::policy::recipe::Recipe::ranks)): the entry says which requests are within their client's
+    /// share, and of a higher class.
+    pub rank: u8,
 }
 
 impl Request {

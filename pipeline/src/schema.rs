@@ -2,6 +2,7 @@
 //! the inputs and options of each op. The schema describes the form of a file; only [`crate::compile()`] checks
 //! references and graph.
 
+mod clients;
 mod variables;
 
 use serde_json::{Map, Value, json};
@@ -75,6 +76,7 @@ pub fn json_schema(catalog: &Catalog) -> Value {
             },
             "policy": policy(),
             "limits": limits(),
+            "clients": clients::schema(),
         },
         "$defs": {
             "reference": {

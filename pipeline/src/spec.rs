@@ -4,11 +4,13 @@
 //! A field with a problem gets its default here and the problem is noted. So the pipeline fails in the end, but the
 //! other fields are checked too.
 
+pub(crate) mod clients;
 mod module;
 
 use std::time::Duration;
 
 use crate::catalog::ValueType;
+use crate::clients::Clients;
 use crate::diagnostic::{Place, Sink};
 use crate::document::{Content, Node};
 use crate::pipeline::{Limits, Source};
@@ -66,8 +68,8 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 };
 
 /// Fields of the file.
-const ROOT_FIELDS: [&str; 7] = [
-    "name", "slo", "source", "modules", "outputs", "policy", "limits",
+const ROOT_FIELDS: [&str; 8] = [
+    "name", "slo", "source", "modules", "outputs", "policy", "limits", "clients",
 ];
 const POLICY_FIELDS: [&str; 5] = ["drop", "dispatch", "lambda", "gate", "window"];
 /// Largest `gate`: a larger one refuses nothing.
@@ -101,6 +103,7 @@ pub(crate) struct Spec<'n> {
     pub(crate) outputs: Vec<(String, Located<String>)>,
     pub(crate) policy: PolicyConfig,
     pub(crate) limits: Limits,
+    pub(crate) clients: Clients,
 }
 
 /// A value and where it stands.
@@ -168,6 +171,9 @@ pub(crate) fn read<'n>(sink: &mut Sink, root: &'n Node) -> Spec<'n> {
     let limits = fields
         .get("limits")
         .map(|f| read_limits(sink, f.node, &f.place));
+    let clients = fields
+        .get("clients")
+        .map(|f| clients::read_clients(sink, f.node, &f.place));
     Spec {
         name,
         slo,
@@ -180,6 +186,7 @@ pub(crate) fn read<'n>(sink: &mut Sink, root: &'n Node) -> Spec<'n> {
         outputs,
         policy: policy.unwrap_or(POLICY_DEFAULT),
         limits: limits.unwrap_or(LIMITS_DEFAULT),
+        clients: clients.unwrap_or_else(Clients::equal),
     }
 }
 

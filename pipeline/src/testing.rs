@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use petgraph::graph::DiGraph;
 
 use crate::catalog::ValueType;
+use crate::clients::Clients;
 use crate::distribution::WINDOW_DEFAULT;
 use crate::id::ModuleId;
 use crate::pipeline::{
@@ -89,6 +90,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             decoding: None,
             objects: 32,
         },
+        clients: Clients::equal(),
     };
     pipeline.outputs = pipeline
         .sinks()

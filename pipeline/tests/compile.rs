@@ -3,6 +3,8 @@
 
 #[path = "compile/accepted.rs"]
 mod accepted;
+#[path = "compile/clients.rs"]
+mod clients;
 #[path = "compile/errors.rs"]
 mod errors;
 

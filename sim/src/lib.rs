@@ -6,6 +6,7 @@
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 pub mod bound;
+pub mod clients;
 mod draw;
 pub mod dynamic;
 pub mod report;

@@ -10,6 +10,7 @@ use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::clients::{self, ClientLoad, Served};
 use crate::world::{ClusterReport, SimConfig};
 
 /// Totals of one run. ARCHITECTURE.md has the measures in its glossary.
@@ -58,6 +59,12 @@ pub struct Report {
     /// Completed in time / all, of the requests that have an application.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub applications: BTreeMap<String, Finished>,
+    /// By client, where the run has clients.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<Served>,
+    /// Jain's index of the clients that asked for more than their share ([`clients::jain`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jain: Option<f64>,
     /// Completed in time / all.
     pub finish_rate: f64,
     /// Messages between gateways, controllers and devices, by request.
@@ -99,6 +106,9 @@ pub(crate) struct Tally {
     failed: u64,
     /// By application.
     applications: Vec<Finished>,
+    /// By client: requests completed in time.
+    good_of: Vec<u64>,
+    clients: Option<ClientLoad>,
     /// Requests offered in each second.
     offered: Vec<u32>,
     /// Of these, completed in time.
@@ -130,6 +140,8 @@ impl Tally {
             bytes: 0,
             failed: 0,
             applications: Vec::new(),
+            good_of: vec![0; config.clients.as_ref().map_or(0, |c| c.clients.len())],
+            clients: config.clients.clone(),
             offered: Vec::new(),
             good_offered: Vec::new(),
             good: Vec::new(),
@@ -165,6 +177,10 @@ impl Tally {
                 self.report.good += 1;
                 self.applications[request.application.idx()].good += 1;
                 self.latencies.push(at.since(request.sent_at));
+                if let Some(clients) = &self.clients {
+                    let (client, _) = clients.requests[request.id.ordinal() as usize];
+                    self.good_of[usize::from(client)] += 1;
+                }
                 count_in(&mut self.good, at);
                 count_in(&mut self.good_offered, request.sent_at);
                 return;
@@ -235,6 +251,10 @@ impl Tally {
                     (name.clone(), Finished { finish_rate, ..of })
                 })
                 .collect();
+        }
+        if let Some(load) = &self.clients {
+            report.jain = clients::jain(load, &self.good_of, config.duration);
+            report.clients = load.served(&self.good_of);
         }
         report.latency_ms_p50 = quantile(0.5);
         report.latency_ms_p90 = quantile(0.9);

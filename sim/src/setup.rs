@@ -12,6 +12,7 @@ use spillgate_pipeline::policy::PolicyConfig;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::bound::Bounded;
+use crate::clients::ClientLoad;
 use crate::report::Report;
 use crate::world::{Served, SimConfig, run};
 
@@ -58,6 +59,8 @@ pub struct Load {
     pub load: f64,
     /// That throughput, in requests a second.
     pub capacity: f64,
+    /// The clients that send, where they are told apart.
+    pub clients: Option<ClientLoad>,
 }
 
 /// A run, as it is printed and compared.
@@ -148,7 +151,10 @@ impl Setup {
             arrivals: load.arrivals.clone(),
             duration: load.duration,
         };
-        SimConfig::undisturbed(served, seed)
+        SimConfig {
+            clients: load.clients.clone(),
+            ..SimConfig::undisturbed(served, seed)
+        }
     }
 
     /// Upper bounds under that load, hop included.

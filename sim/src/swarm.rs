@@ -16,7 +16,8 @@ use spillgate_pipeline::cluster::{Cluster, Draws, Node, Travel};
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::Address;
-use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::policy::recipe::Bind;
+use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
 use spillgate_pipeline::testing::noop_pipeline;
 
 use crate::report::Report;
@@ -140,6 +141,12 @@ pub fn draw(seed: u64) -> SimConfig {
     let workers = workers(n_modules, per_module, shares_devices);
     let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
     let cluster = cluster(rng, n_modules, n_devices);
+    // Without a drawn number, so that seeds that broke before stay what they are.
+    let pulls = seed % 4 == 0 && pipeline.policy.drop.recipe().bind == Bind::Late;
+    pipeline.policy.dispatch = match pulls {
+        true => Some(DispatchPolicyName::Pull),
+        false => Some(pipeline.policy.dispatch_of(cluster.shares().len(), [])),
+    };
     let most = 1000.0 / f64::from(base + slope) * per_module as f64;
     let rate = (most * rng.random_range(0.2..1.2)).clamp(15.0, 120.0);
     let arrivals = arrivals(Arrivals::Poisson, rate, DURATION, rng.random());

@@ -21,6 +21,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
 use spillgate_controller_policy::module::{ControllerEvent, ModuleController};
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::{Checker, Violation};
 use spillgate_pipeline::message::{Address, Filled, Incarnation, Place, Places};
@@ -335,7 +336,9 @@ impl World {
             self.tally.refused("unreachable");
             return Ok(());
         }
-        let admitted = match self.admit(id, timeout, application) {
+        let clients = self.config.clients.as_ref();
+        let party = clients.map_or(Party::ONLY, |c| c.requests[i].1);
+        let admitted = match self.admit(id, timeout, application, party) {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.tally.refused(refusal.label());

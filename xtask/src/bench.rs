@@ -17,6 +17,11 @@ pub(crate) fn live_dynamic(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-dynamic", args)
 }
 
+/// `cargo xtask live-shares`.
+pub(crate) fn live_shares(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live-shares", args)
+}
+
 /// `cargo xtask bench-peers`.
 pub(crate) fn peers(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "bench-peers", args)

@@ -92,6 +92,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         bench::live_dynamic,
     ),
     command(
+        "live-shares",
+        "[--seconds N] [--only NAME] [--spillgate PATH]",
+        "what polite clients get beside greedy ones, with fair shares and without",
+        bench::live_shares,
+    ),
+    command(
         "hostile",
         "[--seconds N] [--soak N] [--only NAME] [--spillgate PATH]",
         "attack a release build as hostile clients would, beside polite ones; --soak 600 for ten minutes",

@@ -7,6 +7,7 @@ mod emulated;
 mod real;
 mod report;
 mod server;
+pub(crate) mod shares;
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Benchmarks of running servers: `live`, `live-dynamic`, `bench-peers` and `bench-overhead` of `cargo xtask`, which
+//! Benchmarks of running servers: `live`, `live-dynamic`, `live-shares`, `bench-peers` and `bench-overhead` of `cargo xtask`, which
 //! builds and starts this program. They reach servers as users do: as processes, over ports and metrics.
 
 mod live;
@@ -23,6 +23,7 @@ fn run() -> Result<ExitCode> {
     let command: fn(&Workspace, Args) -> Result<()> = match name.to_str() {
         Some("live") => live::command,
         Some("live-dynamic") => live::dynamic::command,
+        Some("live-shares") => live::shares::command,
         Some("bench-peers") => peers::command,
         Some("bench-overhead") => overhead::command,
         _ => bail!("no benchmark named {name:?}; start them with cargo xtask"),

@@ -26,6 +26,12 @@ pub(crate) fn write_outcomes(text: &mut String, tally: &Tally, elapsed: Duration
     ] {
         writeln!(text, "{name:<10} {n:>8}  {:5.1}%", percent(n))?;
     }
+    if let Some(share) = tally.share {
+        writeln!(
+            text,
+            "share      {share:>8.1}  requests/s: the fair share when a request was last refused for it"
+        )?;
+    }
     if tally.latency.count() > 0 {
         writeln!(
             text,

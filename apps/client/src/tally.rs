@@ -188,6 +188,8 @@ pub struct Tally {
     pub device_time: DeviceTime,
     /// Results from emulated devices.
     pub emulated: u64,
+    /// The fair share in requests a second when a request was last refused for it.
+    pub share: Option<f64>,
 }
 
 impl Tally {
@@ -195,6 +197,9 @@ impl Tally {
     pub fn count(&mut self, result: &pb::Result, latency: Duration) {
         let outcome = result.outcome();
         self.outcomes.count(outcome);
+        if result.share > 0.0 {
+            self.share = Some(result.share);
+        }
         if matches!(outcome, Outcome::Completed | Outcome::Late) {
             self.latency.add(latency);
             self.server_latency.add(from_ms(result.latency_ms));
@@ -252,6 +257,7 @@ impl Tally {
         self.device_time.all_seconds += other.device_time.all_seconds;
         self.device_time.invalid_seconds += other.device_time.invalid_seconds;
         self.emulated += other.emulated;
+        self.share = other.share.or(self.share);
     }
 }
 

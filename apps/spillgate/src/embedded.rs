@@ -24,7 +24,9 @@ use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_telemetry::metrics::{PlannerReading, PlannerReadings, QueueLengths, ReadPlanners};
+use spillgate_telemetry::metrics::{
+    ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
+};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{
     DeviceConfig, DeviceHandle, DeviceThread, ExecutorFactory, Finished, Upstream,
@@ -233,6 +235,16 @@ impl Embedded {
                 let view = host.planner_view();
                 all.gates
                     .extend(view.gate.map(|rate| (pipeline.name.clone(), rate)));
+                let counts = host.client_counts().into_iter();
+                all.clients.extend(counts.map(|(name, count)| {
+                    let reading = ClientReading {
+                        name: name.to_string(),
+                        requests: count.requests,
+                        good: count.good,
+                        refused: count.refused,
+                    };
+                    (pipeline.name.clone(), reading)
+                }));
                 for (module, (state, guidance)) in pipeline.modules.iter().zip(view.modules) {
                     all.modules.extend(state.map(|state| PlannerReading {
                         pipeline: pipeline.name.clone(),

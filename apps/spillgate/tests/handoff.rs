@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use spillgate::embedded::{Deployment, Embedded};
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
-use spillgate_controller::host::Submission;
+use spillgate_controller::host::{Counted, Submission};
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::{ClientId, ModuleId};
@@ -70,6 +71,11 @@ fn submission() -> Submission {
         number: 0,
         client: Arc::from(""),
         client_id: ClientId::default(),
+        party: Party::ONLY,
+        counted: Counted {
+            name: Arc::from("test"),
+            is_token: false,
+        },
         decoding: Duration::ZERO,
         application: Arc::from(""),
         timeout: None,

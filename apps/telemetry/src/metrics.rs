@@ -1,8 +1,8 @@
 //! Prometheus metrics: their names, and one [`Metrics`] that holds them all.
 //!
 //! The hot path touches only atomics: the handles of a pipeline are looked up once, when it is
-//! registered, and kept in arrays by `ModuleId` (`PipelineMetrics`). Nothing here has a request id
-//! or a client's name as a label: the number of series depends on the pipelines alone.
+//! registered, and kept in arrays by `ModuleId` (`PipelineMetrics`). Nothing here has a request id as a label, and few
+//! metrics a client's name: of tokens, and of a bounded number of other clients.
 //!
 //! Not here: percentiles and rates. Prometheus derives them from histograms and counters.
 
@@ -41,7 +41,7 @@ use labels::{
 };
 use pipeline::PipelineMetrics;
 use planners::PlannerCollector;
-pub use planners::{PlannerReading, PlannerReadings, ReadPlanners};
+pub use planners::{ClientReading, PlannerReading, PlannerReadings, ReadPlanners};
 
 /// Requests that ended: by pipeline, outcome, and for drops and failures module and reason.
 pub const REQUESTS: &str = "spillgate_gateway_requests_total";
@@ -83,6 +83,12 @@ pub const PLANNER_DOWNSTREAM: &str = "spillgate_planner_downstream_seconds";
 pub const PLANNER_ORDER: &str = "spillgate_planner_highest_budget_first";
 /// Rate of the entry gate in requests a second.
 pub const GATE: &str = "spillgate_gateway_gate_requests_per_second";
+/// Requests that a client sent; of the clients of most requests, and of each token.
+pub const CLIENT_REQUESTS: &str = "spillgate_client_requests_total";
+/// Of these, completed in time.
+pub const CLIENT_GOOD: &str = "spillgate_client_good_requests_total";
+/// Of these, refused.
+pub const CLIENT_REFUSED: &str = "spillgate_client_refused_requests_total";
 /// Open connections, read at each scrape.
 pub const CONNECTIONS: &str = "spillgate_edge_connections";
 /// Most connections (`--connections`).
@@ -112,7 +118,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 33] = [
+pub const ALL: [&str; 36] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -133,6 +139,9 @@ pub const ALL: [&str; 33] = [
     PLANNER_WORKERS,
     PLANNER_PACE,
     GATE,
+    CLIENT_REQUESTS,
+    CLIENT_GOOD,
+    CLIENT_REFUSED,
     CONNECTIONS,
     CONNECTIONS_MAX,
     CONNECTIONS_TURNED_AWAY,

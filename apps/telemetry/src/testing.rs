@@ -67,6 +67,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
             application: spillgate_pipeline::schedule::Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            rank: 0,
         },
         number: 17,
         client: Arc::from("gate-3"),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::shares::{ClientKey, Party, Shares, StreamKey};
+use spillgate_controller_policy::shares::{Party, Shares, StreamKey};
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::time::Timestamp;
 
 fn main() {

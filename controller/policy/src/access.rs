@@ -142,6 +142,8 @@ mod tests {
             pipelines: Some(vec!["p".to_owned()]),
             rate: None,
             in_flight: None,
+            weight: None,
+            class: None,
             line: 1,
         }
     }

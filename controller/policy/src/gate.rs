@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::plan::Planned;
 use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
+use crate::shares::{Party, Shares, Shortfall, Ticket};
+
+/// Least part of the capacity for a gateway beside others: the first requests of an idle one must pass.
+const PORTION_MIN: f64 = 0.02;
 
 /// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
@@ -101,14 +106,14 @@ impl Gate {
     }
 }
 
-/// The gate at the entry of a pipeline, set to the bottleneck that its modules report.
+/// The gate at the entry of a pipeline, set to the bottleneck that its modules report and shared fairly.
 pub(crate) struct EntryGate {
     factor: f64,
     /// The part of the bottleneck's capacity that is for this gateway.
     part: f64,
     pipeline: Pipeline,
     /// Open until every module has reported once.
-    gate: Option<Gate>,
+    shares: Option<Shares>,
     /// Reports of all modules but the source.
     reports: Vec<Option<Bound>>,
     /// By device: the modules of its workers, one entry a worker.
@@ -140,7 +145,7 @@ impl EntryGate {
         let mut gate = EntryGate {
             factor,
             part: 1.0,
-            gate: None,
+            shares: None,
             reports: vec![None; pipeline.modules.len() - 1],
             least: vec![Duration::ZERO; pipeline.modules.len()],
             least_path: Duration::ZERO,
@@ -179,10 +184,10 @@ impl EntryGate {
         now + decoding + self.least_path > deadline
     }
 
-    /// See [`Gate::give_back`].
-    pub(crate) fn give_back(&mut self) {
-        if let Some(gate) = &mut self.gate {
-            gate.give_back();
+    /// See [`Shares::give_back`].
+    pub(crate) fn give_back(&mut self, ticket: &Ticket) {
+        if let Some(shares) = &mut self.shares {
+            shares.give_back(ticket);
         }
     }
 
@@ -208,6 +213,24 @@ impl EntryGate {
         }
     }
 
+    /// What the clients asked for in the last `period`; `None` while it is open or tells no clients apart.
+    pub(crate) fn report_clients(&mut self, period: Duration) -> Option<ClientReport> {
+        let shares = self.shares.as_mut().filter(|s| s.has_clients())?;
+        Some(shares.report(shares.rate() / self.part, period))
+    }
+
+    /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share.
+    pub(crate) fn divide(&mut self, now: Timestamp, portion: Option<&Portion>) {
+        let Some(shares) = &mut self.shares else {
+            return;
+        };
+        shares.divide(portion);
+        if let Some(portion) = portion {
+            let whole = shares.rate() / self.part;
+            self.set_part(now, (portion.rate / whole).clamp(PORTION_MIN, 1.0));
+        }
+    }
+
     /// Sets the gate to what is known.
     fn follow(&mut self, now: Timestamp) {
         let known: Option<Vec<Bound>> = self.reports.iter().copied().collect();
@@ -226,10 +249,10 @@ impl EntryGate {
         // Of n gateways each sees a part of the requests, which varies more than all of them do: by the square root of n,
         // in its own requests. Bursts of different gateways seldom coincide.
         let depth = depth.div_f64(self.part.sqrt());
-        match &mut self.gate {
-            _ if rate.is_infinite() => self.gate = None,
-            Some(gate) => gate.set(now, rate, depth),
-            None => self.gate = Some(Gate::new(rate, depth)),
+        match &mut self.shares {
+            _ if rate.is_infinite() => self.shares = None,
+            Some(shares) => shares.set(now, rate, depth),
+            None => self.shares = Some(Shares::new(rate, depth)),
         }
     }
 
@@ -280,11 +303,18 @@ impl EntryGate {
 
     /// Requests a second that pass; `None` while it is open.
     pub(crate) fn rate(&self) -> Option<f64> {
-        self.gate.as_ref().map(Gate::rate)
+        self.shares.as_ref().map(Shares::rate)
     }
 
-    pub(crate) fn pass(&mut self, now: Timestamp) -> bool {
-        self.gate.as_mut().is_none_or(|gate| gate.pass(now))
+    /// Whether one more request of that party passes now: see [`Shares::pass`]. There is no ticket while the gate is open.
+    pub(crate) fn pass(
+        &mut self,
+        now: Timestamp,
+        party: &Party,
+        cost: f64,
+    ) -> Result<Option<Ticket>, Shortfall> {
+        let shares = self.shares.as_mut();
+        shares.map(|s| s.pass(now, party, cost)).transpose()
     }
 }
 

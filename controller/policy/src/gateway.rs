@@ -9,6 +9,7 @@ mod applications;
 mod demand;
 mod dispatch;
 mod ends;
+mod exchange;
 mod joins;
 mod pull;
 mod workers;
@@ -36,6 +37,7 @@ use crate::pool::Pool;
 use crate::refusal::Refusal;
 use applications::Applications;
 use demand::Demands;
+use exchange::Exchange;
 use joins::{Joiner, Joins};
 
 /// What happens at a gateway.
@@ -135,6 +137,7 @@ pub struct Gateway<P, L> {
     ledger: Ledger<Content<P, L>>,
     stages: Vec<Stage>,
     demands: Demands,
+    exchange: Exchange,
     applications: Applications,
     grace: Duration,
     /// When the first open request may be over its deadline and grace.
@@ -195,6 +198,7 @@ impl<P, L: Clone> Gateway<P, L> {
             ledger: Ledger::new(pipeline, planned, &on_devices),
             stages: ids.map(stage).collect(),
             demands: Demands::new(pipeline, born),
+            exchange: Exchange::new(born),
             applications: Applications::default(),
             grace: ends::grace(pipeline),
             checks_at: None,
@@ -227,6 +231,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
         });
         self.demands.offered(now, self.ledger.offered());
+        self.exchange.asked(now, &offer.party);
         let request = admitted?;
         self.applications.opened(now, request.application);
         let over = request.deadline + self.grace;
@@ -287,17 +292,13 @@ impl<P, L: Clone> Gateway<P, L> {
         self.sends = sends;
     }
 
-    /// The next moment at which something happens without an event from outside: demand is due to be reported, or a request
-    /// has passed its deadline and grace.
+    /// The next moment at which something happens without an event from outside: a report is due, or a request has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        [
-            self.checks_at,
-            self.demands.reports_at(),
-            self.pool_expires_at(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let reports_at = [self.demands.reports_at(), self.exchange.reports_at()];
+        let all = reports_at
+            .into_iter()
+            .chain([self.checks_at, self.pool_expires_at()]);
+        all.flatten().min()
     }
 
     /// What the driver keeps for a request; `None` once it has ended.
@@ -374,13 +375,14 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Withdrawn(worker, serial) => self.withdrawn(worker, serial),
             ToGateway::Returned(returned) => self.returned(now, returned, out),
             ToGateway::Plan(module, plan) => {
-                self.ledger.set_part(now, plan.part);
+                self.hear_part(now, plan.part);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
                     stage.dispatcher.reshape(plan.shape);
                     stage.plan = *plan;
                 }
             }
             ToGateway::State(state) => self.ledger.learn(now, &state),
+            ToGateway::Clients(portion) => self.hear_portion(now, &portion),
             ToGateway::Serve(worker) => self.list(worker, true),
             ToGateway::Retire(worker) => self.list(worker, false),
         }
@@ -410,6 +412,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 let is_known = state.module.idx() < self.stages.len();
                 is_known.then_some(Address::Controller(state.module))
             }
+            ToGateway::Clients(_) => Some(Address::Controller(ModuleId::SOURCE)),
             ToGateway::Serve(worker) | ToGateway::Retire(worker) => controller_of(worker),
         };
         sayer == Some(from)
@@ -461,6 +464,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 self.send(to, message, out);
             }
         }
+        self.report_clients(now, out);
         if self.checks_at.is_some_and(|at| at <= now) {
             let (overdue, next) = self.ledger.overdue(now, self.grace);
             self.checks_at = next;

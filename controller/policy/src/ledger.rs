@@ -12,16 +12,20 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::clients::Limits;
 use crate::gate::EntryGate;
 use crate::plan::Planned;
 use crate::planner::ModuleState;
 use crate::refusal::Refusal;
+use crate::shares::{Party, Ticket};
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,8 @@ pub struct Offer {
     pub application: Application,
     /// Who sent it.
     pub client: ClientId,
+    /// The same for fair shares.
+    pub party: Party,
 }
 
 struct Open<T> {
@@ -43,6 +49,10 @@ struct Open<T> {
     missing: u16,
     /// A device ran a module for it.
     ran: bool,
+    /// What its client was charged for it.
+    ticket: Option<Ticket>,
+    /// The client whose limits it uses.
+    limited: Option<ClientKey>,
     content: T,
 }
 
@@ -52,6 +62,7 @@ pub struct Unfinished {
     id: RequestId,
     deadline: Timestamp,
     ran: bool,
+    ticket: Option<Ticket>,
 }
 
 /// A request that gives its place back once all workers that had it have said that it had not begun.
@@ -59,6 +70,7 @@ struct Returning {
     /// Workers that have yet to say it.
     workers: Vec<WorkerId>,
     deadline: Timestamp,
+    ticket: Option<Ticket>,
 }
 
 /// The ledger of one pipeline. `T` is what its gateway knows of an open request.
@@ -67,6 +79,7 @@ pub struct Ledger<T> {
     limit: usize,
     awaited: u16,
     draining: bool,
+    limits: Option<Limits>,
     gate: Option<EntryGate>,
     offered: u64,
     returned: u64,
@@ -88,6 +101,7 @@ impl<T> Ledger<T> {
                 .filter(|awaited| **awaited)
                 .count() as u16,
             draining: false,
+            limits: Limits::new(&pipeline.clients),
             gate: EntryGate::new(pipeline, planned, workers),
             offered: 0,
             returned: 0,
@@ -100,8 +114,8 @@ impl<T> Ledger<T> {
     /// pipeline's SLO, so that nobody gains priority by claiming more time.
     ///
     /// # Errors
-    /// When it is refused: its time is over already or is less than it needs even alone, the limit is reached, more
-    /// comes than the pipeline can serve, or the server drains.
+    /// When it is refused: its time is over already or is less than it needs even alone, a limit is reached, more comes
+    /// than the pipeline can serve or than the share of its client, or the server drains.
     pub fn admit(
         &mut self,
         now: Timestamp,
@@ -115,6 +129,7 @@ impl<T> Ledger<T> {
             decoding,
             application,
             client,
+            party,
         } = offer;
         if self.draining {
             return Err(Refusal::Draining);
@@ -131,9 +146,17 @@ impl<T> Ledger<T> {
         if self.open.len() >= self.limit {
             return Err(Refusal::Full { limit: self.limit });
         }
-        if self.gate.as_mut().is_some_and(|g| !g.pass(now)) {
-            return Err(Refusal::Overload);
+        let limits = self.limits.as_mut();
+        let limited = limits
+            .map(|l| l.ask(now, party.client))
+            .transpose()?
+            .flatten();
+        let gate = self.gate.as_mut();
+        let passed = gate.map(|g| g.pass(now, &party, 1.0)).transpose();
+        if passed.is_err() {
+            self.done(limited);
         }
+        let ticket = passed.map_err(Refusal::Overload)?.flatten();
         let request = Request {
             id,
             sent_at,
@@ -141,6 +164,7 @@ impl<T> Ledger<T> {
             application,
             client,
             decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
+            rank: ticket.map_or(party.rank(true), |t| t.rank()),
         };
         let known = self.open.insert(
             id,
@@ -148,6 +172,8 @@ impl<T> Ledger<T> {
                 deadline,
                 missing: self.awaited,
                 ran: false,
+                ticket,
+                limited,
                 content: content(&request),
             },
         );
@@ -177,6 +203,18 @@ impl<T> Ledger<T> {
         }
     }
 
+    /// What the clients asked for in the last `period`; `None` while the gate is open or tells no clients apart.
+    pub(crate) fn report_clients(&mut self, period: Duration) -> Option<ClientReport> {
+        self.gate.as_mut()?.report_clients(period)
+    }
+
+    /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share.
+    pub(crate) fn divide(&mut self, now: Timestamp, portion: Option<&Portion>) {
+        if let Some(gate) = &mut self.gate {
+            gate.divide(now, portion);
+        }
+    }
+
     /// A module published its state: the gate follows the bottleneck.
     pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         if let Some(gate) = &mut self.gate {
@@ -203,6 +241,7 @@ impl<T> Ledger<T> {
             return None;
         }
         let open = self.open.swap_remove(&id)?;
+        self.done(open.limited);
         let outcome = if now <= open.deadline {
             Outcome::Completed
         } else {
@@ -216,10 +255,19 @@ impl<T> Ledger<T> {
         let Open {
             deadline,
             ran,
+            ticket,
+            limited,
             content,
             ..
         } = self.open.swap_remove(&id)?;
-        Some((Unfinished { id, deadline, ran }, content))
+        self.done(limited);
+        let unfinished = Unfinished {
+            id,
+            deadline,
+            ran,
+            ticket,
+        };
+        Some((unfinished, content))
     }
 
     /// A request ended by its client's doing, and these workers are told to forget it. If no device ran it, its place
@@ -229,16 +277,19 @@ impl<T> Ledger<T> {
             return;
         }
         if workers.is_empty() {
-            return self.give_back();
+            return self.give_back(unfinished.ticket);
         }
         if self.returning.len() >= self.limit {
             // Workers that had begun a request never confirm. Such entries are removed after the deadline.
             self.returning.retain(|_, r| r.deadline > now);
         }
         if self.returning.len() < self.limit {
-            let deadline = unfinished.deadline;
-            self.returning
-                .insert(unfinished.id, Returning { workers, deadline });
+            let returning = Returning {
+                workers,
+                deadline: unfinished.deadline,
+                ticket: unfinished.ticket,
+            };
+            self.returning.insert(unfinished.id, returning);
         }
     }
 
@@ -253,17 +304,26 @@ impl<T> Ledger<T> {
         };
         returning.workers.swap_remove(told);
         if returning.workers.is_empty() {
+            let ticket = returning.ticket;
             self.returning.swap_remove(&id);
-            self.give_back();
+            self.give_back(ticket);
         }
         true
     }
 
-    /// The place is free for another request, and the request counts as never offered.
-    fn give_back(&mut self) {
+    /// A request that used a client's limits uses them no more.
+    fn done(&mut self, limited: Option<ClientKey>) {
+        if let (Some(limits), Some(client)) = (&mut self.limits, limited) {
+            limits.done(client);
+        }
+    }
+
+    /// The place is free for another request, and the request counts as never offered. A request that came while the gate
+    /// was open has no place.
+    fn give_back(&mut self, ticket: Option<Ticket>) {
         self.returned += 1;
-        if let Some(gate) = &mut self.gate {
-            gate.give_back();
+        if let (Some(gate), Some(ticket)) = (&mut self.gate, ticket) {
+            gate.give_back(&ticket);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches,
 //! chooses their workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] guides brokers and
 //! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
-//! clients ([`access`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), and
+//! tokens ([`access`]) and clients ([`clients`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), and
 //! [`plan`]s of batch sizes and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
+pub mod clients;
 pub mod dispatcher;
 pub mod door;
 pub mod gate;

@@ -1,6 +1,7 @@
 //! The controller of one module: its State Planner and its scaler. It handles no requests. It receives reports, and
 //! sends guidance to workers, plans to gateways and the list of workers.
 
+mod clients;
 mod reported;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::plan::Planned;
 use crate::planner::{Computation, Computed, StatePlanner};
 use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
+use clients::ClientReports;
 use reported::Reported;
 
 /// What happens at a controller.
@@ -78,6 +80,7 @@ pub struct ModuleController {
     gateways: Vec<GatewayId>,
     sessions: Sessions,
     reported: Reported,
+    clients: ClientReports,
     planner: StatePlanner,
     scaler: Option<Scaler>,
     scales_at: Timestamp,
@@ -118,6 +121,7 @@ impl ModuleController {
             gateways: Vec::new(),
             sessions: Sessions::default(),
             reported: Reported::default(),
+            clients: ClientReports::default(),
             scaler,
             scales_at: born + SCALING_PERIOD,
             n_ignored: 0,
@@ -191,6 +195,14 @@ impl ModuleController {
                     self.planner.demanded(now, &more);
                 }
             }
+            ToController::Clients(report) => {
+                if let Address::Gateway(gateway) = from {
+                    for (to, portion) in self.clients.take(now, gateway, *report) {
+                        let message = ToGateway::Clients(Box::new(portion));
+                        self.send(Address::Gateway(to), Message::Gateway(message), out);
+                    }
+                }
+            }
             ToController::Report(report) => self.planner.batch(now, &report),
             ToController::Loaded(worker, is_ready) => {
                 if let Some(ordinal) = self.ordinal_of(worker) {
@@ -213,6 +225,9 @@ impl ModuleController {
         };
         match message {
             ToController::Demand(_) => matches!(from, Address::Gateway(_)),
+            ToController::Clients(_) => {
+                self.module == ModuleId::SOURCE && matches!(from, Address::Gateway(_))
+            }
             ToController::Report(report) => is_on(report.worker),
             ToController::Loaded(worker, _) => is_on(*worker),
             ToController::Peer(state) => {
@@ -306,6 +321,7 @@ impl ModuleController {
             Address::Gateway(gateway) => {
                 self.gateways.retain(|g| *g != gateway);
                 self.reported.lose(gateway);
+                self.clients.lose(gateway);
                 // Its clients go to the other gateways now.
                 self.tell_plan(now, out);
             }

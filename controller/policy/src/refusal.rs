@@ -5,6 +5,8 @@ use std::time::Duration;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::format_duration;
 
+use crate::shares::Shortfall;
+
 /// Why a request was not accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
@@ -24,8 +26,9 @@ pub enum Refusal {
     Expired,
     /// It cannot be in time even if it had the pipeline for itself.
     Hopeless,
-    /// The gate is shut: more comes than the pipeline can serve.
-    Overload,
+    /// The gate lets it not pass: more comes than the pipeline can serve, or more than the share of its client or of its
+    /// stream.
+    Overload(Shortfall),
     /// Its client shows no token that the server knows.
     UnknownToken,
     /// The token has as many requests in flight as it may have.
@@ -35,6 +38,16 @@ pub enum Refusal {
     },
     /// The token sends more requests a second than it may.
     TokenRate {
+        /// Requests a second that it may send.
+        rate: f64,
+    },
+    /// The client has as many requests in flight as the pipeline lets it have.
+    ClientFull {
+        /// Their number.
+        limit: u32,
+    },
+    /// The client sends more requests a second than the pipeline lets it send.
+    ClientRate {
         /// Requests a second that it may send.
         rate: f64,
     },
@@ -76,11 +89,15 @@ impl Refusal {
             Refusal::Draining => DropReason::Draining,
             Refusal::Expired => DropReason::Expired,
             Refusal::Hopeless => DropReason::Predicted,
-            Refusal::Overload => DropReason::Overload,
+            Refusal::Overload(Shortfall::Pipeline) => DropReason::Overload,
+            Refusal::Overload(Shortfall::Client { .. }) => return "client_share",
+            Refusal::Overload(Shortfall::Stream { .. }) => return "stream_share",
             Refusal::DecodingTooLong { .. } => DropReason::Decoding,
             Refusal::UnknownToken => return "unknown_token",
             Refusal::TokenFull { .. } => return "token_in_flight",
             Refusal::TokenRate { .. } => return "token_rate",
+            Refusal::ClientFull { .. } => return "client_in_flight",
+            Refusal::ClientRate { .. } => return "client_rate",
             Refusal::UnknownPipeline { .. } => return "unknown_pipeline",
             Refusal::UnnamedPipeline { .. } => return "unnamed_pipeline",
             Refusal::FrameTooLarge { .. } => return "frame_too_large",
@@ -100,6 +117,16 @@ impl Refusal {
         )
     }
 
+    /// The fair share that was used up, in requests a second.
+    pub fn share(&self) -> Option<f64> {
+        match self {
+            Refusal::Overload(Shortfall::Client { rate } | Shortfall::Stream { rate }) => {
+                Some(*rate)
+            }
+            _ => None,
+        }
+    }
+
     /// What is wrong, as a sentence for the client.
     pub fn explain(&self) -> String {
         match self {
@@ -114,9 +141,7 @@ impl Refusal {
             Refusal::Hopeless => {
                 "refused: it could not be in time even if it had the pipeline for itself".to_owned()
             }
-            Refusal::Overload => {
-                "refused: more comes than the pipeline can serve (policy.gate)".to_owned()
-            }
+            Refusal::Overload(shortfall) => shortfall.explain(),
             Refusal::UnknownToken => "this server serves holders of a token only: send yours as \
                                       `authorization: Bearer TOKEN`"
                 .to_owned(),
@@ -126,6 +151,12 @@ impl Refusal {
             Refusal::TokenRate { rate } => {
                 format!("refused: the token may send {rate} requests a second (rate)")
             }
+            Refusal::ClientFull { limit } => format!(
+                "refused: {limit} requests of the client are in flight already (clients.each.in_flight, or that of its name)"
+            ),
+            Refusal::ClientRate { rate } => format!(
+                "refused: the client may send {rate} requests a second (clients.each.rate, or that of its name)"
+            ),
             Refusal::UnknownPipeline { name, known } if known.is_empty() => {
                 format!("no pipeline named \"{name}\", nor any other that this token may use")
             }

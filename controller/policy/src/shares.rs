@@ -24,15 +24,14 @@ mod reserve;
 
 use std::time::Duration;
 
+use spillgate_pipeline::clients::{CLASSES, ClientKey};
+use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
 use class::{Class, Debts};
-use exchange::{Portion, Report};
 use reserve::Reserve;
 
-/// Priority classes.
-pub const CLASSES: usize = 8;
 /// Clients that are told apart. The others of a class share one place.
 pub const CLIENTS_MAX: usize = 16_384;
 /// Streams of all clients that are told apart.
@@ -49,15 +48,6 @@ const DEBT_AIM: f64 = 0.75;
 const TRIM_MAX: f64 = 0.2;
 /// How much the last request counts in the average cost.
 const COST_PART: f64 = 1.0 / 256.0;
-
-/// A client over all gateways: a hash of its token's name, else of its address. `u64::MAX` stands for clients without a
-/// place of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientKey(pub u64);
-
-impl ClientKey {
-    const OTHERS: ClientKey = ClientKey(u64::MAX);
-}
 
 /// A stream of a client, or a connection with unary calls. `u64::MAX` stands for streams without a place of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +72,22 @@ pub struct Party {
     pub class: u8,
 }
 
+impl Party {
+    /// The only client, with one stream.
+    pub const ONLY: Party = Party {
+        client: ClientKey(0),
+        stream: StreamKey(0),
+        weight: 1.0,
+        stream_weight: 1.0,
+        class: 0,
+    };
+
+    /// Rank of a request; see [`Ticket::rank`].
+    pub(crate) fn rank(&self, is_within: bool) -> u8 {
+        rank(self.class, is_within)
+    }
+}
+
 /// An admitted request: what it was charged, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ticket {
@@ -93,11 +99,15 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Rank among requests that are equally urgent; a higher one is served first. The class counts first, then whether
-    /// the request is within its client's share.
+    /// Rank among requests of which not all can be in time; a higher one is served first. The class counts first, then
+    /// whether the request is within its client's share. Without other clients and streams all have the same.
     pub fn rank(&self) -> u8 {
-        self.class * 2 + u8::from(self.is_within)
+        rank(self.class, self.is_within)
     }
+}
+
+fn rank(class: u8, is_within: bool) -> u8 {
+    class.min(CLASSES as u8 - 1) * 2 + u8::from(is_within)
 }
 
 /// Why a request gets no token.
@@ -126,11 +136,11 @@ impl Shortfall {
             }
             Shortfall::Client { rate } => format!(
                 "refused: more comes than the pipeline can serve, and the client has used up its fair share of \
-                 {rate:.1} requests a second (weight of its token)"
+                 {rate:.1} requests a second (weight of its token, or clients.named)"
             ),
             Shortfall::Stream { rate } => format!(
                 "refused: more comes than the pipeline can serve, and the stream has used up its part of its client's \
-                 fair share, {rate:.1} requests a second"
+                 fair share, {rate:.1} requests a second (clients.streams)"
             ),
         }
     }
@@ -227,7 +237,7 @@ impl Shares {
             client,
             stream,
             class: of as u8,
-            is_within: debts.part() <= 0.0,
+            is_within: kept <= 0.0,
             cost,
         })
     }
@@ -235,8 +245,12 @@ impl Shares {
     /// A request that passed gives its place back: another may pass instead.
     pub fn give_back(&mut self, ticket: &Ticket) {
         let of = usize::from(ticket.class);
-        self.classes[of].gate.give_back();
-        self.classes[of].charge(ticket.client, ticket.stream, -ticket.cost);
+        // The gate may have been open meanwhile, and be another one now.
+        let Some(class) = self.classes.get_mut(of) else {
+            return;
+        };
+        class.gate.give_back();
+        class.charge(ticket.client, ticket.stream, -ticket.cost);
         for lower in &mut self.classes[..of] {
             lower.regains();
         }
@@ -246,20 +260,27 @@ impl Shares {
     /// A request has run: its client is charged what it took in truth instead of what was predicted, in the same unit. A
     /// client that names a cheaper application than the one it uses wins nothing.
     pub fn settle(&mut self, ticket: &Ticket, cost: f64) {
-        let class = &mut self.classes[usize::from(ticket.class)];
+        let Some(class) = self.classes.get_mut(usize::from(ticket.class)) else {
+            return;
+        };
         class.charge(ticket.client, ticket.stream, cost - ticket.cost);
         self.cost = (self.cost + COST_PART * (cost - ticket.cost)).max(COST_PART);
     }
 
-    /// What the clients asked for since the last report, which was `period` ago.
-    pub fn report(&mut self, period: Duration) -> Report {
-        let classes = self.classes.iter_mut().enumerate();
-        let offered = classes.flat_map(|(of, class)| class.report(of as u8, period));
-        Report::new(offered.collect())
+    /// Whether there is a client besides [`Party::ONLY`], so that gateways have something to exchange.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.classes.iter().any(Class::has_named_clients)
     }
 
-    /// Takes over which part of each client's requests come to this gateway. The rate is for [`Self::set`].
-    pub fn divide(&mut self, portion: &Portion) {
+    /// What the clients asked for since the last report, which was `period` ago, of a pipeline with that capacity.
+    pub fn report(&mut self, capacity: f64, period: Duration) -> ClientReport {
+        let classes = self.classes.iter_mut().enumerate();
+        let offered = classes.flat_map(|(of, class)| class.report(of as u8, period));
+        ClientReport::new(capacity, offered.collect())
+    }
+
+    /// Takes over which part of each client's requests come to this gateway; `None`: all. The rate is for [`Self::set`].
+    pub fn divide(&mut self, portion: Option<&Portion>) {
         for class in &mut self.classes {
             class.divide(portion);
         }

@@ -1,6 +1,7 @@
 //! The gRPC face of the pipelines: unary calls, streams of frames, descriptions. Turns messages into
 //! submissions and records into results; decides nothing.
 
+mod party;
 mod stream;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::convert;
 use crate::edge::{Asking, Call};
 use crate::host::{OnEnd, PipelineHost, Submission};
 use crate::record::TraceContext;
+use party::Shared;
 
 /// Decides the trace context of a request from the client's `traceparent`, if it sent one.
 pub type Sampler = Arc<dyn Fn(Option<&str>) -> TraceContext + Send + Sync>;
@@ -139,6 +141,7 @@ impl Api {
             timeout,
             traceparent,
             client,
+            shared,
         } = asked;
         // The frame is a part of the message, so it keeps the message's lease.
         let message = call.take_message();
@@ -209,6 +212,8 @@ impl Api {
             number,
             client,
             client_id: call.client(),
+            party: shared.party(&pipeline.clients, host.rights(), &application),
+            counted: shared.counted(&pipeline.clients, &application),
             application,
             timeout,
             decoding,
@@ -223,6 +228,7 @@ struct Asked<'a> {
     timeout: Option<Duration>,
     traceparent: Option<&'a str>,
     client: Arc<str>,
+    shared: Shared,
 }
 
 /// Frees a request's work when its call goes away before its answer.
@@ -264,6 +270,7 @@ impl Spillgate for ApiCall {
             timeout,
             traceparent,
             client: call.token_name().unwrap_or(&api.unnamed).clone(),
+            shared: Shared::new(call, &host.pipeline().clients, metadata.as_ref(), false),
         };
         let id = api
             .submit(host, call, frame, asked, on_end)

@@ -99,9 +99,11 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::Expired | Refusal::Hopeless => Code::DeadlineExceeded,
         Refusal::Full { .. }
         | Refusal::StreamFull { .. }
-        | Refusal::Overload
+        | Refusal::Overload(_)
         | Refusal::TokenFull { .. }
         | Refusal::TokenRate { .. }
+        | Refusal::ClientFull { .. }
+        | Refusal::ClientRate { .. }
         | Refusal::FrameTooLarge { .. }
         | Refusal::DecodingTooLong { .. } => Code::ResourceExhausted,
         Refusal::Draining => Code::Unavailable,
@@ -119,6 +121,7 @@ pub fn refused(number: u64, refusal: &Refusal) -> pb::Result {
         module: "source".to_owned(),
         reason: refusal.label().to_owned(),
         detail: refusal.explain(),
+        share: refusal.share().unwrap_or_default(),
         ..Default::default()
     };
     out.set_outcome(pb::Outcome::Refused);
@@ -302,6 +305,8 @@ fn wire_value(value: &Value, objects: Objects<'_>) -> pb::Value {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_controller_policy::shares::Shortfall;
+
     use super::*;
 
     #[test]
@@ -312,7 +317,7 @@ mod tests {
             Refusal::Draining,
             Refusal::Expired,
             Refusal::Hopeless,
-            Refusal::Overload,
+            Refusal::Overload(Shortfall::Pipeline),
             Refusal::DecodingTooLong {
                 decoding: Duration::from_millis(2),
                 limit: Duration::from_millis(1),

@@ -28,6 +28,7 @@ use spillgate_pipeline::time::Timestamp;
 
 pub(crate) use access::{Asking, Token};
 pub(crate) use answers::Answers;
+pub(crate) use call::Asker;
 pub use call::{Call, Unread};
 pub(crate) use connection::{Connection, Leaves};
 pub(crate) use messages::Messages;

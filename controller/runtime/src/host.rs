@@ -2,6 +2,7 @@
 //! section; messages to devices and answers follow after the lock is released, and so do the State Planners' estimates,
 //! which take a thousand times as long.
 
+mod counts;
 mod drive;
 mod finished;
 mod outbox;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
+use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
@@ -19,6 +21,7 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Checker;
@@ -28,6 +31,8 @@ use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 
+use counts::ClientCounts;
+pub use counts::{COUNTED_MAX, ClientCount, Counted};
 use drive::keep;
 use outbox::Outbox;
 
@@ -88,6 +93,10 @@ pub struct Submission {
     pub client: Arc<str>,
     /// Who sent it: what is shared is shared between clients.
     pub client_id: ClientId,
+    /// The same for fair shares of what the pipeline can serve.
+    pub party: Party,
+    /// The name by which its client is counted.
+    pub counted: Counted,
     /// Whose work it is: requests of one application have one distribution of execution times.
     pub application: Arc<str>,
     /// Less time than the pipeline's SLO, if the client asks for that.
@@ -117,6 +126,7 @@ struct Kept {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
+    counted: Counted,
     trace: TraceContext,
     job: Arc<Job>,
     times: Vec<ModuleTimes>,
@@ -157,6 +167,9 @@ pub struct PipelineHost {
     now: Now,
     observer: Arc<dyn Observer>,
     workers: Places,
+    /// Of clients.
+    rights: RightsByKey,
+    counts: Mutex<ClientCounts>,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
     /// By device.
@@ -206,6 +219,8 @@ impl PipelineHost {
             checker: Checker::new(ENDED_REMEMBERED),
         };
         PipelineHost {
+            rights: RightsByKey::new(&pipeline.clients),
+            counts: Mutex::default(),
             watched: pipeline.watched(),
             pipeline,
             ids,
@@ -232,6 +247,11 @@ impl PipelineHost {
         &self.pipeline
     }
 
+    /// The rights of its clients.
+    pub(crate) fn rights(&self) -> &RightsByKey {
+        &self.rights
+    }
+
     /// The time.
     pub fn now(&self) -> Timestamp {
         (self.now)()
@@ -253,6 +273,8 @@ impl PipelineHost {
             number,
             client,
             client_id,
+            party,
+            counted,
             application,
             timeout,
             decoding,
@@ -265,6 +287,7 @@ impl PipelineHost {
             admitted_at: Timestamp::ZERO,
             number,
             client,
+            counted: counted.clone(),
             trace,
             job,
             times: Vec::new(),
@@ -278,6 +301,7 @@ impl PipelineHost {
                 decoding,
                 application: self.application(control, now, &application, effects),
                 client: client_id,
+                party,
             };
             let content = || {
                 let mut kept = kept.take().expect("a request is accepted once");
@@ -298,6 +322,7 @@ impl PipelineHost {
             self.drive_gateway(control, now, event, effects);
             Ok(id)
         });
+        self.counts.lock().sent(&counted, submitted.is_err());
         submitted.inspect_err(|refusal: &Refusal| self.note_refused(refusal.label()))
     }
 
@@ -334,6 +359,11 @@ impl PipelineHost {
         let control = self.control.lock();
         let wakeups = control.controllers.iter().filter_map(|m| m.next_wakeup());
         wakeups.chain(control.gateway.next_wakeup()).min()
+    }
+
+    /// What each token and the heaviest other clients sent and got.
+    pub fn client_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
+        self.counts.lock().all()
     }
 
     /// What the State Planners know.

@@ -35,6 +35,7 @@ fn to_gateway(message: &mut ToGateway, to_mine: impl Fn(Timestamp) -> Timestamp)
         | ToGateway::Forgotten { .. }
         | ToGateway::Withdrawn(..)
         | ToGateway::Plan(..)
+        | ToGateway::Clients(_)
         | ToGateway::State(_)
         | ToGateway::Serve(_)
         | ToGateway::Retire(_) => {}
@@ -56,7 +57,10 @@ fn to_controller(message: &mut ToController, to_mine: impl Fn(Timestamp) -> Time
                 *batched_at = to_mine(*batched_at);
             }
         }
-        ToController::Demand(_) | ToController::Loaded(..) | ToController::Peer(_) => {}
+        ToController::Demand(_)
+        | ToController::Clients(_)
+        | ToController::Loaded(..)
+        | ToController::Peer(_) => {}
     }
 }
 

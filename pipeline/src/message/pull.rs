@@ -36,12 +36,12 @@ pub struct Answer<L> {
     /// Requests that wait on at the gateway.
     pub waiting: u32,
     /// The requests; none where nothing waits.
-    pub requests: Vec<Offered<L>>,
+    pub requests: Vec<Lent<L>>,
 }
 
-/// A request that its home gives to a worker that asked.
+/// A request that its home lends to a worker that asked: the worker serves it, or hands it back.
 #[derive(Clone, Debug)]
-pub struct Offered<L> {
+pub struct Lent<L> {
     /// The request.
     pub request: Request,
     /// When it came to the module.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ClientReport;
 use crate::id::{ModuleId, WorkerId};
 use crate::request::Request;
 use crate::time::Timestamp;
@@ -18,6 +19,8 @@ pub type Shares = [f32; SHARE_STEPS];
 pub enum ToController {
     /// By a gateway: what was asked of the module.
     Demand(Box<Demand>),
+    /// By a gateway, to the controller of the source: what its clients asked for.
+    Clients(Box<ClientReport>),
     /// By a device: a batch ended.
     Report(BatchReport),
     /// By a device: a worker that was asked for is ready, or cannot be (false).

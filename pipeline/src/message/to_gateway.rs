@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ask, ModuleState, Returned};
+use super::{Ask, ModuleState, Portion, Returned};
 use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
 use crate::policy::Guidance;
 use crate::request::Drop;
@@ -49,6 +49,8 @@ pub enum ToGateway {
     Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.
     State(Arc<ModuleState>),
+    /// By the controller of the source: the gateway's part of what the clients of all gateways share.
+    Clients(Box<Portion>),
     /// By a controller: a worker takes requests from now on.
     Serve(WorkerId),
     /// By a controller: a worker gets no more requests, and finishes what it has.

@@ -37,6 +37,9 @@ pub struct Recipe {
     pub gate: Option<f64>,
     /// The gate lets in more than that where a part of the requests cannot be in time: brokers choose among them.
     pub gate_overfills: bool,
+    /// When not all waiting requests can be in time, requests of a higher rank are served first
+    /// ([`Request::rank`](crate::request::Request::rank)).
+    pub ranks: bool,
     /// Which worker a request goes to, unless the file says it.
     pub dispatch: DispatchPolicyName,
     /// Which plan sets batch sizes and workers, unless another is named.
@@ -163,6 +166,10 @@ impl Recipe {
                 || matches!(self.keep, Keep::Estimate)
                     && matches!(self.order, Order::Feasibility | Order::Budget(_)),
             "a late batch is formed by deadlines and by the estimate"
+        );
+        assert!(
+            matches!(self.bind, Bind::Late) || !self.ranks,
+            "whether the backlog is feasible is known when the batch is formed"
         );
         assert!(
             !matches!(self.keep, Keep::EarlyDrop) || matches!(self.order, Order::Arrival),

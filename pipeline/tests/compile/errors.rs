@@ -24,6 +24,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
         ("source", source),
         ("policies", policies),
         ("limits", limits),
+        ("clients", crate::clients::errors),
         ("module names", module_names),
         ("module fields", module_fields),
         ("ops", ops),
@@ -124,7 +125,7 @@ impl Golden {
     }
 
     /// A file that is right but for a field of the file, on line 5.
-    fn root(&mut self, field: &str) {
+    pub(crate) fn root(&mut self, field: &str) {
         let text = format!(
             "
 name: traffic

@@ -12,6 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::cluster::Bug;
 use super::work::DynamicWork;
+use crate::clients::ClientLoad;
 
 /// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
 pub const HANDOFF_DEFAULT: Duration = Duration::from_micros(500);
@@ -54,6 +55,8 @@ pub struct SimConfig {
     pub hurried: Option<(f64, f64)>,
     /// Hostile clients beside those of the workload: their requests never complete. The report does not count them.
     pub hostile: Vec<Hostile>,
+    /// The clients that send the requests, where the entry tells them apart; `None`: one client with one stream.
+    pub clients: Option<ClientLoad>,
     /// Part of the state messages between planners that is lost.
     pub exchange_loss: f64,
     /// Each device's clock is off by a constant, uniform from minus to plus this.
@@ -114,6 +117,7 @@ impl SimConfig {
             cancelled: 0.0,
             hurried: None,
             hostile: Vec::new(),
+            clients: None,
             exchange_loss: 0.0,
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),

@@ -6,6 +6,7 @@ use rand::Rng;
 use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent, Gateway};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{ClientId, GatewayId, RequestId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::Address;
@@ -49,6 +50,7 @@ impl World {
         id: RequestId,
         timeout: Option<Duration>,
         application: Application,
+        party: Party,
     ) -> Result<Request, Refusal> {
         let here = self.clock(Address::Gateway(id.home())).read(self.now);
         let offer = Offer {
@@ -57,6 +59,7 @@ impl World {
             decoding: Duration::ZERO,
             application,
             client: ClientId::default(),
+            party,
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
+use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::Fault;
@@ -31,7 +32,8 @@ impl World {
             HostileKind::Hurry(timeout) => Some(timeout),
             HostileKind::Unreadable | HostileKind::Leave(_) => None,
         };
-        if self.admit(id, timeout, Application::default()).is_err() {
+        let admitted = self.admit(id, timeout, Application::default(), Party::ONLY);
+        if admitted.is_err() {
             return Ok(());
         }
         self.checker.accepted(id)?;

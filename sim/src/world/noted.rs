@@ -50,6 +50,8 @@ pub(super) enum Kind {
     Ask = 21,
     /// A request comes back to its gateway.
     Returned = 22,
+    /// The gateway hears of its part of what clients share.
+    Portion = 23,
 }
 
 /// What happened so far.

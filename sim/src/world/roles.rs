@@ -133,6 +133,9 @@ impl World {
                     self.note(Kind::Returned, request.0);
                 }
             }
+            ToGateway::Clients(portion) => {
+                self.note(Kind::Portion, (portion.rate * 1e6) as u64);
+            }
             ToGateway::Plan(..) => {}
         }
     }

@@ -23,7 +23,7 @@ mod tests;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
-use spillgate_pipeline::message::{Answer, Offered};
+use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::policy::recipe::Recipe;
@@ -290,7 +290,7 @@ impl<T> Broker<T> {
         self.core.offers.add(answer.order, answer.requests.len());
         let mut left = Vec::new();
         for offered in answer.requests {
-            let Offered {
+            let Lent {
                 request,
                 since,
                 payload,

@@ -178,6 +178,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             application: Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            rank: 0,
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };

@@ -301,6 +301,7 @@ impl Grid {
             duration: Duration::from_secs(rates.len() as u64),
             load: case.load,
             capacity,
+            clients: None,
         })
     }
 

@@ -49,18 +49,34 @@ impl Server {
         pipeline: &Path,
         out: &Path,
     ) -> Result<Server> {
+        Server::start_with(workspace, program, pipeline, out, &[])
+    }
+
+    /// The same, with these arguments besides.
+    pub(super) fn start_with(
+        workspace: &Workspace,
+        program: &Path,
+        pipeline: &Path,
+        out: &Path,
+        arguments: &[&str],
+    ) -> Result<Server> {
         let port_file: PathBuf = out.join("address");
         let _ = std::fs::remove_file(&port_file);
         let log = out.join("server.log");
         let mut command = workspace.program(program);
         command.arg("serve").arg(pipeline);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command.arg("--port-file").arg(&port_file);
+        command.arg("--port-file").arg(&port_file).args(arguments);
         let mut daemon = Daemon::start("the server", &mut command, &log)?;
         let url = await_address(&mut daemon, &port_file)?;
         let text = std::fs::read_to_string(&log)?;
         let admin = admin_address(&text).context("the server names no admin port")?;
         Ok(Server { daemon, url, admin })
+    }
+
+    /// Its address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     /// Loads it with `bench` and these arguments, and waits until its devices are done.

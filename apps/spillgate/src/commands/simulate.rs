@@ -1,5 +1,6 @@
 //! `spillgate simulate`: runs a pipeline in virtual time, with the policies that serve.
 
+mod clients;
 mod cluster;
 mod load;
 mod work;
@@ -19,6 +20,7 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
+use spillgate_sim::clients::SimClient;
 use spillgate_sim::world::DynamicWork;
 use spillgate_sim::{
     Contender, DEVICES_MAX, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling,
@@ -126,6 +128,14 @@ pub(crate) struct SimulateArgs {
     /// repeated
     #[arg(long, value_parser = hostile)]
     hostile: Vec<Hostile>,
+    /// A client with its own requests, in place of --rate: NAME:RATE and after commas sends=poisson, evenly, bursts (all of a
+    /// second at once) or alternating (every other second), count=N equal ones, streams=N, weight=X, class=N, like
+    /// camera:5,count=7,sends=evenly; may be repeated
+    #[arg(long, value_parser = clients::client, conflicts_with_all = ["amount", "trace"])]
+    client: Vec<SimClient>,
+    /// The entry cannot tell clients apart: the gate without shares.
+    #[arg(long, requires = "client")]
+    one_client: bool,
     /// Probability that a `when:` holds.
     #[arg(long, default_value_t = 0.5)]
     when: f64,
@@ -225,8 +235,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 fn check(args: &SimulateArgs) -> anyhow::Result<()> {
     let has_amount = args.rate.is_some() || args.load.is_some() || args.arrivals.is_some();
     anyhow::ensure!(
-        has_amount || args.trace.is_some(),
-        "nothing to offer: give --rate, --load, --trace or --arrivals"
+        has_amount || args.trace.is_some() || !args.client.is_empty(),
+        "nothing to offer: give --rate, --load, --trace, --arrivals or --client"
     );
     for (name, value) in [("--rate", args.rate), ("--load", args.load)] {
         let positive = value.is_none_or(|v| v.is_finite() && v > 0.0);
@@ -488,6 +498,19 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
             text,
             "  {name}: {} requests, finish rate {:.3}",
             of.requests, of.finish_rate
+        )?;
+    }
+    for of in &r.clients {
+        writeln!(
+            text,
+            "  {}: {} requests, {} in time ({:.3})",
+            of.name, of.requests, of.good, of.finish_rate
+        )?;
+    }
+    if let Some(jain) = r.jain {
+        writeln!(
+            text,
+            "  Jain's index of the clients that asked for more than their share: {jain:.3}"
         )?;
     }
     for (module, reasons) in &r.drops {

@@ -16,6 +16,13 @@ pub(super) struct PipelineLabels {
     pub(super) pipeline: String,
 }
 
+/// The heaviest clients of a pipeline, and its tokens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct ClientLabels {
+    pub(super) pipeline: String,
+    pub(super) client: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RefusedLabels {
     pub(super) pipeline: String,

@@ -4,13 +4,14 @@ use std::fmt;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::labels::{ModuleLabels, PipelineLabels};
+use super::labels::{ClientLabels, ModuleLabels, PipelineLabels};
 use super::{
-    GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM, PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER,
-    PLANNER_PACE, PLANNER_QUEUEING, PLANNER_WORKERS,
+    CLIENT_GOOD, CLIENT_REFUSED, CLIENT_REQUESTS, GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM,
+    PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER, PLANNER_PACE, PLANNER_QUEUEING,
+    PLANNER_WORKERS,
 };
 
 /// The state that the State Planner of one module last published, and its guidance.
@@ -45,6 +46,21 @@ pub struct PlannerReadings {
     pub modules: Vec<PlannerReading>,
     /// Pipeline and rate of its entry gate in requests a second; no entry for an open gate.
     pub gates: Vec<(String, f64)>,
+    /// Pipeline, and what its clients sent and got.
+    pub clients: Vec<(String, ClientReading)>,
+}
+
+/// The requests of one client.
+#[derive(Clone, Debug)]
+pub struct ClientReading {
+    /// Its name.
+    pub name: String,
+    /// Requests that it sent.
+    pub requests: u64,
+    /// Completed in time.
+    pub good: u64,
+    /// Refused.
+    pub refused: u64,
 }
 
 /// Reads the planners.
@@ -105,11 +121,35 @@ const PARTS: [Part; 8] = [
     ),
 ];
 
+/// Name, help, and value of a client's reading.
+type OfClient = (&'static str, &'static str, fn(&ClientReading) -> u64);
+
+const OF_CLIENTS: [OfClient; 3] = [
+    (CLIENT_REQUESTS, "Requests that a client sent", |r| {
+        r.requests
+    }),
+    (
+        CLIENT_GOOD,
+        "Requests of a client completed within their deadline",
+        |r| r.good,
+    ),
+    (
+        CLIENT_REFUSED,
+        "Requests of a client that were never accepted",
+        |r| r.refused,
+    ),
+];
+
 impl Collector for PlannerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut all = PlannerReadings::default();
         for read in self.sources.read().iter() {
-            let PlannerReadings { modules, gates } = read();
+            let PlannerReadings {
+                modules,
+                gates,
+                clients,
+            } = read();
+            all.clients.extend(clients);
             all.modules.extend(modules);
             all.gates.extend(gates);
         }
@@ -132,6 +172,19 @@ impl Collector for PlannerCollector {
         for (pipeline, rate) in all.gates {
             let labels = PipelineLabels { pipeline };
             metric.encode_family(&labels)?.encode_gauge(&rate)?;
+        }
+        for (name, help, value) in OF_CLIENTS {
+            // The encoder adds the suffix.
+            let name = name.trim_end_matches("_total");
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (pipeline, reading) in &all.clients {
+                let labels = ClientLabels {
+                    pipeline: pipeline.clone(),
+                    client: reading.name.clone(),
+                };
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, _, u64>(&value(reading), None)?;
+            }
         }
         Ok(())
     }

@@ -44,6 +44,15 @@ fn what_ended_is_counted() {
     metrics.register_planners(Box::new(|| PlannerReadings {
         modules: vec![reading("source", f64::INFINITY), reading("detect", 40.0)],
         gates: vec![("traffic".to_owned(), 41.2)],
+        clients: vec![(
+            "traffic".to_owned(),
+            ClientReading {
+                name: "camera-7".to_owned(),
+                requests: 30,
+                good: 20,
+                refused: 10,
+            },
+        )],
     }));
     metrics.request_ended(&testing::completed(&pipeline));
     metrics.request_ended(&testing::dropped(&pipeline));
@@ -112,6 +121,9 @@ fn what_ended_is_counted() {
         spillgate_planner_highest_budget_first{pipeline="traffic",module="source"} 1.0
         spillgate_planner_highest_budget_first{pipeline="traffic",module="detect"} 1.0
         spillgate_gateway_gate_requests_per_second{pipeline="traffic"} 41.2
+        spillgate_client_requests_total{pipeline="traffic",client="camera-7"} 30
+        spillgate_client_good_requests_total{pipeline="traffic",client="camera-7"} 20
+        spillgate_client_refused_requests_total{pipeline="traffic",client="camera-7"} 10
         # EOF
     "#]].assert_eq(&text);
 }

@@ -1,7 +1,7 @@
 //! Dispatch `pull`: requests wait in pools until workers ask for them.
 
 use spillgate_pipeline::id::{ModuleId, WorkerId};
-use spillgate_pipeline::message::{Answer, Ask, Offered, Returned, ToDevice};
+use spillgate_pipeline::message::{Answer, Ask, Lent, Returned, ToDevice};
 use spillgate_pipeline::request::{Drop, DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
@@ -182,7 +182,7 @@ impl<P, L: Clone> Gateway<P, L> {
             let Some(open) = self.ledger.get(pooled.request.id) else {
                 continue;
             };
-            offered.push(Offered {
+            offered.push(Lent {
                 request: pooled.request,
                 since: pooled.since,
                 payload: open.load.clone(),

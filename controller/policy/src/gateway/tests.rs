@@ -8,6 +8,7 @@ use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
+use crate::shares::Party;
 
 const MS: Duration = Duration::from_millis(1);
 const SLO: Duration = Duration::from_millis(100);
@@ -126,6 +127,7 @@ impl Home {
             decoding: Duration::ZERO,
             application: Application::default(),
             client: ClientId::default(),
+            party: Party::ONLY,
         };
         let admitted = self
             .gateway
@@ -460,6 +462,7 @@ fn an_answer_that_the_source_never_gives_is_a_drop() {
         decoding: Duration::ZERO,
         application: Application::default(),
         client: ClientId::default(),
+        party: Party::ONLY,
     };
     let admitted = home
         .gateway

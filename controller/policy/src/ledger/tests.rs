@@ -2,6 +2,7 @@ use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
+use crate::shares::{Party, Shortfall};
 
 const SLO: Duration = Duration::from_nanos(100);
 
@@ -39,6 +40,7 @@ fn ask(
         decoding: Duration::ZERO,
         application: Application::default(),
         client: ClientId::default(),
+        party: Party::ONLY,
     };
     ledger.admit(sent_at, RequestId(id), &offer, |_| ())
 }
@@ -163,6 +165,7 @@ fn what_cannot_be_in_time_even_alone_takes_no_place_and_is_not_offered() {
         decoding: 21 * MS,
         application: Application::default(),
         client: ClientId::default(),
+        party: Party::ONLY,
     };
     let refused = ledger.admit(ms(1000), RequestId(2), &offer, |_| ());
     assert_eq!(refused, Err(Refusal::Hopeless));
@@ -248,4 +251,39 @@ fn what_a_device_ran_keeps_its_place() {
     assert!(!ledger.ran(RequestId(0), ModuleId(1)));
     assert!(!ledger.forgotten(WorkerId(4), RequestId(0)));
     assert_eq!(places(&mut ledger, ms(1000), 2 * all), 0);
+}
+
+#[test]
+fn a_place_that_is_given_back_is_its_clients() {
+    let mut ledger = chain();
+    let mut next = 0;
+    let mut ask = |ledger: &mut Ledger<()>, client: u64| {
+        next += 1;
+        let offer = Offer {
+            sent_at: ms(1000),
+            timeout: None,
+            decoding: Duration::ZERO,
+            application: Application::default(),
+            client: ClientId::default(),
+            party: Party {
+                client: ClientKey(client),
+                ..Party::ONLY
+            },
+        };
+        let admitted = ledger.admit(ms(1000), RequestId(next), &offer, |_| ());
+        admitted.map(|request| request.id)
+    };
+    ask(&mut ledger, 1).unwrap();
+    let mut taken = Vec::new();
+    let refused = loop {
+        match ask(&mut ledger, 2) {
+            Ok(id) => taken.push(id),
+            Err(refused) => break refused,
+        }
+    };
+    let is_share = matches!(refused, Refusal::Overload(Shortfall::Client { .. }));
+    assert!(is_share, "{refused:?}");
+    let ended = ledger.end(taken[0]).unwrap().0;
+    ledger.gives_back(ms(1000), &ended, vec![]);
+    assert!(ask(&mut ledger, 2).is_ok());
 }

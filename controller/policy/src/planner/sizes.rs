@@ -289,6 +289,7 @@ mod tests {
             application: spillgate_pipeline::schedule::Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            rank: 0,
         }
     }
 

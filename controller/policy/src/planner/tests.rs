@@ -189,6 +189,7 @@ fn its_state_is_what_it_saw() {
         application: spillgate_pipeline::schedule::Application::default(),
         client: Default::default(),
         decoding_us: 0,
+        rank: 0,
     };
     for i in 0..100 {
         let mut more = Demand::default();

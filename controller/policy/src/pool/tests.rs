@@ -20,6 +20,7 @@ fn request(id: u64, deadline: u64) -> Request {
         application: Default::default(),
         client: Default::default(),
         decoding_us: 0,
+        rank: 0,
     }
 }
 

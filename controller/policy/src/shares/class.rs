@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::clients::ClientKey;
+use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::time::Timestamp;
 
 use super::clock::{Account, Clock, Member, Members};
-use super::exchange::{Offered, Portion};
 use super::{
-    CLIENTS_MAX, ClientKey, DEBT_AIM, FORGOTTEN_AFTER, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX,
-    SWEPT_MAX, StreamKey, TRIM_MAX,
+    CLIENTS_MAX, DEBT_AIM, FORGOTTEN_AFTER, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX, SWEPT_MAX,
+    StreamKey, TRIM_MAX,
 };
 use crate::gate::Gate;
 
@@ -88,7 +89,11 @@ impl Client {
         }
     }
 
+    /// Charges a stream, if it is not forgotten.
     fn charge(&mut self, stream: StreamKey, tokens: f64) {
+        if !self.streams.contains_key(&stream) {
+            return;
+        }
         self.trim += TRIM_MAX * (self.debt(stream) - DEBT_AIM) * tokens;
         if let Some(of) = self.streams.get_mut(&stream) {
             self.clock.charge(stream, &mut of.account, tokens);
@@ -185,6 +190,12 @@ impl Class {
         !self.clients.is_empty()
     }
 
+    pub(super) fn has_named_clients(&self) -> bool {
+        self.clients
+            .keys()
+            .any(|client| *client != Party::ONLY.client)
+    }
+
     /// Whether there are several clients, or several streams of one.
     pub(super) fn is_shared(&self) -> bool {
         let has_streams = |(_, client): (&ClientKey, &Client)| client.streams.len() > 1;
@@ -209,9 +220,10 @@ impl Class {
     }
 
     /// Takes over the part of each client's share that is for this gateway.
-    pub(super) fn divide(&mut self, portion: &Portion) {
+    pub(super) fn divide(&mut self, portion: Option<&Portion>) {
         for (key, client) in &mut self.clients {
-            client.part = portion.parts.get(key).copied().unwrap_or(1.0);
+            let part = portion.and_then(|p| p.parts.get(key));
+            client.part = part.copied().unwrap_or(1.0);
         }
     }
 

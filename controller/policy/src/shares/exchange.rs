@@ -5,74 +5,20 @@
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
+use spillgate_pipeline::message::{ClientReport, Portion};
 
-use super::water::{self, Demand};
-use super::{CLASSES, ClientKey};
+use super::water;
 
-/// Clients that a report names. The others are summed by class.
-pub const NAMED_MAX: usize = 256;
 /// Least part of a client's share at a gateway to which it has not sent much yet.
 const PART_MIN: f64 = 0.02;
 
-/// What a client asked of one gateway.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offered {
-    /// The client.
-    pub client: ClientKey,
-    /// Its class.
-    pub class: u8,
-    /// Its weight.
-    pub weight: f64,
-    /// Requests of average cost a second.
-    pub rate: f64,
-}
-
-/// What the clients of one gateway asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// The clients that asked for most.
-    pub named: Vec<Offered>,
-    /// By class: the other clients together. They count as one client of their summed weight.
-    pub rest: [Option<Demand>; CLASSES],
-}
-
-impl Report {
-    /// A report of these clients.
-    pub fn new(mut offered: Vec<Offered>) -> Self {
-        offered.retain(|o| o.rate > 0.0);
-        offered.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.client.cmp(&b.client)));
-        let mut rest = [None; CLASSES];
-        for other in offered.drain(NAMED_MAX.min(offered.len())..) {
-            let of: &mut Option<Demand> = &mut rest[usize::from(other.class).min(CLASSES - 1)];
-            let sum = of.get_or_insert(Demand {
-                weight: 0.0,
-                rate: 0.0,
-            });
-            sum.weight += other.weight;
-            sum.rate += other.rate;
-        }
-        Report {
-            named: offered,
-            rest,
-        }
-    }
-}
-
-/// A gateway's part of the whole.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Portion {
-    /// Requests a second of the pipeline's capacity.
-    pub rate: f64,
-    /// The part of their share that clients get at this gateway: of all named ones that asked here.
-    pub parts: IndexMap<ClientKey, f64, FxBuildHasher>,
-}
-
 /// Divides the pipeline's capacity (requests a second) among gateways by their reports. Returns the portion of each; they
 /// sum up to the capacity. Equal reports in the same order give equal portions everywhere.
-pub fn merge(capacity: f64, reports: &[Report]) -> Vec<Portion> {
-    let mut sums: IndexMap<(u8, ClientKey), Demand, FxBuildHasher> = IndexMap::default();
+pub fn merge(capacity: f64, reports: &[ClientReport]) -> Vec<Portion> {
+    let mut sums: IndexMap<(u8, ClientKey), Claim, FxBuildHasher> = IndexMap::default();
     for named in reports.iter().flat_map(|r| &r.named) {
-        let none = Demand {
+        let none = Claim {
             weight: named.weight,
             rate: 0.0,
         };
@@ -81,7 +27,7 @@ pub fn merge(capacity: f64, reports: &[Report]) -> Vec<Portion> {
     let shares = shares(capacity, &sums, reports);
     let spare =
         capacity - shares.named.iter().sum::<f64>() - shares.rest.iter().flatten().sum::<f64>();
-    let portion = |(idx, report): (usize, &Report)| {
+    let portion = |(idx, report): (usize, &ClientReport)| {
         let mut portion = Portion {
             rate: spare.max(0.0) / reports.len() as f64 + shares.rest[idx].iter().sum::<f64>(),
             parts: IndexMap::default(),
@@ -108,8 +54,8 @@ struct Fair {
 /// Class by class from the highest: each gets what the higher ones leave.
 fn shares(
     capacity: f64,
-    sums: &IndexMap<(u8, ClientKey), Demand, FxBuildHasher>,
-    reports: &[Report],
+    sums: &IndexMap<(u8, ClientKey), Claim, FxBuildHasher>,
+    reports: &[ClientReport],
 ) -> Fair {
     let mut fair = Fair {
         named: vec![0.0; sums.len()],
@@ -126,7 +72,7 @@ fn shares(
             .filter(|at| reports[*at].rest[class].is_some())
             .collect();
         let of_rest = others.iter().filter_map(|at| reports[*at].rest[class]);
-        let demands: Vec<Demand> = named.iter().map(|at| sums[*at]).chain(of_rest).collect();
+        let demands: Vec<Claim> = named.iter().map(|at| sums[*at]).chain(of_rest).collect();
         let filled = water::fill(left, &demands);
         left -= filled.iter().sum::<f64>();
         let (of_named, of_others) = filled.split_at(named.len());
@@ -144,6 +90,8 @@ fn shares(
 mod tests {
     use proptest::prelude::*;
 
+    use spillgate_pipeline::message::{NAMED_MAX, Offered};
+
     use super::*;
 
     fn offered(client: u64, rate: f64) -> Offered {
@@ -157,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_client_at_two_gateways_gets_one_share() {
-        let a = Report::new(vec![offered(1, 20.0), offered(2, 200.0)]);
-        let b = Report::new(vec![offered(1, 20.0)]);
+        let a = ClientReport::new(50.0, vec![offered(1, 20.0), offered(2, 200.0)]);
+        let b = ClientReport::new(50.0, vec![offered(1, 20.0)]);
         let portions = merge(50.0, &[a, b]);
         assert_eq!([portions[0].rate, portions[1].rate], [37.5, 12.5]);
         let part = |at: usize, client| portions[at].parts[&ClientKey(client)];
@@ -172,12 +120,12 @@ mod tests {
             class: 1,
             ..offered(5000, 30.0)
         };
-        let report = Report::new(many.chain([high]).collect());
+        let report = ClientReport::new(50.0, many.chain([high]).collect());
         assert_eq!(report.named.len(), NAMED_MAX);
         assert_eq!(report.named[0].client, ClientKey(5000));
         let rest = report.rest[0].unwrap();
         assert!((rest.rate - 745.0 * 0.05).abs() < 1e-9 && rest.weight == 745.0);
-        let portions = merge(50.0, &[report, Report::default()]);
+        let portions = merge(50.0, &[report, ClientReport::default()]);
         assert!(
             (portions[0].rate - 50.0).abs() < 1e-6,
             "{}",
@@ -191,7 +139,7 @@ mod tests {
             reports in prop::collection::vec(prop::collection::vec((0u64..6, 0u8..3, 0.1..50.0), 0..6), 1..5),
         ) {
             let of = |&(client, class, rate): &(u64, u8, f64)| Offered { class, ..offered(client, rate) };
-            let reports: Vec<Report> = reports.iter().map(|r| Report::new(r.iter().map(of).collect())).collect();
+            let reports: Vec<ClientReport> = reports.iter().map(|r| ClientReport::new(50.0, r.iter().map(of).collect())).collect();
             let sum: f64 = merge(50.0, &reports).iter().map(|p| p.rate).sum();
             prop_assert!((sum - 50.0).abs() < 1e-6, "{sum}");
         }

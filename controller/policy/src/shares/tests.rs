@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::water::{Demand, fill};
+use super::water::fill;
 use super::*;
 use server::{CAPACITY, Run, Sends, Source, at, jain, offers, party, run, serve, source};
+use spillgate_pipeline::clients::Claim;
 
 const SECONDS: f64 = 120.0;
 const SEEDS: u64 = 8;
@@ -209,6 +210,35 @@ fn memory_is_bounded_and_the_idle_are_forgotten() {
     assert_eq!(shares.known(), (1, 1));
 }
 
+/// A request may end long after its stream was forgotten, or after the gate was open and began anew.
+#[test]
+fn what_is_forgotten_takes_nothing_back() {
+    let mut shares = Shares::new(CAPACITY, Duration::from_millis(200));
+    let tickets = [1, 2, 3].map(|stream| {
+        let of = Party {
+            class: 3,
+            ..party(7, stream)
+        };
+        shares.pass(at(0.0), &of, 1.0).unwrap()
+    });
+    for i in 0..20 {
+        let of = Party {
+            class: 3,
+            ..party(7, 3)
+        };
+        let _ = shares.pass(at(400.0 + f64::from(i)), &of, 1.0);
+        let _ = shares.pass(at(400.0 + f64::from(i)), &of, 1.0);
+    }
+    let mut anew = Shares::new(CAPACITY, Duration::from_millis(200));
+    for ticket in &tickets {
+        for shares in [&mut shares, &mut anew] {
+            shares.give_back(ticket);
+            shares.settle(ticket, 2.0);
+        }
+    }
+    assert_eq!(anew.known(), (0, 0));
+}
+
 /// A client that sends to two gateways gets as much as one that sends three times as many requests to one of them.
 #[test]
 fn shares_hold_over_two_gateways() {
@@ -222,10 +252,13 @@ fn shares_hold_over_two_gateways() {
     for (t, idx) in offers(&sources, SECONDS, 1) {
         if t >= next {
             next += 1.0;
-            let reports: Vec<Report> = gateways.iter_mut().map(|g| g.report(second)).collect();
+            let reports: Vec<ClientReport> = gateways
+                .iter_mut()
+                .map(|g| g.report(CAPACITY, second))
+                .collect();
             for (gateway, portion) in gateways.iter_mut().zip(exchange::merge(CAPACITY, &reports)) {
                 gateway.set(at(t), portion.rate, depth);
-                gateway.divide(&portion);
+                gateway.divide(Some(&portion));
             }
         }
         let gateway = &mut gateways[places[idx].0];
@@ -315,11 +348,11 @@ proptest! {
         };
         let sources: Vec<Source> = rates.iter().enumerate().map(of).collect();
         let all = offers(&sources, SECONDS, seed);
-        let demand = |idx: usize| Demand {
+        let demand = |idx: usize| Claim {
             weight: sources[idx].party.weight,
             rate: all.iter().filter(|o| o.1 == idx).count() as f64 / SECONDS,
         };
-        let demands: Vec<Demand> = (0..sources.len()).map(demand).collect();
+        let demands: Vec<Claim> = (0..sources.len()).map(demand).collect();
         let fair = fill(CAPACITY, &demands);
         let with = run(&sources, 0.4, SECONDS, seed).with;
         let level = |idx: usize| fair[idx] / demands[idx].weight;

@@ -1,17 +1,10 @@
 //! Max-min fair shares of known demands by progressive filling: all levels rise together, in proportion to the weights,
 //! and a party whose demand is met stops.
 
-/// What one party asks for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Demand {
-    /// Its weight, more than 0.
-    pub weight: f64,
-    /// Requests a second.
-    pub rate: f64,
-}
+use spillgate_pipeline::clients::Claim;
 
 /// Divides `capacity` in requests a second. Returns what each party gets, in their order.
-pub fn fill(capacity: f64, demands: &[Demand]) -> Vec<f64> {
+pub fn fill(capacity: f64, demands: &[Claim]) -> Vec<f64> {
     let mut by_level: Vec<usize> = (0..demands.len()).collect();
     let level = |i: &usize| demands[*i].rate / demands[*i].weight;
     by_level.sort_by(|a, b| level(a).total_cmp(&level(b)));
@@ -34,7 +27,7 @@ mod tests {
     use super::*;
 
     /// The water rises in small steps.
-    fn slowly(capacity: f64, demands: &[Demand]) -> Vec<f64> {
+    fn slowly(capacity: f64, demands: &[Claim]) -> Vec<f64> {
         let mut filled = vec![0.0; demands.len()];
         let mut left = capacity;
         while left > 1e-3 {
@@ -57,11 +50,11 @@ mod tests {
 
     #[test]
     fn what_one_leaves_is_shared_by_the_others() {
-        let of = |rate| Demand { weight: 1.0, rate };
+        let of = |rate| Claim { weight: 1.0, rate };
         assert_eq!(fill(50.0, &[]), [0.0; 0]);
         assert_eq!(fill(50.0, &[of(10.0), of(100.0)]), [10.0, 40.0]);
         assert_eq!(fill(50.0, &[of(30.0), of(10.0)]), [30.0, 10.0]);
-        let double = Demand {
+        let double = Claim {
             weight: 2.0,
             rate: 100.0,
         };
@@ -74,8 +67,8 @@ mod tests {
             capacity in 1.0..100.0,
             demands in prop::collection::vec((0.5..4.0, 0.0..50.0), 1..12),
         ) {
-            let of = |&(weight, rate): &(f64, f64)| Demand { weight, rate };
-            let demands: Vec<Demand> = demands.iter().map(of).collect();
+            let of = |&(weight, rate): &(f64, f64)| Claim { weight, rate };
+            let demands: Vec<Claim> = demands.iter().map(of).collect();
             let (quick, slow) = (fill(capacity, &demands), slowly(capacity, &demands));
             for i in 0..demands.len() {
                 // A party's level is never lower than that of one that got more than it and wanted more.

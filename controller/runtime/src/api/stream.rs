@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Status, Streaming};
 
-use super::{Api, Asked, client_of};
+use super::{Api, Asked, Shared, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
 use crate::host::{OnEnd, PipelineHost};
@@ -89,7 +89,7 @@ pub(super) async fn serve(
     call: Arc<Call>,
     request: Request<Streaming<pb::StreamRequest>>,
 ) -> Result<Results, Status> {
-    let mut frames = request.into_inner();
+    let (metadata, _, mut frames) = request.into_parts();
     let first = frames.message().await?.and_then(|m| m.message);
     let Some(pb::stream_request::Message::Open(open)) = first else {
         return Err(Status::invalid_argument(
@@ -115,12 +115,13 @@ pub(super) async fn serve(
     });
     let reader = Reader {
         api,
-        host,
         client: client_of(&call, &open.client),
+        shared: Shared::new(&call, &host.pipeline().clients, metadata.as_ref(), true),
         latest_only: open.latest_only,
         in_flight_max,
         open: open_frames.clone(),
         places: Arc::new(Semaphore::new(in_flight_max + ANSWERS_WAITING)),
+        host,
         call,
         tx,
     };
@@ -139,6 +140,7 @@ struct Reader {
     api: Arc<Api>,
     host: Arc<PipelineHost>,
     client: Arc<str>,
+    shared: Shared,
     latest_only: bool,
     in_flight_max: usize,
     open: Arc<OpenFrames>,
@@ -243,6 +245,7 @@ impl Reader {
             timeout: None,
             traceparent: None,
             client: self.client.clone(),
+            shared: self.shared.clone(),
         };
         let (api, host) = (&self.api, &self.host);
         match api.submit(host, &self.call, frame, asked, on_end) {

@@ -11,7 +11,9 @@ use rustc_hash::FxBuildHasher;
 use sha2::{Digest, Sha256};
 use spillgate_backend::account::Holder;
 use spillgate_controller_policy::access::{Access, TokenId};
+use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
@@ -23,6 +25,9 @@ pub(crate) struct Token {
     id: TokenId,
     name: Arc<str>,
     client: ClientId,
+    key: ClientKey,
+    /// Changes with the file of tokens.
+    share: Mutex<TokenShare>,
     holder: Arc<Holder>,
 }
 
@@ -35,6 +40,16 @@ impl Token {
     /// The client that it stands for.
     pub(super) fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// Its holder as a client of fair shares.
+    pub(super) fn key(&self) -> ClientKey {
+        self.key
+    }
+
+    /// What it says of its holder's share.
+    pub(super) fn share(&self) -> TokenShare {
+        *self.share.lock()
     }
 
     /// The holder of the bytes of its calls.
@@ -67,11 +82,17 @@ impl Tokens {
                 let name = grant.name.clone();
                 Arc::new(Token {
                     id,
+                    key: ClientKey::of(&name),
+                    share: Mutex::default(),
                     name,
                     client,
                     holder,
                 })
             });
+            *token.share.lock() = TokenShare {
+                weight: grant.weight,
+                class: grant.class,
+            };
             tokens.insert(id, token);
         }
     }
@@ -176,6 +197,8 @@ pub(crate) mod tests {
             pipelines: None,
             rate: None,
             in_flight: None,
+            weight: None,
+            class: None,
             line: 1,
         }
     }

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 #[cfg(test)]
 use spillgate_backend::account::Account;
 use spillgate_backend::account::{Full, Holder, Lease};
+use spillgate_controller_policy::clients::TokenShare;
 use spillgate_controller_policy::refusal::Refusal;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 
@@ -23,6 +25,23 @@ pub(super) enum Buffer {
     Messages,
     /// The buffer of encoded answers.
     Answers,
+}
+
+/// Who asks, as fair shares tell clients apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    /// The client's token.
+    pub(crate) token: Option<(ClientKey, TokenShare)>,
+    /// The token's name.
+    pub(crate) token_name: Option<Arc<str>>,
+    /// Its address.
+    pub(crate) address: ClientKey,
+    /// The address as a text.
+    pub(crate) peer: Arc<str>,
+    /// Its connection.
+    pub(crate) connection: u64,
+    /// The call on that connection.
+    pub(crate) call: u64,
 }
 
 /// One call of a client, from its headers to its last answer. It is in the extensions of requests that tonic routes.
@@ -102,6 +121,21 @@ impl Call {
             (Some(token), _) => token.client(),
             (None, Some(connection)) => connection.client(),
             (None, None) => ClientId::default(),
+        }
+    }
+
+    /// Who asks, as far as fair shares go by tokens, addresses and connections.
+    pub(crate) fn asker(&self) -> Asker {
+        let connection = self.connection.as_ref();
+        let nowhere = || (ClientKey::of(""), Arc::from(""));
+        let (address, peer) = connection.map_or_else(nowhere, |c| c.share().clone());
+        Asker {
+            token: self.token.as_ref().map(|t| (t.key(), t.share())),
+            token_name: self.token_name().cloned(),
+            address,
+            peer,
+            connection: connection.map_or(0, |c| c.id().0),
+            call: self.key as u64,
         }
     }
 

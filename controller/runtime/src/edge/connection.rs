@@ -8,13 +8,14 @@ use parking_lot::Mutex;
 use slab::Slab;
 use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Use};
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
-use super::{Edge, Token};
+use super::{Edge, Token, address_of};
 
 /// Bytes that a call holds beside its messages: the values of its headers, its task.
 const CALL_BYTES: u64 = 8 << 10;
@@ -34,6 +35,8 @@ pub(crate) struct Connection {
     id: ConnectionId,
     peer: IpAddr,
     client: ClientId,
+    /// Its address as a client of fair shares.
+    share: (ClientKey, Arc<str>),
     holder: Arc<Holder>,
     window: u32,
     _window_lease: Lease,
@@ -83,6 +86,10 @@ impl Connection {
             peer,
             // The client of calls without a token; calls with a token belong to its holder.
             client: edge.next_client(),
+            share: {
+                let address = address_of(peer).to_string();
+                (ClientKey::of(&address), address.into())
+            },
             holder,
             window,
             _window_lease: window_lease,
@@ -109,6 +116,16 @@ impl Connection {
     /// Its client.
     pub(crate) fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// Its address as a client of fair shares.
+    pub(super) fn share(&self) -> &(ClientKey, Arc<str>) {
+        &self.share
+    }
+
+    /// Its number.
+    pub(super) fn id(&self) -> ConnectionId {
+        self.id
     }
 
     /// The holder of its bytes.

@@ -13,6 +13,7 @@ use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
 };
+use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -281,11 +282,15 @@ impl PipelineHost {
             admitted_at,
             number,
             client,
+            counted,
             trace,
             job,
             times,
             on_end,
         } = payload;
+        if outcome == Outcome::Completed {
+            self.counts.lock().completed(&counted);
+        }
         job.end();
         let record = Arc::new(RequestRecord {
             pipeline: self.pipeline.clone(),

@@ -18,6 +18,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     door: false,
     gate: None,
     gate_overfills: false,
+    ranks: false,
     dispatch: DispatchPolicyName::LeastOutstanding,
     plan: PlanName::Reference,
     dynamic_schedule: None,

@@ -18,6 +18,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     door: true,
     gate: Some(1.0),
     gate_overfills: true,
+    ranks: true,
     dispatch: DispatchPolicyName::EarliestStart,
     plan: PlanName::Spillgate,
     dynamic_schedule: Some(ScheduleName::Goodput),

@@ -8,5 +8,6 @@ pub(super) const RECIPE: Recipe = Recipe {
     summary: "spillgate with requests bound a batch ahead, in PARD's order",
     order: Order::Guided(Transition::Delayed),
     bind: Bind::Ahead,
+    ranks: false,
     ..spillgate::RECIPE
 };

@@ -108,6 +108,7 @@ impl World {
                     application: Application::default(),
                     client: Default::default(),
                     decoding_us: 0,
+                    rank: 0,
                 };
                 let payload = ();
                 Message::Device(ToDevice::Requests(vec![Arrival {

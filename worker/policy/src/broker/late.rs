@@ -1,7 +1,9 @@
 //! Binds late: forms a batch from the waiting requests when the device is about to be free.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
+use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::Order;
 use spillgate_pipeline::queue::Waiting;
@@ -19,19 +21,22 @@ const SORTED_MAX: usize = 1024;
 pub(super) struct Late {
     /// Scratch: module deadlines of the waiting requests.
     deadlines: Vec<Timestamp>,
+    /// Scratch: the waiting requests by rank and deadline.
+    ranked: Vec<(Reverse<u8>, Reverse<Timestamp>, RequestId)>,
 }
 
 impl Late {
     pub(super) fn new() -> Self {
         Late {
             deadlines: Vec::new(),
+            ranked: Vec::new(),
         }
     }
 
     /// The batch that starts at `starts_at`. Each request that would miss its module deadline even in a batch of its
     /// own is dropped. The most urgent requests go first while the whole backlog is feasible in order of deadlines.
     /// Otherwise the requests with the highest budget go first, because they leave the modules downstream the most
-    /// time.
+    /// time. Where ranks differ, a higher rank goes before a higher budget.
     pub(super) fn form<T>(
         &mut self,
         core: &mut Core<T>,
@@ -54,6 +59,10 @@ impl Late {
             }
             return members;
         }
+        if has_ranks(core) {
+            self.bind_by_rank(core, now, starts_at, &mut members, out);
+            return members;
+        }
         // Each further member has less budget than the members before it and makes the batch longer. So the batch grows
         // while the member added last is still in time.
         for n in 1..=size {
@@ -68,6 +77,39 @@ impl Late {
             }
         }
         members
+    }
+
+    /// Binds requests by rank, and by budget among those of a rank. A request that would make an earlier member late, or
+    /// would be late itself in this batch, is passed over.
+    fn bind_by_rank<T>(
+        &mut self,
+        core: &mut Core<T>,
+        now: Timestamp,
+        starts_at: Timestamp,
+        members: &mut Vec<Member<T>>,
+        out: &mut Vec<Rejected<T>>,
+    ) {
+        self.ranked.clear();
+        let waiting = core.queue.iter().map(|w| &w.request);
+        self.ranked
+            .extend(waiting.map(|r| (Reverse(r.rank), Reverse(core.module_deadline(r)), r.id)));
+        self.ranked.sort_unstable();
+        let size = core.batch();
+        let mut first_deadline = Timestamp::MAX;
+        for &(_, Reverse(deadline), id) in &self.ranked {
+            let n = members.len() + 1;
+            if n > size {
+                return;
+            }
+            let ends_by = starts_at + core.execution(n) + core.stray(n);
+            if n > 1 && ends_by > first_deadline.min(deadline) {
+                continue;
+            }
+            if let Some(next) = core.queue.remove(id) {
+                bind_or_refuse(core, now, next, members, out);
+                first_deadline = first_deadline.min(deadline);
+            }
+        }
     }
 
     fn serves_lowest_first<T>(&mut self, core: &Core<T>, starts_at: Timestamp) -> bool {
@@ -111,6 +153,15 @@ impl Late {
             ends_by <= members[0]
         })
     }
+}
+
+/// Whether the drop policy goes by ranks and waiting requests differ in rank. When many wait, budgets alone decide.
+fn has_ranks<T>(core: &Core<T>) -> bool {
+    if !core.config.recipe.ranks || core.queue.len() > SORTED_MAX {
+        return false;
+    }
+    let first = core.queue.first().map(|w| w.request.rank);
+    core.queue.iter().any(|w| Some(w.request.rank) != first)
 }
 
 /// How long the whole backlog takes in batches of the planned size, which take `full` each.

@@ -25,6 +25,7 @@ fn request(id: u64, deadline: u64) -> Request {
         application: spillgate_pipeline::schedule::Application::default(),
         client: Default::default(),
         decoding_us: 0,
+        rank: 0,
     }
 }
 
@@ -66,6 +67,21 @@ fn an_overloaded_batch_grows_while_its_last_member_is_in_time() {
     // Four take until 40, and the fourth has until 60; five would take until 50, and the fifth has until 55; six until
     // 60, and the sixth has until 50.
     assert_eq!(batch_ids(&mut broker), [12, 11, 10, 9, 8]);
+}
+
+/// The same requests, and two of them are of a higher rank: they go first, and the rest of the batch does not make them late.
+#[test]
+fn under_overload_a_higher_rank_goes_first() {
+    let mut broker = broker(DropPolicyName::Spillgate, 16, 8);
+    let mut out = Vec::new();
+    for id in 1..=12 {
+        let ranked = Request {
+            rank: u8::from(id == 4 || id == 5),
+            ..request(id, if id < 6 { 40 } else { 15 + 5 * id })
+        };
+        broker.arrive(at(0), ranked, 0, &mut out);
+    }
+    assert_eq!(batch_ids(&mut broker)[..4], [4, 5, 12, 11]);
 }
 
 #[test]

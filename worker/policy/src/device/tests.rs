@@ -60,6 +60,7 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<De
                 application: spillgate_pipeline::schedule::Application::default(),
                 client: Default::default(),
                 decoding_us: 0,
+                rank: 0,
             },
             payload: (),
         })
@@ -365,6 +366,7 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
                 application: Application(3),
                 client: Default::default(),
                 decoding_us: 0,
+                rank: 0,
             },
             payload: id,
         })

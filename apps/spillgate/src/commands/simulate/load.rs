@@ -9,6 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_backend::file;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::Load;
+use spillgate_sim::clients::ClientLoad;
 use spillgate_sim::trace::{self, Window};
 use spillgate_sim::workload::{self, Arrivals};
 
@@ -38,7 +39,15 @@ pub(super) fn load(
         }
         _ => None,
     };
-    let (times, duration) = if let Some(file) = &args.arrivals {
+    let mut clients = None;
+    let (times, duration) = if !args.client.is_empty() {
+        let duration = args.duration.unwrap_or(DURATION_DEFAULT);
+        let rates = args.client.iter().map(|c| f64::from(c.count) * c.rate);
+        bounded(rates.sum::<f64>() * duration.as_secs_f64())?;
+        let (load, times) = ClientLoad::new(&args.client, duration, seed, args.one_client);
+        clients = Some(load);
+        (times, duration)
+    } else if let Some(file) = &args.arrivals {
         let times = match work {
             Some(work) => work.jobs.iter().map(|job| job.at).collect(),
             None => trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?,
@@ -80,6 +89,7 @@ pub(super) fn load(
         arrivals: times.into(),
         duration,
         capacity,
+        clients,
     })
 }
 

@@ -1,4 +1,4 @@
-use spillgate_pipeline::message::{Answer, Ask, Offered, Returned};
+use spillgate_pipeline::message::{Answer, Ask, Lent, Returned};
 use spillgate_pipeline::policy::BudgetOrder;
 
 use super::*;
@@ -20,6 +20,7 @@ fn request(home: u16, number: u64) -> Request {
         application: Default::default(),
         client: Default::default(),
         decoding_us: 0,
+        rank: 0,
     }
 }
 
@@ -95,7 +96,7 @@ impl Asking {
     }
 
     fn answer(&mut self, home: u16, serial: u64, numbers: &[u64]) -> Said {
-        let offered = numbers.iter().map(|n| Offered {
+        let offered = numbers.iter().map(|n| Lent {
             request: request(home, *n),
             since: us(0),
             payload: (),
@@ -274,7 +275,7 @@ fn a_closed_device_asks_for_nothing_and_drops_what_comes() {
         serial,
         order: BudgetOrder::LowestFirst,
         waiting: 0,
-        requests: vec![Offered {
+        requests: vec![Lent {
             request: request(0, 1),
             since: us(0),
             payload: (),

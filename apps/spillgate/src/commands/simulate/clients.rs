@@ -1,0 +1,94 @@
+//! `--client` of `simulate`.
+
+use spillgate_pipeline::clients::{CLASSES, WEIGHT};
+use spillgate_sim::clients::{Sends, SimClient};
+
+const EXPECTED: &str = "give NAME:RATE and, after commas, sends=poisson, evenly, bursts or alternating, count=N, \
+                        streams=N, weight=X, class=N, like camera:5,count=7,sends=evenly";
+/// Most requests a second of a client: more than any port takes.
+const RATE_MAX: f64 = 1e6;
+
+/// `camera:5,count=7` and the like.
+pub(super) fn client(text: &str) -> Result<SimClient, String> {
+    let mut parts = text.split(',');
+    let (name, rate) = parts
+        .next()
+        .and_then(|p| p.split_once(':'))
+        .ok_or(EXPECTED)?;
+    let mut client = SimClient {
+        name: name.to_owned(),
+        count: 1,
+        sends: Sends::Poisson,
+        rate: number("the rate", rate, 0.001, RATE_MAX)?,
+        streams: 1,
+        weight: 1.0,
+        class: 0,
+    };
+    for part in parts {
+        let (key, value) = part.split_once('=').ok_or(EXPECTED)?;
+        match key {
+            "sends" => client.sends = sends(value)?,
+            "count" => client.count = whole(key, value, 1, u16::MAX)?,
+            "streams" => client.streams = whole(key, value, 1, u16::MAX)?,
+            "weight" => client.weight = number(key, value, WEIGHT.0, WEIGHT.1)?,
+            "class" => client.class = whole(key, value, 0, CLASSES as u16 - 1)? as u8,
+            _ => return Err(format!("no option {key:?}; {EXPECTED}")),
+        }
+    }
+    Ok(client)
+}
+
+fn sends(text: &str) -> Result<Sends, String> {
+    match text {
+        "poisson" => Ok(Sends::Poisson),
+        "evenly" => Ok(Sends::Evenly),
+        "bursts" => Ok(Sends::Bursts),
+        "alternating" => Ok(Sends::Alternating),
+        _ => Err(format!("sends={text}; {EXPECTED}")),
+    }
+}
+
+fn number(what: &str, text: &str, low: f64, high: f64) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| EXPECTED)?;
+    match (low..=high).contains(&value) {
+        true => Ok(value),
+        false => Err(format!(
+            "{what} {text} is out of range; use {low} to {high}"
+        )),
+    }
+}
+
+fn whole(what: &str, text: &str, low: u16, high: u16) -> Result<u16, String> {
+    let value: u16 = text.parse().map_err(|_| EXPECTED)?;
+    match (low..=high).contains(&value) {
+        true => Ok(value),
+        false => Err(format!(
+            "{what} {text} is out of range; use {low} to {high}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_read_and_what_makes_no_sense_is_refused() {
+        let read = client("camera:5,count=7,sends=evenly,streams=2,weight=0.5,class=7").unwrap();
+        assert_eq!((read.count, read.sends, read.rate), (7, Sends::Evenly, 5.0));
+        assert_eq!((read.streams, read.weight, read.class), (2, 0.5, 7));
+        for wrong in [
+            "camera",
+            "camera:0",
+            "camera:NaN",
+            "a:1,weight=0",
+            "a:1,weight=NaN",
+            "a:1,class=8",
+            "a:1,wieght=2",
+            "a:1,sends=now",
+            "a:1,count=0",
+        ] {
+            assert!(client(wrong).is_err(), "{wrong}");
+        }
+    }
+}
