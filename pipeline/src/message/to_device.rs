@@ -48,3 +48,20 @@ pub enum ToDevice<L> {
     /// By a controller: give back what a worker holds once it has no more requests.
     Unload(WorkerId),
 }
+
+impl<L> ToDevice<L> {
+    /// The requests that it brings, and the worker that each is for.
+    pub fn requests(&self) -> Vec<(WorkerId, RequestId)> {
+        match self {
+            ToDevice::Requests(arrivals) => {
+                let each = arrivals.iter().map(|a| (a.worker, a.request.id));
+                each.collect()
+            }
+            ToDevice::Answer(answer) => {
+                let each = answer.requests.iter();
+                each.map(|lent| (answer.worker, lent.request.id)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -16,7 +16,7 @@ const SLACK: Duration = Duration::from_secs(1);
 const RAN_MAX: usize = 1024;
 
 impl World {
-    /// A gateway sends requests to a device.
+    /// A gateway sends requests to a device. What it lends to a worker that asked may come back and be lent again.
     pub(super) fn count_sends(&mut self, envelope: &Envelope<()>) -> Result<(), Violation> {
         if let Message::Device(ToDevice::Requests(arrivals)) = &envelope.message {
             for arrival in arrivals {
@@ -37,10 +37,10 @@ impl World {
     /// Remembers which life of a gateway asked a device for requests, and hears results with that knowledge.
     pub(in crate::world) fn heed(&mut self, envelope: &Envelope<()>) -> Result<(), Violation> {
         match (&envelope.message, envelope.to, envelope.from) {
-            (Message::Device(ToDevice::Requests(arrivals)), _, _) => {
+            (Message::Device(message), _, _) => {
                 let asked = &mut self.cluster().asked;
-                for arrival in arrivals {
-                    asked.insert((arrival.worker, arrival.request.id), envelope.incarnation);
+                for brought in message.requests() {
+                    asked.insert(brought, envelope.incarnation);
                 }
             }
             (

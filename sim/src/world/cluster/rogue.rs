@@ -48,8 +48,8 @@ impl World {
             0 => FLOOD,
             _ => 1,
         };
-        if let Message::Device(ToDevice::Requests(arrivals)) = &envelope.message {
-            let ids = arrivals.iter().map(|a| (a.request.id, ()));
+        if let Message::Device(message) = &envelope.message {
+            let ids = message.requests().into_iter().map(|(_, id)| (id, ()));
             cluster.repeated.extend(ids);
         }
         cluster.report.rogue += n as u64;
