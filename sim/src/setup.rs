@@ -196,6 +196,7 @@ impl Setup {
         config: SimConfig,
     ) -> Result<Run, Violation> {
         let seed = config.seed;
+        let policy = config.pipeline.policy.clone();
         let gpus = plan.n_workers();
         let report = run(config)?;
         let capacity = self.capacity(plan);
@@ -211,7 +212,6 @@ impl Setup {
             .iter()
             .map(|n| f64::from(*n).min(capacity))
             .sum();
-        let policy = &contender.policy;
         Ok(Run {
             policy: policy.drop.name(),
             dispatch: policy.dispatch().name(),

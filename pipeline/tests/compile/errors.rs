@@ -89,13 +89,8 @@ impl Golden {
     pub(crate) fn case(&mut self, shown: &str, diagnostics: &[Diagnostic]) {
         // Whole files are long; what makes them long is no news.
         const SHOWN_LEN_MAX: usize = 400;
-        for line in shown
-            .trim_matches('\n')
-            .chars()
-            .take(SHOWN_LEN_MAX)
-            .collect::<String>()
-            .lines()
-        {
+        let start = shown.trim_matches('\n').chars().take(SHOWN_LEN_MAX);
+        for line in start.collect::<String>().lines() {
             self.out.push_str(&format!("    | {line}\n"));
         }
         for diagnostic in diagnostics {

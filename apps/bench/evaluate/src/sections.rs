@@ -1,6 +1,6 @@
 //! The sections of the evaluation.
 
-mod cluster;
+mod gateways;
 mod reference;
 mod shifts;
 mod sweeps;
@@ -64,9 +64,9 @@ pub(super) const ALL: [Section; 13] = [
         shifts::shifts,
     ),
     section(
-        "cluster",
+        "gateways",
         "Several gateways that decide together",
-        cluster::cluster,
+        gateways::gateways,
     ),
 ];
 

@@ -439,7 +439,11 @@ fn policies(
         let schedules = modules.map(|m| schedule.map_or(m.schedule, |s| schedule_of(m, loaded, s)));
         contenders.push(Contender {
             policy: PolicyConfig {
-                dispatch: Some(named.dispatch_of(n_gateways, schedules)),
+                // The file of a cluster says how many gateways there are.
+                dispatch: match args.cluster {
+                    Some(_) => named.dispatch,
+                    None => Some(named.dispatch_of(n_gateways, schedules)),
+                },
                 ..named
             },
             plan: args.plan.as_deref().and_then(PlanName::by_name),

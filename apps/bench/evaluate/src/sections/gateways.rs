@@ -15,7 +15,7 @@ const LIGHT: f64 = 0.3;
 const GATEWAYS: [usize; 3] = [1, 8, 16];
 
 /// So many gateways that accept equal parts; every message travels.
-fn gateways(n: usize) -> impl Fn(&mut SimConfig) {
+fn homes(n: usize) -> impl Fn(&mut SimConfig) {
     move |config| {
         config.gateways = vec![1.0; n];
         config.apart = true;
@@ -29,7 +29,7 @@ fn of(drop: DropPolicyName, dispatch: Option<DispatchPolicyName>, n: usize) -> V
         None => (variant, "its own"),
     };
     variant
-        .tweak(tweak(gateways(n)))
+        .tweak(tweak(homes(n)))
         .labelled(format!("{}, {name}, {n}", drop.name()))
 }
 
@@ -40,7 +40,7 @@ fn pulled(n: usize) -> Variant {
 /// Eight gateways that pull, in another world.
 fn changed(label: &str, change: fn(&mut SimConfig)) -> Variant {
     let change = move |config: &mut SimConfig| {
-        gateways(8)(config);
+        homes(8)(config);
         change(config);
     };
     pulled(8).tweak(tweak(change)).labelled(label)
@@ -59,7 +59,7 @@ fn conditions() -> Vec<Variant> {
     ]
 }
 
-pub(super) fn cluster(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn gateways(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
     let cases = grid.few_cases(report, &LOADS);
     let ours = [
         DispatchPolicyName::Pull,
