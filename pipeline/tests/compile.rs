@@ -5,6 +5,8 @@
 mod accepted;
 #[path = "compile/clients.rs"]
 mod clients;
+#[path = "compile/clusters.rs"]
+mod clusters;
 #[path = "compile/errors.rs"]
 mod errors;
 

@@ -52,6 +52,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
         ),
         ("profiles", profiles),
         ("tokens", crate::tokens::errors),
+        ("clusters", crate::clusters::errors),
     ];
     for (name, group) in groups {
         golden.out.push_str(&format!("==== {name} ====\n\n"));
