@@ -36,7 +36,7 @@ use spillgate_worker::executor::{
 };
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Device, DeviceEvent};
+use spillgate_worker_policy::device::Device;
 
 use crate::placement::{Placed, PlacingError, place};
 
@@ -141,8 +141,7 @@ impl Embedded {
             };
             let brokers = places.iter().map(broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
-            let mut policy = Device::new(brokers, BIND_LEAD);
-            policy.on_event(clock.now(), DeviceEvent::Greeted(GATEWAY), &mut Vec::new());
+            let policy = Device::new(brokers, BIND_LEAD);
             let config = DeviceConfig {
                 id,
                 name: name.clone(),
@@ -173,6 +172,10 @@ impl Embedded {
             if let Some(at) = host.wake() {
                 alarm.arm(at);
             }
+        }
+        // Workers may ask their gateway for requests at once, so it must be there.
+        for device in &devices {
+            device.handle().greet(GATEWAY);
         }
         Ok(Embedded {
             hosts,

@@ -127,6 +127,16 @@ async fn goodput_stays_over_capacity_and_hardly_any_device_time_is_wasted() {
     }
 }
 
+/// A worker asks its gateway from the start on, and gets what comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_workers_ask_for_are_served_as_well() {
+    let server = TestServer::start(&[&two_stages("policy: { dispatch: pull }")]).await;
+    let run = offer(&server, 100.0, Duration::from_secs(4)).await;
+    println!("pull: {:.1} good/s", run.goodput());
+    assert!(run.goodput() >= 45.0, "{:.1} good/s", run.goodput());
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_policy_goodput_collapses() {
     let server = TestServer::start(&[&two_stages("policy: { drop: none }")]).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use spillgate_backend::job::Job;
-use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::id::{GatewayId, WorkerId};
 use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::DeviceEvent;
@@ -35,6 +35,11 @@ impl DeviceHandle {
             ToDevice::Unload(worker) => DeviceEvent::Unload(worker),
             ToDevice::Reassigned(application) => DeviceEvent::Reassigned(application),
         });
+    }
+
+    /// A gateway greets: it hears what the device says from now on.
+    pub fn greet(&self, home: GatewayId) {
+        self.shared.drive(DeviceEvent::Greeted(home));
     }
 
     /// Rejects what waits and what still comes.

@@ -10,7 +10,7 @@ use super::super::report::{Report, mean};
 use super::sweeps::tweak;
 use super::{collected, column, drops, percent};
 
-const LOADS: [f64; 3] = [0.9, 1.0, 1.1];
+const LOADS: [f64; 1] = [1.0];
 const LIGHT: f64 = 0.3;
 const GATEWAYS: [usize; 3] = [1, 8, 16];
 
