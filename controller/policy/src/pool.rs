@@ -189,7 +189,9 @@ impl Pool {
             }
             return None;
         };
-        let starts_at = ask.starts_at.max(now);
+        // Some worker begins within the time of a batch, whatever this one says: no request is given up for its word alone.
+        let latest = now + view.plan.shape.execution;
+        let starts_at = ask.starts_at.clamp(now, latest);
         self.drop_hopeless(now, starts_at, view, refused);
         let order = self.order(starts_at, view);
         let requests = self.take(order, standing.left);

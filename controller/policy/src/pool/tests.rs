@@ -223,6 +223,21 @@ fn hopeless_and_expired_requests_are_refused_with_their_numbers() {
 }
 
 #[test]
+fn a_worker_that_says_it_begins_much_later_costs_no_request() {
+    let mut pool = pool();
+    let plan = plan(1.0);
+    pool.push(&request(0, 40), at(0));
+    let mut refused = Vec::new();
+    let late = Ask {
+        starts_at: at(1_000_000),
+        ..ask(0, 1, Some(1))
+    };
+    let given = pool.ask(at(0), &late, view(&plan, 1), &mut refused);
+    assert_eq!(given.map(|g| ids(&g)), Some(vec![0]));
+    assert_eq!(refused, []);
+}
+
+#[test]
 fn a_full_pool_takes_no_more() {
     let mut pool = pool();
     let capacity = pool.capacity as u64;
