@@ -72,6 +72,8 @@ pub enum Fault {
         between: [usize; 2],
         /// What was under way still comes, late: behind what a newer connection brings first.
         late: bool,
+        /// What was sent last comes once more, as the first on the next connection.
+        twice: bool,
     },
     /// Nothing arrives in this direction, and nobody hears why. What is sent comes when it is over.
     Partition {
@@ -119,6 +121,13 @@ pub enum Fault {
     },
 }
 
+impl Scripted {
+    /// Whether messages come twice.
+    pub fn repeats(&self) -> bool {
+        matches!(self.fault, Fault::Break { twice: true, .. })
+    }
+}
+
 /// Faults drawn from the seed of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draws {
@@ -140,6 +149,12 @@ impl Node {
             ahead_ns: 0,
             drift_ppm: 0,
         }
+    }
+
+    /// Whether the roles of two nodes have anything to say to each other.
+    pub fn talks_to(&self, other: &Node) -> bool {
+        let mut roles = self.roles.iter();
+        roles.any(|a| other.roles.iter().any(|b| a.speaks_to(*b)))
     }
 }
 

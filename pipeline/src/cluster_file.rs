@@ -74,6 +74,8 @@ struct Reading<'a> {
     cluster: Cluster,
     /// The line of each role.
     lines: Vec<(Address, usize)>,
+    /// Where the name of each node stands.
+    names: Vec<Place>,
 }
 
 /// Reads the text of the file of a cluster. `file` is its name in messages.
@@ -86,6 +88,7 @@ pub fn parse_cluster(text: &str, file: &str, served: Served<'_>) -> Result<Clust
         served,
         cluster: Cluster::default(),
         lines: Vec::new(),
+        names: Vec::new(),
     };
     match document::read(text, None) {
         Ok(Some(root)) => reading.read(&mut sink, &root),
@@ -123,7 +126,7 @@ impl Reading<'_> {
             self.node(sink, entry, &place);
         }
         self.check_gateways(sink, &nodes.place);
-        self.add_others();
+        self.add_others(sink);
         if let Some(links) = fields.get("links") {
             let expected = format!("a list of links, like [{LINK}]");
             for (place, entry) in entries(sink, links.node, &links.place, "links", &expected) {
@@ -132,20 +135,17 @@ impl Reading<'_> {
         }
         if let Some(faults) = fields.get("faults") {
             let expected = format!("a list of faults, like [{}]", faults::FAULT);
+            let mut read = Vec::new();
             for (place, entry) in entries(sink, faults.node, &faults.place, "faults", &expected) {
-                let names: Vec<&str> = self.names();
-                if let Some(fault) = faults::read(sink, entry, &place, &names) {
-                    self.cluster.faults.push(fault);
-                }
+                let fault = faults::read(sink, entry, &place, &self.cluster.nodes);
+                read.extend(fault.map(|fault| (place, fault)));
             }
+            faults::check_overlaps(sink, &read, &self.cluster.nodes);
+            self.cluster.faults = read.into_iter().map(|(_, fault)| fault).collect();
         }
         self.cluster.draws = fields
             .get("draw")
             .and_then(|f| draws(sink, f.node, &f.place));
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.cluster.nodes.iter().map(|n| n.name.as_str()).collect()
     }
 
     fn node(&mut self, sink: &mut Sink, node: &Node, place: &Place) {
@@ -160,10 +160,11 @@ impl Reading<'_> {
         let named = reader::text(sink, name.node, &name.place, "a name, like edge-a");
         let Some(text) = named else { return };
         reader::check_name(sink, text, &name.place);
-        if self.names().contains(&text) {
+        if self.cluster.nodes.iter().any(|n| n.name == text) {
             let what = format!("a node {text:?}");
             sink.error(&name.place, Problem::Repeated { what });
         }
+        self.names.push(name.place.clone());
         let mut process = Process::new(text.to_owned(), Vec::new());
         self.roles(sink, &fields, &mut process);
         if process.roles.is_empty() {
@@ -172,6 +173,9 @@ impl Reading<'_> {
             sink.error(place, Problem::MissingField { field, example });
         }
         if let Some(f) = fields.get("share") {
+            if fields.get("gateway").is_none() {
+                missing(sink, place, "gateway", "gateway: true");
+            }
             let share = reader::number(sink, f.node, &f.place, 1.0 / SHARE_MAX, SHARE_MAX);
             process.share = share.unwrap_or(1.0);
         }
@@ -293,7 +297,7 @@ impl Reading<'_> {
     }
 
     /// Controllers and devices that no node names are nodes of their own.
-    fn add_others(&mut self) {
+    fn add_others(&mut self, sink: &mut Sink) {
         let modules = self.served.pipeline.modules.iter();
         let controllers = modules.map(|m| {
             let name = format!("controller-{}", m.name);
@@ -302,9 +306,16 @@ impl Reading<'_> {
         let devices = (0..self.served.n_devices as u16)
             .map(|d| (Address::Device(DeviceId(d)), format!("device-{d}")));
         for (role, name) in controllers.chain(devices) {
-            if !self.lines.iter().any(|(taken, _)| *taken == role) {
-                self.cluster.nodes.push(Process::new(name, vec![role]));
+            if self.lines.iter().any(|(taken, _)| *taken == role) {
+                continue;
             }
+            let mut written = self.cluster.nodes.iter().zip(&self.names);
+            if let Some((_, place)) = written.find(|(node, _)| node.name == name) {
+                let what = self.describe(role);
+                sink.error(place, Problem::TakenName { name, what });
+                continue;
+            }
+            self.cluster.nodes.push(Process::new(name, vec![role]));
         }
     }
 
@@ -315,12 +326,17 @@ impl Reading<'_> {
         let Some(between) = fields.get("between") else {
             return missing(sink, place, "between", "between: [edge-a, machine-1]");
         };
-        let names = self.names();
-        let between = faults::two_nodes(sink, between.node, &between.place, &names);
+        let nodes = &self.cluster.nodes;
+        let ends = faults::two_nodes(sink, between.node, &between.place, nodes);
         let travel = travel(sink, &fields);
-        if let Some(between) = between {
-            self.cluster.links.push(Link { between, travel });
+        let Some([a, b]) = ends else { return };
+        let mut links = self.cluster.links.iter();
+        if links.any(|l| l.between == [a, b] || l.between == [b, a]) {
+            let what = format!("the link of {} and {}", nodes[a].name, nodes[b].name);
+            return sink.error(&between.place, Problem::Repeated { what });
         }
+        let between = [a, b];
+        self.cluster.links.push(Link { between, travel });
     }
 }
 
@@ -359,6 +375,10 @@ fn clock(sink: &mut Sink, node: &Node, place: &Place, process: &mut Process) {
     let expected = "how a clock is off, like { ahead: 200ms, drift_ppm: 50 } or { behind: 200ms }";
     let known = ["ahead", "behind", "drift_ppm"];
     let fields = reader::record(sink, node, place, expected, &known);
+    if let (Some(_), Some(second)) = (fields.get("ahead"), fields.get("behind")) {
+        let what = "how far the clock is off".to_owned();
+        sink.error(&second.place, Problem::Repeated { what });
+    }
     for (name, sign) in [("ahead", 1), ("behind", -1)] {
         if let Some(f) = fields.get(name) {
             let span = reader::duration(sink, f.node, &f.place, Duration::ZERO, AHEAD_MAX);

@@ -32,6 +32,7 @@ pub mod session;
 pub mod spec;
 pub mod testing;
 pub mod time;
+pub mod topology;
 pub mod variables;
 
 pub use catalog::Catalog;

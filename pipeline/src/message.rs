@@ -13,7 +13,9 @@ use crate::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 
 pub use clients::{ClientReport, NAMED_MAX, Offered, Portion};
 pub use pull::{Answer, Ask, Lent, Returned};
-pub use to_controller::{BatchReport, Demand, ModuleState, SHARE_STEPS, Shares, ToController};
+pub use to_controller::{
+    BatchReport, Demand, ModuleState, SHARE_STEPS, STATE_SAMPLES_MAX, Shares, ToController,
+};
 pub use to_device::{Arrival, Place, ToDevice};
 pub use to_gateway::{
     BOUND_MAX, BatchShape, DoorPlan, Fault, Filled, Finished, ModulePlan, Started, ToGateway,
@@ -30,12 +32,23 @@ pub enum Address {
     Device(DeviceId),
 }
 
+impl Address {
+    /// Whether two roles have anything to say to each other.
+    pub fn speaks_to(self, other: Address) -> bool {
+        let is_alike = matches!(
+            (self, other),
+            (Address::Gateway(_), Address::Gateway(_)) | (Address::Device(_), Address::Device(_))
+        );
+        !is_alike && self != other
+    }
+}
+
 /// One life of a process. Messages of a process's other incarnations are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Incarnation(pub u64);
 
 /// A message on its way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Envelope<L> {
     /// The role that sent it.
     pub from: Address,
@@ -47,8 +60,25 @@ pub struct Envelope<L> {
     pub message: Message<L>,
 }
 
+impl<L> Envelope<L> {
+    /// The same with other payloads. `payload` hears for which worker each is.
+    pub fn map<M>(self, mut payload: impl FnMut(WorkerId, L) -> M) -> Envelope<M> {
+        let message = match self.message {
+            Message::Gateway(message) => Message::Gateway(message),
+            Message::Controller(message) => Message::Controller(message),
+            Message::Device(message) => Message::Device(message.map(&mut payload)),
+        };
+        Envelope {
+            from: self.from,
+            incarnation: self.incarnation,
+            to: self.to,
+            message,
+        }
+    }
+}
+
 /// What an envelope holds, by the role that it is for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Message<L> {
     /// For a gateway.
     Gateway(ToGateway),

@@ -1,8 +1,10 @@
 //! Policies by name, their settings, and the guidance that a State Planner gives to its Request Brokers.
 
+mod age;
 mod drop;
 pub mod recipe;
 
+pub use age::{AGE_STEP, AGED_AFTER, AGES_AFTER};
 pub use drop::DropPolicyName;
 
 use std::time::Duration;
@@ -206,6 +208,8 @@ pub enum BudgetOrder {
 pub struct Guidance {
     /// L_sub: the time that a request is expected to need after it leaves this module.
     pub downstream: Duration,
+    /// L_sub as a plan has it, from the executions alone: nothing that was measured of queues and waits.
+    pub planned: Duration,
     /// Part of the SLO that may have passed when a request leaves this module, for policies that split it;
     /// 1 for all others.
     pub share: f64,
@@ -219,6 +223,7 @@ impl Guidance {
     /// Nothing is known of the modules downstream.
     pub const NONE: Guidance = Guidance {
         downstream: Duration::ZERO,
+        planned: Duration::ZERO,
         share: 1.0,
         order: BudgetOrder::LowestFirst,
         batch: None,

@@ -268,6 +268,17 @@ pub enum Problem {
     /// Something that is there once is written twice.
     #[error("{} is written already; write it once", Plain(.what))]
     Repeated { what: String },
+    /// A name that stands for something else.
+    #[error("{} stands for {}, which no node has; use another name", Plain(.name), .what)]
+    TakenName { name: String, what: String },
+    /// Two nodes between which nothing can go wrong.
+    #[error(
+        "{a} and {b} exchange no messages; name a gateway and a device, or a controller and another node"
+    )]
+    NothingBetween { a: String, b: String },
+    /// A fault while the same one goes on.
+    #[error("{what} of line {first} goes on at that time; let one begin when the other is over")]
+    Overlaps { what: String, first: usize },
     /// Two entries for one token.
     #[error("the token of line {first} again; each has one entry")]
     RepeatedToken { first: usize },

@@ -38,7 +38,7 @@ impl Timestamp {
 
     /// The time from `now` until `self`; negative when it has passed.
     pub fn budget_at(self, now: Timestamp) -> Budget {
-        Budget(self.0 as i64 - now.0 as i64)
+        Budget((self.0 as i64).saturating_sub(now.0 as i64))
     }
 }
 
@@ -69,6 +69,11 @@ impl fmt::Display for Timestamp {
 pub struct Budget(i64);
 
 impl Budget {
+    /// That many nanoseconds, negative when overdue.
+    pub const fn from_ns(ns: i64) -> Self {
+        Budget(ns)
+    }
+
     /// Nanoseconds left, negative when overdue.
     pub const fn as_ns(self) -> i64 {
         self.0

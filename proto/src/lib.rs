@@ -1,4 +1,5 @@
-//! The wire format: what is generated from `proto/spillgate/v1/spillgate.proto`, and the codec of its messages.
+//! The wire formats: what is generated from `proto/spillgate/v1/spillgate.proto`, the public API, and from
+//! `proto/spillgate/link/v1/link.proto`, the link between processes; and the codec of their messages.
 
 mod codec;
 
@@ -10,6 +11,27 @@ pub mod pb {
     tonic::include_proto!("spillgate.v1");
 }
 
-/// The file descriptors, for the reflection service.
+/// The generated messages of the link between processes, client and server.
+pub mod link {
+    #![allow(missing_docs, clippy::all, unreachable_pub, reason = "generated code")]
+    tonic::include_proto!("spillgate.link.v1");
+}
+
+/// The file descriptors of the public API, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/spillgate_descriptor.bin"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reflection_tells_of_the_public_api_and_not_of_the_link() {
+        let has = |package: &str| {
+            let mut places = FILE_DESCRIPTOR_SET.windows(package.len());
+            places.any(|place| place == package.as_bytes())
+        };
+        assert!(has("spillgate.v1"));
+        assert!(!has("spillgate.link"));
+    }
+}

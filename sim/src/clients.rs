@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use indexmap::IndexSet;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use spillgate_controller_policy::shares::water;
 use spillgate_controller_policy::shares::{Party, StreamKey};
 use spillgate_pipeline::clients::{Claim, ClientKey};
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::draw::gap;
@@ -33,6 +35,10 @@ pub struct SimClient {
     pub weight: f64,
     /// Its priority class.
     pub class: u8,
+    /// The application that its requests name.
+    pub application: String,
+    /// How many times as long as planned its requests take at every module.
+    pub takes: f64,
 }
 
 /// When a client sends.
@@ -51,10 +57,23 @@ pub enum Sends {
 /// Requests of clients, in order of arrival.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLoad {
-    /// Names of the clients, with the rate and the weight of each.
-    pub clients: Vec<(String, Claim)>,
+    /// The clients.
+    pub clients: Vec<Sender>,
     /// By request: its client and who that is at the entry.
     pub requests: Arc<[(u16, Party)]>,
+}
+
+/// A client of a load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sender {
+    /// Its name.
+    pub name: String,
+    /// What it asks for, in requests that take as long as planned.
+    pub demand: Claim,
+    /// The application that its requests name.
+    pub application: Application,
+    /// See [`SimClient::takes`].
+    pub takes: f64,
 }
 
 /// What a run gives to a client.
@@ -79,15 +98,17 @@ impl ClientLoad {
         as_one: bool,
     ) -> (ClientLoad, Vec<Timestamp>) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut names = Vec::new();
+        let mut senders = Vec::new();
+        let mut applications: IndexSet<&str> = IndexSet::new();
         let mut all = Vec::new();
         for client in clients {
+            let (application, _) = applications.insert_full(&client.application);
             for number in 0..client.count {
                 let name = match client.count {
                     1 => client.name.clone(),
                     _ => format!("{}-{number}", client.name),
                 };
-                let idx = names.len() as u16;
+                let idx = senders.len() as u16;
                 let times = client.times(duration.as_secs_f64(), &mut rng);
                 for (i, at) in times.into_iter().enumerate() {
                     let party = match as_one {
@@ -96,19 +117,29 @@ impl ClientLoad {
                     };
                     all.push((at, idx, party));
                 }
-                let demand = Claim {
-                    weight: client.weight,
-                    rate: client.rate,
-                };
-                names.push((name, demand));
+                senders.push(Sender {
+                    name,
+                    demand: Claim {
+                        weight: client.weight,
+                        rate: client.rate * client.takes,
+                    },
+                    application: Application(application as u16),
+                    takes: client.takes,
+                });
             }
         }
         all.sort_by_key(|(at, idx, _)| (*at, *idx));
         let load = ClientLoad {
-            clients: names,
+            clients: senders,
             requests: all.iter().map(|(_, idx, party)| (*idx, *party)).collect(),
         };
         (load, all.iter().map(|(at, ..)| *at).collect())
+    }
+
+    /// The client of a request; `None` for a request of none of them.
+    pub(crate) fn sender(&self, request: usize) -> Option<&Sender> {
+        let (client, _) = self.requests.get(request)?;
+        self.clients.get(usize::from(*client))
     }
 
     /// What each client got, which is `good` requests in time.
@@ -118,8 +149,8 @@ impl ClientLoad {
             sent[usize::from(*client)] += 1;
         }
         let clients = self.clients.iter().zip(sent.iter().zip(good));
-        let of = |((name, _), (&requests, &good)): (&(String, Claim), (&u64, &u64))| Served {
-            name: name.clone(),
+        let of = |(client, (&requests, &good)): (&Sender, (&u64, &u64))| Served {
+            name: client.name.clone(),
             requests,
             good,
             finish_rate: good as f64 / requests.max(1) as f64,
@@ -167,15 +198,17 @@ impl SimClient {
     }
 }
 
-/// Jain's index (1984) of what clients got for their weight, over the clients that asked for more than their share of all
-/// that was good. `None` when there are fewer than two.
+/// Jain's index (1984) of the device time of good answers that clients got for their weight, over the clients that asked for
+/// more than their share of all of it. `None` when there are fewer than two.
 pub fn jain(load: &ClientLoad, good: &[u64], duration: Duration) -> Option<f64> {
     let seconds = duration.as_secs_f64();
-    let demands: Vec<Claim> = load.clients.iter().map(|(_, demand)| *demand).collect();
-    let all = good.iter().sum::<u64>() as f64 / seconds;
+    let demands: Vec<Claim> = load.clients.iter().map(|client| client.demand).collect();
+    let times = load.clients.iter().zip(good);
+    let times: Vec<f64> = times.map(|(c, good)| c.takes * *good as f64).collect();
+    let all = times.iter().sum::<f64>() / seconds;
     let fair = water::fill(all, &demands);
-    let more = (0..good.len()).filter(|i| demands[*i].rate > WANTS_MORE * fair[*i]);
-    let got: Vec<f64> = more.map(|i| good[i] as f64 / demands[i].weight).collect();
+    let more = (0..times.len()).filter(|i| demands[*i].rate > WANTS_MORE * fair[*i]);
+    let got: Vec<f64> = more.map(|i| times[i] / demands[i].weight).collect();
     if got.len() < 2 {
         return None;
     }
@@ -197,6 +230,8 @@ mod tests {
             streams: 1,
             weight: 1.0,
             class: 0,
+            application: String::new(),
+            takes: 1.0,
         }
     }
 
@@ -225,7 +260,11 @@ mod tests {
         let mut of = client("camera", Sends::Evenly, 10.0);
         (of.count, of.streams) = (2, 3);
         let (load, _) = ClientLoad::new(&[of.clone()], Duration::from_secs(10), 1, false);
-        let names: Vec<&str> = load.clients.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = load
+            .clients
+            .iter()
+            .map(|client| client.name.as_str())
+            .collect();
         assert_eq!(names, ["camera-0", "camera-1"]);
         let streams = load.requests.iter().map(|(_, party)| party.stream.0);
         assert_eq!(streams.max(), Some(2));

@@ -51,10 +51,8 @@ pub struct Report {
     /// Mean batch size over all batches.
     pub batch_size_mean: f64,
     /// Requests offered in each second.
-    #[serde(skip)]
     pub offered_by_second: Vec<u32>,
     /// Of the requests offered in each second, those completed in time.
-    #[serde(skip)]
     pub good_by_second: Vec<u32>,
     /// Completed in time / all, of the requests that have an application.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -168,8 +166,15 @@ impl Tally {
         *reasons.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// A request ended after it used that much device time.
-    pub(crate) fn ended(&mut self, request: &Request, at: Timestamp, outcome: Outcome, used: u64) {
+    /// A request, by its place in the workload, ended after it used that much device time.
+    pub(crate) fn ended(
+        &mut self,
+        request: &Request,
+        ordinal: usize,
+        at: Timestamp,
+        outcome: Outcome,
+        used: u64,
+    ) {
         self.busy_ns += used;
         let pipeline = self.pipeline.clone();
         match outcome {
@@ -178,7 +183,7 @@ impl Tally {
                 self.applications[request.application.idx()].good += 1;
                 self.latencies.push(at.since(request.sent_at));
                 if let Some(clients) = &self.clients {
-                    let (client, _) = clients.requests[request.id.ordinal() as usize];
+                    let (client, _) = clients.requests[ordinal];
                     self.good_of[usize::from(client)] += 1;
                 }
                 count_in(&mut self.good, at);

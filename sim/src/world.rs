@@ -254,9 +254,12 @@ impl World {
         self.noted.note(self.now, kind, subject);
     }
 
-    /// Whether nothing is left that the report would show. Sessions go on for ever.
+    /// Whether nothing is left that the report would show. Sessions go on for ever, and so do the asks of idle devices.
     fn is_over(&self) -> bool {
-        self.cluster.is_some() && self.agenda.all_offered() && self.in_flight() == 0
+        let pipeline = &self.config.pipeline;
+        let goes_on =
+            self.cluster.is_some() || pipeline.modules.iter().any(|m| pipeline.is_pulled(m.id));
+        self.agenda.all_offered() && self.in_flight() == 0 && goes_on
     }
 
     /// The clock of a role.
@@ -313,9 +316,11 @@ impl World {
     }
 
     fn application(&self, i: usize) -> Application {
-        match &self.config.work {
-            Some(work) => work.application(i),
-            None => Application::default(),
+        let sender = self.config.clients.as_ref().and_then(|c| c.sender(i));
+        match (&self.config.work, sender) {
+            (Some(work), _) => work.application(i),
+            (None, Some(sender)) => sender.application,
+            (None, None) => Application::default(),
         }
     }
 
@@ -439,7 +444,8 @@ impl World {
         if self.counts(request.id) {
             let home = Address::Gateway(request.id.home());
             request.sent_at = self.clock(home).moment(request.sent_at);
-            self.tally.ended(&request, self.now, outcome, used);
+            let ordinal = self.ordinal(request.id) as usize;
+            self.tally.ended(&request, ordinal, self.now, outcome, used);
         } else {
             self.tally.wasted(used);
         }

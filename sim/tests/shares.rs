@@ -4,6 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_controller_policy::plan::Planned;
+use spillgate_pipeline::clients::Rights;
+use spillgate_pipeline::cluster::{Cluster, Node};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
+use spillgate_pipeline::message::Address;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_sim::clients::{ClientLoad, Sends, SimClient};
@@ -21,6 +25,8 @@ fn client(name: &str, rate: f64) -> SimClient {
         streams: 1,
         weight: 1.0,
         class: 0,
+        application: String::new(),
+        takes: 1.0,
     }
 }
 
@@ -35,7 +41,7 @@ fn config(execution: Duration, clients: &[SimClient], as_one: bool) -> SimConfig
             batch: vec![1; 3],
             execution: vec![vec![], vec![execution], vec![execution]].into(),
             workers: vec![0, 1, 1],
-            alone: false,
+            alone: true,
         }),
         workers: vec![vec![], vec![0], vec![1]],
         pipeline: Arc::new(pipeline),
@@ -74,11 +80,56 @@ fn parts(execution: Duration, clients: &[SimClient], gateways: usize) -> (f64, f
 
 #[test]
 fn a_polite_client_is_served_as_if_alone() {
-    for rate in [100.0, 500.0, 2500.0] {
+    for rate in [45.0, 100.0, 500.0, 2500.0] {
         let clients = [client("polite", 10.0), client("greedy", rate)];
         let (polite, total, _) = parts(Duration::from_millis(20), &clients, 1);
         assert!(polite >= 0.95 && total >= 0.99, "{rate}: {polite}, {total}");
     }
+}
+
+#[test]
+fn a_client_that_alternates_takes_nothing_from_a_polite_one() {
+    let greedy = SimClient {
+        sends: Sends::Alternating,
+        ..client("greedy", 100.0)
+    };
+    let clients = [client("polite", 10.0), greedy];
+    let (polite, total, _) = parts(Duration::from_millis(20), &clients, 1);
+    assert!(polite >= 0.95 && total >= 0.99, "{polite}, {total}");
+}
+
+/// The gate of each gateway holds two tokens.
+#[test]
+fn a_polite_client_is_served_at_small_gates() {
+    let clients = [client("polite", 10.0), client("greedy", 500.0)];
+    let (polite, total, _) = parts(Duration::from_millis(20), &clients, 4);
+    assert!(polite >= 0.95 && total >= 0.99, "{polite}, {total}");
+}
+
+/// Gateways of a cluster number their requests each for itself, and clients are told apart all the same.
+#[test]
+fn a_polite_client_is_served_in_a_cluster() {
+    let clients = [client("polite", 10.0), client("greedy", 500.0)];
+    let plain = config(Duration::from_millis(20), &clients, false);
+    let node = |role| Node::new(format!("{role:?}"), vec![role]);
+    let gateways = [0, 1].map(|id| node(Address::Gateway(GatewayId(id))));
+    let controllers = [0, 1, 2].map(|module| node(Address::Controller(ModuleId(module))));
+    let devices = [0, 1].map(|id| node(Address::Device(DeviceId(id))));
+    let cluster = Cluster {
+        nodes: gateways
+            .into_iter()
+            .chain(controllers)
+            .chain(devices)
+            .collect(),
+        ..Cluster::default()
+    };
+    let clustered = SimConfig {
+        gateways: cluster.shares(),
+        cluster: Some(Arc::new(cluster)),
+        ..plain
+    };
+    let polite = good(&run(clustered).unwrap(), "polite");
+    assert!(polite >= 0.95 * 10.0 * SECONDS as f64, "{polite}");
 }
 
 #[test]
@@ -122,4 +173,51 @@ fn ten_thousand_clients_share() {
         "{greedy} of {}",
         report.good
     );
+}
+
+/// Clients share the time of the devices: a client whose requests take three times as long gets a third as many, whether it
+/// names an application of its own or that of the others.
+#[test]
+fn device_time_is_shared_whatever_application_a_client_names() {
+    for named in ["long", "short"] {
+        let mut short = client("short", 100.0);
+        short.application = "short".to_owned();
+        let long = SimClient {
+            application: named.to_owned(),
+            takes: 3.0,
+            ..client("long", 100.0)
+        };
+        let report = run(config(Duration::from_millis(10), &[short, long], false)).unwrap();
+        let ratio = good(&report, "short") / good(&report, "long") / 3.0;
+        assert!((0.9..1.1).contains(&ratio), "{named}: {ratio}");
+    }
+}
+
+/// `rate` and `in_flight` of a client hold over all gateways together, also while it moves from gateway to gateway.
+#[test]
+fn limits_hold_over_several_gateways() {
+    let clients = [client("fast", 200.0), client("other", 20.0)];
+    let limited = |rate: Option<f64>, in_flight: Option<u32>| {
+        let mut config = SimConfig {
+            gateways: vec![1.0, 1.0, 2.0, 4.0],
+            apart: true,
+            ..config(Duration::from_millis(1), &clients, false)
+        };
+        let rights = Rights {
+            rate,
+            in_flight,
+            ..Rights::EQUAL
+        };
+        let of = &mut Arc::make_mut(&mut config.pipeline).clients.named;
+        of.insert("fast".to_owned(), rights);
+        let report = run(config).unwrap();
+        assert!(good(&report, "other") >= 0.99 * 20.0 * SECONDS as f64 * 0.95);
+        good(&report, "fast") / SECONDS as f64
+    };
+    let rate = limited(Some(40.0), None);
+    assert!((38.0..=42.0).contains(&rate), "{rate}");
+    assert!(limited(None, None) > 190.0);
+    // Each takes about 4 ms, so that eight in flight are more than the client ever has, and one at each gateway fewer.
+    let (eight, one) = (limited(None, Some(8)), limited(None, Some(1)));
+    assert!(eight > 150.0 && one < eight, "{eight}, {one}");
 }

@@ -45,6 +45,8 @@ async fn main() -> anyhow::Result<()> {
         decoders: 1,
         drain: Duration::from_secs(5),
         telemetry: Default::default(),
+        part: None,
+        link_listen: None,
     };
     let server = Server::start(config, vec![deployment], Arc::new(library)).await?;
     println!("serving {} at http://{}", file.display(), server.address);

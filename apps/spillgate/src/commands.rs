@@ -6,11 +6,13 @@ pub(crate) mod modules;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod ranges;
+pub(crate) mod roles;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod token;
 pub(crate) mod trace;
+pub(crate) mod up;
 pub(crate) mod validate;
 
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! All of Spillgate in one process: pipeline hosts, device threads and decoders, joined by plain calls.
+//! What one process holds: pipeline hosts, device threads and decoders, joined by plain calls. A process that is part of a topology
+//! holds some of the roles and devices, and has links to the others.
 //!
 //! Two threads wake policies. One wakes devices, when a deadline passes or a batch is to be bound. The other wakes
 //! State Planners.
@@ -10,15 +11,15 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
-use spillgate_backend::job::Job;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{
-    DeviceLink, GATEWAY, HostConfig, MemberResult, Now, PipelineHost, RequestIds,
+    HostConfig, MemberResult, Now, Outgoing, PipelineHost, RequestIds, Roles, Way,
 };
 use spillgate_controller::record::{BatchRecord, Observer};
-use spillgate_pipeline::id::{DeviceId, WorkerId};
-use spillgate_pipeline::message::{Envelope, Link, Message, Place, ToGateway};
+use spillgate_link::links::Links;
+use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
+use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, Place, ToGateway};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
@@ -38,7 +39,8 @@ use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::Device;
 
-use crate::placement::{Placed, PlacingError, place};
+use crate::part::{Elsewhere, Linked, Part};
+use crate::placement::{Placed, PlacingError, place, process_and_device};
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -77,7 +79,9 @@ pub enum StartError {
 pub struct Embedded {
     /// The pipelines' hosts, in the order of the deployments.
     pub hosts: Vec<Arc<PipelineHost>>,
-    devices: Vec<DeviceThread>,
+    /// By pipeline: the links to other processes, where there are others.
+    pub links: Vec<Arc<Links>>,
+    devices: IndexMap<DeviceId, DeviceThread, FxBuildHasher>,
     names: Vec<(DeviceId, String)>,
     now: Now,
     timers: [TimerThread; 2],
@@ -94,11 +98,30 @@ impl Embedded {
         clock: Clock,
         observer: Arc<dyn Observer>,
         n_decoders: usize,
+        part: Option<&Part>,
         loading: &dyn Fn(&str),
     ) -> Result<Self, StartError> {
-        let placement = place(deployments, n_decoders.max(1))?;
-        let ids = Arc::new(RequestIds::default());
+        let topology = part.map(|part| &*part.topology);
+        let placement = place(deployments, n_decoders.max(1), topology)?;
+        let is_here = |name: &str| {
+            let (process, _) = process_and_device(name);
+            part.is_none_or(|part| part.name() == process)
+        };
+        let all = (0..).map(DeviceId).zip(placement.devices.keys());
+        let here: Vec<DeviceId> = all.filter(|(_, n)| is_here(n)).map(|(id, _)| id).collect();
+        let roles = |pipeline: &Pipeline| match part {
+            Some(part) => part.roles(here.clone()),
+            None => Roles::all(pipeline, here.clone()),
+        };
+        let life = part.map_or(Incarnation::default(), |part| part.incarnation);
+        let home = deployments.first().and_then(|d| roles(&d.pipeline).gateway);
+        let ids = Arc::new(RequestIds::new(home.unwrap_or_default(), life));
         let now: Now = Arc::new(move || clock.now());
+        let elsewhere: Vec<Elsewhere> = deployments
+            .iter()
+            .zip(&placement.workers)
+            .map(|(deployment, workers)| Elsewhere::new(deployment.pipeline.clone(), workers))
+            .collect();
         let hosts: Vec<Arc<PipelineHost>> = deployments
             .iter()
             .zip(placement.workers)
@@ -107,6 +130,7 @@ impl Embedded {
                 Arc::new(PipelineHost::new(HostConfig {
                     pipeline: deployment.pipeline.clone(),
                     planned,
+                    roles: roles(&deployment.pipeline),
                     workers,
                     scaling,
                     ids: ids.clone(),
@@ -123,11 +147,19 @@ impl Embedded {
         let _ = upstream.routes.set(routes);
         let _ = upstream.hosts.set(hosts.clone());
         let timers = TimerThread::start(clock, "timer")?;
-        let mut devices = Vec::new();
+        let mut devices: IndexMap<DeviceId, DeviceThread, FxBuildHasher> = IndexMap::default();
         let mut names = Vec::new();
-        for (i, (name, places)) in placement.devices.into_iter().enumerate() {
+        let n_devices = placement.devices.len() as u16;
+        let device_processes = placement.devices.keys();
+        let device_processes: Vec<String> = device_processes
+            .map(|name| process_and_device(name).0.to_owned())
+            .collect();
+        for (id, (name, places)) in (0..).map(DeviceId).zip(placement.devices) {
+            if !is_here(&name) {
+                continue;
+            }
+            let name = process_and_device(&name).1.to_owned();
             loading(&name);
-            let id = DeviceId(i as u16);
             names.push((id, name.clone()));
             let broker = |Placed {
                               spec,
@@ -153,17 +185,19 @@ impl Embedded {
                     device: name,
                     cause,
                 })?;
-            devices.push(thread);
+            devices.insert(id, thread);
         }
-        let links: Vec<DeviceLink> = devices
-            .iter()
-            .map(|d| Arc::new(LocalLink(d.handle())) as DeviceLink)
-            .collect();
         let planners = TimerThread::start(clock, "planner")?;
-        for host in &hosts {
-            let alarm = planners.add(Arc::new(Roles(Arc::downgrade(host))));
+        let mut links = Vec::new();
+        for ((host, elsewhere), planned) in hosts.iter().zip(&elsewhere).zip(&placement.planned) {
+            let alarm = planners.add(Arc::new(Planners(Arc::downgrade(host))));
+            let way = |id: u16| match devices.get(&DeviceId(id)) {
+                Some(device) => local_way(device.handle()),
+                None => elsewhere.way(),
+            };
             host.connect(
-                links.clone(),
+                (0..n_devices).map(way).collect(),
+                elsewhere.way(),
                 Box::new({
                     let alarm = alarm.clone();
                     move |at| alarm.arm(at)
@@ -172,13 +206,27 @@ impl Embedded {
             if let Some(at) = host.wake() {
                 alarm.arm(at);
             }
+            if let Some(part) = part {
+                let linked = Linked {
+                    part,
+                    roles: &roles(host.pipeline()),
+                    host,
+                    planned,
+                    devices: devices.iter().map(|(id, d)| (*id, d.handle())).collect(),
+                    device_processes: &device_processes,
+                    elsewhere,
+                    now: now.clone(),
+                };
+                links.push(linked.links());
+            }
         }
         // Workers may ask their gateway for requests at once, so it must be there.
-        for device in &devices {
-            device.handle().greet(GATEWAY);
+        for device in devices.values().filter(|_| home.is_some()) {
+            device.handle().greet(home.unwrap_or_default());
         }
         Ok(Embedded {
             hosts,
+            links,
             devices,
             names,
             now,
@@ -198,7 +246,7 @@ impl Embedded {
 
     /// Handles of the devices, for readiness and queue lengths.
     pub fn device_handles(&self) -> Vec<DeviceHandle> {
-        self.devices.iter().map(DeviceThread::handle).collect()
+        self.devices.values().map(DeviceThread::handle).collect()
     }
 
     /// Whether the threads that wake devices and planners live, for readiness.
@@ -209,21 +257,17 @@ impl Embedded {
     /// Reads the queue length of each worker: pipeline, module, worker, requests.
     pub fn queue_lengths(&self) -> QueueLengths {
         let hosts = self.hosts.clone();
-        let handles = self.device_handles();
+        let handles = self.devices.iter().map(|(id, d)| (*id, d.handle()));
+        let handles: IndexMap<DeviceId, DeviceHandle, FxBuildHasher> = handles.collect();
         Box::new(move || {
             let worker = |host: &Arc<PipelineHost>, w: &Place| {
                 let pipeline = host.pipeline();
                 let module = pipeline.modules[w.module.idx()].name.clone();
-                (
-                    pipeline.name.clone(),
-                    module,
-                    w.worker.0,
-                    handles[w.device.idx()].waiting(w.worker),
-                )
+                let waiting = handles.get(&w.device)?.waiting(w.worker);
+                Some((pipeline.name.clone(), module, w.worker.0, waiting))
             };
-            hosts
-                .iter()
-                .flat_map(|h| h.workers().map(|w| worker(h, w)))
+            let all = hosts.iter();
+            all.flat_map(|h| h.workers().filter_map(|w| worker(h, w)))
                 .collect()
         })
     }
@@ -248,7 +292,8 @@ impl Embedded {
                     };
                     (pipeline.name.clone(), reading)
                 }));
-                for (module, (state, guidance)) in pipeline.modules.iter().zip(view.modules) {
+                let modules = pipeline.modules.iter().zip(view.modules);
+                for (module, (state, guidance)) in modules.filter_map(|(m, v)| Some((m, v?))) {
                     all.modules.extend(state.map(|state| PlannerReading {
                         pipeline: pipeline.name.clone(),
                         module: module.name.clone(),
@@ -271,7 +316,7 @@ impl Embedded {
     pub fn stop(self, limit: Duration) -> Vec<String> {
         let names = self.names;
         self.devices
-            .into_iter()
+            .into_values()
             .zip(names)
             .filter_map(|(device, (_, name))| (!device.stop(limit)).then_some(name))
             .collect()
@@ -279,9 +324,9 @@ impl Embedded {
 }
 
 /// Gateway and controllers of a pipeline, woken at their time. The host holds the alarm, so this holds no host.
-struct Roles(Weak<PipelineHost>);
+struct Planners(Weak<PipelineHost>);
 
-impl Sleeper for Roles {
+impl Sleeper for Planners {
     fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
         self.0.upgrade()?.wake()
     }
@@ -324,8 +369,8 @@ impl Upstreams {
 }
 
 impl Upstream for Upstreams {
-    fn tell(&self, worker: WorkerId, message: ToGateway) {
-        self.host(worker).device_says(worker, message);
+    fn tell(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
+        self.host(worker).device_says(worker, home, message);
     }
 
     fn finished(&self, finished: Finished) {
@@ -334,6 +379,7 @@ impl Upstream for Upstreams {
             batch,
             results,
             ended_at,
+            forecasters,
         } = finished;
         let size = batch.members.len() as u32;
         let record = BatchRecord {
@@ -365,7 +411,8 @@ impl Upstream for Upstreams {
                 },
                 result,
             });
-        self.host(batch.worker).finished(&record, members);
+        self.host(batch.worker)
+            .finished(&record, &forecasters, members);
     }
 
     fn reran(&self, worker: WorkerId, took: Duration) {
@@ -379,19 +426,18 @@ impl Upstream for Upstreams {
 
     fn down(&self, device: DeviceId, cause: &str) {
         for host in self.hosts.get().into_iter().flatten() {
-            host.lost(device, cause);
+            host.parted(&[Address::Device(device)], cause);
         }
     }
 }
 
-/// The local link to a device: a plain call.
-struct LocalLink(DeviceHandle);
-
-impl Link<Arc<Job>> for LocalLink {
-    fn send(&self, envelope: Envelope<Arc<Job>>) {
-        match envelope.message {
-            Message::Device(message) => self.0.tell(envelope.from, message),
+/// The way to a device of this process: a plain call.
+fn local_way(device: DeviceHandle) -> Way {
+    Arc::new(move |outgoing: Outgoing| {
+        let Envelope { from, message, .. } = outgoing.envelope;
+        match message {
+            Message::Device(message) => device.tell(from, message),
             _ => unreachable!("a message that is not for a device"),
         }
-    }
+    })
 }

@@ -17,6 +17,7 @@ use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
+use spillgate_pipeline::topology::{Topology, parse_topology};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
 use crate::model_check::Variables;
@@ -238,6 +239,15 @@ pub fn load_all(files: &[PathBuf], catalog: &Catalog) -> Result<Vec<LoadedPipeli
 pub fn load_cluster(path: &Path, served: Served<'_>) -> Result<Cluster, LoadError> {
     let text = read(path)?;
     parse_cluster(&text, &name_of(path), served).map_err(LoadError::Spec)
+}
+
+/// Reads the file of a topology.
+///
+/// # Errors
+/// It cannot be read, or has errors.
+pub fn load_topology(path: &Path, pipeline: &Pipeline) -> Result<Topology, LoadError> {
+    let text = read(path)?;
+    parse_topology(&text, &name_of(path), pipeline).map_err(LoadError::Spec)
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, LoadError> {

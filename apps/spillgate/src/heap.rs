@@ -8,8 +8,9 @@ use std::time::Duration;
 use spillgate_backend::account::Account;
 use tokio_util::sync::CancellationToken;
 
-/// The C library keeps at most so much freed memory at the end of a heap.
-const KEPT_MAX: i32 = 64 << 20;
+/// The C library keeps at most so much freed memory at the end of a heap. Of all heaps but the first, [`give_back`] leaves that
+/// end as it is.
+const KEPT_MAX: i32 = 16 << 20;
 /// Blocks of this size and larger ones are mappings of their own. It is the largest value that the C library takes.
 const MAPPED_MIN: i32 = 32 << 20;
 
@@ -35,6 +36,8 @@ const REST_MIN: u64 = 1 << 20;
 pub(crate) async fn trim(account: Arc<Account>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(LOOK);
     let (mut most, mut before) = (0, 0);
+    // Connections free their buffers a little later than the account hears of it.
+    let mut is_due_at_rest = false;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -42,10 +45,12 @@ pub(crate) async fn trim(account: Arc<Account>, stop: CancellationToken) {
         }
         let held = account.held();
         most = most.max(held).max(account.most_since());
-        let least = if held == before { REST_MIN } else { FREED_MIN };
+        let is_at_rest = held == before;
         before = held;
-        if most - held >= least {
+        let freed = most - held;
+        if freed >= FREED_MIN || (is_at_rest && (is_due_at_rest || freed >= REST_MIN)) {
             most = held;
+            is_due_at_rest = freed >= REST_MIN;
             // It takes milliseconds, with the locks of the allocator.
             let _ = tokio::task::spawn_blocking(give_back).await;
         }

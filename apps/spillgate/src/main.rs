@@ -13,7 +13,9 @@ use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_evaluate::EvaluateArgs;
 use spillgate_telemetry::logging;
 
-use commands::{graph, modules, plan, profile, schema, serve, simulate, token, trace, validate};
+use commands::{
+    graph, modules, plan, profile, roles, schema, serve, simulate, token, trace, up, validate,
+};
 
 /// The flag by environment.
 const LOG_JSON: &str = "SPILLGATE_LOG_JSON";
@@ -35,6 +37,14 @@ struct Cli {
 enum Command {
     /// Serve pipelines over gRPC.
     Serve(serve::ServeArgs),
+    /// Run all processes of a pipeline on this machine: gateways, a controller, workers.
+    Up(up::UpArgs),
+    /// Be a gateway of a topology: serve its clients over gRPC.
+    Gateway(roles::GatewayArgs),
+    /// Be a controller of a topology.
+    Controller(roles::MemberArgs),
+    /// Be a worker of a topology.
+    Worker(roles::MemberArgs),
     /// Send a video, camera, folder of pictures or the built-in scene to a server.
     Stream(spillgate_client::stream::StreamArgs),
     /// Load a server and report goodput and latencies.
@@ -79,6 +89,9 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Up(args) => up::run(args),
+        Command::Gateway(args) => roles::gateway(args),
+        Command::Controller(args) | Command::Worker(args) => roles::member(args),
         Command::Stream(args) => commands::client(|| spillgate_client::stream::run(args)),
         Command::Bench(args) => commands::client(|| spillgate_client::bench::run(args)),
         Command::Validate(args) => validate::run(&args),

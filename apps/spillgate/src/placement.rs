@@ -11,6 +11,7 @@ use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::message::Place;
 use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{NoProfile, ProfileSet};
+use spillgate_pipeline::topology::Topology;
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker_policy::schedule::{NoSchedule, SchedulerConfig};
 
@@ -37,6 +38,39 @@ pub fn execution_times(
 ) -> Result<ExecutionTimes, NoProfile> {
     let first = |module: &Module| resolve_device(&module.devices[0]);
     ExecutionTimes::of(pipeline, profiles, first)
+}
+
+/// The workers of a pipeline on the devices of several processes. The name of a device begins with that of its process. All serve
+/// from the start.
+fn in_topology(pipeline: &Pipeline, topology: &Topology) -> PlacedWorkers {
+    let mut devices = vec![Vec::new(); pipeline.modules.len()];
+    for process in &topology.processes {
+        let mut n_own = 0;
+        for (module, of) in &process.workers {
+            for device in of {
+                let device = match device.as_str() {
+                    "emulated" => {
+                        n_own += 1;
+                        format!("emulated:own{}", n_own - 1)
+                    }
+                    name => resolve_device(name),
+                };
+                devices[module.idx()].push(format!("{}/{device}", process.name));
+            }
+        }
+    }
+    PlacedWorkers {
+        least: devices
+            .iter()
+            .map(|d: &Vec<String>| d.len() as u32)
+            .collect(),
+        devices,
+    }
+}
+
+/// The process of a device of a topology, and the device's name there.
+pub(crate) fn process_and_device(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or(("", name))
 }
 
 /// Why workers cannot be placed.
@@ -81,14 +115,30 @@ pub(crate) struct Placement {
 pub(crate) fn place(
     deployments: &[Deployment],
     n_decoders: usize,
+    topology: Option<&Topology>,
 ) -> Result<Placement, PlacingError> {
     let mut placement = Placement::default();
     let mut n_emulated = 0;
     for deployment in deployments {
         let pipeline = &deployment.pipeline;
-        let workers = PlacedWorkers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
-        tell_shortage(pipeline, &workers);
-        let execution = execution_times(pipeline, &deployment.profiles)?.with_decoding(pipeline);
+        let workers = match topology {
+            Some(topology) => in_topology(pipeline, topology),
+            None => {
+                let workers =
+                    PlacedWorkers::of(pipeline, n_decoders, resolve_device, &mut n_emulated);
+                tell_shortage(pipeline, &workers);
+                workers
+            }
+        };
+        let first = |module: &Module| {
+            let device = workers.devices[module.id.idx()].first();
+            device.map_or_else(
+                || resolve_device(&module.devices[0]),
+                |device| process_and_device(device).1.to_owned(),
+            )
+        };
+        let execution = ExecutionTimes::of(pipeline, &deployment.profiles, first)?;
+        let execution = execution.with_decoding(pipeline);
         let name = pipeline.policy.drop.recipe().plan;
         let (planned, problem) = workers.plan(name, pipeline, execution);
         if let Some(problem) = problem {
@@ -99,9 +149,13 @@ pub(crate) fn place(
             for (i, device) in devices.iter().enumerate() {
                 let execution = match module.id {
                     ModuleId::SOURCE => planned.execution[0].to_vec(),
-                    _ => ModuleExecution::of(module, device, &deployment.profiles)?
-                        .served()
-                        .to_vec(),
+                    _ => ModuleExecution::of(
+                        module,
+                        process_and_device(device).1,
+                        &deployment.profiles,
+                    )?
+                    .served()
+                    .to_vec(),
                 };
                 let batch = planned.batch[module.id.idx()];
                 let schedule = SchedulerConfig::of(module, &execution, batch)?;

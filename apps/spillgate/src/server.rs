@@ -27,13 +27,15 @@ use crate::admin::{Admin, AdminLimits, AdminPort};
 use crate::embedded::{Deployment, Embedded, StartError};
 use crate::health::{GuardedHealth, service_of};
 use crate::heap;
+use crate::member;
+use crate::part::Part;
 use crate::reload::Reload;
 use crate::security::Security;
 
 /// How often readiness looks at the device threads.
-const READINESS_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long device threads and telemetry may take to end once no request is left.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// A message is to be whole this long after its first byte, a call's first one after its headers.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
 /// A client that leaves an answer unread for this long is cut off.
@@ -66,6 +68,10 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// Traces and metrics.
     pub telemetry: TelemetryConfig,
+    /// What it is in a topology; `None`: it holds all roles.
+    pub part: Option<Part>,
+    /// Address of the link port of a process that is part of a topology and is reached by others.
+    pub link_listen: Option<SocketAddr>,
 }
 
 /// Why a server could not start.
@@ -127,7 +133,7 @@ pub struct Ended {
     pub telemetry_flushed: bool,
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address)
         .await
         .map_err(|cause| ServeError::Listen { address, cause })
@@ -174,28 +180,14 @@ impl Server {
         // The port first: one in use should not cost the loading of models.
         let listener = bind(config.listen).await?;
         let limits = edge_limits(&config, &deployments);
-        let clock = Clock::start();
-        let telemetry = Arc::new(Telemetry::new(config.telemetry, clock.epoch_wall())?);
-        for deployment in &deployments {
-            telemetry.register_pipeline(&deployment.pipeline);
-        }
-        let embedded = Embedded::start(
+        let (telemetry, embedded) = start_observed(
+            config.telemetry,
             &deployments,
             &library,
-            clock,
-            telemetry.clone(),
             config.decoders,
-            &|device| {
-                if let Some(admin) = &admin {
-                    admin.starting(&format!("loading what runs on {device}"));
-                }
-            },
+            config.part.as_ref(),
+            admin.as_ref(),
         )?;
-        for (id, name) in embedded.device_names() {
-            telemetry.register_device(*id, name);
-        }
-        telemetry.register_queue_lengths(embedded.queue_lengths());
-        telemetry.register_planners(embedded.planners());
 
         let now = embedded.now();
         let edge = Edge::new(
@@ -241,8 +233,11 @@ impl Server {
                 }),
                 not_ready: Box::new({
                     let (threads, stop) = (threads.clone(), stop.clone());
-                    let edge = edge.clone();
-                    move || threads.not_ready(&stop).or_else(|| full(&edge))
+                    let (edge, hosts) = (edge.clone(), embedded.hosts.clone());
+                    move || {
+                        let why = threads.not_ready(&stop).or_else(|| full(&edge));
+                        why.or_else(|| without_workers(&hosts))
+                    }
                 }),
             });
         }
@@ -263,6 +258,9 @@ impl Server {
             stop.clone(),
             connections.clone(),
         ));
+        if let Some(part) = &config.part {
+            member::join(&embedded, part, config.link_listen, &stop).await?;
+        }
         let drain = config.drain;
         Ok(Server {
             address,
@@ -323,6 +321,9 @@ impl Server {
         for host in &embedded.hosts {
             host.abort();
         }
+        for links in &embedded.links {
+            links.end().await;
+        }
         connections.close();
         // Streams that their clients keep open are cut off.
         if tokio::time::timeout(Duration::from_millis(500), connections.wait())
@@ -343,6 +344,52 @@ impl Server {
             telemetry_flushed,
         }
     }
+}
+
+/// Starts what a process holds, observed by its telemetry. The admin port, if there is one, shows how far it is.
+pub(crate) fn start_observed(
+    telemetry: TelemetryConfig,
+    deployments: &[Deployment],
+    library: &Arc<Library>,
+    n_decoders: usize,
+    part: Option<&Part>,
+    admin: Option<&AdminPort>,
+) -> Result<(Arc<Telemetry>, Embedded), ServeError> {
+    let clock = Clock::start();
+    let telemetry = Arc::new(Telemetry::new(telemetry, clock.epoch_wall())?);
+    for deployment in deployments {
+        telemetry.register_pipeline(&deployment.pipeline);
+    }
+    let loading = |device: &str| {
+        if let Some(admin) = admin {
+            admin.starting(&format!("loading what runs on {device}"));
+        }
+    };
+    let observer = telemetry.clone();
+    let embedded = Embedded::start(
+        deployments,
+        library,
+        clock,
+        observer,
+        n_decoders,
+        part,
+        &loading,
+    )?;
+    for (id, name) in embedded.device_names() {
+        telemetry.register_device(*id, name);
+    }
+    telemetry.register_queue_lengths(embedded.queue_lengths());
+    telemetry.register_planners(embedded.planners());
+    Ok((telemetry, embedded))
+}
+
+/// The pipeline that no request can go through.
+fn without_workers(hosts: &[Arc<PipelineHost>]) -> Option<String> {
+    let host = hosts.iter().find(|host| !host.has_workers())?;
+    let name = &host.pipeline().name;
+    Some(format!(
+        "pipeline {name}: a module has no worker yet, or has lost all of them"
+    ))
 }
 
 /// Why new clients should use another server.
@@ -392,13 +439,13 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
 
 /// The threads that must live for the server to be ready.
 #[derive(Clone)]
-struct Threads {
-    devices: Vec<DeviceHandle>,
-    timers: [TimerWatch; 2],
+pub(crate) struct Threads {
+    pub(crate) devices: Vec<DeviceHandle>,
+    pub(crate) timers: [TimerWatch; 2],
 }
 
 impl Threads {
-    fn not_ready(&self, stop: &CancellationToken) -> Option<String> {
+    pub(crate) fn not_ready(&self, stop: &CancellationToken) -> Option<String> {
         if stop.is_cancelled() {
             return Some("shutting down".to_owned());
         }

@@ -111,6 +111,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
         Clock::start(),
         batches.clone(),
         1,
+        None,
         &|_| {},
     )
     .unwrap();

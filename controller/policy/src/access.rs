@@ -1,18 +1,13 @@
 //! The rights of clients: tokens by their hash, and how much of its rights each token has used, over all its
 //! connections.
 
-use std::time::Duration;
-
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::gate::Gate;
+use crate::limits::{Limits, Reached, Used};
 use crate::refusal::Refusal;
-
-/// The requests of this span of a token's rate may come at once, for instance after the client's network stood still.
-const DEPTH: Duration = Duration::from_secs(1);
 
 /// A token's number, unique at its gateway. A token that is removed and added again gets another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,26 +15,28 @@ pub struct TokenId(pub u32);
 
 struct Token {
     grant: Grant,
-    gate: Option<Gate>,
-    in_flight: u32,
+    used: Used,
 }
 
 impl Token {
     fn new(grant: Grant) -> Self {
         Token {
-            gate: grant.rate.map(|rate| Gate::new(rate, DEPTH)),
-            in_flight: 0,
+            used: Used::new(limits(&grant)),
             grant,
         }
     }
 
     /// The same token gets other rights.
     fn set(&mut self, now: Timestamp, grant: Grant) {
-        match (&mut self.gate, grant.rate) {
-            (Some(gate), Some(rate)) => gate.set(now, rate, DEPTH),
-            (gate, rate) => *gate = rate.map(|rate| Gate::new(rate, DEPTH)),
-        }
+        self.used.set(now, limits(&grant));
         self.grant = grant;
+    }
+}
+
+fn limits(grant: &Grant) -> Limits {
+    Limits {
+        rate: grant.rate,
+        in_flight: grant.in_flight,
     }
 }
 
@@ -106,25 +103,16 @@ impl Access {
                 known: token.grant.pipelines.clone().unwrap_or_default(),
             });
         }
-        // Checked before the rate: a request that is refused here uses none of the rate.
-        if let Some(limit) = token.grant.in_flight
-            && token.in_flight >= limit
-        {
-            return Err(Refusal::TokenFull { limit });
-        }
-        if let Some(gate) = &mut token.gate
-            && !gate.pass(now)
-        {
-            return Err(Refusal::TokenRate { rate: gate.rate() });
-        }
-        token.in_flight += 1;
-        Ok(())
+        token.used.ask(now).map_err(|reached| match reached {
+            Reached::Rate(rate) => Refusal::TokenRate { rate },
+            Reached::InFlight(limit) => Refusal::TokenFull { limit },
+        })
     }
 
     /// A request of the token has ended. A removed token is not known any more.
     pub fn done(&mut self, id: TokenId) {
         if let Some(token) = self.tokens.get_mut(&id) {
-            token.in_flight = token.in_flight.saturating_sub(1);
+            token.used.done();
         }
     }
 }

@@ -5,16 +5,25 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, RequestId, WorkerId};
 use spillgate_pipeline::message::{BOUND_MAX, BatchShape, Started};
 use spillgate_pipeline::policy::DispatchPolicyName;
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
+
+use crate::shares::RANKS;
 
 /// What the dispatcher knows of a worker: the requests that it sent there and the worker's last reports.
 struct Shadow {
     worker: WorkerId,
     /// The controller wants it to serve.
     is_listed: bool,
+    /// Its controller wants it to serve one request, to see how long it takes.
+    is_on_trial: bool,
     /// Its device is there.
     is_reachable: bool,
+    /// Its device is silent.
+    is_suspected: bool,
     outstanding: usize,
+    /// The same by rank.
+    by_rank: [u32; RANKS],
     /// The batches that run or are bound behind them, and their sizes.
     batches: Vec<(BatchId, usize)>,
     /// When the first of those batches is expected to end.
@@ -30,8 +39,11 @@ impl Shadow {
         Shadow {
             worker,
             is_listed: true,
+            is_on_trial: false,
             is_reachable: false,
+            is_suspected: false,
             outstanding: 0,
+            by_rank: [0; RANKS],
             batches: Vec::new(),
             runs_until: Timestamp::ZERO,
             free_at: Timestamp::ZERO,
@@ -41,12 +53,46 @@ impl Shadow {
 
     /// It takes requests.
     fn is_up(&self) -> bool {
-        self.is_listed && self.is_reachable
+        self.is_listed && self.answers()
+    }
+
+    /// Its device is there, and not silent.
+    fn answers(&self) -> bool {
+        self.is_reachable && !self.is_suspected
+    }
+
+    /// The most requests that it may be sent at once.
+    fn room(&self) -> usize {
+        match (self.answers(), self.is_listed, self.is_on_trial) {
+            (true, true, _) => usize::MAX,
+            (true, false, true) => 1,
+            _ => 0,
+        }
+    }
+
+    /// A request of that rank is sent there. On trial it gets no other.
+    fn takes(&mut self, rank: u8) {
+        self.outstanding += 1;
+        self.by_rank[usize::from(rank)] += 1;
+        self.is_on_trial = false;
+    }
+
+    /// A request of that rank is not there any more.
+    fn gives_back(&mut self, rank: u8) {
+        self.outstanding -= 1;
+        self.by_rank[usize::from(rank)] -= 1;
     }
 
     /// Requests in batches that run or are bound.
     fn executing(&self) -> usize {
         self.batches.iter().map(|(_, size)| size).sum()
+    }
+
+    /// Requests that wait there and go before a request of that rank that comes now: none of a lower rank.
+    fn before(&self, rank: u8) -> usize {
+        let waiting = self.outstanding.saturating_sub(self.executing());
+        let not_lower: u32 = self.by_rank[usize::from(rank)..].iter().sum();
+        waiting.min(not_lower as usize)
     }
 
     /// When the running batch is expected to end. For an idle worker it is earlier than all other times.
@@ -64,8 +110,10 @@ pub struct Dispatcher {
     policy: DispatchPolicyName,
     shape: BatchShape,
     workers: Vec<Shadow>,
-    /// The worker of each request that was sent and has not come back.
-    sent: IndexMap<RequestId, usize, FxBuildHasher>,
+    /// The worker of each request that was sent and has not come back, and the rank of the request.
+    sent: IndexMap<RequestId, (usize, u8), FxBuildHasher>,
+    /// Requests that another worker has now, the suspected worker that may answer all the same, and their rank.
+    strays: IndexMap<RequestId, (usize, u8), FxBuildHasher>,
     turn: usize,
 }
 
@@ -78,17 +126,18 @@ impl Dispatcher {
             shape,
             workers,
             sent: IndexMap::default(),
+            strays: IndexMap::default(),
             turn: 0,
         }
     }
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
-    pub fn send(&mut self, now: Timestamp, request: RequestId) -> Option<WorkerId> {
+    pub fn send(&mut self, now: Timestamp, request: &Request) -> Option<WorkerId> {
         let n = self.workers.len();
         let turn = self.turn;
         let candidates = (0..n)
             .map(|i| (turn + i) % n)
-            .filter(|&i| self.workers[i].is_up());
+            .filter(|&i| self.workers[i].room() > 0);
         // Ties go to the next in turn, so that idle workers share the work.
         let chosen = match self.policy {
             DispatchPolicyName::RoundRobin => candidates.into_iter().next(),
@@ -101,7 +150,7 @@ impl Dispatcher {
             }),
             // Where requests are pulled, the source's workers alone get them from here.
             DispatchPolicyName::EarliestStart | DispatchPolicyName::Pull => {
-                candidates.min_by_key(|&i| self.next_start(now, &self.workers[i]))
+                candidates.min_by_key(|&i| self.next_start(now, &self.workers[i], 0))
             }
         }?;
         self.turn = match self.policy {
@@ -110,19 +159,25 @@ impl Dispatcher {
             _ => (chosen + 1) % n,
         };
         let shadow = &mut self.workers[chosen];
-        shadow.outstanding += 1;
-        self.sent.insert(request, chosen);
+        shadow.takes(request.rank);
+        self.sent.insert(request.id, (chosen, request.rank));
         Some(shadow.worker)
     }
 
     /// Counts a request as sent to a worker that asked for it. False when the worker is not one of the module.
-    pub fn give(&mut self, worker: WorkerId, request: RequestId) -> bool {
+    pub fn give(&mut self, worker: WorkerId, request: &Request) -> bool {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return false;
         };
-        self.workers[idx].outstanding += 1;
-        self.sent.insert(request, idx);
+        self.workers[idx].takes(request.rank);
+        self.sent.insert(request.id, (idx, request.rank));
         true
+    }
+
+    /// The most requests that a worker may be sent at once.
+    pub fn room(&self, worker: WorkerId) -> usize {
+        let shadow = self.workers.iter().find(|s| s.worker == worker);
+        shadow.map_or(0, Shadow::room)
     }
 
     /// Whether a worker takes requests.
@@ -136,18 +191,17 @@ impl Dispatcher {
         self.workers.iter().filter(|s| s.is_up()).count()
     }
 
-    /// The earliest start of a batch with room for one more request, over all workers that are up. `None` when no
-    /// worker is up.
-    pub fn earliest_start(&self, now: Timestamp) -> Option<Timestamp> {
+    /// The earliest start of a batch with room for one more request of that rank, over all workers that are up. Requests of
+    /// a lower rank are taken to go after it; rank 0: none. `None` when no worker is up.
+    pub fn earliest_start(&self, now: Timestamp, rank: u8) -> Option<Timestamp> {
         let up = self.workers.iter().filter(|s| s.is_up());
-        up.map(|s| self.next_start(now, s)).min()
+        up.map(|s| self.next_start(now, s, rank)).min()
     }
 
-    /// When the worker's first batch with room for one more request starts. The requests that wait there fill whole
-    /// batches before it.
-    fn next_start(&self, now: Timestamp, shadow: &Shadow) -> Timestamp {
-        let waiting = shadow.outstanding.saturating_sub(shadow.executing());
-        let before = waiting as u32 / self.shape.size.max(1);
+    /// When the worker's first batch with room for one more request of that rank starts. The requests that go before it fill
+    /// whole batches.
+    fn next_start(&self, now: Timestamp, shadow: &Shadow, rank: u8) -> Timestamp {
+        let before = shadow.before(rank) as u32 / self.shape.size.max(1);
         shadow.free_at.max(now) + self.shape.execution * before
     }
 
@@ -186,9 +240,9 @@ impl Dispatcher {
 
     /// The request is no longer at its worker. Returns the worker; `None` when the request was at none.
     pub fn take_back(&mut self, request: RequestId) -> Option<WorkerId> {
-        let idx = self.sent.swap_remove(&request)?;
+        let (idx, rank) = self.sent.swap_remove(&request)?;
         let shadow = &mut self.workers[idx];
-        shadow.outstanding -= 1;
+        shadow.gives_back(rank);
         Some(shadow.worker)
     }
 
@@ -204,7 +258,9 @@ impl Dispatcher {
 
     /// The worker that has the request now.
     pub fn location(&self, request: RequestId) -> Option<WorkerId> {
-        self.sent.get(&request).map(|&idx| self.workers[idx].worker)
+        self.sent
+            .get(&request)
+            .map(|&(idx, _)| self.workers[idx].worker)
     }
 
     /// The device of a worker is there.
@@ -227,18 +283,80 @@ impl Dispatcher {
         let mut lost: Vec<RequestId> = self
             .sent
             .iter()
-            .filter(|&(_, &i)| i == idx)
+            .filter(|&(_, &(i, _))| i == idx)
             .map(|(&id, _)| id)
             .collect();
-        self.sent.retain(|_, i| *i != idx);
+        self.sent.retain(|_, (i, _)| *i != idx);
+        self.strays.retain(|_, (i, _)| *i != idx);
         lost.sort_unstable();
         lost
+    }
+
+    /// The device of a worker is silent: the worker gets no requests until it is trusted. Returns the requests that it has, in
+    /// order.
+    pub fn suspect(&mut self, worker: WorkerId) -> Vec<RequestId> {
+        let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
+            return Vec::new();
+        };
+        self.workers[idx].is_suspected = true;
+        let has = self.sent.iter().filter(|&(_, &(i, _))| i == idx);
+        let mut has: Vec<RequestId> = has.map(|(&id, _)| id).collect();
+        has.sort_unstable();
+        has
+    }
+
+    /// The device of a suspected worker spoke again.
+    pub fn trust(&mut self, worker: WorkerId) {
+        if let Some(shadow) = self.shadow(worker) {
+            shadow.is_suspected = false;
+        }
+    }
+
+    /// Another worker is to have a request of a suspected one, which may answer all the same.
+    pub fn let_stray(&mut self, request: RequestId) {
+        if let Some((idx, rank)) = self.sent.swap_remove(&request) {
+            self.workers[idx].gives_back(rank);
+            self.strays.insert(request, (idx, rank));
+        }
+    }
+
+    /// No other worker has the request: the suspected one keeps it.
+    pub fn keep(&mut self, request: RequestId) {
+        if let Some((idx, rank)) = self.strays.swap_remove(&request) {
+            self.workers[idx].takes(rank);
+            self.sent.insert(request, (idx, rank));
+        }
+    }
+
+    /// Requests that strayed.
+    pub fn n_strayed(&self) -> usize {
+        self.strays.len()
+    }
+
+    /// The worker at which a request strayed.
+    pub fn stray_at(&self, request: RequestId) -> Option<WorkerId> {
+        let (idx, _) = *self.strays.get(&request)?;
+        Some(self.workers[idx].worker)
+    }
+
+    /// What the suspected worker says of the request counts no more. Returns that worker, if there is one.
+    pub fn forget_stray(&mut self, request: RequestId) -> Option<WorkerId> {
+        let (idx, _) = self.strays.swap_remove(&request)?;
+        Some(self.workers[idx].worker)
     }
 
     /// The controller wants a worker to serve. False: the worker gets no more requests, and finishes the requests that it has.
     pub fn list(&mut self, worker: WorkerId, serves: bool) {
         if let Some(shadow) = self.shadow(worker) {
             shadow.is_listed = serves;
+            shadow.is_on_trial = false;
+        }
+    }
+
+    /// The controller wants a worker that does not serve to serve one request.
+    pub fn try_out(&mut self, worker: WorkerId) {
+        if let Some(shadow) = self.shadow(worker) {
+            shadow.is_on_trial = !shadow.is_listed;
         }
     }
 
@@ -250,6 +368,9 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use spillgate_pipeline::id::ClientId;
+    use spillgate_pipeline::schedule::Application;
 
     use super::*;
 
@@ -278,9 +399,9 @@ mod tests {
         d.ended(WorkerId(0), BatchId(7));
         d.take_back(RequestId(0));
         d.started(&bound(0, 7, 1, 50));
-        assert_eq!(d.next_start(at(6), &d.workers[0]), at(6));
+        assert_eq!(d.next_start(at(6), &d.workers[0], 0), at(6));
         d.started(&bound(0, 8, 1, 60));
-        assert_eq!(d.next_start(at(6), &d.workers[0]), at(60));
+        assert_eq!(d.next_start(at(6), &d.workers[0], 0), at(60));
     }
 
     #[test]
@@ -305,10 +426,40 @@ mod tests {
         d.take_back(RequestId(1));
         d.ended(WorkerId(1), BatchId(0));
         assert_eq!(d.workers[1].outstanding, 3);
-        assert_eq!(d.next_start(at(6), &d.workers[1]), at(16));
-        assert_eq!(d.earliest_start(at(6)), Some(at(16)));
+        assert_eq!(d.next_start(at(6), &d.workers[1], 0), at(16));
+        assert_eq!(d.earliest_start(at(6), 0), Some(at(16)));
         d.lost(WorkerId(1));
-        assert_eq!(d.earliest_start(at(6)), Some(at(18)));
+        assert_eq!(d.earliest_start(at(6), 0), Some(at(18)));
+    }
+
+    #[test]
+    fn requests_of_lower_ranks_are_taken_to_go_after_one_of_a_higher_rank() {
+        let mut d = Dispatcher::new(DispatchPolicyName::EarliestStart, SHAPE, &[WorkerId(0)]);
+        d.found(WorkerId(0));
+        for (id, rank) in [1, 1, 1, 1, 3, 3].into_iter().enumerate() {
+            d.send(Timestamp::ZERO, &request(id as u64, rank));
+        }
+        let start = |d: &Dispatcher, rank| d.earliest_start(at(0), rank);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|r| start(&d, r)),
+            [30, 30, 10, 10, 0].map(|t| Some(at(t)))
+        );
+        d.started(&bound(0, 0, 2, 10));
+        assert_eq!([1, 3].map(|r| start(&d, r)), [30, 20].map(|t| Some(at(t))));
+        d.take_back(RequestId(5));
+        assert_eq!(start(&d, 3), Some(at(10)));
+    }
+
+    fn request(id: u64, rank: u8) -> Request {
+        Request {
+            id: RequestId(id),
+            sent_at: Timestamp::ZERO,
+            deadline: at(1000),
+            application: Application::default(),
+            client: ClientId::default(),
+            decoding_us: 0,
+            rank,
+        }
     }
 
     fn dispatcher(policy: DispatchPolicyName) -> Dispatcher {
@@ -321,7 +472,7 @@ mod tests {
     }
 
     fn send_all(d: &mut Dispatcher, ids: std::ops::Range<u64>) -> Vec<u32> {
-        ids.map(|id| d.send(Timestamp::ZERO, RequestId(id)).unwrap().0)
+        ids.map(|id| d.send(Timestamp::ZERO, &request(id, 1)).unwrap().0)
             .collect()
     }
 
@@ -331,7 +482,7 @@ mod tests {
         d.started(&bound(1, 0, 2, 50));
         d.lost(WorkerId(1));
         d.found(WorkerId(1));
-        assert_eq!(d.next_start(at(6), &d.workers[1]), at(6));
+        assert_eq!(d.next_start(at(6), &d.workers[1], 0), at(6));
         assert_eq!(send_all(&mut d, 0..3), [0, 1, 2]);
     }
 
@@ -395,8 +546,8 @@ mod tests {
     fn without_workers_there_is_nowhere_to_send() {
         let mut d = Dispatcher::new(DispatchPolicyName::LeastOutstanding, SHAPE, &[WorkerId(0)]);
         d.lost(WorkerId(0));
-        assert_eq!(d.send(Timestamp::ZERO, RequestId(1)), None);
+        assert_eq!(d.send(Timestamp::ZERO, &request(1, 1)), None);
         let mut none = Dispatcher::new(DispatchPolicyName::RoundRobin, SHAPE, &[]);
-        assert_eq!(none.send(Timestamp::ZERO, RequestId(1)), None);
+        assert_eq!(none.send(Timestamp::ZERO, &request(1, 1)), None);
     }
 }

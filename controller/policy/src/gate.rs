@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{ClientReport, Portion};
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::message::{Offered, Portion};
+use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_pipeline::time::Timestamp;
 
+use crate::costs::Costs;
 use crate::plan::Planned;
 use crate::plan::{self, Bound};
 use crate::planner::ModuleState;
@@ -17,6 +18,10 @@ use crate::shares::{Party, Shares, Shortfall, Ticket};
 
 /// Least part of the capacity for a gateway beside others: the first requests of an idle one must pass.
 const PORTION_MIN: f64 = 0.02;
+
+/// What a gateway beside others lets pass, over its part of the capacity: some of their gates are full at times while
+/// others refuse, and pools decide on what is too much. Clients that share are refused what is over their shares.
+const EXCESS: f64 = 1.03;
 
 /// Least part of the accepted requests that is assumed to be in time.
 const PART_MIN: f64 = 0.1;
@@ -91,6 +96,11 @@ impl Gate {
         self.tokens
     }
 
+    /// Gets tokens besides those of its rate.
+    pub(crate) fn add(&mut self, tokens: f64) {
+        self.tokens += tokens;
+    }
+
     /// Takes a token, whether there is one or not.
     pub(crate) fn take(&mut self) {
         self.tokens -= 1.0;
@@ -111,6 +121,10 @@ pub(crate) struct EntryGate {
     factor: f64,
     /// The part of the bottleneck's capacity that is for this gateway.
     part: f64,
+    /// The part is what its clients share, rather than what was offered to it.
+    is_portion: bool,
+    /// Requests a second that all gateways together let pass.
+    whole: f64,
     pipeline: Pipeline,
     /// Open until every module has reported once.
     shares: Option<Shares>,
@@ -124,6 +138,12 @@ pub(crate) struct EntryGate {
     /// The least time from the entry to the answer.
     least_path: Duration,
     planned: Arc<Planned>,
+    costs: Costs,
+    /// By module: measured over planned execution time.
+    paces: Vec<f64>,
+    /// By module, for the modules on the device that bears least: what a request that runs the module costs there, in
+    /// requests of average cost. `None` elsewhere.
+    bottleneck: Vec<Option<f64>>,
 }
 
 impl EntryGate {
@@ -145,10 +165,15 @@ impl EntryGate {
         let mut gate = EntryGate {
             factor,
             part: 1.0,
+            is_portion: false,
+            whole: f64::INFINITY,
             shares: None,
             reports: vec![None; pipeline.modules.len() - 1],
             least: vec![Duration::ZERO; pipeline.modules.len()],
             least_path: Duration::ZERO,
+            costs: Costs::new(),
+            paces: vec![1.0; pipeline.modules.len()],
+            bottleneck: vec![None; pipeline.modules.len()],
             planned: planned.clone(),
             pipeline: pipeline.clone(),
             devices,
@@ -191,17 +216,46 @@ impl EntryGate {
         }
     }
 
+    /// See [`Shares::overtaken`].
+    pub(crate) fn overtaken(&mut self, ticket: &Ticket) {
+        if let Some(shares) = &mut self.shares {
+            shares.overtaken(ticket);
+        }
+    }
+
     pub(crate) fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         let Some(module) = state.module.idx().checked_sub(1) else {
             return;
         };
         self.learn_least(state);
+        self.paces[state.module.idx()] = state.pace;
         self.reports[module] = Some(Bound {
             capacity: state.capacity,
             probability: state.probability,
             execution: state.execution,
             workers: state.workers,
         });
+        self.follow(now);
+    }
+
+    /// So many workers of a module take requests, each as quick as when its controller reported last. Without any, requests are
+    /// dropped at the module.
+    pub(crate) fn set_workers(&mut self, now: Timestamp, module: ModuleId, n_workers: u32) {
+        let report = module.idx().checked_sub(1);
+        let Some(report) = report.and_then(|idx| self.reports[idx].as_mut()) else {
+            return;
+        };
+        if report.workers == n_workers || n_workers == 0 {
+            return;
+        }
+        let of_one = match report.workers {
+            0 => {
+                plan::throughput_of_one(&self.planned.execution, &self.planned.batch, module.idx())
+            }
+            n => report.capacity / f64::from(n),
+        };
+        report.capacity = of_one * f64::from(n_workers);
+        report.workers = n_workers;
         self.follow(now);
     }
 
@@ -213,10 +267,11 @@ impl EntryGate {
         }
     }
 
-    /// What the clients asked for in the last `period`; `None` while it is open or tells no clients apart.
-    pub(crate) fn report_clients(&mut self, period: Duration) -> Option<ClientReport> {
+    /// The capacity of the pipeline in requests a second, and what the clients asked for in the last `period`; `None` while it
+    /// is open or tells no clients apart.
+    pub(crate) fn report_clients(&mut self, period: Duration) -> Option<(f64, Vec<Offered>)> {
         let shares = self.shares.as_mut().filter(|s| s.has_clients())?;
-        Some(shares.report(shares.rate() / self.part, period))
+        Some((self.whole, shares.report(period)))
     }
 
     /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share.
@@ -225,10 +280,14 @@ impl EntryGate {
             return;
         };
         shares.divide(portion);
-        if let Some(portion) = portion {
-            let whole = shares.rate() / self.part;
-            self.set_part(now, (portion.rate / whole).clamp(PORTION_MIN, 1.0));
+        self.is_portion = portion.is_some();
+        // While no worker serves, the part stays as it was.
+        if let Some(portion) = portion
+            && self.whole > 0.0
+        {
+            self.part = (portion.rate / self.whole).clamp(PORTION_MIN, 1.0);
         }
+        self.follow(now);
     }
 
     /// Sets the gate to what is known.
@@ -241,8 +300,19 @@ impl EntryGate {
             drops: self.drops(module),
         };
         let bears = |device: &Vec<usize>| borne(device.iter().map(of));
-        let rate = self.factor * self.devices.iter().map(bears).fold(f64::INFINITY, f64::min);
-        let rate = self.part * rate / self.part_in_time(&known);
+        let devices = self.devices.iter();
+        let least = devices.min_by(|a, b| bears(a).total_cmp(&bears(b)));
+        let borne = least.map_or(f64::INFINITY, bears);
+        self.bottleneck = match least.filter(|_| borne.is_finite()) {
+            Some(device) => self.costs_on(device, &known),
+            None => vec![None; self.paces.len()],
+        };
+        self.whole = self.factor * borne / self.part_in_time(&known);
+        let excess = match self.part < 1.0 && !self.is_portion {
+            true => EXCESS,
+            false => 1.0,
+        };
+        let rate = excess * self.part * self.whole;
         let path = plan::longest_path(&self.pipeline, |m| known[m - 1].execution);
         // The time that the SLO leaves for waiting beside the executions.
         let depth = self.pipeline.slo.saturating_sub(path);
@@ -252,8 +322,29 @@ impl EntryGate {
         match &mut self.shares {
             _ if rate.is_infinite() => self.shares = None,
             Some(shares) => shares.set(now, rate, depth),
-            None => self.shares = Some(Shares::new(rate, depth)),
+            None => {
+                let overtakes = self.overtakes();
+                self.shares = Some(Shares::new(rate, depth).overtaking(overtakes));
+            }
         }
+    }
+
+    /// By module: the time of a request at the modules of a device, as a part of what an average request takes there.
+    fn costs_on(&self, device: &[usize], known: &[Bound]) -> Vec<Option<f64>> {
+        let time = |module: usize| {
+            let batch = self.planned.duration(ModuleId(module as u16)).as_secs_f64();
+            batch / f64::from(self.planned.batch[module]) * self.paces[module]
+        };
+        let modules = (1..self.paces.len()).filter(|module| device.contains(module));
+        let average: f64 = modules
+            .clone()
+            .map(|module| known[module - 1].probability * time(module))
+            .sum();
+        let mut costs = vec![None; self.paces.len()];
+        for module in modules {
+            costs[module] = Some(time(module) / average);
+        }
+        costs
     }
 
     /// A worker that is quicker than planned lowers the least time; a slower one does not raise it, since it may be
@@ -274,6 +365,12 @@ impl EntryGate {
             Duration::from_secs_f32(shortest.max(0.0)).mul_f64(SHORTEST_PART)
         };
         self.set_least(module, least);
+    }
+
+    /// Whether all workers serve requests of a higher rank first. Batch schedulers do not look at ranks.
+    fn overtakes(&self) -> bool {
+        let mut modules = self.pipeline.modules.iter();
+        self.pipeline.policy.drop.recipe().ranks && modules.all(|m| m.schedule.is_none())
     }
 
     /// Whether the module's batch scheduler drops by itself.
@@ -311,10 +408,47 @@ impl EntryGate {
         &mut self,
         now: Timestamp,
         party: &Party,
-        cost: f64,
+        application: Application,
     ) -> Result<Option<Ticket>, Shortfall> {
+        let cost = self.costs.expected(application, party.client);
         let shares = self.shares.as_mut();
         shares.map(|s| s.pass(now, party, cost)).transpose()
+    }
+
+    /// What an admitted request is expected to cost by now.
+    pub(crate) fn expected(&self, application: Application, ticket: &Ticket) -> f64 {
+        self.costs.expected(application, ticket.client())
+    }
+
+    /// What a batch of that time and size cost, in requests of average cost. `None` when its module is not on the bottleneck.
+    pub(crate) fn cost_of_batch(
+        &self,
+        module: ModuleId,
+        (took, size): (Duration, u32),
+    ) -> Option<f64> {
+        let each = self.bottleneck[module.idx()]?;
+        let usual = self.planned.duration_of(module, size).as_secs_f64() * self.paces[module.idx()];
+        (usual > 0.0).then(|| f64::from(size) * each * took.as_secs_f64() / usual)
+    }
+
+    /// A request has ended and took so much on the bottleneck, in requests of average cost: see [`Shares::settle`].
+    pub(crate) fn settle(
+        &mut self,
+        now: Timestamp,
+        ticket: &Ticket,
+        application: Application,
+        cost: f64,
+    ) {
+        let Some(shares) = &mut self.shares else {
+            return;
+        };
+        let cost = self.costs.learn(now, application, ticket.client(), cost);
+        shares.settle(ticket, cost);
+    }
+
+    /// See [`Costs::forget`].
+    pub(crate) fn reassigned(&mut self, application: Application) {
+        self.costs.forget(application);
     }
 }
 
@@ -359,88 +493,4 @@ fn borne(workers: impl Iterator<Item = Load>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use spillgate_pipeline::policy::DropPolicyName;
-    use spillgate_pipeline::testing::noop_pipeline;
-
-    use super::*;
-    use crate::planner::tests::state;
-
-    #[test]
-    fn decoders_bound_nothing_and_live_workers_count() {
-        let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
-        pipeline.policy.drop = DropPolicyName::Spillgate;
-        let planned = Arc::new(Planned {
-            batch: vec![1; 2],
-            execution: vec![vec![], vec![Duration::from_millis(60)]].into(),
-            workers: vec![0, 2],
-            alone: false,
-        });
-        let mut gate = EntryGate::new(&pipeline, &planned, &[vec![0], vec![1, 2]]).unwrap();
-        let mut report = |workers: u32| {
-            gate.learn(
-                Timestamp::ZERO,
-                &ModuleState {
-                    execution: Duration::from_millis(60),
-                    capacity: 100.0,
-                    workers,
-                    ..state(1, 1, 0)
-                },
-            );
-            gate.rate().unwrap() / pipeline.policy.gate().unwrap()
-        };
-        // 40 ms are left, and a batch starts every 30 or every 60 ms.
-        assert_eq!(report(2), 100.0);
-        assert!((report(1) - 150.0).abs() < 1e-6);
-    }
-
-    #[test]
-    fn modules_that_share_a_device_share_its_time() {
-        let load = |&(capacity, probability): &(f64, f64)| Load {
-            capacity,
-            probability,
-            drops: false,
-        };
-        let of = |workers: &[(f64, f64)]| borne(workers.iter().map(load));
-        assert_eq!(of(&[(100.0, 1.0)]), 100.0);
-        assert_eq!(of(&[(100.0, 1.0), (100.0, 1.0)]), 50.0);
-        assert_eq!(of(&[(100.0, 1.0), (50.0, 0.5)]), 50.0);
-        assert_eq!(of(&[(50.0, 0.5)]), f64::INFINITY);
-        assert_eq!(of(&[(f64::INFINITY, 1.0)]), f64::INFINITY);
-        let scheduled = || Load {
-            drops: true,
-            ..load(&(100.0, 1.0))
-        };
-        assert_eq!(borne([scheduled()].into_iter()), f64::INFINITY);
-        let beside = [scheduled(), load(&(100.0, 1.0))].into_iter();
-        assert_eq!(borne(beside), 50.0);
-    }
-
-    /// A slow module under a short SLO: its depth is less than a request, and still one may come while another runs.
-    #[test]
-    fn two_that_come_together_pass_a_gate_that_was_idle() {
-        let mut gate = Gate::new(50.0, Duration::from_millis(5));
-        let mut pass = |ms: u64| gate.pass(Timestamp::from_ns(ms * 1_000_000));
-        assert_eq!([pass(0), pass(1), pass(2)], [true, true, false]);
-        assert_eq!([pass(20), pass(21)], [true, false]);
-    }
-
-    #[test]
-    fn passes_its_rate_and_its_depth() {
-        let mut gate = Gate::new(100.0, Duration::from_millis(50));
-        let mut passed = 0;
-        for i in 0..10_000u64 {
-            passed += u32::from(gate.pass(Timestamp::from_ns(i * 1_000_000)));
-        }
-        assert!((1000..=1006).contains(&passed), "{passed}");
-        gate.set(
-            Timestamp::from_ns(10_000_000_000),
-            0.0,
-            Duration::from_millis(50),
-        );
-        for i in 10_000..20_000u64 {
-            passed -= u32::from(gate.pass(Timestamp::from_ns(i * 1_000_000)));
-        }
-        assert!(passed >= 999, "a closed gate passes what was left at most");
-    }
-}
+mod tests;

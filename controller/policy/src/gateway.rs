@@ -5,6 +5,7 @@
 //! `P` is what the driver keeps for an open request and gets back when it ends; `L` is what the request carries to
 //! workers.
 
+mod age;
 mod applications;
 mod demand;
 mod dispatch;
@@ -51,8 +52,14 @@ pub enum Event<'a> {
     Greeted(Address, Incarnation),
     /// A peer is gone, for this reason.
     Lost(Address, &'a str),
+    /// A peer is silent. It may be slow, or dead.
+    Suspected(Address),
+    /// A suspected peer spoke again.
+    Trusted(Address),
     /// A peer sent a message in that incarnation.
     Message(Address, Incarnation, ToGateway),
+    /// A request that was sent to a worker found no room on its way there.
+    Unsent(WorkerId, RequestId),
     /// The client left.
     Cancel(RequestId),
     /// A newer frame takes the place of this request, if it still waits.
@@ -120,6 +127,10 @@ struct Stage {
     /// Requests that wait for a worker to ask for them, where dispatch is `pull`.
     pool: Option<Pool>,
     plan: ModulePlan,
+    /// Workers serve higher ranks first under overload.
+    ranks: bool,
+    /// The guidance as the controller gave it with the plan, and when.
+    told: (Guidance, Timestamp),
     /// Admission by chance.
     rng: ChaCha8Rng,
 }
@@ -142,6 +153,8 @@ pub struct Gateway<P, L> {
     grace: Duration,
     /// When the first open request may be over its deadline and grace.
     checks_at: Option<Timestamp>,
+    /// When guidance ages by the next step, if none comes.
+    ages_at: Timestamp,
     n_ignored: u64,
     /// Requests of the event under way, by device.
     sends: Vec<(DeviceId, Vec<Arrival<L>>)>,
@@ -181,8 +194,11 @@ impl<P, L: Clone> Gateway<P, L> {
                     admits: 1.0,
                     door: None,
                     part: 1.0,
+                    knows_gateways: false,
                     guidance: Guidance::NONE,
                 },
+                ranks: pipeline.policy.drop.recipe().ranks,
+                told: (Guidance::NONE, born),
                 rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
             }
         };
@@ -202,6 +218,7 @@ impl<P, L: Clone> Gateway<P, L> {
             applications: Applications::default(),
             grace: ends::grace(pipeline),
             checks_at: None,
+            ages_at: born,
             n_ignored: 0,
             sends: Vec::new(),
             pipeline: pipeline.clone(),
@@ -248,6 +265,7 @@ impl<P, L: Clone> Gateway<P, L> {
     ) -> Application {
         let (application, is_reassigned) = self.applications.of(now, name);
         if is_reassigned {
+            self.ledger.reassigned(application);
             let mut devices: Vec<DeviceId> = self.places.iter().map(|p| p.device).collect();
             devices.sort_unstable();
             devices.dedup();
@@ -260,11 +278,14 @@ impl<P, L: Clone> Gateway<P, L> {
 
     /// Takes in one event.
     pub fn on_event(&mut self, now: Timestamp, event: Event<'_>, out: &mut Vec<Command<P, L>>) {
+        self.age(now);
         match event {
             Event::Read(id, read) => self.brought(now, ModuleId::SOURCE, id, read, out),
             Event::Decode(id) => self.decode(now, id, out),
             Event::Greeted(peer, incarnation) => self.greeted(now, peer, incarnation, out),
             Event::Lost(peer, cause) => self.lose(now, peer, cause, out),
+            Event::Suspected(peer) => self.suspect(now, peer, out),
+            Event::Trusted(peer) => self.each_worker(peer, Dispatcher::trust),
             Event::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, message, out);
@@ -272,6 +293,7 @@ impl<P, L: Clone> Gateway<P, L> {
                     self.n_ignored += 1;
                 }
             }
+            Event::Unsent(worker, id) => self.unsent(now, worker, id, out),
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
             Event::Supersede(id) => self.withdraw(now, id, out),
             Event::Abort => {
@@ -292,7 +314,8 @@ impl<P, L: Clone> Gateway<P, L> {
         self.sends = sends;
     }
 
-    /// The next moment at which something happens without an event from outside: a report is due, or a request has passed its deadline and grace.
+    /// The next moment at which something happens without an event from outside: a report is due, a waiting request expires, or a
+    /// request has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let reports_at = [self.demands.reports_at(), self.exchange.reports_at()];
         let all = reports_at
@@ -337,10 +360,25 @@ impl<P, L: Clone> Gateway<P, L> {
         self.stages.iter().map(|s| s.dispatcher.n_sent()).sum()
     }
 
-    /// The workers that have a request.
+    /// Requests that another worker has now and a suspected one may answer, counted once a module.
+    pub fn n_strayed(&self) -> usize {
+        self.stages.iter().map(|s| s.dispatcher.n_strayed()).sum()
+    }
+
+    /// The workers whose answer for a request counts.
     pub fn workers_with(&self, id: RequestId) -> Vec<WorkerId> {
-        let stages = self.stages.iter();
-        stages.filter_map(|s| s.dispatcher.location(id)).collect()
+        let dispatchers = self.stages.iter().map(|s| &s.dispatcher);
+        let at = dispatchers.flat_map(|d| [d.location(id), d.stray_at(id)]);
+        at.flatten().collect()
+    }
+
+    /// Whether the answer of that worker counts for a request.
+    pub fn awaits(&self, worker: WorkerId, id: RequestId) -> bool {
+        let stage = (self.module_of(worker)).and_then(|module| self.stages.get(module.idx()));
+        stage.is_some_and(|stage| {
+            let at = [stage.dispatcher.location(id), stage.dispatcher.stray_at(id)];
+            at.contains(&Some(worker))
+        })
     }
 
     /// Requests that have not ended.
@@ -358,11 +396,14 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Finished {
                 worker,
                 batch,
+                took,
+                size,
                 members,
             } => {
-                if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.ended(worker, batch);
-                    self.finished(now, worker, members, out);
+                if let Some(module) = self.module_of(worker) {
+                    self.stages[module.idx()].dispatcher.ended(worker, batch);
+                    self.charge(module, worker, (took, size), &members);
+                    self.finished(now, module, worker, members, out);
                 }
             }
             ToGateway::Dropped {
@@ -375,16 +416,22 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Withdrawn(worker, serial) => self.withdrawn(worker, serial),
             ToGateway::Returned(returned) => self.returned(now, returned, out),
             ToGateway::Plan(module, plan) => {
-                self.hear_part(now, plan.part);
+                let part = self.hear_part(now, &plan);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
                     stage.dispatcher.reshape(plan.shape);
-                    stage.plan = *plan;
+                    stage.told = (plan.guidance, now);
+                    stage.plan = ModulePlan { part, ..*plan };
                 }
             }
             ToGateway::State(state) => self.ledger.learn(now, &state),
             ToGateway::Clients(portion) => self.hear_portion(now, &portion),
             ToGateway::Serve(worker) => self.list(worker, true),
             ToGateway::Retire(worker) => self.list(worker, false),
+            ToGateway::Try(worker) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.try_out(worker);
+                }
+            }
         }
     }
 
@@ -413,24 +460,39 @@ impl<P, L: Clone> Gateway<P, L> {
                 is_known.then_some(Address::Controller(state.module))
             }
             ToGateway::Clients(_) => Some(Address::Controller(ModuleId::SOURCE)),
-            ToGateway::Serve(worker) | ToGateway::Retire(worker) => controller_of(worker),
+            ToGateway::Serve(worker) | ToGateway::Retire(worker) | ToGateway::Try(worker) => {
+                controller_of(worker)
+            }
         };
         sayer == Some(from)
+    }
+
+    /// A batch of that time and size ended. The requests of it that the worker has are charged for it.
+    fn charge(
+        &mut self,
+        module: ModuleId,
+        worker: WorkerId,
+        batch: (Duration, u32),
+        members: &[Finished],
+    ) {
+        let dispatcher = &self.stages[module.idx()].dispatcher;
+        let ids = members.iter().map(|m| m.request);
+        let ids = ids.filter(|id| dispatcher.location(*id) == Some(worker));
+        self.ledger.charge(module, batch, ids);
     }
 
     /// A module ran for requests: the results count and are passed on where the worker has the request and it has not ended.
     fn finished(
         &mut self,
         now: Timestamp,
+        module: ModuleId,
         worker: WorkerId,
         members: Vec<Finished>,
         out: &mut Vec<Command<P, L>>,
     ) {
-        let Some(module) = self.module_of(worker) else {
-            return;
-        };
         for Finished { request, result } in members {
-            let was_there = self.take_back(module, worker, request);
+            let was_there = self.answers_first(module, worker, request, out)
+                || self.take_back(module, worker, request);
             if !was_there && self.ledger.get(request).is_some() {
                 self.n_ignored += 1;
                 continue;

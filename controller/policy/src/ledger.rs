@@ -20,7 +20,7 @@ use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::clients::Limits;
+use crate::clients::ClientLimits;
 use crate::gate::EntryGate;
 use crate::plan::Planned;
 use crate::planner::ModuleState;
@@ -49,8 +49,11 @@ struct Open<T> {
     missing: u16,
     /// A device ran a module for it.
     ran: bool,
+    application: Application,
     /// What its client was charged for it.
     ticket: Option<Ticket>,
+    /// What it took on the bottleneck so far, in requests of average cost.
+    used: f64,
     /// The client whose limits it uses.
     limited: Option<ClientKey>,
     content: T,
@@ -79,7 +82,7 @@ pub struct Ledger<T> {
     limit: usize,
     awaited: u16,
     draining: bool,
-    limits: Option<Limits>,
+    limits: Option<ClientLimits>,
     gate: Option<EntryGate>,
     offered: u64,
     returned: u64,
@@ -101,7 +104,7 @@ impl<T> Ledger<T> {
                 .filter(|awaited| **awaited)
                 .count() as u16,
             draining: false,
-            limits: Limits::new(&pipeline.clients),
+            limits: ClientLimits::new(&pipeline.clients),
             gate: EntryGate::new(pipeline, planned, workers),
             offered: 0,
             returned: 0,
@@ -147,12 +150,9 @@ impl<T> Ledger<T> {
             return Err(Refusal::Full { limit: self.limit });
         }
         let limits = self.limits.as_mut();
-        let limited = limits
-            .map(|l| l.ask(now, party.client))
-            .transpose()?
-            .flatten();
+        let limited = limits.map(|l| l.ask(now, &party)).transpose()?.flatten();
         let gate = self.gate.as_mut();
-        let passed = gate.map(|g| g.pass(now, &party, 1.0)).transpose();
+        let passed = gate.map(|g| g.pass(now, &party, application)).transpose();
         if passed.is_err() {
             self.done(limited);
         }
@@ -172,7 +172,9 @@ impl<T> Ledger<T> {
                 deadline,
                 missing: self.awaited,
                 ran: false,
+                application,
                 ticket,
+                used: 0.0,
                 limited,
                 content: content(&request),
             },
@@ -203,13 +205,30 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// What the clients asked for in the last `period`; `None` while the gate is open or tells no clients apart.
+    /// What the clients asked for in the last `period`; `None` while neither the gate nor limits tell clients apart.
     pub(crate) fn report_clients(&mut self, period: Duration) -> Option<ClientReport> {
-        self.gate.as_mut()?.report_clients(period)
+        let gate = self.gate.as_mut();
+        let of_gate = gate.and_then(|gate| gate.report_clients(period));
+        let (capacity, mut offered) = of_gate.unwrap_or_default();
+        if let Some(limits) = &mut self.limits {
+            limits.report(period, &mut offered);
+        }
+        (!offered.is_empty()).then(|| ClientReport::new(capacity, offered))
     }
 
-    /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share.
+    /// This gateway accepts that part of all requests. Limits of clients of which nothing else is known are divided by it.
+    pub(crate) fn divide_limits(&mut self, part: f64) {
+        if let Some(limits) = &mut self.limits {
+            limits.set_part(part);
+        }
+    }
+
+    /// Takes over the part of what all clients share that is for this gateway; `None`: all of each client's share. Limits are
+    /// divided in the same way; `None`: by the part of all requests.
     pub(crate) fn divide(&mut self, now: Timestamp, portion: Option<&Portion>) {
+        if let Some(limits) = &mut self.limits {
+            limits.divide(portion);
+        }
         if let Some(gate) = &mut self.gate {
             gate.divide(now, portion);
         }
@@ -219,6 +238,13 @@ impl<T> Ledger<T> {
     pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         if let Some(gate) = &mut self.gate {
             gate.learn(now, state);
+        }
+    }
+
+    /// The controller of a module is away, and so many of its workers take requests: the gate follows them.
+    pub fn set_workers(&mut self, now: Timestamp, module: ModuleId, n_workers: usize) {
+        if let Some(gate) = &mut self.gate {
+            gate.set_workers(now, module, n_workers as u32);
         }
     }
 
@@ -242,6 +268,7 @@ impl<T> Ledger<T> {
         }
         let open = self.open.swap_remove(&id)?;
         self.done(open.limited);
+        self.settle(now, open.ticket, open.application, open.used);
         let outcome = if now <= open.deadline {
             Outcome::Completed
         } else {
@@ -250,17 +277,23 @@ impl<T> Ledger<T> {
         Some((outcome, open.content))
     }
 
-    /// The request ends before it is done. `None` when it had ended already: then nobody is to be told.
-    pub fn end(&mut self, id: RequestId) -> Option<(Unfinished, T)> {
+    /// The request ends before it is done. Its client pays no less than predicted: a device may run it at this moment. `None`
+    /// when it had ended already: then nobody is to be told.
+    pub fn end(&mut self, now: Timestamp, id: RequestId) -> Option<(Unfinished, T)> {
         let Open {
             deadline,
             ran,
+            application,
             ticket,
+            used,
             limited,
             content,
             ..
         } = self.open.swap_remove(&id)?;
         self.done(limited);
+        if ticket.is_some_and(|t| used > t.cost()) {
+            self.settle(now, ticket, application, used);
+        }
         let unfinished = Unfinished {
             id,
             deadline,
@@ -293,6 +326,15 @@ impl<T> Ledger<T> {
         }
     }
 
+    /// A request was dropped, not by its client's doing. If no device ran it, one that overtook it may have its place.
+    pub fn dropped(&mut self, unfinished: &Unfinished) {
+        if let (Some(gate), Some(ticket)) = (&mut self.gate, &unfinished.ticket)
+            && !unfinished.ran
+        {
+            gate.overtaken(ticket);
+        }
+    }
+
     /// A worker that was told to forget a request had not begun it. Whether that counts: the request ended by its
     /// client's doing and no device ran it.
     pub fn forgotten(&mut self, worker: WorkerId, id: RequestId) -> bool {
@@ -309,6 +351,57 @@ impl<T> Ledger<T> {
             self.give_back(ticket);
         }
         true
+    }
+
+    /// A batch of a module ended, which took so long and had so many members: these requests and others that have ended or are
+    /// of other gateways. Each is charged its part.
+    pub fn charge(
+        &mut self,
+        module: ModuleId,
+        batch: (Duration, u32),
+        members: impl Iterator<Item = RequestId> + Clone,
+    ) {
+        let Ledger { gate, open, .. } = self;
+        let Some(gate) = gate else { return };
+        let Some(cost) = gate.cost_of_batch(module, batch) else {
+            return;
+        };
+        let expected = |open: &Open<T>| {
+            let ticket = open.ticket.as_ref()?;
+            Some(gate.expected(open.application, ticket))
+        };
+        let known = members.clone();
+        let known = known.filter_map(|id| open.get(&id).and_then(expected));
+        let (n, sum) = known.fold((0, 0.0), |(n, sum), of| (n + 1, sum + of));
+        // The others are taken to be of average cost.
+        let all = sum + f64::from(batch.1.saturating_sub(n));
+        for id in members {
+            if let Some(open) = open.get_mut(&id)
+                && let Some(of) = expected(open)
+            {
+                open.used += cost * of / all;
+            }
+        }
+    }
+
+    /// The number of an application stands for another one from now on.
+    pub(crate) fn reassigned(&mut self, application: Application) {
+        if let Some(gate) = &mut self.gate {
+            gate.reassigned(application);
+        }
+    }
+
+    /// A request has ended: its client is charged what it took.
+    fn settle(
+        &mut self,
+        now: Timestamp,
+        ticket: Option<Ticket>,
+        application: Application,
+        used: f64,
+    ) {
+        if let (Some(gate), Some(ticket)) = (&mut self.gate, ticket) {
+            gate.settle(now, &ticket, application, used);
+        }
     }
 
     /// A request that used a client's limits uses them no more.

@@ -6,11 +6,13 @@
 
 pub mod access;
 pub mod clients;
+mod costs;
 pub mod dispatcher;
 pub mod door;
 pub mod gate;
 pub mod gateway;
 pub mod ledger;
+mod limits;
 pub mod module;
 pub mod plan;
 pub mod planner;
@@ -18,6 +20,7 @@ pub mod pool;
 pub mod refusal;
 pub mod scaling;
 pub mod shares;
+mod sweep;
 
 pub use gateway::Gateway;
 pub use ledger::Ledger;

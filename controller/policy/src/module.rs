@@ -3,8 +3,11 @@
 
 mod clients;
 mod reported;
+mod slow;
+mod workers;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
@@ -20,6 +23,11 @@ use crate::planner::{Computation, Computed, StatePlanner};
 use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 use clients::ClientReports;
 use reported::Reported;
+use slow::SlowWorkers;
+use workers::Worker;
+
+/// So long after it began, all gateways have greeted a controller: they dial at least every 5 s.
+const GATEWAYS_KNOWN_AFTER: Duration = Duration::from_secs(6);
 
 /// What happens at a controller.
 #[derive(Debug)]
@@ -28,6 +36,10 @@ pub enum ControllerEvent {
     Greeted(Address, Incarnation),
     /// A peer is gone.
     Lost(Address),
+    /// A peer is silent. It may be slow, or dead.
+    Suspected(Address),
+    /// A suspected peer spoke again.
+    Trusted(Address),
     /// A peer sent a message in that incarnation.
     Message(Address, Incarnation, ToController),
     /// The time of [`ModuleController::next_wakeup`] has come.
@@ -70,13 +82,13 @@ pub struct ControllerConfig<'a> {
 pub struct ModuleController {
     module: ModuleId,
     incarnation: Incarnation,
+    born: Timestamp,
     n_modules: usize,
-    /// By ordinal: the workers, and whether they serve.
-    workers: Vec<(Place, bool)>,
-    /// By ordinal: whether its device has greeted this controller since it began.
-    is_known: Vec<bool>,
-    /// By ordinal: whether its device is gone.
-    is_lost: Vec<bool>,
+    /// By ordinal.
+    workers: Vec<Worker>,
+    slow: SlowWorkers,
+    /// The gateway that tries a worker next.
+    tries_with: usize,
     gateways: Vec<GatewayId>,
     sessions: Sessions,
     reported: Reported,
@@ -101,22 +113,20 @@ impl ModuleController {
             born,
         } = config;
         let scaler = scaling.map(Scaler::new);
-        let mut workers: Vec<(Place, bool)> = places
-            .iter()
-            .filter(|p| p.module == module)
-            .map(|p| (*p, true))
-            .collect();
+        let of_module = places.iter().filter(|p| p.module == module);
+        let mut workers: Vec<Worker> = of_module.map(|place| Worker::new(*place)).collect();
         for ordinal in scaler.iter().flat_map(Scaler::off_at_first) {
-            workers[ordinal as usize].1 = false;
+            workers[ordinal as usize].serves = false;
         }
-        let up = workers.iter().filter(|(_, serves)| *serves).count();
+        let up = workers.iter().filter(|worker| worker.serves).count();
         ModuleController {
             module,
             incarnation,
+            born,
             n_modules: pipeline.modules.len(),
             planner: StatePlanner::new(pipeline.clone(), module, planned.clone(), up, seed, born),
-            is_known: vec![false; workers.len()],
-            is_lost: vec![false; workers.len()],
+            slow: SlowWorkers::new(workers.len()),
+            tries_with: 0,
             workers,
             gateways: Vec::new(),
             sessions: Sessions::default(),
@@ -146,10 +156,17 @@ impl ModuleController {
     /// The next moment at which something happens without an event from outside.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let scales_at = self.scaler.is_some().then_some(self.scales_at);
-        [self.planner.next_wakeup(), scales_at]
-            .into_iter()
-            .flatten()
-            .min()
+        let all = [
+            self.planner.next_wakeup(),
+            scales_at,
+            self.slow.next_trial(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Whether it says anew each second what it said before. Under a policy that does not adapt, it says it to each that greets.
+    pub fn repeats(&self) -> bool {
+        self.planner.next_wakeup().is_some()
     }
 
     /// Takes in one event.
@@ -164,6 +181,8 @@ impl ModuleController {
                 self.greeted(now, peer, incarnation, out)
             }
             ControllerEvent::Lost(peer) => self.lost(now, peer, out),
+            ControllerEvent::Suspected(peer) => self.doubt(peer, true, out),
+            ControllerEvent::Trusted(peer) => self.doubt(peer, false, out),
             ControllerEvent::Message(from, incarnation, message) => {
                 if self.sessions.counts(from, incarnation) && self.may_say(from, &message) {
                     self.hear(now, from, incarnation, message, out);
@@ -197,13 +216,18 @@ impl ModuleController {
             }
             ToController::Clients(report) => {
                 if let Address::Gateway(gateway) = from {
-                    for (to, portion) in self.clients.take(now, gateway, *report) {
+                    let portions = self.clients.take(now, gateway, *report);
+                    if !self.knows_gateways(now) {
+                        // They would divide the capacity among the gateways that happened to greet first.
+                        return;
+                    }
+                    for (to, portion) in portions {
                         let message = ToGateway::Clients(Box::new(portion));
                         self.send(Address::Gateway(to), Message::Gateway(message), out);
                     }
                 }
             }
-            ToController::Report(report) => self.planner.batch(now, &report),
+            ToController::Report(report) => self.ran(now, &report, out),
             ToController::Loaded(worker, is_ready) => {
                 if let Some(ordinal) = self.ordinal_of(worker) {
                     let event = match is_ready {
@@ -220,7 +244,7 @@ impl ModuleController {
     /// Whether the message is its sender's to say: a device speaks for its own workers, a controller for its module.
     fn may_say(&self, from: Address, message: &ToController) -> bool {
         let is_on = |worker: WorkerId| {
-            let mut places = self.workers.iter().map(|(place, _)| place);
+            let mut places = self.workers.iter().map(|w| w.place);
             places.any(|p| p.worker == worker && from == Address::Device(p.device))
         };
         match message {
@@ -254,6 +278,7 @@ impl ModuleController {
                 self.guide(guidance, out);
             }
         }
+        self.try_out(now, out);
         if self.scaler.is_some() && self.scales_at <= now {
             self.scales_at = now + SCALING_PERIOD;
             let rate = self.planner.demand(now) * self.planner.probability(now);
@@ -278,31 +303,30 @@ impl ModuleController {
                 if !self.gateways.contains(&gateway) {
                     self.gateways.push(gateway);
                 }
-                let plan = self.plan_for(now, gateway);
-                self.send(peer, Message::Gateway(plan), out);
-                let workers = self.workers.iter().zip(&self.is_known);
-                for (&(place, serves), is_known) in workers {
-                    // Its gateways know more of it than a controller that has just begun.
-                    if serves && !is_known {
+                // The others have a smaller part of the requests now.
+                self.tell_plan(now, out);
+                for ordinal in 0..self.workers.len() {
+                    // Its gateways know more of it than a controller that has just begun, or that lost it.
+                    let worker = &self.workers[ordinal];
+                    if worker.is_lost || (worker.serves && !worker.is_known) {
                         continue;
                     }
-                    let listed = match serves {
-                        true => ToGateway::Serve(place.worker),
-                        false => ToGateway::Retire(place.worker),
-                    };
+                    let listed = self.listed(ordinal);
                     self.send(peer, Message::Gateway(listed), out);
                 }
             }
             Address::Device(device) => {
                 for ordinal in self.ordinals_on(device) {
-                    let worker = self.workers[ordinal as usize].0.worker;
-                    let guide = ToDevice::Guide(worker, self.planner.guidance());
+                    let worker = &mut self.workers[ordinal as usize];
+                    let (id, serves) = (worker.place.worker, worker.serves);
+                    let was_known = std::mem::replace(&mut worker.is_known, true);
+                    let was_lost = std::mem::take(&mut worker.is_lost);
+                    let guide = ToDevice::Guide(id, self.planner.guidance());
                     self.send(peer, Message::Device(guide), out);
-                    if !std::mem::replace(&mut self.is_known[ordinal as usize], true) {
-                        let serves = self.workers[ordinal as usize].1;
+                    if !was_known {
                         self.serves(ordinal, serves, out);
                     }
-                    if std::mem::take(&mut self.is_lost[ordinal as usize]) {
+                    if was_lost {
                         match self.scaler {
                             Some(_) => self.scale(now, scaling::Event::Returned(ordinal), out),
                             None => self.serves(ordinal, true, out),
@@ -314,7 +338,8 @@ impl ModuleController {
         }
     }
 
-    /// The workers of a device that is gone serve no more.
+    /// The workers of a device that is gone serve no more, as far as this controller knows. Gateways have sessions of their own
+    /// with the device, so they are told nothing.
     fn lost<L>(&mut self, now: Timestamp, peer: Address, out: &mut Vec<ControllerCommand<L>>) {
         self.sessions.lose(peer);
         match peer {
@@ -328,8 +353,12 @@ impl ModuleController {
             Address::Controller(_) => {}
             Address::Device(device) => {
                 for ordinal in self.ordinals_on(device) {
-                    self.serves(ordinal, false, out);
-                    self.is_lost[ordinal as usize] = true;
+                    self.slow.forget(ordinal as usize);
+                    let worker = &mut self.workers[ordinal as usize];
+                    (worker.is_lost, worker.is_suspected) = (true, false);
+                    worker.serves = false;
+                    self.planner.set_workers(self.n_up());
+                    self.spare_nobody(out);
                     self.scale(now, scaling::Event::Died(ordinal), out);
                 }
             }
@@ -350,39 +379,17 @@ impl ModuleController {
         for command in commands {
             match command {
                 scaling::Command::Start(ordinal) => {
-                    let place = self.workers[ordinal as usize].0;
+                    let place = self.workers[ordinal as usize].place;
                     self.tell_device(place.device, ToDevice::Load(place.worker), out);
                 }
                 scaling::Command::Serve(ordinal) => self.serves(ordinal, true, out),
                 scaling::Command::Retire(ordinal) => {
                     self.serves(ordinal, false, out);
-                    let place = self.workers[ordinal as usize].0;
+                    let place = self.workers[ordinal as usize].place;
                     self.tell_device(place.device, ToDevice::Unload(place.worker), out);
                 }
             }
         }
-    }
-
-    /// A worker takes requests from now on, or no more.
-    fn serves<L>(&mut self, ordinal: u32, serves: bool, out: &mut Vec<ControllerCommand<L>>) {
-        let (place, known) = &mut self.workers[ordinal as usize];
-        *known = serves;
-        let worker = place.worker;
-        self.planner.set_workers(self.n_up());
-        self.tell_gateways(
-            &match serves {
-                true => ToGateway::Serve(worker),
-                false => ToGateway::Retire(worker),
-            },
-            out,
-        );
-    }
-
-    /// Workers that serve: their devices have greeted.
-    fn n_up(&self) -> usize {
-        let workers = self.workers.iter().zip(&self.is_known);
-        let serving = workers.filter(|((_, serves), is_known)| *serves && **is_known);
-        serving.count()
     }
 
     /// The state goes to the gateways, and to the controllers of the other modules.
@@ -406,11 +413,16 @@ impl ModuleController {
 
     fn plan_for(&mut self, now: Timestamp, gateway: GatewayId) -> ToGateway {
         let part = self.reported.part(now, gateway, self.gateways.len());
-        ToGateway::Plan(self.module, Box::new(self.planner.plan(part)))
+        let plan = self.planner.plan(part, self.knows_gateways(now));
+        ToGateway::Plan(self.module, Box::new(plan))
+    }
+
+    fn knows_gateways(&self, now: Timestamp) -> bool {
+        now.since(self.born) >= GATEWAYS_KNOWN_AFTER
     }
 
     fn guide<L>(&self, guidance: Guidance, out: &mut Vec<ControllerCommand<L>>) {
-        for (place, _) in &self.workers {
+        for Worker { place, .. } in &self.workers {
             let guide = ToDevice::Guide(place.worker, guidance);
             self.tell_device(place.device, guide, out);
         }
@@ -418,13 +430,13 @@ impl ModuleController {
 
     fn ordinal_of(&self, worker: WorkerId) -> Option<u32> {
         let mut workers = self.workers.iter();
-        let ordinal = workers.position(|(p, _)| p.worker == worker)?;
+        let ordinal = workers.position(|w| w.place.worker == worker)?;
         Some(ordinal as u32)
     }
 
     fn ordinals_on(&self, device: DeviceId) -> Vec<u32> {
         let workers = (0..).zip(&self.workers);
-        let on_it = workers.filter(|(_, (p, _))| p.device == device);
+        let on_it = workers.filter(|(_, w)| w.place.device == device);
         on_it.map(|(ordinal, _)| ordinal).collect()
     }
 

@@ -324,7 +324,7 @@ fn bottleneck(execution: &ExecutionTimes, batch: &[u32], workers: &[u32], share:
 }
 
 /// Requests a second of one worker in full batches; infinite for the source and for a module that takes no time.
-fn throughput_of_one(execution: &ExecutionTimes, batch: &[u32], module: usize) -> f64 {
+pub(crate) fn throughput_of_one(execution: &ExecutionTimes, batch: &[u32], module: usize) -> f64 {
     match execution[module].get((batch[module] as usize).wrapping_sub(1)) {
         Some(d) => f64::from(batch[module]) / d.as_secs_f64(),
         None => f64::INFINITY,

@@ -63,6 +63,8 @@ pub struct StatePlanner {
     recipe: &'static Recipe,
     /// Requests enter the pipeline at this module: it waits for no other module.
     is_first: bool,
+    /// Its time depends on what requests bring.
+    is_dynamic: bool,
     /// Share of the SLO that the door leaves to spare.
     door_margin: f64,
     planned: Arc<Planned>,
@@ -114,6 +116,7 @@ impl StatePlanner {
         };
         let mut planner = StatePlanner {
             is_first,
+            is_dynamic,
             door_margin: crate::plan::door_margin(&pipeline),
             pipeline,
             successors,
@@ -149,9 +152,22 @@ impl StatePlanner {
 
     /// A batch ended.
     pub fn batch(&mut self, now: Timestamp, report: &BatchReport) {
-        let size = report.members.len();
-        let planned = self.planned.execution[self.module.idx()].get(size.wrapping_sub(1));
-        self.measured.batch(now, report, planned.copied());
+        let planned = self.planned_time(report);
+        self.measured.batch(now, report, planned);
+    }
+
+    /// Measured over planned time of a batch. `None` where the time depends on what requests bring, or under a policy that trusts
+    /// the profile.
+    pub fn ratio(&self, report: &BatchReport) -> Option<f64> {
+        let planned = self.planned_time(report).filter(|p| !p.is_zero())?;
+        let took = report.ended_at.since(report.started_at);
+        let compares = self.recipe.learns_pace && !self.is_dynamic;
+        compares.then(|| took.as_secs_f64() / planned.as_secs_f64())
+    }
+
+    fn planned_time(&self, report: &BatchReport) -> Option<Duration> {
+        let times = &self.planned.execution[self.module.idx()];
+        times.get(report.members.len().wrapping_sub(1)).copied()
     }
 
     /// Part of the requests of the pipeline that run the module, 1 before any came.
@@ -221,6 +237,10 @@ impl StatePlanner {
     /// Takes in a finished estimate.
     pub fn computed(&mut self, computed: Computed) -> Guidance {
         self.guidance = computed.guidance;
+        if !self.adapts() {
+            // It is given once, and does not age.
+            self.guidance.planned = self.guidance.downstream;
+        }
         self.paths = computed.paths;
         self.scratch = computed.scratch;
         self.shape = self.current_shape();

@@ -13,17 +13,21 @@ use spillgate_pipeline::id::{ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Ask, ModulePlan};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::{Order, Recipe};
-use spillgate_pipeline::queue::Queue;
+use spillgate_pipeline::queue::{Queue, Waiting};
 use spillgate_pipeline::request::{DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::plan::Planned;
+use crate::shares::RANKS;
 
 /// Most waiting requests that are sorted to see whether all can be served. When more wait, the last deadline alone decides.
 const SORTED_MAX: usize = 1024;
 
 /// A worker's batch scheduler gets this many times the worker's share of the waiting requests.
 const SCHEDULED_SHARE: usize = 2;
+
+/// Weight of what an ask says of the other gateways: the worker heard it for its last batch.
+const ELSEWHERE_WEIGHT: f64 = 0.5;
 
 /// A request of the pool, and when it came to the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +89,11 @@ pub struct Pool {
     is_scheduled: bool,
     capacity: usize,
     queue: Queue<()>,
+    /// The waiting requests by rank.
+    by_rank: [u32; RANKS],
     asks: Vec<Standing>,
-    /// Requests that wait at the other gateways, as a worker said last.
-    elsewhere: usize,
+    /// Requests that wait at the other gateways, as workers say.
+    elsewhere: f64,
     turn: usize,
     /// Scratch: module deadlines of the waiting requests.
     deadlines: Vec<Timestamp>,
@@ -110,8 +116,9 @@ impl Pool {
             is_scheduled: of.schedule.is_some(),
             capacity: of.queue.saturating_mul(n_workers.max(1)),
             queue: Queue::default(),
+            by_rank: [0; RANKS],
             asks: Vec::new(),
-            elsewhere: 0,
+            elsewhere: 0.0,
             turn,
             deadlines: Vec::new(),
         }
@@ -120,7 +127,9 @@ impl Pool {
     /// Takes in a request. False when the pool is full.
     pub fn push(&mut self, request: &Request, since: Timestamp) -> bool {
         let has_room = self.queue.len() < self.capacity;
-        if has_room {
+        // One that waits here already stays as it is.
+        if has_room && !self.queue.contains(request.id) {
+            self.by_rank[usize::from(request.rank)] += 1;
             self.queue.push(request.deadline, *request, (), since);
         }
         has_room
@@ -128,7 +137,8 @@ impl Pool {
 
     /// Forgets a request. False when it does not wait here.
     pub fn remove(&mut self, id: RequestId) -> bool {
-        self.queue.cancel(id)
+        let gone = self.queue.remove(id);
+        self.left(gone).is_some()
     }
 
     /// Whether a request waits here.
@@ -136,9 +146,22 @@ impl Pool {
         self.queue.contains(id)
     }
 
-    /// So many requests wait at the other gateways.
+    /// So many requests wait at the other gateways, as a worker has just heard.
     pub fn set_elsewhere(&mut self, elsewhere: u32) {
-        self.elsewhere = elsewhere as usize;
+        self.elsewhere = f64::from(elsewhere);
+    }
+
+    /// Counts a request that leaves the queue.
+    fn left(&mut self, gone: Option<Waiting<()>>) -> Option<Waiting<()>> {
+        if let Some(gone) = &gone {
+            self.by_rank[usize::from(gone.request.rank)] -= 1;
+        }
+        gone
+    }
+
+    fn pop_first(&mut self) -> Option<Waiting<()>> {
+        let first = self.queue.pop_first();
+        self.left(first)
     }
 
     /// Whether requests wait and asks stand.
@@ -154,7 +177,7 @@ impl Pool {
     /// Takes out the requests whose deadline has passed.
     pub fn expire(&mut self, now: Timestamp, refused: &mut Vec<Refused>) {
         while self.queue.first_key().is_some_and(|key| key <= now)
-            && let Some(next) = self.queue.pop_first()
+            && let Some(next) = self.pop_first()
         {
             refused.push(Refused {
                 id: next.request.id,
@@ -173,7 +196,7 @@ impl Pool {
         refused: &mut Vec<Refused>,
     ) -> Option<Given> {
         self.withdraw(ask.worker, u64::MAX);
-        self.set_elsewhere(ask.elsewhere);
+        self.elsewhere += ELSEWHERE_WEIGHT * (f64::from(ask.elsewhere) - self.elsewhere);
         let part = (f64::from(ask.most) * view.plan.part).ceil() as usize;
         let most = match self.is_scheduled {
             true => part.min(self.share_of_worker(view)),
@@ -220,12 +243,12 @@ impl Pool {
     }
 
     /// Serves the asks that stand, after requests have come. An idle worker begins at once with what it gets, so its ask stands
-    /// no more.
+    /// no more. `room`: the most requests that a worker may have at once.
     pub fn serve(
         &mut self,
         now: Timestamp,
         view: View<'_>,
-        is_up: impl Fn(WorkerId) -> bool,
+        room: impl Fn(WorkerId) -> usize,
         refused: &mut Vec<Refused>,
     ) -> Vec<Given> {
         let mut given: Vec<Given> = Vec::new();
@@ -234,7 +257,10 @@ impl Pool {
         self.drop_hopeless(now, now, view, refused);
         let order = self.order(now, view);
         while !self.queue.is_empty()
-            && let Some(idx) = self.next_ask(&is_up)
+            && let Some(idx) = self.next_ask(&|worker| {
+                let has = given.iter().find(|g| g.worker == worker);
+                room(worker) > has.map_or(0, |g| g.requests.len())
+            })
         {
             let standing = &mut self.asks[idx];
             standing.left -= 1;
@@ -262,11 +288,11 @@ impl Pool {
     }
 
     /// The ask that gets the next request: that of an idle worker, in turn, else that of the worker that starts first.
-    fn next_ask(&mut self, is_up: &impl Fn(WorkerId) -> bool) -> Option<usize> {
+    fn next_ask(&mut self, has_room: &impl Fn(WorkerId) -> bool) -> Option<usize> {
         let n = self.asks.len();
         let turn = self.turn;
         let open = (0..n).map(|i| (turn + i) % n);
-        let open = open.filter(|&i| self.asks[i].left > 0 && is_up(self.asks[i].ask.worker));
+        let open = open.filter(|&i| self.asks[i].left > 0 && has_room(self.asks[i].ask.worker));
         let next = open.min_by_key(|&i| {
             let ask = &self.asks[i].ask;
             ask.until.map(|_| ask.starts_at)
@@ -275,14 +301,31 @@ impl Pool {
         Some(next)
     }
 
-    /// When a request that comes now would start: the requests that wait fill whole batches before it.
-    pub fn earliest_start(&self, now: Timestamp, view: View<'_>) -> Timestamp {
-        if self.asks.iter().any(|s| s.ask.until.is_none()) {
+    /// When a request of that rank that comes now would start: the waiting requests of no lower rank fill whole batches before
+    /// it. Rank 0: all of them. `is_up`: whether a worker takes requests.
+    pub fn earliest_start(
+        &self,
+        now: Timestamp,
+        view: View<'_>,
+        rank: u8,
+        is_up: impl Fn(WorkerId) -> bool,
+    ) -> Timestamp {
+        let is_idle = |s: &Standing| s.ask.until.is_none() && is_up(s.ask.worker);
+        if self.asks.iter().any(is_idle) {
             return now;
         }
-        let position = self.queue.len() + self.elsewhere;
-        let before = (position as f64 / f64::from(view.plan.shape.size.max(1))).floor();
+        let position = self.before(rank);
+        let before = (position / f64::from(view.plan.shape.size.max(1))).floor();
         now + self.interval(view).mul_f64(before + 0.5)
+    }
+
+    /// Requests of no lower rank that wait at all gateways: the others' are taken to be of the same ranks.
+    fn before(&self, rank: u8) -> f64 {
+        let here: u32 = self.by_rank[usize::from(rank)..].iter().sum();
+        match self.queue.len() as f64 {
+            0.0 => self.elsewhere,
+            all => (all + self.elsewhere) * f64::from(here) / all,
+        }
     }
 
     /// The time between the starts of two batches of the module.
@@ -292,7 +335,7 @@ impl Pool {
 
     /// Requests that wait at all gateways, by one that waits here: the gateways' requests are taken to be alike.
     fn scale(&self) -> f64 {
-        (self.queue.len() + self.elsewhere) as f64 / self.queue.len().max(1) as f64
+        (self.queue.len() as f64 + self.elsewhere) / self.queue.len().max(1) as f64
     }
 
     /// Whole batches before the request at that position of this pool's queue, over all gateways.
@@ -329,7 +372,7 @@ impl Pool {
             if starts_at + execution <= guidance.module_deadline(&first.request) {
                 break;
             }
-            let Some(gone) = self.queue.pop_first() else {
+            let Some(gone) = self.pop_first() else {
                 break;
             };
             refused.push(Refused {
@@ -404,10 +447,7 @@ impl Pool {
     fn take(&mut self, order: BudgetOrder, most: usize) -> Vec<Pooled> {
         let mut taken = Vec::with_capacity(most.min(self.queue.len()));
         while taken.len() < most
-            && let Some(next) = match order {
-                BudgetOrder::LowestFirst => self.queue.pop_first(),
-                BudgetOrder::HighestFirst => self.queue.pop_last(),
-            }
+            && let Some(next) = self.next(order)
         {
             taken.push(Pooled {
                 request: next.request,
@@ -415,6 +455,26 @@ impl Pool {
             });
         }
         taken
+    }
+
+    /// Where not all can be in time, a higher rank goes before a higher budget, as in a broker.
+    fn next(&mut self, order: BudgetOrder) -> Option<Waiting<()>> {
+        let next = match order {
+            BudgetOrder::LowestFirst => self.queue.pop_first(),
+            BudgetOrder::HighestFirst if self.has_ranks() => {
+                let waiting = self.queue.iter().map(|w| &w.request);
+                let first = waiting.max_by_key(|r| (r.rank, r.deadline, r.id))?.id;
+                self.queue.remove(first)
+            }
+            BudgetOrder::HighestFirst => self.queue.pop_last(),
+        };
+        self.left(next)
+    }
+
+    /// Whether the drop policy goes by ranks and waiting requests differ in rank. When many wait, budgets alone decide.
+    fn has_ranks(&self) -> bool {
+        let ranks = self.by_rank.iter().filter(|n| **n > 0);
+        self.recipe.ranks && self.queue.len() <= SORTED_MAX && ranks.count() > 1
     }
 }
 

@@ -6,6 +6,7 @@
 //! - *Clocks* (`clock.rs`) keep account of how far each client is behind its share (credit) or ahead of it (debt).
 //! - The gate keeps a few tokens, the *reserve* (`reserve.rs`). A request must leave more of it the deeper its client is in
 //!   debt. A request of a client with credit must leave nothing.
+//! - Where workers serve higher ranks first, the gate lends a few tokens to clients with credit when it is empty.
 //! - *Classes* (`class.rs`) have a gate each, which lower classes do not touch.
 //!
 //! Source: max-min fairness by the virtual time of generalized processor sharing (Parekh and Gallager, IEEE/ACM ToN 1993)
@@ -25,13 +26,15 @@ mod reserve;
 use std::time::Duration;
 
 use spillgate_pipeline::clients::{CLASSES, ClientKey};
-use spillgate_pipeline::message::{ClientReport, Portion};
+use spillgate_pipeline::message::{Offered, Portion};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gate::Gate;
 use class::{Class, Debts};
 use reserve::Reserve;
 
+/// Ranks of requests: two of each class.
+pub(crate) const RANKS: usize = 2 * CLASSES;
 /// Clients that are told apart. The others of a class share one place.
 pub const CLIENTS_MAX: usize = 16_384;
 /// Streams of all clients that are told apart.
@@ -40,12 +43,12 @@ pub const STREAMS_MAX: usize = 65_536;
 pub const STREAMS_OF_CLIENT_MAX: usize = 256;
 /// A client or a stream is forgotten when it asked for nothing for so long. Until then a part of the gate is kept for it.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
-/// Clients or streams that are looked at for a place when all places are taken.
-const SWEPT_MAX: usize = 8;
 /// The debt in spans at which clients above their share are held: below 1, so that the debt of one of them can grow.
 const DEBT_AIM: f64 = 0.75;
 /// How much faster or slower than tokens the clocks run, at most, to hold debts there.
 const TRIM_MAX: f64 = 0.2;
+/// Tokens that the gate lends at most, as a part of those that it holds.
+const LENT_PART: f64 = 0.5;
 /// How much the last request counts in the average cost.
 const COST_PART: f64 = 1.0 / 256.0;
 
@@ -104,6 +107,16 @@ impl Ticket {
     pub fn rank(&self) -> u8 {
         rank(self.class, self.is_within)
     }
+
+    /// The client that was charged.
+    pub(crate) fn client(&self) -> ClientKey {
+        self.client
+    }
+
+    /// What it was charged.
+    pub(crate) fn cost(&self) -> f64 {
+        self.cost
+    }
 }
 
 fn rank(class: u8, is_within: bool) -> u8 {
@@ -154,6 +167,8 @@ pub struct Shares {
     classes: Vec<Class>,
     /// The gate of a class that nobody has used.
     unused: Gate,
+    /// Workers serve higher ranks first.
+    overtakes: bool,
     reserve: Reserve,
     /// Cost of recent requests that passed, on average: the gate counts requests, and clocks count costs.
     cost: f64,
@@ -169,12 +184,19 @@ impl Shares {
         Shares {
             classes: vec![Class::new(gate.clone())],
             reserve: Reserve::new(&gate),
+            overtakes: false,
             unused: gate,
             cost: 1.0,
             updated_at: Timestamp::ZERO,
             n_clients: 0,
             n_streams: 0,
         }
+    }
+
+    /// The same where workers serve requests of a higher rank first ([`Ticket::rank`]).
+    #[must_use]
+    pub fn overtaking(self, overtakes: bool) -> Self {
+        Shares { overtakes, ..self }
     }
 
     /// Changes the rate and the depth.
@@ -214,8 +236,9 @@ impl Shares {
         class.offered(client, cost);
         let debts = class.debts(client, stream);
         let kept = self.kept(of, debts);
+        let lent = self.lent(of, debts, kept);
         let class = &mut self.classes[of];
-        if class.gate.tokens() < 1.0 + kept {
+        if class.gate.tokens() < 1.0 + kept - lent {
             return Err(match debts.is_streams() {
                 _ if kept <= 0.0 => Shortfall::Pipeline,
                 false => Shortfall::Client {
@@ -226,6 +249,7 @@ impl Shares {
                 },
             });
         }
+        class.lent += (1.0 - class.gate.tokens()).clamp(0.0, 1.0);
         class.gate.take();
         class.charge(client, stream, cost);
         for lower in &mut self.classes[..of] {
@@ -257,6 +281,14 @@ impl Shares {
         self.reserve.give_back();
     }
 
+    /// A request was dropped before it ran. If one that overtook it has its place, the gate gets back what it lent to that one:
+    /// the bottleneck serves one of the two.
+    pub fn overtaken(&mut self, ticket: &Ticket) {
+        if let Some(class) = self.classes.get_mut(usize::from(ticket.class)) {
+            class.regain_lent();
+        }
+    }
+
     /// A request has run: its client is charged what it took in truth instead of what was predicted, in the same unit. A
     /// client that names a cheaper application than the one it uses wins nothing.
     pub fn settle(&mut self, ticket: &Ticket, cost: f64) {
@@ -272,11 +304,11 @@ impl Shares {
         self.classes.iter().any(Class::has_named_clients)
     }
 
-    /// What the clients asked for since the last report, which was `period` ago, of a pipeline with that capacity.
-    pub fn report(&mut self, capacity: f64, period: Duration) -> ClientReport {
+    /// What the clients asked for since the last report, which was `period` ago.
+    pub fn report(&mut self, period: Duration) -> Vec<Offered> {
         let classes = self.classes.iter_mut().enumerate();
         let offered = classes.flat_map(|(of, class)| class.report(of as u8, period));
-        ClientReport::new(capacity, offered.collect())
+        offered.collect()
     }
 
     /// Takes over which part of each client's requests come to this gateway; `None`: all. The rate is for [`Self::set`].
@@ -297,6 +329,16 @@ impl Shares {
         (self.reserve.tokens() * part).min(self.unused.most() - 1.0)
     }
 
+    /// Tokens that the gate lends to a request of a client with credit that must leave none: the request overtakes others that
+    /// wait.
+    fn lent(&self, of: usize, debts: Debts, kept: f64) -> f64 {
+        let is_within = debts.part() <= 0.0 && kept <= 0.0;
+        match self.overtakes && is_within && self.classes[of].is_shared() {
+            true => LENT_PART * self.unused.most(),
+            false => 0.0,
+        }
+    }
+
     /// Adds the tokens of the time that has passed and hands them out. The clocks are trimmed so that the gate stands
     /// where requests of clients at [`DEBT_AIM`] pass: without this, debts would drift with the credits of newcomers.
     fn advance(&mut self, now: Timestamp) {
@@ -310,6 +352,7 @@ impl Shares {
             }
             let off = (class.gate.tokens() - 1.0 - aim) / aim.max(1.0);
             let trim = 1.0 + TRIM_MAX * off.clamp(-1.0, 1.0);
+            class.forget_lent(LENT_PART * passed * class.gate.rate());
             class.advance(passed * class.gate.rate() * trim * self.cost);
         }
     }

@@ -1,6 +1,6 @@
-//! Drives the gateway and the module controllers of one pipeline, in this process. Each event is one short critical
-//! section; messages to devices and answers follow after the lock is released, and so do the State Planners' estimates,
-//! which take a thousand times as long.
+//! Drives the gateway and the module controllers of one pipeline, as far as this process holds them. Each event is one short
+//! critical section; messages to devices and other processes, and answers, follow after the lock is released, and so do the State
+//! Planners' estimates, which take a thousand times as long.
 
 mod counts;
 mod drive;
@@ -22,10 +22,11 @@ use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
+use spillgate_link::wire::Brought;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{ClientId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Checker;
-use spillgate_pipeline::message::{Filled, Incarnation, Link, Place, Places};
+use spillgate_pipeline::message::{Address, Envelope, Filled, Incarnation, Place, Places};
 use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
@@ -45,13 +46,25 @@ pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 const SEED: u64 = 1;
 
 /// Hands out the ids of requests whose home is this process.
-#[derive(Default)]
-pub struct RequestIds(AtomicU64);
+pub struct RequestIds {
+    home: GatewayId,
+    life: Incarnation,
+    next: AtomicU64,
+}
 
 impl RequestIds {
+    /// Those of that gateway in that life.
+    pub fn new(home: GatewayId, life: Incarnation) -> Self {
+        RequestIds {
+            home,
+            life,
+            next: AtomicU64::new(0),
+        }
+    }
+
     fn next(&self) -> RequestId {
-        let ordinal = self.0.fetch_add(1, Ordering::Relaxed);
-        RequestId::at(GATEWAY, Incarnation::default(), ordinal)
+        let ordinal = self.next.fetch_add(1, Ordering::Relaxed);
+        RequestId::at(self.home, self.life, ordinal)
     }
 }
 
@@ -60,11 +73,59 @@ const ENDED_REMEMBERED: usize = 4096;
 /// The checker looks at one of so many requests and batches: a breach that lasts shows soon.
 const CHECKED_ONE_IN: u64 = 16;
 
-/// The gateway of this process.
-pub const GATEWAY: GatewayId = GatewayId(0);
+/// The roles of a pipeline that a process holds, beside devices.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    /// This life of the process.
+    pub incarnation: Incarnation,
+    /// Its gateway. Without one it takes no requests from clients.
+    pub gateway: Option<GatewayId>,
+    /// The modules whose controllers it holds.
+    pub controllers: Vec<ModuleId>,
+    /// Its devices.
+    pub devices: Vec<DeviceId>,
+}
 
-/// The way to a device. Called without locks held; may call back.
-pub type DeviceLink = Arc<dyn Link<Arc<Job>> + Send + Sync>;
+impl Roles {
+    /// All roles: there is no other process.
+    pub fn all(pipeline: &Pipeline, devices: Vec<DeviceId>) -> Self {
+        Roles {
+            incarnation: Incarnation::default(),
+            gateway: Some(GatewayId(0)),
+            controllers: pipeline.modules.iter().map(|m| m.id).collect(),
+            devices,
+        }
+    }
+
+    /// Their addresses.
+    pub fn addresses(&self) -> Vec<Address> {
+        let controllers = self.controllers.iter().copied().map(Address::Controller);
+        let devices = self.devices.iter().copied().map(Address::Device);
+        let gateway = self.gateway.map(Address::Gateway);
+        controllers.chain(devices).chain(gateway).collect()
+    }
+}
+
+/// An envelope that leaves the host.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The envelope.
+    pub envelope: Envelope<Arc<Job>>,
+    /// Where it tells a gateway of another process that a batch ended: what that brought, one entry a member.
+    pub brought: Vec<Brought>,
+}
+
+impl From<Envelope<Arc<Job>>> for Outgoing {
+    fn from(envelope: Envelope<Arc<Job>>) -> Self {
+        Outgoing {
+            envelope,
+            brought: Vec::new(),
+        }
+    }
+}
+
+/// The way to a device of this process, or to other processes. Called without locks held; may call back.
+pub type Way = Arc<dyn Fn(Outgoing) + Send + Sync>;
 
 /// Wakes the host at a time or earlier.
 pub type Alarm = Box<dyn Fn(Timestamp) + Send + Sync>;
@@ -74,8 +135,8 @@ pub type Alarm = Box<dyn Fn(Timestamp) + Send + Sync>;
 pub struct PlannerView {
     /// Requests a second that the entry gate lets pass; `None` while it is open.
     pub gate: Option<f64>,
-    /// By module: what it last published, if its planner publishes, and what its brokers go by.
-    pub modules: Vec<(Option<ModuleState>, Guidance)>,
+    /// By module, where its controller is here: what it last published, if its planner publishes, and what its brokers go by.
+    pub modules: Vec<Option<(Option<ModuleState>, Guidance)>>,
 }
 
 /// Called once, with the record of an accepted request.
@@ -136,10 +197,25 @@ struct Kept {
 type Command = gateway::Command<Kept, Arc<Job>>;
 
 struct Control {
-    gateway: Gateway<Kept, Arc<Job>>,
-    controllers: Vec<ModuleController>,
+    gateway: Option<Gateway<Kept, Arc<Job>>>,
+    /// By module.
+    controllers: Vec<Option<ModuleController>>,
     commands: Vec<Command>,
     checker: Checker,
+}
+
+impl Control {
+    fn gateway_wakeup(&self) -> Option<Timestamp> {
+        self.gateway.as_ref().and_then(Gateway::next_wakeup)
+    }
+}
+
+/// The ways out of a host.
+struct Outboxes {
+    /// By device.
+    devices: Vec<Outbox>,
+    /// To gateways and controllers of other processes.
+    elsewhere: Outbox,
 }
 
 /// What a host is built from.
@@ -152,6 +228,8 @@ pub struct HostConfig<'a> {
     pub workers: Vec<Place>,
     /// How they follow the load; `None`: all serve all the time.
     pub scaling: Option<ScalingConfig>,
+    /// The roles of this process.
+    pub roles: Roles,
     /// Ids of requests.
     pub ids: Arc<RequestIds>,
     /// The clock.
@@ -163,6 +241,7 @@ pub struct HostConfig<'a> {
 /// One pipeline in this process.
 pub struct PipelineHost {
     pipeline: Arc<Pipeline>,
+    roles: Roles,
     ids: Arc<RequestIds>,
     now: Now,
     observer: Arc<dyn Observer>,
@@ -172,8 +251,7 @@ pub struct PipelineHost {
     counts: Mutex<ClientCounts>,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
-    /// By device.
-    outboxes: OnceLock<Vec<Outbox>>,
+    outboxes: OnceLock<Outboxes>,
     alarm: OnceLock<Alarm>,
     control: Mutex<Control>,
 }
@@ -186,35 +264,42 @@ impl PipelineHost {
             planned,
             workers,
             scaling,
+            roles,
             ids,
             now,
             observer,
         } = config;
         let born = now();
-        let incarnation = Incarnation::default();
+        let incarnation = roles.incarnation;
         let controller = |module: ModuleId| {
-            ModuleController::new(&ControllerConfig {
-                module,
+            let is_here = roles.controllers.contains(&module);
+            is_here.then(|| {
+                ModuleController::new(&ControllerConfig {
+                    module,
+                    incarnation,
+                    pipeline: &pipeline,
+                    planned,
+                    places: &workers,
+                    scaling: scaling.as_ref().and_then(|s| s.of(module)),
+                    seed: SEED,
+                    born,
+                })
+            })
+        };
+        let gateway = |id| {
+            Gateway::new(&GatewayConfig {
+                id,
                 incarnation,
                 pipeline: &pipeline,
                 planned,
                 places: &workers,
-                scaling: scaling.as_ref().and_then(|s| s.of(module)),
                 seed: SEED,
                 born,
             })
         };
         let control = Control {
             controllers: pipeline.modules.iter().map(|m| controller(m.id)).collect(),
-            gateway: Gateway::new(&GatewayConfig {
-                id: GATEWAY,
-                incarnation,
-                pipeline: &pipeline,
-                planned,
-                places: &workers,
-                seed: SEED,
-                born,
-            }),
+            gateway: roles.gateway.map(gateway),
             commands: Vec::new(),
             checker: Checker::new(ENDED_REMEMBERED),
         };
@@ -223,6 +308,7 @@ impl PipelineHost {
             counts: Mutex::default(),
             watched: pipeline.watched(),
             pipeline,
+            roles,
             ids,
             now,
             observer,
@@ -233,13 +319,16 @@ impl PipelineHost {
         }
     }
 
-    /// Gives the ways to the devices, by id, and the alarm that leads to [`PipelineHost::wake`]; once. The roles greet each
-    /// other.
-    pub fn connect(&self, links: Vec<DeviceLink>, alarm: Alarm) {
-        let outboxes = links.into_iter().map(Outbox::new).collect();
+    /// Gives the ways to the devices, by id, the way to roles of other processes, and the alarm that leads to
+    /// [`PipelineHost::wake`]; once. The roles of this process greet each other.
+    pub fn connect(&self, devices: Vec<Way>, elsewhere: Way, alarm: Alarm) {
+        let outboxes = Outboxes {
+            devices: devices.into_iter().map(Outbox::new).collect(),
+            elsewhere: Outbox::new(elsewhere),
+        };
         let first = self.outboxes.set(outboxes).is_ok() && self.alarm.set(alarm).is_ok();
         assert!(first, "a host is connected once");
-        self.act(|control, now, effects| self.greet(control, now, effects));
+        self.met(&self.roles.addresses(), self.roles.incarnation);
     }
 
     /// The pipeline.
@@ -310,7 +399,9 @@ impl PipelineHost {
                 let job = kept.job.clone();
                 (kept, job)
             };
-            control.gateway.admit(now, id, &offer, content)?;
+            let gateway = control.gateway.as_mut();
+            let gateway = gateway.expect("a process that serves clients holds a gateway");
+            gateway.admit(now, id, &offer, content)?;
             if id.0.is_multiple_of(CHECKED_ONE_IN) {
                 keep(control.checker.accepted(id), effects);
             }
@@ -342,23 +433,27 @@ impl PipelineHost {
     /// woken. To be called from a thread that no request waits for.
     pub fn wake(&self) -> Option<Timestamp> {
         self.act(|control, now, effects| {
-            if control.gateway.next_wakeup().is_some_and(|at| at <= now) {
+            if control.gateway_wakeup().is_some_and(|at| at <= now) {
                 self.drive_gateway(control, now, gateway::Event::Wakeup, effects);
             }
         });
-        for module in self.pipeline.modules.iter().map(|m| m.id) {
+        for &module in &self.roles.controllers {
             // One module at a time, so that requests get in between.
             self.act(|control, now, effects| {
-                let due = control.controllers[module.idx()].next_wakeup();
-                if due.is_some_and(|at| at <= now) {
+                let due = control.controllers[module.idx()].as_ref();
+                if due
+                    .and_then(ModuleController::next_wakeup)
+                    .is_some_and(|at| at <= now)
+                {
                     let wakeup = ControllerEvent::Wakeup;
                     self.drive_controller(control, now, module, wakeup, effects);
                 }
             });
         }
         let control = self.control.lock();
-        let wakeups = control.controllers.iter().filter_map(|m| m.next_wakeup());
-        wakeups.chain(control.gateway.next_wakeup()).min()
+        let controllers = control.controllers.iter().flatten();
+        let wakeups = controllers.filter_map(ModuleController::next_wakeup);
+        wakeups.chain(control.gateway_wakeup()).min()
     }
 
     /// What each token and the heaviest other clients sent and got.
@@ -370,9 +465,12 @@ impl PipelineHost {
     pub fn planner_view(&self) -> PlannerView {
         let control = self.control.lock();
         let known = |m: &ModuleController| (m.published().cloned(), m.guidance());
+        let gateway = control.gateway.as_ref();
         PlannerView {
-            gate: control.gateway.gate_rate(),
-            modules: control.controllers.iter().map(known).collect(),
+            gate: gateway.and_then(Gateway::gate_rate),
+            modules: (control.controllers.iter())
+                .map(|m| m.as_ref().map(known))
+                .collect(),
         }
     }
 
@@ -388,12 +486,27 @@ impl PipelineHost {
 
     /// Refuses what comes from now on.
     pub fn drain(&self) {
-        self.control.lock().gateway.drain();
+        if let Some(gateway) = &mut self.control.lock().gateway {
+            gateway.drain();
+        }
+    }
+
+    /// Whether each module has a worker that takes requests of this gateway.
+    pub fn has_workers(&self) -> bool {
+        self.control
+            .lock()
+            .gateway
+            .as_ref()
+            .is_some_and(Gateway::is_ready)
     }
 
     /// Requests that have not ended.
     pub fn in_flight(&self) -> usize {
-        self.control.lock().gateway.in_flight()
+        self.control
+            .lock()
+            .gateway
+            .as_ref()
+            .map_or(0, Gateway::in_flight)
     }
 
     /// Drops all that has not ended.

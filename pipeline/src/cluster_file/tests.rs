@@ -118,6 +118,41 @@ draw: { faults: 0, until: 9s }
 }
 
 #[test]
+fn what_contradicts_itself_or_does_nothing_is_an_error() {
+    let text = "\
+nodes:
+  - { name: edge-a, gateway: true, clock: { ahead: 1ms, behind: 1ms } }
+  - { name: edge-b, gateway: true }
+  - { name: machine, devices: [0], share: 2 }
+  - { name: device-1, controllers: all }
+links:
+  - { between: [edge-a, machine], delay: 1ms }
+  - { between: [machine, edge-a], delay: 2ms }
+  - { between: [edge-a, edge-b], delay: 1ms }
+faults:
+  - { at: 10s, for: 5s, crash: machine }
+  - { at: 15s, for: 5s, crash: machine }
+  - { at: 14s, for: 2s, crash: machine, factor: 3 }
+  - { at: 14s, for: 2s, slow: machine, factor: 3, silent: true }
+  - { at: 1s, for: 2s, lose: 0.1 }
+  - { at: 2s, for: 2s, lose: 0.2 }
+  - { at: 1s, for: 9s, partition: [machine, device-2] }
+";
+    expect![[r#"
+        error: c.yaml:2: nodes[0].clock.behind: how far the clock is off is written already; write it once
+        error: c.yaml:4: nodes[2]: gateway is missing; write gateway: true
+        error: c.yaml:5: nodes[3].name: device-1 stands for device 1, which no node has; use another name
+        error: c.yaml:8: links[1].between: the link of machine and edge-a is written already; write it once
+        error: c.yaml:9: links[2].between: edge-a and edge-b exchange no messages; name a gateway and a device, or a controller and another node
+        error: c.yaml:13: faults[2].factor: no field named "factor"; fields are at, for, crash, silent
+        error: c.yaml:13: faults[2]: crash: machine of line 11 goes on at that time; let one begin when the other is over
+        error: c.yaml:14: faults[3].silent: no field named "silent"; fields are at, for, slow, factor
+        error: c.yaml:16: faults[5]: lose of line 15 goes on at that time; let one begin when the other is over
+        error: c.yaml:17: faults[6].partition: machine and device-2 exchange no messages; name a gateway and a device, or a controller and another node
+    "#]].assert_eq(&format!("{}\n", parse(text, 100).unwrap_err()));
+}
+
+#[test]
 fn shipped_clusters_are_valid() {
     let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0], &[1]], &[]);
     pipeline.modules[1].name = "detect".to_owned();

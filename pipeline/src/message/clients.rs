@@ -17,8 +17,11 @@ pub struct Offered {
     pub class: u8,
     /// Its weight.
     pub weight: f64,
-    /// Requests of average cost a second.
+    /// Requests of average cost a second, within its limits.
     pub rate: f64,
+    /// Requests a second in the time of the last two reports, those over its limits included: they tell where the client sends.
+    /// Gateways report at different moments, so that of a client that sends every other second each would tell another second.
+    pub asked: f64,
 }
 
 /// What the clients of one gateway asked for.
@@ -35,8 +38,8 @@ pub struct ClientReport {
 impl ClientReport {
     /// A report of these clients.
     pub fn new(capacity: f64, mut offered: Vec<Offered>) -> Self {
-        offered.retain(|o| o.rate > 0.0);
-        offered.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.client.cmp(&b.client)));
+        offered.retain(|o| o.asked > 0.0);
+        offered.sort_by(|a, b| b.asked.total_cmp(&a.asked).then(a.client.cmp(&b.client)));
         let mut rest = [None; CLASSES];
         for other in offered.drain(NAMED_MAX.min(offered.len())..) {
             let of: &mut Option<Claim> = &mut rest[usize::from(other.class).min(CLASSES - 1)];

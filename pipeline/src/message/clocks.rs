@@ -38,7 +38,8 @@ fn to_gateway(message: &mut ToGateway, to_mine: impl Fn(Timestamp) -> Timestamp)
         | ToGateway::Clients(_)
         | ToGateway::State(_)
         | ToGateway::Serve(_)
-        | ToGateway::Retire(_) => {}
+        | ToGateway::Retire(_)
+        | ToGateway::Try(_) => {}
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Ask {
 }
 
 /// What a gateway has for a worker that asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Answer<L> {
     /// The worker.
     pub worker: WorkerId,
@@ -40,7 +40,7 @@ pub struct Answer<L> {
 }
 
 /// A request that its home lends to a worker that asked: the worker serves it, or hands it back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lent<L> {
     /// The request.
     pub request: Request,

@@ -11,11 +11,14 @@ use crate::time::Timestamp;
 /// Shares of the SLO are told apart in this many steps.
 pub const SHARE_STEPS: usize = 20;
 
+/// Samples of a kind that a state holds at most.
+pub const STATE_SAMPLES_MAX: usize = 1024;
+
 /// Part of the requests that ask for each share of the SLO; entry i is for shares up to (i + 1) / 20.
 pub type Shares = [f32; SHARE_STEPS];
 
 /// What a controller is told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ToController {
     /// By a gateway: what was asked of the module.
     Demand(Box<Demand>),
@@ -89,7 +92,7 @@ impl Demand {
 }
 
 /// One batch that ended, as its device reports it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BatchReport {
     /// The worker.
     pub worker: WorkerId,
@@ -102,7 +105,7 @@ pub struct BatchReport {
 }
 
 /// What a module tells the others.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModuleState {
     /// The module.
     pub module: ModuleId,
@@ -112,10 +115,11 @@ pub struct ModuleState {
     pub queueing: Duration,
     /// d: execution at the planned batch; for our own policy at the pace that its workers show.
     pub execution: Duration,
-    /// Recent batch waits in seconds.
+    /// Recent batch waits in seconds, at most [`STATE_SAMPLES_MAX`].
     pub batch_waits: Arc<[f32]>,
     /// Recent execution times of batches in seconds, one a request, where a batch scheduler forms them: they depend on
-    /// what requests bring, and so does what to leave for them. Empty elsewhere and under published policies.
+    /// what requests bring, and so does what to leave for them. Empty elsewhere and under published policies. At most
+    /// [`STATE_SAMPLES_MAX`].
     pub executions: Arc<[f32]>,
     /// The largest latency (Q + W + D) in the window.
     pub worst: Duration,

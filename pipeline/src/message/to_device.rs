@@ -1,6 +1,6 @@
 //! What gateways and controllers tell a device.
 
-use super::Answer;
+use super::{Answer, Lent};
 use crate::id::{DeviceId, ModuleId, RequestId, WorkerId};
 use crate::policy::Guidance;
 use crate::request::{DropReason, Request};
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 /// A request on its way to a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Arrival<L> {
     /// The worker that it is dispatched to.
     pub worker: WorkerId,
@@ -29,7 +29,7 @@ pub struct Arrival<L> {
 }
 
 /// What a device is told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ToDevice<L> {
     /// By a gateway: serve these requests. They travel together, so that they may start as one batch.
     Requests(Vec<Arrival<L>>),
@@ -50,6 +50,43 @@ pub enum ToDevice<L> {
 }
 
 impl<L> ToDevice<L> {
+    /// The same with other payloads.
+    pub(super) fn map<M>(self, mut payload: impl FnMut(WorkerId, L) -> M) -> ToDevice<M> {
+        match self {
+            ToDevice::Requests(arrivals) => {
+                let each = arrivals.into_iter().map(|a| Arrival {
+                    worker: a.worker,
+                    request: a.request,
+                    payload: payload(a.worker, a.payload),
+                });
+                ToDevice::Requests(each.collect())
+            }
+            ToDevice::Answer(answer) => {
+                let worker = answer.worker;
+                let each = answer.requests.into_iter().map(|lent| Lent {
+                    request: lent.request,
+                    since: lent.since,
+                    payload: payload(worker, lent.payload),
+                });
+                ToDevice::Answer(Answer {
+                    worker,
+                    serial: answer.serial,
+                    order: answer.order,
+                    waiting: answer.waiting,
+                    requests: each.collect(),
+                })
+            }
+            ToDevice::Cancel(worker, request) => ToDevice::Cancel(worker, request),
+            ToDevice::Withdraw(worker, request, reason) => {
+                ToDevice::Withdraw(worker, request, reason)
+            }
+            ToDevice::Reassigned(application) => ToDevice::Reassigned(application),
+            ToDevice::Guide(worker, guidance) => ToDevice::Guide(worker, guidance),
+            ToDevice::Load(worker) => ToDevice::Load(worker),
+            ToDevice::Unload(worker) => ToDevice::Unload(worker),
+        }
+    }
+
     /// The requests that it brings, and the worker that each is for.
     pub fn requests(&self) -> Vec<(WorkerId, RequestId)> {
         match self {

@@ -10,7 +10,7 @@ use crate::request::Drop;
 use crate::time::Timestamp;
 
 /// What a gateway is told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ToGateway {
     /// By a device: it bound a batch.
     Started(Started),
@@ -20,7 +20,11 @@ pub enum ToGateway {
         worker: WorkerId,
         /// The batch.
         batch: BatchId,
-        /// Its members.
+        /// How long it took.
+        took: Duration,
+        /// Requests in it, those of other gateways included.
+        size: u32,
+        /// Its members that are the gateway's.
         members: Vec<Finished>,
     },
     /// By a device: a worker dropped a request.
@@ -55,6 +59,8 @@ pub enum ToGateway {
     Serve(WorkerId),
     /// By a controller: a worker gets no more requests, and finishes what it has.
     Retire(WorkerId),
+    /// By a controller: a worker that gets no requests gets one, to see how long it takes.
+    Try(WorkerId),
 }
 
 /// Batches that a device has bound at most: the one that runs and one behind it.
@@ -92,6 +98,16 @@ impl Filled {
     /// All outputs are there.
     pub const ALL: Filled = Filled(u64::MAX);
 
+    /// One bit an output, from the lowest on.
+    pub const fn from_bits(bits: u64) -> Self {
+        Filled(bits)
+    }
+
+    /// One bit an output, from the lowest on.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
     /// The same, with this output.
     #[must_use]
     pub fn with(self, port: u16) -> Self {
@@ -125,6 +141,9 @@ pub struct ModulePlan {
     /// The part of all requests that this gateway accepts: of what the pipeline can serve, so much is for its clients. 1 for
     /// the only gateway.
     pub part: f64,
+    /// The controller has been there long enough to know all gateways. Before, what it knows of them is less than what it or
+    /// another controller said before, if anything was said.
+    pub knows_gateways: bool,
     /// The guidance of the module's brokers, for requests that wait at the gateway.
     pub guidance: Guidance,
 }

@@ -61,12 +61,12 @@ fn rights(text: &str) -> Value {
                 CLASSES as i64 - 1,
             ),
             "rate": {
-                "description": "Most requests a second; more are refused.",
+                "description": "Most requests a second, over all gateways; more are refused.",
                 "type": "number",
                 "minimum": RATE.0,
                 "maximum": RATE.1,
             },
-            "in_flight": integer("Most requests in flight; one more is refused.", 1, IN_FLIGHT_MAX.into()),
+            "in_flight": integer("Most requests in flight, over all gateways; one more is refused.", 1, IN_FLIGHT_MAX.into()),
         },
     })
 }

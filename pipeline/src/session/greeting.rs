@@ -10,7 +10,7 @@ pub const ADDRESSES_MAX: usize = 1024;
 /// Most bytes of a version text. Versions are like `0.1.0`, with a build's name at most.
 pub const VERSION_BYTES_MAX: usize = 64;
 
-/// The hash of a checked pipeline (SHA-256). Processes of one cluster have equal ones.
+/// The hash of a checked pipeline with its plan and its processes (SHA-256). Processes of one cluster have equal ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PipelineHash(pub [u8; 32]);
 
@@ -52,7 +52,7 @@ impl Greeting {
         }
         if self.pipeline != peer.pipeline {
             differences.push(format!(
-                "the peer serves pipeline {}, this process {}; give both the same pipeline file",
+                "the peer serves pipeline {}, this process {}; give both the same pipeline file, profiles and topology",
                 peer.pipeline, self.pipeline
             ));
         }

@@ -273,8 +273,8 @@ fn a_peer_of_another_version_or_pipeline_is_refused_with_the_values_of_both() {
     ];
     expect![[r#"
         the peer has version "0.2.0\n", this process "0.1.0"; run one version
-        the peer serves pipeline abababababab, this process 070707070707; give both the same pipeline file
-        the peer has version "2", this process "0.1.0"; run one version; the peer serves pipeline 000000000000, this process 070707070707; give both the same pipeline file
+        the peer serves pipeline abababababab, this process 070707070707; give both the same pipeline file, profiles and topology
+        the peer has version "2", this process "0.1.0"; run one version; the peer serves pipeline 000000000000, this process 070707070707; give both the same pipeline file, profiles and topology
         the peer's greeting names 0 addresses; a process has 1 to 1024
         the peer's greeting names 1025 addresses; a process has 1 to 1024
         the peer's version text has 5000000 bytes; it may have 64

@@ -14,7 +14,21 @@ pub(crate) fn errors(golden: &mut Golden) {
         n_devices: 2,
         n_requests: 10,
     };
-    let text = "nodes:\n- { name: a, gateway: true }\n- { name: a, devices: all }";
-    let errors = parse_cluster(text, "cluster.yaml", served).unwrap_err();
-    golden.case(text, &errors.list);
+    let texts = [
+        "nodes:\n- { name: a, gateway: true }\n- { name: a, devices: all }",
+        "nodes:\n- { name: a, gateway: true }\n- { name: device-1, devices: [0] }",
+        "\
+nodes:
+- { name: a, gateway: true }
+- { name: b, gateway: true }
+faults:
+- { at: 1s, for: 2s, crash: a }
+- { at: 2s, for: 2s, crash: a }
+- { at: 1s, for: 2s, partition: [a, b] }
+",
+    ];
+    for text in texts {
+        let errors = parse_cluster(text, "cluster.yaml", served).unwrap_err();
+        golden.case(text, &errors.list);
+    }
 }

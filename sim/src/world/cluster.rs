@@ -20,7 +20,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxBuildHasher;
 use serde::Serialize;
-use spillgate_pipeline::cluster::{Cluster as Config, Travel};
+use spillgate_pipeline::cluster::{Cluster as Config, Scripted, Travel};
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Envelope, Incarnation};
 use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
@@ -60,6 +60,8 @@ pub struct ClusterReport {
     pub lost_on_purpose: u64,
     /// Messages that were ignored: of an ended connection, of another life, or not their sender's to say.
     pub ignored: u64,
+    /// Messages that came twice, since their connection broke.
+    pub repeated: u64,
     /// Messages of rogue nodes.
     pub rogue: u64,
     /// Connections that were closed because their peer took nothing.
@@ -104,6 +106,9 @@ struct Node {
     is_rogue: bool,
 }
 
+/// When a batch ended, and its members with the life of the gateway that sent each.
+type Ran = (Timestamp, Vec<(RequestId, Incarnation)>);
+
 /// The cluster of a run.
 pub(super) struct Cluster {
     bug: Option<Bug>,
@@ -115,15 +120,19 @@ pub(super) struct Cluster {
     pair_of: IndexMap<[usize; 2], usize, FxBuildHasher>,
     /// Part of the planners' messages that is lost.
     loss: f64,
+    /// Some fault lets messages come twice.
+    may_repeat: bool,
     /// Requests that each gateway accepted in its life.
     n_accepted: Vec<u64>,
     /// The ordinal of each request in the workload.
     ordinals: IndexMap<RequestId, u64, FxBuildHasher>,
     /// The life of the gateway that sent a request to a worker.
     asked: IndexMap<(WorkerId, RequestId), Incarnation, FxBuildHasher>,
-    /// The same for the members of batches that ended and whose results are under way.
-    ran: IndexMap<(DeviceId, BatchId), Vec<(RequestId, Incarnation)>, FxBuildHasher>,
-    /// Requests that a rogue node sent once more.
+    /// Batches that ended and whose results may be under way.
+    ran: IndexMap<(DeviceId, BatchId), Ran, FxBuildHasher>,
+    /// The same batches in the order in which they ended.
+    ended: VecDeque<(Timestamp, (DeviceId, BatchId))>,
+    /// Requests that came to a device twice: a rogue node sent them once more, or a connection broke.
     repeated: IndexMap<RequestId, (), FxBuildHasher>,
     /// Requests of which a rogue device says that it finished them. Nobody can tell its lies about those that it has.
     lies: IndexMap<(DeviceId, RequestId), (), FxBuildHasher>,
@@ -157,7 +166,7 @@ impl Cluster {
         let (mut pairs, mut pair_of) = (Vec::new(), IndexMap::default());
         for a in 0..nodes.len() {
             for b in a + 1..nodes.len() {
-                if !talk(&nodes[a].roles, &nodes[b].roles) {
+                if !config.nodes[a].talks_to(&config.nodes[b]) {
                     continue;
                 }
                 let mut links = config.links.iter();
@@ -175,10 +184,12 @@ impl Cluster {
             pairs,
             pair_of,
             loss: 0.0,
+            may_repeat: config.draws.is_some() || config.faults.iter().any(Scripted::repeats),
             n_accepted: vec![0; config.shares().len()],
             ordinals: IndexMap::default(),
             asked: IndexMap::default(),
             ran: IndexMap::default(),
+            ended: VecDeque::new(),
             repeated: IndexMap::default(),
             lies: IndexMap::default(),
             report: ClusterReport::default(),
@@ -224,20 +235,6 @@ impl Cluster {
     pub(super) fn cancel_delay(&self) -> Duration {
         self.timing.death() + self.timing.suspicion()
     }
-}
-
-/// Which roles of two processes have anything to say to each other.
-fn talk(a: &[Address], b: &[Address]) -> bool {
-    a.iter().any(|a| b.iter().any(|b| speaks(*a, *b)))
-}
-
-/// Whether two roles have anything to say to each other.
-fn speaks(a: Address, b: Address) -> bool {
-    let same = matches!(
-        (a, b),
-        (Address::Gateway(_), Address::Gateway(_)) | (Address::Device(_), Address::Device(_))
-    );
-    !same && a != b
 }
 
 fn greeting(roles: &[Address], life: Incarnation) -> Arc<Greeting> {

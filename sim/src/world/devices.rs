@@ -211,7 +211,7 @@ impl World {
                 work.execution(module, ordinals)
             })
             .unwrap_or_else(|| self.config.planned.execution[module.idx()][requests.len() - 1]);
-        let mut factor = self.pace[module.idx()];
+        let mut factor = self.pace[module.idx()] * self.takes(requests);
         if self.config.noise > 0.0 {
             factor *= (1.0 + self.config.noise * normal(&mut self.rng)).max(0.1);
         }
@@ -220,6 +220,16 @@ impl World {
         } else {
             planned.mul_f64(factor)
         }
+    }
+
+    /// How many times as long as planned a batch of these requests takes, by the clients that sent them.
+    fn takes(&self, requests: &[RequestId]) -> f64 {
+        let Some(clients) = &self.config.clients else {
+            return 1.0;
+        };
+        let of = |id: &RequestId| clients.sender(self.ordinal(*id) as usize);
+        let takes = requests.iter().map(|id| of(id).map_or(1.0, |s| s.takes));
+        takes.sum::<f64>() / requests.len() as f64
     }
 
     pub(super) fn batch_end(&mut self, device: usize) -> Result<(), Violation> {
@@ -262,15 +272,19 @@ impl World {
             result: Ok(self.filled(module)),
         });
         let members: Vec<Finished> = members.collect();
+        let size = members.len() as u32;
         for home in self.devices[device].policy.homes().to_vec() {
             let own = members.iter().filter(|m| m.request.home() == home);
             let own: Vec<Finished> = own.cloned().collect();
-            if own.is_empty() && !self.devices[device].policy.is_forecast(worker) {
+            let policy = &self.devices[device].policy;
+            if own.is_empty() && !policy.forecasters(worker).contains(&home) {
                 continue;
             }
             let finished = ToGateway::Finished {
                 worker,
                 batch,
+                took,
+                size,
                 members: own,
             };
             self.say(device, Address::Gateway(home), Message::Gateway(finished))?;

@@ -52,6 +52,8 @@ pub(super) enum Kind {
     Returned = 22,
     /// The gateway hears of its part of what clients share.
     Portion = 23,
+    /// The gateway hears that a worker is to be tried.
+    Trial = 24,
 }
 
 /// What happened so far.

@@ -29,7 +29,7 @@ pub(super) fn bytes(envelope: &Envelope<()>) -> usize {
 fn to_gateway(message: &ToGateway) -> usize {
     match message {
         ToGateway::Started(_) => 2 * SHORT + 2 * WORD,
-        ToGateway::Finished { members, .. } => SHORT + WORD + members.len() * 2 * WORD,
+        ToGateway::Finished { members, .. } => 2 * SHORT + 2 * WORD + members.len() * 2 * WORD,
         ToGateway::Dropped { .. } => 3 * SHORT + 6 * WORD,
         ToGateway::Forgotten { .. } => SHORT + WORD,
         ToGateway::Ask(_) => 3 * SHORT + 3 * WORD,
@@ -38,7 +38,7 @@ fn to_gateway(message: &ToGateway) -> usize {
         ToGateway::Plan(..) => SHORT + 9 * WORD + GUIDANCE,
         ToGateway::State(state) => state_bytes(state),
         ToGateway::Clients(portion) => 2 * WORD + portion.parts.len() * 2 * WORD,
-        ToGateway::Serve(_) | ToGateway::Retire(_) => SHORT,
+        ToGateway::Serve(_) | ToGateway::Retire(_) | ToGateway::Try(_) => SHORT,
     }
 }
 

@@ -28,7 +28,7 @@ pub enum FrameFormat {
 }
 
 /// A frame as received.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// How to read `data`.
     pub format: FrameFormat,
@@ -57,6 +57,15 @@ impl From<String> for Failure {
 
 /// The outcome of a module for a request.
 pub type Ran = Result<Outputs, Failure>;
+
+/// Whether values are what a module brings: as many, and of its types.
+pub fn are_outputs_of(module: &Module, values: &Outputs) -> bool {
+    values.len() == module.outputs.len()
+        && values
+            .iter()
+            .zip(&module.outputs)
+            .all(|(value, (_, ty))| value.ty() == *ty)
+}
 
 /// A request's values.
 #[derive(Debug)]
@@ -119,28 +128,41 @@ impl Job {
     ///
     /// # Errors
     /// When they take more bytes than the client may hold; then they are not stored.
-    pub fn set_outputs(&self, module: ModuleId, mut outputs: Outputs) -> Result<(), Full> {
-        let mut lease = None;
-        if module != ModuleId::SOURCE {
-            let mut others = 0;
-            for value in &mut outputs {
-                match value.payload() {
-                    Some(payload) if self.knows(payload) => {}
-                    Some(payload) => {
-                        let bytes = self.holder.take(payload.len() as u64)?;
-                        *value = value.with_payload(bytes.around(payload.clone()));
-                    }
-                    None => others += value.bytes(),
-                }
-            }
-            lease = (others > 0).then(|| self.holder.take(others)).transpose()?;
+    pub fn set_outputs(&self, module: ModuleId, outputs: Outputs) -> Result<(), Full> {
+        match module {
+            ModuleId::SOURCE => self.put(module, outputs, None),
+            _ => self.set_brought(module, outputs)?,
         }
-        let held = Held {
+        Ok(())
+    }
+
+    /// The same for outputs of any module, the source included, that hold no bytes of the client's account yet: another process
+    /// sent them.
+    ///
+    /// # Errors
+    /// As of [`Job::set_outputs`].
+    pub fn set_brought(&self, module: ModuleId, mut outputs: Outputs) -> Result<(), Full> {
+        let mut others = 0;
+        for value in &mut outputs {
+            match value.payload() {
+                Some(payload) if self.knows(payload) => {}
+                Some(payload) => {
+                    let bytes = self.holder.take(payload.len() as u64)?;
+                    *value = value.with_payload(bytes.around(payload.clone()));
+                }
+                None => others += value.bytes(),
+            }
+        }
+        let lease = (others > 0).then(|| self.holder.take(others)).transpose()?;
+        self.put(module, outputs, lease);
+        Ok(())
+    }
+
+    fn put(&self, module: ModuleId, outputs: Outputs, lease: Option<Lease>) {
+        let _ = self.outputs[module.idx()].set(Held {
             outputs,
             _lease: lease,
-        };
-        let _ = self.outputs[module.idx()].set(held);
-        Ok(())
+        });
     }
 
     /// Whether a payload came with the request or from another module.
@@ -149,6 +171,11 @@ impl Job {
         let values = self.outputs.iter().filter_map(OnceLock::get);
         let mut values = values.flat_map(|held| &held.outputs);
         payload.is_empty() || is(&self.frame.data) || values.any(|v| v.payload().is_some_and(is))
+    }
+
+    /// All outputs of a module; `None` when the module has not run for this request.
+    pub fn outputs(&self, module: ModuleId) -> Option<&Outputs> {
+        Some(&self.outputs[module.idx()].get()?.outputs)
     }
 
     /// An output of a module; `None` when the module has not run for this request.

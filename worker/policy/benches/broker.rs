@@ -56,13 +56,12 @@ fn push_pop_keep(bencher: divan::Bencher<'_, '_>, order: &str) {
         Timestamp::ZERO,
         Guidance {
             downstream: Duration::from_millis(100),
-            share: 1.0,
             order: if order == "lowest" {
                 BudgetOrder::LowestFirst
             } else {
                 BudgetOrder::HighestFirst
             },
-            batch: None,
+            ..Guidance::NONE
         },
     );
     let mut out = Vec::new();

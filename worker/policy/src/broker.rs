@@ -37,7 +37,7 @@ use crate::schedule::{Lengths, SchedulerConfig};
 use formation::Formation;
 
 /// A broker that chooses among the requests of several gateways asks for this many times its batch.
-const OFFERS: u32 = 2;
+const OFFERS: u32 = 3;
 
 /// What a broker is built from.
 #[derive(Clone, Debug)]
@@ -149,6 +149,8 @@ pub struct Rejected<T> {
 pub struct Broker<T> {
     core: Core<T>,
     formation: Formation<T>,
+    /// What the controller said last, and when.
+    told: (Guidance, Timestamp),
 }
 
 impl<T> Broker<T> {
@@ -165,6 +167,7 @@ impl<T> Broker<T> {
         Broker {
             formation: Formation::new(&config),
             core: Core::new(config),
+            told: (Guidance::NONE, Timestamp::ZERO),
         }
     }
 
@@ -244,6 +247,20 @@ impl<T> Broker<T> {
 
     /// Takes in new guidance.
     pub fn guide(&mut self, now: Timestamp, guidance: Guidance) {
+        self.told = (guidance, now);
+        self.follow(now, guidance);
+    }
+
+    /// Guidance ages while none comes.
+    pub fn age(&mut self, now: Timestamp) {
+        let (told, at) = self.told;
+        let aged = told.aged(now.since(at));
+        if aged != self.core.guidance {
+            self.follow(now, aged);
+        }
+    }
+
+    fn follow(&mut self, now: Timestamp, guidance: Guidance) {
         let before = std::mem::replace(&mut self.core.guidance, guidance);
         let moved = guidance.downstream != before.downstream || guidance.share != before.share;
         if let Formation::Scheduled(scheduled) = &mut self.formation
@@ -314,7 +331,7 @@ impl<T> Broker<T> {
     }
 
     /// Requests that it asks for, of so many gateways. One gateway chooses the batch; of several, each knows only its own
-    /// requests, so the broker chooses among twice as many.
+    /// requests, so the broker chooses among several times as many.
     pub fn wanted(&self, n_homes: usize) -> u32 {
         let batch = match &self.formation {
             Formation::Scheduled(_) => 2 * self.core.config.execution.len(),

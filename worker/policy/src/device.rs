@@ -108,6 +108,9 @@ impl<T> Device<T> {
         event: DeviceEvent<'_, T>,
         out: &mut Vec<DeviceCommand<T>>,
     ) {
+        for broker in self.workers.values_mut() {
+            broker.age(now);
+        }
         match event {
             DeviceEvent::Greeted(home) => {
                 if !self.homes.contains(&home) {
@@ -122,6 +125,7 @@ impl<T> Device<T> {
                     broker.forget_home(home);
                 }
             }
+            DeviceEvent::Suspected(home) => self.asks.suspect(home),
             DeviceEvent::Arrivals(arrivals) => self.on_arrivals(now, arrivals, out),
             DeviceEvent::Answer(home, answer) => self.on_answer(now, home, answer, out),
             DeviceEvent::Cancel(worker, request) => {
@@ -242,9 +246,11 @@ impl<T> Device<T> {
         &self.homes
     }
 
-    /// Whether gateways forecast when a worker is free: all of them hear of its batches, and not only of their own requests.
-    pub fn is_forecast(&self, worker: WorkerId) -> bool {
-        self.workers.get(&worker).is_some_and(|b| !b.pulls())
+    /// The gateways that hear of each batch of a worker, whether they have requests in it or not: those that forecast when the
+    /// worker is free. Other gateways hear of their own requests.
+    pub fn forecasters(&self, worker: WorkerId) -> &[GatewayId] {
+        let pulls = self.workers.get(&worker).is_none_or(Broker::pulls);
+        if pulls { &[] } else { &self.homes }
     }
 
     /// Requests that wait at a worker.

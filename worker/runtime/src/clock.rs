@@ -1,8 +1,11 @@
-//! The process's clock: monotonic nanoseconds since it was made, and what that was on the wall.
+//! The process's clock: monotonic nanoseconds since an hour before it was made, and what that was on the wall.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use spillgate_pipeline::time::Timestamp;
+
+/// What a clock shows when it is made. Other processes send times from before this one began; they are times of its clock, too.
+const SHOWN_FIRST: Duration = Duration::from_secs(3600);
 
 /// Monotonic time of this process. Copies agree with each other.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +17,12 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        // A machine that was started just now may have no such instant.
+        let epoch = now.checked_sub(SHOWN_FIRST).unwrap_or(now);
         Clock {
-            epoch: Instant::now(),
-            epoch_wall: SystemTime::now(),
+            epoch,
+            epoch_wall: wall - (now - epoch),
         }
     }
 

@@ -14,9 +14,10 @@ mod thread;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
-use spillgate_pipeline::id::{DeviceId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::{Batch, Device};
@@ -36,13 +37,18 @@ pub struct Finished {
     pub results: Vec<Ran>,
     /// When it ended.
     pub ended_at: Timestamp,
+    /// The gateways that hear of its end, even if they have no request in it.
+    pub forecasters: Forecasters,
 }
+
+/// Gateways: mostly it is one.
+pub type Forecasters = SmallVec<[GatewayId; 4]>;
 
 /// Who is told what happened to requests. Called without any lock of the device held, so that it may call
 /// back into this or another device.
 pub trait Upstream: Send + Sync {
-    /// The device's policy says this to a gateway of the pipeline that the worker serves.
-    fn tell(&self, worker: WorkerId, message: ToGateway);
+    /// The device's policy says this to that gateway of the pipeline that the worker serves.
+    fn tell(&self, worker: WorkerId, home: GatewayId, message: ToGateway);
 
     /// A batch ended.
     fn finished(&self, finished: Finished);

@@ -70,7 +70,7 @@ struct Reports {
 }
 
 impl Upstream for Reports {
-    fn tell(&self, _: WorkerId, message: ToGateway) {
+    fn tell(&self, _: WorkerId, _: GatewayId, message: ToGateway) {
         if let ToGateway::Dropped { drop, .. } = message {
             panic!("nothing is to be dropped: {drop:?}");
         }

@@ -4,6 +4,7 @@
 //! pipeline <- {controller,worker}/policy <- sim
 //! pipeline <- proto <- {controller,worker}/runtime (each on its own policy; the worker's also on
 //!                      backend) <- apps
+//! pipeline <- {proto, backend} <- link <- apps
 //! ```
 
 use serde_json::Value;
@@ -11,6 +12,7 @@ use serde_json::Value;
 const PIPELINE: &str = "spillgate-pipeline";
 const PROTO: &str = "spillgate-proto";
 const BACKEND: &str = "spillgate-backend";
+const LINK: &str = "spillgate-link";
 const TELEMETRY: &str = "spillgate-telemetry";
 const CONTROLLER_POLICY: &str = "spillgate-controller-policy";
 const WORKER_POLICY: &str = "spillgate-worker-policy";
@@ -32,8 +34,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
     (PROTO, &[PIPELINE]),
     (BACKEND, &[PIPELINE]),
+    (LINK, &[PIPELINE, PROTO, BACKEND]),
     // Of the backend the types of values, which results are made of; without libtorch.
-    (CONTROLLER, &[PIPELINE, PROTO, CONTROLLER_POLICY, BACKEND]),
+    (
+        CONTROLLER,
+        &[PIPELINE, PROTO, CONTROLLER_POLICY, BACKEND, LINK],
+    ),
     (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
     (MODULES, &[PIPELINE, BACKEND]),
     (CLIENT, &[PIPELINE, PROTO, SCENES]),
@@ -68,6 +74,7 @@ const LIBRARIES: &[&str] = &[
     SIM,
     PROTO,
     BACKEND,
+    LINK,
     CONTROLLER,
     WORKER,
     MODULES,

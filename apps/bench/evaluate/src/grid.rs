@@ -219,6 +219,11 @@ impl Grid {
             "Only the first window of each trace counts on this page: compare its figures with each other, not with \
              those of other pages.",
         );
+        self.first_windows(loads)
+    }
+
+    /// Every pipeline under the first window of each trace at these loads.
+    pub(super) fn first_windows(&self, loads: &[f64]) -> Vec<Case> {
         self.chosen(loads, |w| {
             let first = self
                 .windows

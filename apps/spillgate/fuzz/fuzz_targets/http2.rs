@@ -89,6 +89,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         Clock::start(),
         Arc::new(Nobody),
         1,
+        None,
         &|_| {},
     )
     .expect("an emulated device starts");

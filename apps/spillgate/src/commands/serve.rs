@@ -1,8 +1,8 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
 mod progress;
-mod signals;
-mod start;
+pub(crate) mod signals;
+pub(crate) mod start;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,17 +26,18 @@ use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
 pub(crate) use progress::Progress;
 use signals::Signals;
+use start::PartFile;
 
 /// Most connections: each holds a descriptor, and a process has some ten thousand of them.
 const CONNECTIONS_MAX: usize = 65_536;
 /// Most calls on one connection; HTTP/2 clients open a hundred or so.
 const CALLS_MAX: u32 = 65_536;
 /// Most threads that decode, or that serve connections: far more than machines have cores.
-const THREADS_MAX: usize = 512;
+pub(crate) const THREADS_MAX: usize = 512;
 /// Longest drain. A supervisor that waits for the process to end kills it sooner.
 const DRAIN_MAX: Duration = Duration::from_secs(3600);
 /// Least default number of decoders: while one decodes a large picture, the other can decode another.
-const DECODERS_MIN: usize = 2;
+pub(crate) const DECODERS_MIN: usize = 2;
 /// Longest idle time of a connection.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long the last lines of the log may take.
@@ -48,7 +49,7 @@ const LOG_LIMIT: Duration = Duration::from_millis(300);
 pub(crate) struct ServeArgs {
     /// Pipeline files.
     #[arg(required = true)]
-    pipelines: Vec<PathBuf>,
+    pub(crate) pipelines: Vec<PathBuf>,
     /// Address of the gRPC port; port 0 takes a free one.
     #[arg(long, env = "SPILLGATE_LISTEN", default_value = "127.0.0.1:7700")]
     listen: SocketAddr,
@@ -142,24 +143,34 @@ impl ServeArgs {
 }
 
 /// Serves until told to stop.
-pub(crate) fn run(mut args: ServeArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    run_as(args, None)
+}
+
+/// The same for the gateway of a topology.
+pub(crate) fn run_as(mut args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
     if args.otlp.is_none() {
         // The name that OpenTelemetry gives it.
         let given = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
         args.otlp = given.filter(|endpoint| !endpoint.is_empty());
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(args.threads.unwrap_or(cores))
-        .thread_name("async")
-        .enable_all()
-        .build()?;
-    let code = runtime.block_on(serve(args, cores));
+    let runtime = runtime(args.threads.unwrap_or(cores))?;
+    let code = runtime.block_on(serve(args, part, cores));
     runtime.shutdown_timeout(Duration::from_millis(200));
     code
 }
 
-async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
+/// The threads that serve connections.
+pub(crate) fn runtime(n_threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(n_threads)
+        .thread_name("async")
+        .enable_all()
+        .build()
+}
+
+async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow::Result<ExitCode> {
     // Before anything else, so that no signal is missed.
     let mut signals = Signals::new()?;
     let security = Security::read(args.tls(), args.tokens.clone());
@@ -198,6 +209,8 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
             seed: rand::random(),
             ..TelemetryConfig::default()
         },
+        part: None,
+        link_listen: None,
     };
     // First of all, so that probes are answered while models are loaded and measured.
     let admin = open_admin(config.admin).await?;
@@ -209,7 +222,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
     }
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());
     // Loading takes long and blocks, so it does not run on a thread that serves the admin port.
-    let starting = move || start::start(&pipelines, models, config, admin);
+    let starting = move || start::start(&pipelines, models, part.as_ref(), config, admin);
     let starting = tokio::task::spawn_blocking(starting);
     let server = tokio::select! {
         server = starting => server.context("the start failed")??,
@@ -261,7 +274,7 @@ async fn serve(args: ServeArgs, cores: usize) -> anyhow::Result<ExitCode> {
 
 /// Ends the process while its threads run. A normal end would first destroy state that these threads may use,
 /// libtorch's above all.
-fn end(code: i32) -> ! {
+pub(crate) fn end(code: i32) -> ! {
     flush(LOG_LIMIT);
     signal_hook::low_level::exit(code)
 }

@@ -129,8 +129,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_parser = hostile)]
     hostile: Vec<Hostile>,
     /// A client with its own requests, in place of --rate: NAME:RATE and after commas sends=poisson, evenly, bursts (all of a
-    /// second at once) or alternating (every other second), count=N equal ones, streams=N, weight=X, class=N, like
-    /// camera:5,count=7,sends=evenly; may be repeated
+    /// second at once) or alternating (every other second), count=N equal ones, streams=N, weight=X, class=N, application=NAME
+    /// (what its requests name), takes=X (times as long as planned), like camera:5,count=7,sends=evenly; may be repeated
     #[arg(long, value_parser = clients::client, conflicts_with_all = ["amount", "trace"])]
     client: Vec<SimClient>,
     /// The entry cannot tell clients apart: the gate without shares.

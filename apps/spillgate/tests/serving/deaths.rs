@@ -11,6 +11,7 @@ use super::{TWO_STAGES, infer};
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_worker_had_is_served_by_another() {
     let pipeline = TWO_STAGES
+        .replace("slo: 200ms", "slo: 2s")
         .replace(
             "op: slow, inputs: { payload: $a",
             "op: fragile, inputs: { payload: $a",

@@ -176,6 +176,8 @@ impl TestServer {
             decoders: 1,
             drain: Duration::from_secs(3),
             telemetry: TelemetryConfig::default(),
+            part: None,
+            link_listen: None,
         };
         change(&mut config);
         let server = Server::start(config, deployments, Arc::new(library))

@@ -107,7 +107,7 @@ impl<P, L: Clone> Gateway<P, L> {
             let has_room = pool.push(request, now);
             return has_room.then_some(()).ok_or(DropReason::QueueFull);
         }
-        let worker = dispatcher.send(now, request.id);
+        let worker = dispatcher.send(now, request);
         let worker = worker.ok_or(DropReason::NoWorker)?;
         let arrival = Arrival {
             worker,
@@ -128,6 +128,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let was_there = dispatcher.location(id) == Some(worker);
         if was_there {
             dispatcher.take_back(id);
+            dispatcher.forget_stray(id);
         }
         was_there
     }
@@ -136,7 +137,8 @@ impl<P, L: Clone> Gateway<P, L> {
 impl Stage {
     /// Whether a request that is about to be dispatched is dropped instead, and why. The module sheds load, or even the batch
     /// that starts earliest would finish the request with less than the margin to spare. The newest request is dropped because
-    /// the backlog before it still fits the SLO.
+    /// the backlog before it still fits the SLO. Where workers serve higher ranks first, waiting requests of lower ranks do not
+    /// count: workers drop these instead.
     fn refuses(
         &mut self,
         now: Timestamp,
@@ -147,9 +149,13 @@ impl Stage {
             return Some((DropReason::Overload, None));
         }
         let door = self.plan.door?;
+        let rank = if self.ranks { request.rank } else { 0 };
         let starts_at = match &self.pool {
-            None => self.dispatcher.earliest_start(now)?,
-            Some(pool) => pool.earliest_start(now, self.view()),
+            None => self.dispatcher.earliest_start(now, rank)?,
+            Some(pool) => {
+                let is_up = |worker| self.dispatcher.is_up(worker);
+                pool.earliest_start(now, self.view(), rank, is_up)
+            }
         };
         let ends_at = starts_at + door.execution + door.downstream;
         let slo = request.deadline.since(request.sent_at);

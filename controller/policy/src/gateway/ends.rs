@@ -54,7 +54,7 @@ impl<P, L: Clone> Gateway<P, L> {
         cause: Option<String>,
         out: &mut Vec<Command<P, L>>,
     ) {
-        let Some((ended, open)) = self.ledger.end(id) else {
+        let Some((ended, open)) = self.ledger.end(now, id) else {
             return;
         };
         self.applications.ended(open.request.application);
@@ -68,26 +68,22 @@ impl<P, L: Clone> Gateway<P, L> {
         let mut told = Vec::new();
         for module in 0..self.stages.len() {
             let pool = self.stages[module].pool.as_mut();
+            let module = ModuleId(module as u16);
             if pool.is_some_and(|pool| pool.remove(id)) && outcome.is_clients_doing() {
-                self.demands.unasked(now, ModuleId(module as u16));
+                self.demands.unasked(now, module);
             }
-            let Some(worker) = self.stages[module].dispatcher.take_back(id) else {
-                continue;
-            };
-            let device = self.device_of(worker);
-            if !self.unsend(id, worker) {
-                self.tell_device(device, ToDevice::Cancel(worker, id), out);
-                told.push(worker);
-            }
+            told.extend(self.leave(module, id, out));
         }
         if outcome.is_clients_doing() {
             self.ledger.gives_back(now, &ended, told);
             self.demands.offered(now, self.ledger.offered());
+        } else {
+            self.ledger.dropped(&ended);
         }
     }
 
     /// Takes back what would be sent at the end of this event. False when it has been sent.
-    fn unsend(&mut self, id: RequestId, worker: WorkerId) -> bool {
+    pub(super) fn unsend(&mut self, id: RequestId, worker: WorkerId) -> bool {
         let mut taken = false;
         for (_, requests) in &mut self.sends {
             let before = requests.len();
@@ -117,7 +113,10 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         if !was_there {
-            self.n_ignored += 1;
+            // Where the worker was suspected, another one has the request.
+            if !self.forget_stray(module, worker, id) {
+                self.n_ignored += 1;
+            }
             return;
         }
         if drop.reason.is_clients_doing() && !has_run {
@@ -126,11 +125,37 @@ impl<P, L: Clone> Gateway<P, L> {
         self.end(now, id, Outcome::Dropped(drop), None, out);
     }
 
+    /// A request found no room on its way to a worker: it is dropped, as by the worker.
+    pub(super) fn unsent(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        id: RequestId,
+        out: &mut Vec<Command<P, L>>,
+    ) {
+        let Some(module) = self.module_of(worker) else {
+            return;
+        };
+        let Some(request) = self.ledger.get(id).map(|open| open.request) else {
+            return;
+        };
+        let drop = Drop {
+            module,
+            reason: DropReason::Memory,
+            at: now,
+            budget: request.deadline.budget_at(now),
+            estimate: None,
+        };
+        self.dropped(now, worker, id, drop, out);
+    }
+
     /// A worker that was told to forget a request had not begun it.
     pub(super) fn forgotten(&mut self, now: Timestamp, worker: WorkerId, id: RequestId) {
-        if let Some(module) = self.module_of(worker)
-            && self.ledger.forgotten(worker, id)
-        {
+        let Some(module) = self.module_of(worker) else {
+            return;
+        };
+        self.forget_stray(module, worker, id);
+        if self.ledger.forgotten(worker, id) {
             self.demands.offered(now, self.ledger.offered());
             self.demands.unasked(now, module);
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
-use spillgate_pipeline::message::{Address, Message, Portion, ToController};
+use spillgate_pipeline::message::{Address, Message, ModulePlan, Portion, ToController};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{Command, Gateway};
@@ -20,10 +20,12 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(3);
 pub(super) struct Exchange {
     /// There are other gateways.
     has_others: bool,
-    /// The time of the last report.
+    /// When the period of the next report began.
     since: Timestamp,
     reports_at: Option<Timestamp>,
     portion_at: Option<Timestamp>,
+    /// The part of all requests that a controller said that knows the gateways.
+    part: Option<f64>,
 }
 
 impl Exchange {
@@ -34,20 +36,31 @@ impl Exchange {
             since: born,
             reports_at: None,
             portion_at: None,
+            part: None,
         }
     }
 
-    /// A client asks.
+    /// A client asks. After a silence a period begins: a report of its first request would say that hardly any come here.
     pub(super) fn asked(&mut self, now: Timestamp, party: &Party) {
-        if self.has_others && party.client != Party::ONLY.client {
-            let at = now.max(self.since + PERIOD);
-            self.reports_at.get_or_insert(at);
+        if !self.has_others || party.client == Party::ONLY.client || self.reports_at.is_some() {
+            return;
         }
+        if now >= self.since + PERIOD {
+            self.since = now;
+        }
+        self.reports_at = Some(self.since + PERIOD);
     }
 
     /// When a report is due.
     pub(super) fn reports_at(&self) -> Option<Timestamp> {
         self.reports_at
+    }
+
+    fn part_that_counts(&mut self, plan: &ModulePlan) -> f64 {
+        if plan.knows_gateways {
+            self.part = Some(plan.part);
+        }
+        self.part.unwrap_or(plan.part)
     }
 
     fn is_portion_known(&self, now: Timestamp) -> bool {
@@ -72,16 +85,20 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
-    /// A controller says which part of all requests this gateway accepts.
-    pub(super) fn hear_part(&mut self, now: Timestamp, part: f64) {
+    /// A controller says which part of all requests this gateway accepts. One that has just begun knows the gateways that have
+    /// greeted it, and takes this one for the only one at first: what was said before counts more. Returns the part that counts.
+    pub(super) fn hear_part(&mut self, now: Timestamp, plan: &ModulePlan) -> f64 {
+        let part = self.exchange.part_that_counts(plan);
         self.exchange.has_others = part < 1.0;
+        self.ledger.divide_limits(part);
         if self.exchange.has_others && self.exchange.is_portion_known(now) {
-            return;
+            return part;
         }
         if self.exchange.portion_at.take().is_some() {
             self.ledger.divide(now, None);
         }
         self.ledger.set_part(now, part);
+        part
     }
 
     /// The controller of the source says what is for this gateway of what all clients share.
@@ -96,8 +113,33 @@ impl<P, L: Clone> Gateway<P, L> {
 #[cfg(test)]
 mod tests {
     use spillgate_pipeline::clients::ClientKey;
+    use spillgate_pipeline::message::BatchShape;
+    use spillgate_pipeline::policy::Guidance;
 
     use super::*;
+
+    /// With a part of 1 each of four gateways let pass what all workers can serve.
+    #[test]
+    fn a_new_controller_takes_no_gateway_for_the_only_one_where_others_know_more() {
+        let said = |part, knows_gateways| ModulePlan {
+            shape: BatchShape {
+                size: 1,
+                execution: Duration::ZERO,
+            },
+            admits: 1.0,
+            door: None,
+            part,
+            knows_gateways,
+            guidance: Guidance::NONE,
+        };
+        let mut exchange = Exchange::new(Timestamp::ZERO);
+        let mut counts = |part, knows| exchange.part_that_counts(&said(part, knows));
+        assert_eq!(counts(1.0, false), 1.0, "nobody knows more");
+        assert_eq!(counts(0.5, false), 0.5);
+        assert_eq!(counts(0.25, true), 0.25);
+        assert_eq!(counts(1.0, false), 0.25);
+        assert_eq!(counts(0.3, true), 0.3);
+    }
 
     #[test]
     fn only_clients_beside_other_gateways_are_reported() {
@@ -118,6 +160,6 @@ mod tests {
         let mut late = Exchange::new(at(0));
         late.has_others = true;
         late.asked(at(5000), &named);
-        assert_eq!(late.reports_at(), Some(at(5000)), "after a silence at once");
+        assert_eq!(late.reports_at(), Some(at(6000)), "after a silence");
     }
 }

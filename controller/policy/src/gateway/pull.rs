@@ -32,8 +32,11 @@ impl<P, L: Clone> Gateway<P, L> {
         } = &mut self.stages[module.idx()];
         let Some(pool) = pool else { return };
         // The ask of an idle worker stands until it is to serve again.
-        let counts = ask.until.is_none() || dispatcher.is_up(ask.worker);
-        let most = if counts { ask.most } else { 0 };
+        let room = u32::try_from(dispatcher.room(ask.worker)).unwrap_or(u32::MAX);
+        let most = match ask.until {
+            Some(_) => ask.most.min(room),
+            None => ask.most,
+        };
         let view = View {
             plan,
             n_workers: dispatcher.n_up(),
@@ -115,7 +118,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 n_workers: dispatcher.n_up(),
             };
             let mut refused = Vec::new();
-            let given = pool.serve(now, view, |w| dispatcher.is_up(w), &mut refused);
+            let given = pool.serve(now, view, |w| dispatcher.room(w), &mut refused);
             let module = ModuleId(module as u16);
             self.refuse(now, module, refused, out);
             for given in given {
@@ -188,7 +191,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 payload: open.load.clone(),
             });
             let dispatcher = &mut self.stages[module.idx()].dispatcher;
-            dispatcher.give(worker, pooled.request.id);
+            dispatcher.give(worker, &pooled.request);
         }
         let answer = ToDevice::Answer(Answer {
             worker,

@@ -1,8 +1,10 @@
 mod pull;
+mod suspected;
 
 use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, ClientId};
+use spillgate_pipeline::message::DoorPlan;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::testing::noop_pipeline;
@@ -121,13 +123,21 @@ impl Home {
 
     /// A request comes in, and the source has read it.
     fn submit(&mut self, id: u64) {
+        self.submit_of(id, 0);
+    }
+
+    /// The same, of a client of that class.
+    fn submit_of(&mut self, id: u64, class: u8) {
         let offer = Offer {
             sent_at: self.now,
             timeout: None,
             decoding: Duration::ZERO,
             application: Application::default(),
             client: ClientId::default(),
-            party: Party::ONLY,
+            party: Party {
+                class,
+                ..Party::ONLY
+            },
         };
         let admitted = self
             .gateway
@@ -145,12 +155,31 @@ impl Home {
         let message = ToGateway::Finished {
             worker: WorkerId(worker),
             batch: BatchId(id),
+            took: MS * 10,
+            size: 1,
             members: vec![Finished {
                 request: RequestId(id),
                 result,
             }],
         };
         self.on(Event::Message(device(worker), life, message));
+    }
+
+    /// A worker drops a request.
+    fn dropped(&mut self, worker: u32, id: u64, reason: DropReason) {
+        let drop = Drop {
+            module: ModuleId(1),
+            reason,
+            at: self.now,
+            budget: (self.now + SLO).budget_at(self.now),
+            estimate: None,
+        };
+        let message = ToGateway::Dropped {
+            worker: WorkerId(worker),
+            request: RequestId(id),
+            drop: Box::new(drop),
+        };
+        self.on(Event::Message(device(worker), LIFE, message));
     }
 
     fn at(&mut self, ms: u64) -> &mut Self {
@@ -375,35 +404,9 @@ fn a_controller_that_began_anew_is_told_what_comes_from_then_on() {
 fn a_worker_that_drops_a_request_ends_it() {
     let mut home = home(&[&[0]], &[], 1);
     home.submit(7);
-    let drop = Drop {
-        module: ModuleId(1),
-        reason: DropReason::Predicted,
-        at: home.now,
-        budget: (home.now + SLO).budget_at(home.now),
-        estimate: None,
-    };
-    let dropped = ToGateway::Dropped {
-        worker: WorkerId(1),
-        request: RequestId(7),
-        drop: Box::new(drop),
-    };
-    home.on(Event::Message(device(1), LIFE, dropped));
+    home.dropped(1, 7, DropReason::Predicted);
     assert_eq!(home.ended, [(7, "dropped")]);
     assert!(home.cancelled.is_empty(), "nobody has it");
-}
-
-fn dropped(home: &Home, id: u64, reason: DropReason) -> ToGateway {
-    ToGateway::Dropped {
-        worker: WorkerId(1),
-        request: RequestId(id),
-        drop: Box::new(Drop {
-            module: ModuleId(1),
-            reason,
-            at: home.now,
-            budget: (home.now + SLO).budget_at(home.now),
-            estimate: None,
-        }),
-    }
 }
 
 /// A client that replaces its own frames must not make the module look overloaded.
@@ -412,13 +415,60 @@ fn a_superseded_request_asked_for_nothing() {
     let mut home = home(&[&[0]], &[], 1);
     for (id, reason) in [(7, DropReason::Superseded), (8, DropReason::Predicted)] {
         home.submit(id);
-        let message = dropped(&home, id, reason);
-        home.on(Event::Message(device(1), LIFE, message.clone()));
+        home.dropped(1, id, reason);
         // That it comes twice changes nothing.
-        home.on(Event::Message(device(1), LIFE, message));
+        home.dropped(1, id, reason);
     }
     home.at(100).on(Event::Wakeup);
     assert_eq!(home.unasked, [(0, 0), (1, 1)]);
+}
+
+/// The door counts the backlog before a request: workers serve it before waiting requests of a lower class.
+#[test]
+fn the_door_drops_no_request_for_those_of_a_lower_class() {
+    for (drop, expected) in [
+        (
+            DropPolicyName::Spillgate,
+            vec![(3, "dropped"), (6, "dropped")],
+        ),
+        (
+            DropPolicyName::Deadline,
+            vec![
+                (3, "dropped"),
+                (4, "dropped"),
+                (5, "dropped"),
+                (6, "dropped"),
+            ],
+        ),
+    ] {
+        let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
+        pipeline.policy.drop = drop;
+        let mut home = home_of(pipeline, 1);
+        let plan = ModulePlan {
+            shape: BatchShape {
+                size: 1,
+                execution: MS * 30,
+            },
+            admits: 1.0,
+            door: Some(DoorPlan {
+                execution: MS * 30,
+                downstream: MS * 20,
+                margin: 0.1,
+            }),
+            part: 1.0,
+            knows_gateways: true,
+            guidance: Guidance::NONE,
+        };
+        let controller = Address::Controller(ModuleId(1));
+        home.on(Event::Greeted(controller, LIFE));
+        let plan = ToGateway::Plan(ModuleId(1), Box::new(plan));
+        home.on(Event::Message(controller, LIFE, plan));
+        // A request must begin within 40 ms, so that two may wait.
+        for (id, class) in [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)] {
+            home.submit_of(id, class);
+        }
+        assert_eq!(home.ended, expected);
+    }
 }
 
 #[test]
@@ -428,6 +478,8 @@ fn a_device_speaks_for_its_own_workers_only() {
     let finished = |worker| ToGateway::Finished {
         worker: WorkerId(worker),
         batch: BatchId(7),
+        took: MS * 10,
+        size: 1,
         members: vec![Finished {
             request: RequestId(7),
             result: Ok(Filled::ALL),

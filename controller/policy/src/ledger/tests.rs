@@ -60,7 +60,7 @@ fn a_request_ends_once_all_sinks_are_done() {
         None,
         "it has ended"
     );
-    assert!(ledger.end(RequestId(1)).is_none());
+    assert!(ledger.end(at(5), RequestId(1)).is_none());
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn late_is_an_outcome_of_its_own() {
 fn a_drop_ends_it_for_all_branches() {
     let mut ledger = fork();
     ask(&mut ledger, at(0), 1, None).unwrap();
-    assert!(ledger.end(RequestId(1)).is_some());
-    assert!(ledger.end(RequestId(1)).is_none());
+    assert!(ledger.end(at(5), RequestId(1)).is_some());
+    assert!(ledger.end(at(5), RequestId(1)).is_none());
     assert_eq!(ledger.result_in(at(5), RequestId(1)), None);
     assert_eq!(ledger.in_flight(), 0);
 }
@@ -105,7 +105,7 @@ fn what_is_over_a_bound_is_refused_at_once() {
     }
     let third = ask(&mut ledger, at(0), 3, None);
     assert_eq!(third, Err(Refusal::Full { limit: 2 }));
-    ledger.end(RequestId(1));
+    ledger.end(at(5), RequestId(1));
     ask(&mut ledger, at(0), 3, None).unwrap();
     ledger.drain();
     assert_eq!(ask(&mut ledger, at(0), 4, None), Err(Refusal::Draining));
@@ -198,7 +198,7 @@ fn who_ends_by_its_own_doing_before_a_device_ran_it_gives_its_place_back() {
     let all = places(&mut ledger, ms(1000), 0);
     assert!(all >= 3);
     let offered = ledger.offered();
-    let mut end = |id| ledger.end(RequestId(id)).unwrap().0;
+    let mut end = |id| ledger.end(at(5), RequestId(id)).unwrap().0;
     let (unread, waited, both) = (end(0), end(1), end(2));
     ledger.gives_back(ms(1000), &unread, vec![]);
     assert_eq!(
@@ -241,8 +241,8 @@ fn what_a_device_ran_keeps_its_place() {
     );
     assert!(ledger.ran(RequestId(1), ModuleId(1)));
     let (decoded, ran) = (
-        ledger.end(RequestId(0)).unwrap().0,
-        ledger.end(RequestId(1)).unwrap().0,
+        ledger.end(at(5), RequestId(0)).unwrap().0,
+        ledger.end(at(5), RequestId(1)).unwrap().0,
     );
     ledger.gives_back(ms(1000), &ran, vec![]);
     assert_eq!(places(&mut ledger, ms(1000), all), 0);
@@ -283,7 +283,7 @@ fn a_place_that_is_given_back_is_its_clients() {
     };
     let is_share = matches!(refused, Refusal::Overload(Shortfall::Client { .. }));
     assert!(is_share, "{refused:?}");
-    let ended = ledger.end(taken[0]).unwrap().0;
+    let ended = ledger.end(at(5), taken[0]).unwrap().0;
     ledger.gives_back(ms(1000), &ended, vec![]);
     assert!(ask(&mut ledger, 2).is_ok());
 }

@@ -63,6 +63,7 @@ mod tests {
             class: 0,
             weight: 1.0,
             rate,
+            asked: rate,
         };
         ClientReport::new(50.0, clients.iter().map(of).collect())
     }

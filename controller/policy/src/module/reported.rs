@@ -23,7 +23,7 @@ struct OfOne {
     since: Option<Timestamp>,
 }
 
-/// The reports, by gateway. A gateway that is gone is forgotten.
+/// The reports, by gateway. What a gateway that is gone has counted stays: maybe only its connection is gone.
 #[derive(Default)]
 pub(super) struct Reported(IndexMap<GatewayId, OfOne, FxBuildHasher>);
 
@@ -54,7 +54,7 @@ impl Reported {
 
     /// A gateway is gone.
     pub(super) fn lose(&mut self, gateway: GatewayId) {
-        // Its counts stay for the case that only its connection is gone; it accepts nothing meanwhile.
+        // It accepts nothing meanwhile.
         if let Some(one) = self.0.get_mut(&gateway) {
             one.offered = Window::new(SPAN, Timestamp::ZERO);
             one.since = None;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use spillgate_pipeline::message::{BatchShape, Demand};
+use spillgate_pipeline::message::{BatchReport, BatchShape, ClientReport, Demand};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -23,8 +23,16 @@ struct Module {
 
 impl Module {
     fn new(scaling: Option<ModuleScaling>) -> Self {
+        Module::under(DropPolicyName::Pard, scaling)
+    }
+
+    fn under(drop: DropPolicyName, scaling: Option<ModuleScaling>) -> Self {
+        Module::of(ModuleId(1), drop, scaling)
+    }
+
+    fn of(module: ModuleId, drop: DropPolicyName, scaling: Option<ModuleScaling>) -> Self {
         let mut pipeline = noop_pipeline(MS * 400, &[&[0], &[1]], &[]);
-        pipeline.policy.drop = DropPolicyName::Pard;
+        pipeline.policy.drop = drop;
         let planned = Planned {
             batch: vec![4; 3],
             execution: vec![vec![MS * 10; 4]; 3].into(),
@@ -33,11 +41,11 @@ impl Module {
         };
         let place = |worker: u32| Place {
             worker: WorkerId(worker),
-            module: ModuleId(1),
+            module,
             device: DeviceId(worker as u16),
         };
         let controller = ModuleController::new(&ControllerConfig {
-            module: ModuleId(1),
+            module,
             incarnation: FIRST,
             pipeline: &Arc::new(pipeline),
             planned: &Arc::new(planned),
@@ -99,11 +107,12 @@ fn other() -> Address {
     Address::Controller(ModuleId(2))
 }
 
-/// What is said of workers.
+/// What is said of workers, and of the capacity that is for a gateway.
 fn short(message: &Message<()>) -> Option<String> {
     match message {
-        Message::Gateway(ToGateway::Serve(_) | ToGateway::Retire(_))
+        Message::Gateway(ToGateway::Serve(_) | ToGateway::Retire(_) | ToGateway::Try(_))
         | Message::Device(ToDevice::Load(_) | ToDevice::Unload(_)) => Some(format!("{message:?}")),
+        Message::Gateway(ToGateway::Clients(portion)) => Some(format!("{}/s", portion.rate)),
         _ => None,
     }
 }
@@ -161,8 +170,12 @@ fn a_gateway_that_began_anew_counts_from_zero() {
 #[test]
 fn workers_of_a_device_that_is_gone_serve_no_more_until_it_greets_again() {
     let mut module = Module::new(None);
-    let said = module.on(ms(1), ControllerEvent::Lost(device(1)));
-    assert_eq!(said, ["Gateway(Retire(WorkerId(1)))"]);
+    // Gateways have sessions of their own with the device.
+    assert!(
+        module
+            .on(ms(1), ControllerEvent::Lost(device(1)))
+            .is_empty()
+    );
     module.turn(1);
     let workers = |module: &Module| module.controller.published().map(|s| s.workers);
     assert_eq!(workers(&module), Some(1));
@@ -170,6 +183,15 @@ fn workers_of_a_device_that_is_gone_serve_no_more_until_it_greets_again() {
     assert_eq!(said, ["Gateway(Serve(WorkerId(1)))"]);
     module.turn(2);
     assert_eq!(workers(&module), Some(2));
+}
+
+#[test]
+fn a_controller_that_lost_a_device_tells_new_gateways_nothing_of_its_workers() {
+    let mut module = Module::new(None);
+    module.on(ms(1), ControllerEvent::Lost(device(1)));
+    let said = module.on(ms(2), ControllerEvent::Greeted(GATEWAY, SECOND));
+    let lists = said.iter().filter(|s| !s.contains("Plan"));
+    assert_eq!(lists.collect::<Vec<_>>(), ["Gateway(Serve(WorkerId(0)))"]);
 }
 
 #[test]
@@ -244,7 +266,7 @@ fn a_worker_serves_once_its_device_has_greeted() {
             .controller
             .workers
             .iter()
-            .map(|(place, _)| *place)
+            .map(|worker| worker.place)
             .collect::<Vec<_>>(),
         scaling: None,
         seed: 1,
@@ -261,4 +283,122 @@ fn a_worker_serves_once_its_device_has_greeted() {
     assert_eq!(module.on(ms(2), greeted(device(1))), none);
     let other = Address::Gateway(GatewayId(1));
     assert_eq!(module.on(ms(3), greeted(other)), said);
+}
+
+/// A batch of the worker took so long; it is planned to take 10 ms.
+fn ran(module: &mut Module, worker: u32, at: u64, took: u64) -> Vec<String> {
+    let report = BatchReport {
+        worker: WorkerId(worker),
+        started_at: ms(at - took),
+        ended_at: ms(at),
+        members: vec![(ms(at - took), ms(at - took)); 4],
+    };
+    let report = ToController::Report(report);
+    let from = device(worker as u16);
+    module.on(ms(at), ControllerEvent::Message(from, FIRST, report))
+}
+
+#[test]
+fn a_worker_much_slower_than_its_fellow_is_set_aside_and_tried() {
+    let mut module = Module::under(DropPolicyName::Spillgate, None);
+    for at in [100, 110, 120] {
+        assert!(ran(&mut module, 0, at, 10).is_empty());
+    }
+    assert!(ran(&mut module, 1, 140, 30).is_empty());
+    assert_eq!(
+        ran(&mut module, 1, 170, 30),
+        ["Gateway(Retire(WorkerId(1)))"]
+    );
+    let wakes_at = module.controller.next_wakeup();
+    assert_eq!(wakes_at, Some(ms(670)));
+    let tried = module.on(ms(670), ControllerEvent::Wakeup);
+    assert_eq!(tried, ["Gateway(Try(WorkerId(1)))"]);
+    module.turn(1);
+    assert_eq!(module.controller.published().map(|s| s.workers), Some(1));
+    assert!(ran(&mut module, 1, 1300, 30).is_empty());
+    assert_eq!(
+        ran(&mut module, 1, 1310, 10),
+        ["Gateway(Serve(WorkerId(1)))"]
+    );
+}
+
+#[test]
+fn a_slow_worker_is_better_than_none() {
+    for event in [
+        ControllerEvent::Lost(device(0)),
+        ControllerEvent::Suspected(device(0)),
+    ] {
+        let mut module = Module::under(DropPolicyName::Spillgate, None);
+        for (worker, at, took) in [(0, 100, 10), (1, 140, 30), (1, 170, 30)] {
+            ran(&mut module, worker, at, took);
+        }
+        let serve = "Gateway(Serve(WorkerId(1)))";
+        assert_eq!(module.on(ms(200), event), [serve]);
+    }
+}
+
+/// Gateways hear of the silence themselves. What the pipeline can serve is less from the next state on.
+#[test]
+fn a_suspected_worker_counts_for_nothing_until_it_is_trusted() {
+    let mut module = Module::under(DropPolicyName::Spillgate, None);
+    let workers = |module: &Module| module.controller.published().map(|s| s.workers);
+    assert!(
+        module
+            .on(ms(100), ControllerEvent::Suspected(device(0)))
+            .is_empty()
+    );
+    module.turn(1);
+    assert_eq!(workers(&module), Some(1));
+    module.on(ms(1900), ControllerEvent::Trusted(device(0)));
+    module.turn(2);
+    assert_eq!(workers(&module), Some(2));
+    // It is silent again, lost, and back.
+    module.on(ms(2100), ControllerEvent::Suspected(device(0)));
+    module.on(ms(2200), ControllerEvent::Lost(device(0)));
+    module.on(ms(2300), ControllerEvent::Greeted(device(0), FIRST));
+    module.turn(3);
+    assert_eq!(workers(&module), Some(2));
+}
+
+#[test]
+fn a_published_policy_trusts_the_profile() {
+    let mut module = Module::new(None);
+    for (worker, took) in [(0, 10), (1, 30)].repeat(5) {
+        assert!(ran(&mut module, worker, 100, took).is_empty());
+    }
+}
+
+/// Under a policy that does not adapt nothing is said anew each second.
+#[test]
+fn each_gateway_hears_its_part_when_another_one_comes() {
+    let mut module = Module::under(DropPolicyName::Deadline, None);
+    let mut out: Vec<ControllerCommand<()>> = Vec::new();
+    let greeted = ControllerEvent::Greeted(Address::Gateway(GatewayId(1)), FIRST);
+    module.controller.on_event(ms(1), greeted, &mut out);
+    let part = |command: &ControllerCommand<()>| match command {
+        ControllerCommand::Send(Envelope {
+            to,
+            message: Message::Gateway(ToGateway::Plan(_, plan)),
+            ..
+        }) => Some((*to, plan.part)),
+        _ => None,
+    };
+    let parts: Vec<(Address, f64)> = out.iter().filter_map(part).collect();
+    assert_eq!(
+        parts,
+        [0, 1].map(|id| (Address::Gateway(GatewayId(id)), 0.5))
+    );
+}
+
+/// The first gateways that greet a controller that began anew would get the capacity of all.
+#[test]
+fn capacity_is_divided_once_all_gateways_have_greeted() {
+    let mut module = Module::of(ModuleId::SOURCE, DropPolicyName::Spillgate, None);
+    let mut asked = |at| {
+        let report = ToController::Clients(Box::new(ClientReport::new(50.0, Vec::new())));
+        module.on(ms(at), ControllerEvent::Message(GATEWAY, FIRST, report))
+    };
+    assert!(asked(1000).is_empty());
+    assert!(asked(5900).is_empty());
+    assert_eq!(asked(7000), ["50/s"]);
 }

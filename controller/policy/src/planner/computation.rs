@@ -9,6 +9,8 @@ use spillgate_pipeline::estimate::{self, PathEstimate, Scratch, Stage};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 
+use crate::plan::longest_path;
+
 /// An estimate to be made, with all its inputs. It takes thousands of draws, so a driver makes it without the module's
 /// lock.
 #[derive(Debug)]
@@ -32,7 +34,19 @@ pub struct Computed {
     pub(super) scratch: Scratch,
 }
 
+/// Time that a plan leaves for waits, as a part of the executions: a request that comes while a batch runs waits for half of it.
+const WAITS: f64 = 0.5;
+
 impl Computation {
+    /// L_sub from the executions alone, with the waits that fit the SLO.
+    fn planned(&self, paths: &[PathEstimate]) -> Duration {
+        let of = |m: usize| Duration::from_secs_f64(self.stages[m].execution);
+        let whole = longest_path(&self.pipeline, of).as_secs_f64();
+        let fits = self.pipeline.slo.as_secs_f64() / whole.max(f64::MIN_POSITIVE);
+        let executions = paths.iter().map(|p| p.execution).fold(0.0, f64::max);
+        Duration::from_secs_f64(executions * fits.clamp(1.0, 1.0 + WAITS))
+    }
+
     /// Makes the estimate.
     pub fn run(mut self) -> Computed {
         let paths = estimate::downstream(
@@ -48,6 +62,7 @@ impl Computation {
         Computed {
             guidance: Guidance {
                 downstream: Duration::from_secs_f64(total.max(0.0)),
+                planned: self.planned(&paths),
                 share: 1.0,
                 order: self.order,
                 batch: self.batch,

@@ -7,13 +7,14 @@ use spillgate_pipeline::message::{DoorPlan, ModulePlan};
 use super::StatePlanner;
 
 impl StatePlanner {
-    /// The plan that a gateway follows which accepts that part of all requests.
-    pub fn plan(&self, part: f64) -> ModulePlan {
+    /// The plan that a gateway follows which accepts that part of all requests, as far as it is known.
+    pub fn plan(&self, part: f64, knows_gateways: bool) -> ModulePlan {
         ModulePlan {
             shape: self.shape,
             admits: self.admits,
             door: self.door(),
             part,
+            knows_gateways,
             guidance: self.guidance,
         }
     }

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use spillgate_pipeline::message::STATE_SAMPLES_MAX;
 use spillgate_pipeline::time::Timestamp;
 
 /// Slots of a window: values in the newest and the oldest slot count as if they came at its middle.
 const SLOTS: u64 = 50;
-/// Samples that a reservoir keeps.
-pub const SAMPLES_MAX: usize = 1024;
+/// Samples that a reservoir keeps: those that a state holds.
+pub const SAMPLES_MAX: usize = STATE_SAMPLES_MAX;
 
 #[derive(Clone, Copy, Default)]
 struct Slot {

@@ -50,6 +50,7 @@ fn plan(part: f64) -> ModulePlan {
         admits: 1.0,
         door: None,
         part,
+        knows_gateways: true,
         guidance: Guidance::NONE,
     }
 }
@@ -77,7 +78,7 @@ fn ids(given: &Given) -> Vec<u64> {
 fn serve(pool: &mut Pool, now: u64) -> Vec<(u32, Vec<u64>)> {
     let plan = plan(1.0);
     let mut refused = Vec::new();
-    let given = pool.serve(at(now), view(&plan, 2), |_| true, &mut refused);
+    let given = pool.serve(at(now), view(&plan, 2), |_| usize::MAX, &mut refused);
     assert_eq!(refused, []);
     given.iter().map(|g| (g.worker.0, ids(g))).collect()
 }
@@ -121,8 +122,8 @@ fn a_gateway_gives_its_part_and_counts_with_the_requests_of_the_others() {
         (alone.order, ids(&alone).len()),
         (BudgetOrder::LowestFirst, 2)
     );
-    // 23 requests are six batches, of which one can begin.
-    assert_eq!(of_one(20).order, BudgetOrder::HighestFirst);
+    // Half of an ask's word counts: 23 requests are six batches, of which one can begin.
+    assert_eq!(of_one(40).order, BudgetOrder::HighestFirst);
 }
 
 #[test]
@@ -154,7 +155,10 @@ fn the_ask_of_an_idle_worker_stands_until_a_request_comes() {
         );
         assert_eq!(heard, None);
     }
-    assert_eq!(pool.earliest_start(at(3), view(&plan, 2)), at(3));
+    assert_eq!(
+        pool.earliest_start(at(3), view(&plan, 2), 0, |_| true),
+        at(3)
+    );
     for id in 0..3 {
         pool.push(&request(id, 100), at(1));
     }
@@ -196,7 +200,7 @@ fn a_worker_that_is_to_serve_no_more_gets_nothing() {
     let plan = plan(1.0);
     pool.ask(at(0), &ask(0, 1, None), view(&plan, 1), &mut Vec::new());
     pool.push(&request(0, 100), at(0));
-    let given = pool.serve(at(0), view(&plan, 0), |_| false, &mut Vec::new());
+    let given = pool.serve(at(0), view(&plan, 0), |_| 0, &mut Vec::new());
     assert_eq!(given, []);
     assert_eq!(serve(&mut pool, 0), [(0, vec![0])], "it serves again");
 }
@@ -248,6 +252,27 @@ fn a_full_pool_takes_no_more() {
     assert!(pool.remove(RequestId(0)));
     assert!(!pool.remove(RequestId(0)));
     assert!(pool.push(&request(capacity, 100), at(0)));
+}
+
+/// Where not all can be in time, the rank counts before the budget.
+#[test]
+fn under_overload_higher_ranks_go_first() {
+    let plan = plan(1.0);
+    for (deadline, expected) in [(100, [0, 1, 2, 3]), (20, [1, 3, 4, 2])] {
+        let mut pool = pool();
+        for (id, rank) in [0, 2, 0, 1, 1].into_iter().enumerate() {
+            let request = request(id as u64, deadline + id as u64);
+            pool.push(&Request { rank, ..request }, at(0));
+        }
+        let ask = ask(0, 1, Some(0));
+        let given = pool.ask(at(0), &ask, view(&plan, 1), &mut Vec::new());
+        let mut given = ids(&given.unwrap());
+        if deadline == 20 {
+            // Of a rank, the highest budget goes first.
+            given[1..3].sort_unstable();
+        }
+        assert_eq!(given, expected);
+    }
 }
 
 /// Whether a queue can be served, by serving it: `n_workers` begin batches at equal distances.
@@ -317,7 +342,7 @@ proptest! {
                     waiting.push(back.request.id.0);
                 },
             }
-            given.extend(pool.serve(at(now), view(&plan, 3), |w| w.0 < 2, &mut refused));
+            given.extend(pool.serve(at(now), view(&plan, 3), |w| if w.0 < 2 { 9 } else { 0 }, &mut refused));
             pool.expire(at(now), &mut refused);
             prop_assert!(pool.asks.len() <= 3);
             for pooled in given.iter().flat_map(|g| &g.requests) {

@@ -8,42 +8,29 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::clock::{Account, Clock, Member, Members};
 use super::{
-    CLIENTS_MAX, DEBT_AIM, FORGOTTEN_AFTER, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX, SWEPT_MAX,
-    StreamKey, TRIM_MAX,
+    CLIENTS_MAX, DEBT_AIM, Party, STREAMS_MAX, STREAMS_OF_CLIENT_MAX, StreamKey, TRIM_MAX,
 };
 use crate::gate::Gate;
+use crate::sweep::Sweep;
 
 /// How far a stream with credit gets ahead of a stream in full debt, in spans of its client's debt.
 const AHEAD: f64 = 2.0;
-
-/// A stream of a client.
-#[derive(Clone, Debug)]
-struct Stream {
-    account: Account,
-    seen_at: Timestamp,
-}
-
-impl Member for Stream {
-    fn account(&mut self) -> &mut Account {
-        &mut self.account
-    }
-}
 
 /// A client.
 #[derive(Clone, Debug)]
 struct Client {
     account: Account,
     clock: Clock<StreamKey>,
-    streams: Members<StreamKey, Stream>,
+    streams: Members<StreamKey, Account>,
     /// Virtual time of the class up to which the streams have had their tokens.
     handed_out: f64,
     /// Tokens that the streams get besides, so that those that are served are in debt.
     trim: f64,
-    seen_at: Timestamp,
-    /// The stream that is looked at next whether it can be forgotten.
-    swept: usize,
+    sweep: Sweep,
     /// Tokens asked for since the last exchange.
     offered: f64,
+    /// The same a second, before the last exchange.
+    before: f64,
     /// Part of the client's requests that this gateway gets.
     part: f64,
     /// The client's weight over all gateways.
@@ -59,14 +46,14 @@ impl Member for Client {
 impl Client {
     fn new(now: Timestamp, weight: f64, at: f64) -> Self {
         Client {
-            account: Account::new(weight),
+            account: Account::new(now, weight),
             clock: Clock::default(),
             streams: Members::default(),
             handed_out: at,
             trim: 0.0,
-            seen_at: now,
-            swept: 0,
+            sweep: Sweep::default(),
             offered: 0.0,
+            before: 0.0,
             part: 1.0,
             weight,
         }
@@ -85,7 +72,7 @@ impl Client {
     fn debt(&self, stream: StreamKey) -> f64 {
         match self.streams.len() {
             1 => 1.0,
-            _ => self.clock.debt(&self.streams[&stream].account).min(1.0),
+            _ => self.clock.debt(&self.streams[&stream]).min(1.0),
         }
     }
 
@@ -95,48 +82,39 @@ impl Client {
             return;
         }
         self.trim += TRIM_MAX * (self.debt(stream) - DEBT_AIM) * tokens;
-        if let Some(of) = self.streams.get_mut(&stream) {
-            self.clock.charge(stream, &mut of.account, tokens);
+        if let Some(account) = self.streams.get_mut(&stream) {
+            self.clock.charge(stream, account, tokens);
         }
+    }
+
+    fn has_room(&self, n_streams: usize) -> bool {
+        n_streams < STREAMS_MAX && self.streams.len() < STREAMS_OF_CLIENT_MAX
     }
 
     /// The key of a stream's account: the common one when there are too many.
     fn stream(&mut self, now: Timestamp, party: &Party, n_streams: &mut usize) -> StreamKey {
         let is_known = self.streams.contains_key(&party.stream);
-        let has_room = *n_streams < STREAMS_MAX && self.streams.len() < STREAMS_OF_CLIENT_MAX;
-        let key = match is_known || has_room {
+        let key = match is_known || self.has_room(*n_streams) {
             true => party.stream,
             false => StreamKey::OTHERS,
         };
-        let stream = self.streams.entry(key).or_insert_with(|| {
+        let account = self.streams.entry(key).or_insert_with(|| {
             *n_streams += 1;
-            Stream {
-                account: Account::new(party.stream_weight),
-                seen_at: now,
-            }
+            Account::new(now, party.stream_weight)
         });
-        stream.seen_at = now;
+        account.seen(now);
         if key != StreamKey::OTHERS {
-            self.clock.reweigh(&mut stream.account, party.stream_weight);
+            self.clock.reweigh(account, party.stream_weight);
         }
         key
     }
 
-    /// Forgets a stream that was idle for long; when places are needed, one that has all its credit.
     fn sweep(&mut self, now: Timestamp, n_streams: &mut usize) {
-        let has_room = *n_streams < STREAMS_MAX && self.streams.len() < STREAMS_OF_CLIENT_MAX;
-        for _ in 0..if has_room { 1 } else { SWEPT_MAX } {
-            self.swept = (self.swept + 1) % self.streams.len().max(1);
-            let Some((_, stream)) = self.streams.get_index(self.swept) else {
-                return;
-            };
-            let is_idle = now.since(stream.seen_at) >= FORGOTTEN_AFTER;
-            if stream.account.is_full() && (is_idle || !has_room) {
-                self.streams.swap_remove_index(self.swept);
-                *n_streams -= 1;
-                return;
-            }
-        }
+        let has_room = self.has_room(*n_streams);
+        let gone = self.sweep.next(&mut self.streams, has_room, |account| {
+            account.can_be_forgotten(now, has_room)
+        });
+        *n_streams -= usize::from(gone.is_some());
     }
 }
 
@@ -172,7 +150,9 @@ pub(super) struct Class {
     clock: Clock<ClientKey>,
     /// Tokens that higher classes used and the clock has yet to skip.
     owed: f64,
-    swept: usize,
+    /// Tokens that were lent, until the requests that were overtaken are served or dropped.
+    pub(super) lent: f64,
+    sweep: Sweep,
 }
 
 impl Class {
@@ -182,7 +162,8 @@ impl Class {
             clients: Members::default(),
             clock: Clock::default(),
             owed: 0.0,
-            swept: 0,
+            lent: 0.0,
+            sweep: Sweep::default(),
         }
     }
 
@@ -210,11 +191,16 @@ impl Class {
     /// What the clients asked for in that period.
     pub(super) fn report(&mut self, class: u8, period: Duration) -> Vec<Offered> {
         let seconds = period.as_secs_f64();
-        let asked = |(key, client): (&ClientKey, &mut Client)| Offered {
-            client: *key,
-            class,
-            weight: client.weight,
-            rate: std::mem::take(&mut client.offered) / seconds,
+        let asked = |(key, client): (&ClientKey, &mut Client)| {
+            let rate = std::mem::take(&mut client.offered) / seconds;
+            let before = std::mem::replace(&mut client.before, rate);
+            Offered {
+                client: *key,
+                class,
+                weight: client.weight,
+                rate,
+                asked: (before + rate) / 2.0,
+            }
         };
         self.clients.iter_mut().map(asked).collect()
     }
@@ -233,6 +219,18 @@ impl Class {
         let paid = self.owed.min(tokens);
         self.owed -= paid;
         self.clock.advance(tokens - paid, &mut self.clients);
+    }
+
+    /// A request that was overtaken is dropped.
+    pub(super) fn regain_lent(&mut self) {
+        let regained = self.lent.min(1.0);
+        self.lent -= regained;
+        self.gate.add(regained);
+    }
+
+    /// Time passes: most that were overtaken are served by now.
+    pub(super) fn forget_lent(&mut self, tokens: f64) {
+        self.lent = (self.lent - tokens).max(0.0);
     }
 
     /// A higher class used a token.
@@ -256,12 +254,14 @@ impl Class {
         n_streams: &mut usize,
     ) -> (ClientKey, StreamKey) {
         let is_known = self.clients.contains_key(&party.client);
-        self.sweep(
-            now,
-            n_clients,
-            n_streams,
-            is_known || *n_clients < CLIENTS_MAX,
-        );
+        let has_room = is_known || *n_clients < CLIENTS_MAX;
+        let gone = self.sweep.next(&mut self.clients, has_room, |client| {
+            client.account.can_be_forgotten(now, has_room)
+        });
+        if let Some(gone) = gone {
+            *n_streams -= gone.streams.len();
+            *n_clients -= 1;
+        }
         let key = match is_known || *n_clients < CLIENTS_MAX {
             true => party.client,
             false => ClientKey::OTHERS,
@@ -271,7 +271,7 @@ impl Class {
             *n_clients += 1;
             Client::new(now, party.weight, at)
         });
-        client.seen_at = now;
+        client.account.seen(now);
         if key != ClientKey::OTHERS {
             client.weight = party.weight;
             self.clock
@@ -281,29 +281,6 @@ impl Class {
         client.sweep(now, n_streams);
         let stream = client.stream(now, party, n_streams);
         (key, stream)
-    }
-
-    /// Forgets a client that was idle for long; when places are needed, one that has all its credit.
-    fn sweep(
-        &mut self,
-        now: Timestamp,
-        n_clients: &mut usize,
-        n_streams: &mut usize,
-        has_room: bool,
-    ) {
-        for _ in 0..if has_room { 1 } else { SWEPT_MAX } {
-            self.swept = (self.swept + 1) % self.clients.len().max(1);
-            let Some((_, client)) = self.clients.get_index(self.swept) else {
-                return;
-            };
-            let is_idle = now.since(client.seen_at) >= FORGOTTEN_AFTER;
-            if client.account.is_full() && (is_idle || !has_room) {
-                *n_streams -= client.streams.len();
-                *n_clients -= 1;
-                self.clients.swap_remove_index(self.swept);
-                return;
-            }
-        }
     }
 
     pub(super) fn debts(&self, client: ClientKey, stream: StreamKey) -> Debts {
@@ -330,7 +307,7 @@ impl Class {
     pub(super) fn rates(&self, client: ClientKey, stream: StreamKey) -> (f64, f64) {
         let client = &self.clients[&client];
         let of_client = self.gate.rate() * self.clock.part(&client.account);
-        let part = client.clock.part(&client.streams[&stream].account);
+        let part = client.clock.part(&client.streams[&stream]);
         (of_client, of_client * part)
     }
 }

@@ -17,6 +17,9 @@ use std::collections::BinaryHeap;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::time::Timestamp;
+
+use super::FORGOTTEN_AFTER;
 
 /// Least credit of a member, in requests: two that come together do not exceed a share.
 const CREDIT_MIN: f64 = 2.0;
@@ -35,21 +38,31 @@ pub(super) struct Account {
     tag: f64,
     /// Its credit is not full: it is in the clock's queue and gets tokens.
     fills: bool,
+    /// When it asked last.
+    seen_at: Timestamp,
 }
 
 impl Account {
     /// An account with full credit.
-    pub(super) fn new(weight: f64) -> Self {
+    pub(super) fn new(now: Timestamp, weight: f64) -> Self {
         Account {
             weight,
             tag: f64::NEG_INFINITY,
             fills: false,
+            seen_at: now,
         }
     }
 
-    /// Whether it has all the credit that it can have. A member that is forgotten then and comes again loses and wins nothing.
-    pub(super) fn is_full(&self) -> bool {
-        !self.fills
+    /// Its member asks.
+    pub(super) fn seen(&mut self, now: Timestamp) {
+        self.seen_at = now;
+    }
+
+    /// Whether the member was idle for long, or a place is needed, and it has all the credit that it can have. Then a member
+    /// that is forgotten and comes again loses and wins nothing.
+    pub(super) fn can_be_forgotten(&self, now: Timestamp, has_room: bool) -> bool {
+        let is_idle = now.since(self.seen_at) >= FORGOTTEN_AFTER;
+        !self.fills && (is_idle || !has_room)
     }
 
     pub(super) fn weight(&self) -> f64 {
@@ -60,6 +73,13 @@ impl Account {
 /// A member of a group.
 pub(super) trait Member {
     fn account(&mut self) -> &mut Account;
+}
+
+/// A member that is an account and nothing else.
+impl Member for Account {
+    fn account(&mut self) -> &mut Account {
+        self
+    }
 }
 
 /// A point of virtual time, ordered.

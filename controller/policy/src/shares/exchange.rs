@@ -16,13 +16,18 @@ const PART_MIN: f64 = 0.02;
 /// Divides the pipeline's capacity (requests a second) among gateways by their reports. Returns the portion of each; they
 /// sum up to the capacity. Equal reports in the same order give equal portions everywhere.
 pub fn merge(capacity: f64, reports: &[ClientReport]) -> Vec<Portion> {
-    let mut sums: IndexMap<(u8, ClientKey), Claim, FxBuildHasher> = IndexMap::default();
+    let mut sums = Sums::default();
     for named in reports.iter().flat_map(|r| &r.named) {
-        let none = Claim {
-            weight: named.weight,
-            rate: 0.0,
+        let none = Sum {
+            claim: Claim {
+                weight: named.weight,
+                rate: 0.0,
+            },
+            asked: 0.0,
         };
-        sums.entry((named.class, named.client)).or_insert(none).rate += named.rate;
+        let sum = sums.entry((named.class, named.client)).or_insert(none);
+        sum.claim.rate += named.rate;
+        sum.asked += named.asked;
     }
     let shares = shares(capacity, &sums, reports);
     let spare =
@@ -36,7 +41,7 @@ pub fn merge(capacity: f64, reports: &[ClientReport]) -> Vec<Portion> {
             let Some((at, _, sum)) = sums.get_full(&(named.class, named.client)) else {
                 continue;
             };
-            let part = named.rate / sum.rate;
+            let part = named.asked / sum.asked;
             portion.rate += part * shares.named[at];
             portion.parts.insert(named.client, part.max(PART_MIN));
         }
@@ -45,6 +50,15 @@ pub fn merge(capacity: f64, reports: &[ClientReport]) -> Vec<Portion> {
     reports.iter().enumerate().map(portion).collect()
 }
 
+/// A client over all gateways.
+struct Sum {
+    claim: Claim,
+    asked: f64,
+}
+
+/// By class and client.
+type Sums = IndexMap<(u8, ClientKey), Sum, FxBuildHasher>;
+
 /// The fair shares of the named clients, in their order, and of the others, by gateway and class.
 struct Fair {
     named: Vec<f64>,
@@ -52,11 +66,7 @@ struct Fair {
 }
 
 /// Class by class from the highest: each gets what the higher ones leave.
-fn shares(
-    capacity: f64,
-    sums: &IndexMap<(u8, ClientKey), Claim, FxBuildHasher>,
-    reports: &[ClientReport],
-) -> Fair {
+fn shares(capacity: f64, sums: &Sums, reports: &[ClientReport]) -> Fair {
     let mut fair = Fair {
         named: vec![0.0; sums.len()],
         rest: vec![[0.0; CLASSES]; reports.len()],
@@ -72,7 +82,11 @@ fn shares(
             .filter(|at| reports[*at].rest[class].is_some())
             .collect();
         let of_rest = others.iter().filter_map(|at| reports[*at].rest[class]);
-        let demands: Vec<Claim> = named.iter().map(|at| sums[*at]).chain(of_rest).collect();
+        let demands: Vec<Claim> = named
+            .iter()
+            .map(|at| sums[*at].claim)
+            .chain(of_rest)
+            .collect();
         let filled = water::fill(left, &demands);
         left -= filled.iter().sum::<f64>();
         let (of_named, of_others) = filled.split_at(named.len());
@@ -100,6 +114,7 @@ mod tests {
             class: 0,
             weight: 1.0,
             rate,
+            asked: rate,
         }
     }
 

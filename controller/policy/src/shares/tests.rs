@@ -8,6 +8,7 @@ use super::water::fill;
 use super::*;
 use server::{CAPACITY, Run, Sends, Source, at, jain, offers, party, run, serve, source};
 use spillgate_pipeline::clients::Claim;
+use spillgate_pipeline::message::ClientReport;
 
 const SECONDS: f64 = 120.0;
 const SEEDS: u64 = 8;
@@ -210,6 +211,47 @@ fn memory_is_bounded_and_the_idle_are_forgotten() {
     assert_eq!(shares.known(), (1, 1));
 }
 
+/// Where workers serve higher ranks first, the gate lends to a client with credit. It gets back what it lent when a request
+/// that was overtaken is dropped.
+#[test]
+fn a_client_with_credit_gets_a_token_of_an_empty_gate() {
+    for overtakes in [false, true] {
+        let gate = Shares::new(CAPACITY, Duration::from_millis(200));
+        let mut shares = gate.overtaking(overtakes);
+        let greedy: Vec<Ticket> = (0..20)
+            .filter_map(|_| shares.pass(at(0.0), &party(1, 1), 1.0).ok())
+            .collect();
+        assert_eq!(greedy.len(), 10, "it was alone");
+        let polite = shares.pass(at(0.0), &party(2, 1), 1.0);
+        assert_eq!(polite.is_ok(), overtakes);
+        let lent = (0..20).filter(|_| shares.pass(at(0.0), &party(3, 1), 1.0).is_ok());
+        assert_eq!(lent.count(), if overtakes { 4 } else { 0 });
+        let more = |shares: &mut Shares| shares.pass(at(0.0), &party(4, 1), 1.0).is_ok();
+        assert!(!more(&mut shares), "half of the gate is lent");
+        shares.overtaken(&greedy[0]);
+        assert_eq!([0; 2].map(|_| more(&mut shares)), [overtakes, false]);
+    }
+}
+
+/// Gateways report at different moments: the second in which a client sent is the last one for one of them, and the one before for
+/// another.
+#[test]
+fn a_client_that_sends_every_other_second_is_divided_by_two_reports() {
+    let second = Duration::from_secs(1);
+    let mut gateways = [(); 2].map(|()| Shares::new(CAPACITY, second));
+    for gateway in &mut gateways {
+        for _ in 0..10 {
+            gateway.pass(at(0.0), &party(1, 1), 1.0).unwrap();
+        }
+    }
+    let [late, early] = &mut gateways;
+    early.report(second);
+    let reports = [late, early].map(|g| ClientReport::new(CAPACITY, g.report(second)));
+    let portions = exchange::merge(CAPACITY, &reports);
+    let parts = portions.iter().map(|p| p.parts[&party(1, 1).client]);
+    assert_eq!(parts.collect::<Vec<f64>>(), [0.5, 0.5]);
+}
+
 /// A request may end long after its stream was forgotten, or after the gate was open and began anew.
 #[test]
 fn what_is_forgotten_takes_nothing_back() {
@@ -254,7 +296,7 @@ fn shares_hold_over_two_gateways() {
             next += 1.0;
             let reports: Vec<ClientReport> = gateways
                 .iter_mut()
-                .map(|g| g.report(CAPACITY, second))
+                .map(|g| ClientReport::new(CAPACITY, g.report(second)))
                 .collect();
             for (gateway, portion) in gateways.iter_mut().zip(exchange::merge(CAPACITY, &reports)) {
                 gateway.set(at(t), portion.rate, depth);

@@ -8,7 +8,7 @@ use spillgate_backend::job::Job;
 use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
-use spillgate_pipeline::id::{DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Link, Message, ToController, ToDevice, ToGateway,
@@ -17,16 +17,17 @@ use spillgate_pipeline::request::Outcome;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::outbox::Outbox;
-use super::{CHECKED_ONE_IN, Command, Control, GATEWAY, Kept, PipelineHost};
+use super::{CHECKED_ONE_IN, Command, Control, Kept, Outboxes, Outgoing, PipelineHost};
 use crate::record::RequestRecord;
 
 /// What is to be done without the lock, in this order. Mostly it is one thing or two, which need no allocation.
 pub(super) type Effects = SmallVec<[Effect; 2]>;
 
 pub(super) enum Effect {
-    /// The outbox of a device is to be sent.
+    /// The outbox to a device is to be sent.
     Send(DeviceId),
+    /// The outbox to other processes is to be sent.
+    SendElsewhere,
     /// A request has ended.
     End(Box<Ended<Kept>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
@@ -45,33 +46,86 @@ pub(super) fn keep(held: Result<(), Violation>, effects: &mut Effects) {
 /// The local link to the roles of this process: a call under the host's lock.
 impl Link<Arc<Job>> for PipelineHost {
     fn send(&self, envelope: Envelope<Arc<Job>>) {
-        self.act(|control, now, effects| self.carry(control, now, envelope, effects));
+        self.act(|control, now, effects| self.carry(control, now, envelope.into(), effects));
     }
 }
 
 impl PipelineHost {
-    /// A device died, for this reason.
-    pub fn lost(&self, device: DeviceId, cause: &str) {
-        let peer = Address::Device(device);
+    /// These peers greet, in this life: roles of this process, or of another one that was connected.
+    pub fn met(&self, peers: &[Address], life: Incarnation) {
+        self.tell_of(
+            peers,
+            |peer| Event::Greeted(peer, life),
+            |peer| ControllerEvent::Greeted(peer, life),
+        );
+    }
+
+    /// These peers are gone, for this reason.
+    pub fn parted(&self, peers: &[Address], cause: &str) {
+        self.tell_of(
+            peers,
+            |peer| Event::Lost(peer, cause),
+            ControllerEvent::Lost,
+        );
+    }
+
+    /// These peers are silent, or spoke again.
+    pub fn doubted(&self, peers: &[Address], is_suspected: bool) {
+        match is_suspected {
+            true => self.tell_of(peers, Event::Suspected, ControllerEvent::Suspected),
+            false => self.tell_of(peers, Event::Trusted, ControllerEvent::Trusted),
+        }
+    }
+
+    /// Tells each role of this host about each peer with which it speaks.
+    fn tell_of<'a>(
+        &self,
+        peers: &[Address],
+        to_gateway: impl Fn(Address) -> Event<'a>,
+        to_controller: impl Fn(Address) -> ControllerEvent,
+    ) {
+        let of = |me: Address| {
+            peers
+                .iter()
+                .copied()
+                .filter(move |peer| me.speaks_to(*peer))
+        };
         self.act(|control, now, effects| {
-            self.drive_gateway(control, now, Event::Lost(peer, cause), effects);
-            for module in self.pipeline.modules.iter().map(|m| m.id) {
-                let lost = ControllerEvent::Lost(peer);
-                self.drive_controller(control, now, module, lost, effects);
+            for peer in self
+                .roles
+                .gateway
+                .into_iter()
+                .flat_map(|id| of(Address::Gateway(id)))
+            {
+                self.drive_gateway(control, now, to_gateway(peer), effects);
+            }
+            for &module in &self.roles.controllers {
+                for peer in of(Address::Controller(module)) {
+                    self.drive_controller(control, now, module, to_controller(peer), effects);
+                }
             }
         });
     }
 
-    /// A device's policy says something to the gateway.
-    pub fn device_says(&self, worker: WorkerId, message: ToGateway) {
+    /// A device's policy says something to a gateway.
+    pub fn device_says(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
         if let Some(place) = self.workers.get(worker) {
             self.send(Envelope {
                 from: Address::Device(place.device),
-                incarnation: Incarnation::default(),
-                to: Address::Gateway(GATEWAY),
+                incarnation: self.roles.incarnation,
+                to: Address::Gateway(home),
                 message: Message::Gateway(message),
             });
         }
+    }
+
+    /// Requests found no room on their way to workers of another process.
+    pub fn unsent(&self, requests: impl Iterator<Item = (WorkerId, RequestId)>) {
+        self.act(|control, now, effects| {
+            for (worker, request) in requests {
+                self.drive_gateway(control, now, Event::Unsent(worker, request), effects);
+            }
+        });
     }
 
     /// One critical section, and what follows from it.
@@ -81,7 +135,7 @@ impl PipelineHost {
         // Read under the lock, so that it never goes back for the roles.
         let now = (self.now)();
         let result = act(&mut control, now, &mut effects);
-        let wakes_at = control.gateway.next_wakeup();
+        let wakes_at = control.gateway_wakeup();
         drop(control);
         if let (Some(at), Some(alarm)) = (wakes_at, self.alarm.get()) {
             alarm(at);
@@ -95,29 +149,6 @@ impl PipelineHost {
         self.act(|control, now, effects| self.drive_gateway(control, now, event, effects));
     }
 
-    /// All roles begin, and hear of each other.
-    pub(super) fn greet(&self, control: &mut Control, now: Timestamp, effects: &mut Effects) {
-        let life = Incarnation::default();
-        let mut devices: Vec<DeviceId> = self.workers.iter().map(|w| w.device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        let modules: Vec<ModuleId> = self.pipeline.modules.iter().map(|m| m.id).collect();
-        let controllers = modules.iter().map(|m| Address::Controller(*m));
-        let devices = devices.into_iter().map(Address::Device);
-        let peers: Vec<Address> = controllers.chain(devices).collect();
-        for peer in peers.iter().copied() {
-            self.drive_gateway(control, now, Event::Greeted(peer, life), effects);
-        }
-        for module in modules {
-            let gateway = Address::Gateway(GATEWAY);
-            let own = Address::Controller(module);
-            for peer in peers.iter().copied().chain([gateway]).filter(|p| *p != own) {
-                let greeted = ControllerEvent::Greeted(peer, life);
-                self.drive_controller(control, now, module, greeted, effects);
-            }
-        }
-    }
-
     /// The application of that name.
     pub(super) fn application(
         &self,
@@ -126,8 +157,11 @@ impl PipelineHost {
         name: &Arc<str>,
         effects: &mut Effects,
     ) -> Application {
+        let Some(gateway) = &mut control.gateway else {
+            return Application::default();
+        };
         let mut commands = std::mem::take(&mut control.commands);
-        let application = control.gateway.application(now, name, &mut commands);
+        let application = gateway.application(now, name, &mut commands);
         self.follow_gateway(control, now, &mut commands, effects);
         control.commands = commands;
         application
@@ -140,8 +174,11 @@ impl PipelineHost {
         event: Event<'_>,
         effects: &mut Effects,
     ) {
+        let Some(gateway) = &mut control.gateway else {
+            return;
+        };
         let mut commands = std::mem::take(&mut control.commands);
-        control.gateway.on_event(now, event, &mut commands);
+        gateway.on_event(now, event, &mut commands);
         self.follow_gateway(control, now, &mut commands, effects);
         control.commands = commands;
     }
@@ -155,7 +192,9 @@ impl PipelineHost {
     ) {
         for command in commands.drain(..) {
             match command {
-                Command::Send(envelope) => self.carry(control, now, envelope, effects),
+                Command::Send(envelope) => {
+                    self.carry(control, now, envelope.into(), effects);
+                }
                 Command::End(ended) => {
                     let id = ended.request.id;
                     if id.0.is_multiple_of(CHECKED_ONE_IN) {
@@ -175,11 +214,16 @@ impl PipelineHost {
         event: ControllerEvent,
         effects: &mut Effects,
     ) {
+        let Some(controller) = &mut control.controllers[module.idx()] else {
+            return;
+        };
         let mut commands = Vec::new();
-        control.controllers[module.idx()].on_event(now, event, &mut commands);
+        controller.on_event(now, event, &mut commands);
         for command in commands {
             match command {
-                ControllerCommand::Send(envelope) => self.carry(control, now, envelope, effects),
+                ControllerCommand::Send(envelope) => {
+                    self.carry(control, now, envelope.into(), effects);
+                }
                 ControllerCommand::Compute(computation) => {
                     effects.push(Effect::Compute(module, computation));
                 }
@@ -187,44 +231,65 @@ impl PipelineHost {
         }
     }
 
-    /// Carries an envelope to a role of this process, or on its way to a device.
+    /// Carries an envelope to a role of this host, or on its way to a device or to another process.
     pub(super) fn carry(
         &self,
         control: &mut Control,
         now: Timestamp,
-        envelope: Envelope<Arc<Job>>,
+        outgoing: Outgoing,
         effects: &mut Effects,
     ) {
-        let (from, life) = (envelope.from, envelope.incarnation);
-        if let Address::Device(device) = envelope.to {
-            self.log_scaling(&envelope.message);
-            self.outbox(device).put(envelope);
+        let to = outgoing.envelope.to;
+        if let Address::Device(device) = to {
+            self.log_scaling(&outgoing.envelope.message);
+            self.outboxes().devices[device.idx()].put(outgoing);
             effects.push(Effect::Send(device));
             return;
         }
-        match (envelope.to, envelope.message) {
+        if !self.holds(to) {
+            self.outboxes().elsewhere.put(outgoing);
+            effects.push(Effect::SendElsewhere);
+            return;
+        }
+        let Envelope {
+            from,
+            incarnation,
+            message,
+            ..
+        } = outgoing.envelope;
+        match (to, message) {
             (Address::Gateway(_), Message::Gateway(message)) => {
-                let event = Event::Message(from, life, message);
+                let event = Event::Message(from, incarnation, message);
                 self.drive_gateway(control, now, event, effects);
             }
             (Address::Controller(module), Message::Controller(message)) => {
-                let event = ControllerEvent::Message(from, life, message);
+                let event = ControllerEvent::Message(from, incarnation, message);
                 self.drive_controller(control, now, module, event, effects);
             }
             (to, _) => unreachable!("a message that is not for {to:?}"),
         }
     }
 
-    fn outbox(&self, device: DeviceId) -> &Outbox {
+    /// Whether a gateway or controller is in this process.
+    fn holds(&self, role: Address) -> bool {
+        match role {
+            Address::Gateway(id) => self.roles.gateway == Some(id),
+            Address::Controller(module) => self.roles.controllers.contains(&module),
+            Address::Device(_) => false,
+        }
+    }
+
+    fn outboxes(&self) -> &Outboxes {
         let outboxes = self.outboxes.get();
-        &outboxes.expect("a host is connected before it serves")[device.idx()]
+        outboxes.expect("a host is connected before it serves")
     }
 
     /// Does it. Called without locks held.
     fn perform(&self, effects: Effects) {
         for effect in effects {
             match effect {
-                Effect::Send(device) => self.outbox(device).send(),
+                Effect::Send(device) => self.outboxes().devices[device.idx()].send(),
+                Effect::SendElsewhere => self.outboxes().elsewhere.send(),
                 Effect::End(ended) => self.answer(*ended),
                 Effect::Breach(violation) => {
                     tracing::error!(pipeline = self.pipeline.name, %violation, "this is a bug");
@@ -254,7 +319,7 @@ impl PipelineHost {
         let loaded = ToController::Loaded(worker, result.is_ok());
         self.send(Envelope {
             from: Address::Device(place.device),
-            incarnation: Incarnation::default(),
+            incarnation: self.roles.incarnation,
             to: Address::Controller(place.module),
             message: Message::Controller(loaded),
         });

@@ -2,66 +2,145 @@
 
 use std::sync::Arc;
 
-use spillgate_backend::job::{Failure, Job, Ran};
-use spillgate_pipeline::id::RequestId;
+use smallvec::SmallVec;
+use spillgate_backend::job::{Failure, Job, Ran, are_outputs_of};
+use spillgate_backend::operator::Outputs;
+use spillgate_backend::value::Value;
+use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
-    Address, BatchReport, Envelope, Fault, Filled, Finished, Incarnation, Message, ToController,
+    Address, BatchReport, Envelope, Fault, Filled, Finished, Message, Place, ToController,
     ToGateway,
 };
+use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::time::Timestamp;
 
 use super::drive::{Effects, keep};
-use super::{CHECKED_ONE_IN, Control, GATEWAY, MemberResult, PipelineHost};
+use super::{Brought, CHECKED_ONE_IN, Control, Kept, MemberResult, Outgoing, PipelineHost};
 use crate::record::BatchRecord;
 
+impl Control {
+    /// The open request, if the gateway awaits it from that worker.
+    fn awaited(&mut self, worker: WorkerId, request: RequestId) -> Option<&mut Kept> {
+        let gateway = self.gateway.as_mut()?;
+        gateway.awaits(worker, request).then_some(())?;
+        gateway.payload_mut(request)
+    }
+}
+
 impl PipelineHost {
-    /// A batch of a module ended.
+    /// A batch of a module ended on a device of this process. Each gateway with requests in it hears of its own, and
+    /// `forecasters` hear of it in any case.
     pub fn finished(
         &self,
         batch: &BatchRecord,
+        forecasters: &[GatewayId],
         members: impl ExactSizeIterator<Item = MemberResult>,
     ) {
-        let Some(device) = self.workers.get(batch.worker).map(|w| w.device) else {
-            return;
-        };
         let say = |to, message| Envelope {
-            from: Address::Device(device),
-            incarnation: Incarnation::default(),
+            from: Address::Device(batch.device),
+            incarnation: self.roles.incarnation,
             to,
             message,
         };
+        let n_members = members.len();
         let mut report = BatchReport {
             worker: batch.worker,
             started_at: batch.started_at,
             ended_at: batch.ended_at,
-            members: Vec::with_capacity(members.len()),
+            members: Vec::with_capacity(n_members),
         };
         // What is brought for requests that have ended, and may be the last to hold them: freed without the host's lock.
         let mut unwanted = Vec::new();
         self.act(|control, now, effects| {
-            let mut finished = Vec::with_capacity(members.len());
+            let of = |id: &GatewayId| Home::new(*id, n_members);
+            let mut homes: SmallVec<[Home; 1]> = forecasters.iter().map(of).collect();
             for member in members {
                 let times = &member.times;
                 report.members.push((times.arrived_at, times.batched_at));
-                finished.push(self.store(control, batch, member, &mut unwanted));
+                let id = member.request.id.home();
+                let at = homes.iter().position(|home| home.id == id);
+                let at = at.unwrap_or_else(|| {
+                    homes.push(of(&id));
+                    homes.len() - 1
+                });
+                let home = &mut homes[at];
+                if self.roles.gateway == Some(id) {
+                    let stored = self.store(control, batch.module, member, &mut unwanted);
+                    home.members.push(stored);
+                } else {
+                    let (finished, brought) = self.bring(batch.module, member);
+                    home.members.push(finished);
+                    home.brought.push(brought);
+                }
             }
             if batch.batch.0.is_multiple_of(CHECKED_ONE_IN) {
-                self.check(control, now, batch, &finished, effects);
+                let ids = homes.iter().flat_map(|home| &home.members);
+                let ids: Vec<RequestId> = ids.map(|m| m.request).collect();
+                self.check(control, now, batch, &ids, effects);
             }
-            let finished = ToGateway::Finished {
-                worker: batch.worker,
-                batch: batch.batch,
-                members: finished,
-            };
-            let gateway = Address::Gateway(GATEWAY);
-            let finished = say(gateway, Message::Gateway(finished));
-            self.carry(control, now, finished, effects);
-            let controller = Address::Controller(batch.module);
-            let report = ToController::Report(report);
-            let report = say(controller, Message::Controller(report));
-            self.carry(control, now, report, effects);
+            for home in homes {
+                let finished = ToGateway::Finished {
+                    worker: batch.worker,
+                    batch: batch.batch,
+                    took: batch.ended_at.since(batch.started_at),
+                    size: batch.size,
+                    members: home.members,
+                };
+                let envelope = say(Address::Gateway(home.id), Message::Gateway(finished));
+                let brought = home.brought;
+                self.carry(control, now, Outgoing { envelope, brought }, effects);
+            }
+            let report = Message::Controller(ToController::Report(report));
+            let report = say(Address::Controller(batch.module), report);
+            self.carry(control, now, report.into(), effects);
         });
         self.observer.batch_ended(&self.pipeline, batch);
+    }
+
+    /// A role of another process says something to a gateway or controller of this one. `brought` comes with the end of a batch,
+    /// one entry a member.
+    pub fn heard(&self, mut envelope: Envelope<Arc<Job>>, brought: Vec<Brought>) {
+        // Freed without the host's lock.
+        let mut unwanted = Vec::new();
+        self.act(|control, now, effects| {
+            if let Message::Gateway(ToGateway::Finished {
+                worker, members, ..
+            }) = &mut envelope.message
+                && let Some(Place { module, device, .. }) = self.workers.get(*worker)
+                && envelope.from == Address::Device(device)
+            {
+                for (member, brought) in members.iter_mut().zip(brought) {
+                    let Some(open) = control.awaited(*worker, member.request) else {
+                        unwanted.push(brought);
+                        continue;
+                    };
+                    open.times.push(brought.times);
+                    if member.result.is_ok()
+                        && let Err(fault) = self.take_in(open, module, brought.outputs)
+                    {
+                        member.result = Err(fault);
+                    }
+                }
+            }
+            self.carry(control, now, envelope.into(), effects);
+        });
+    }
+
+    /// Keeps what a module of another process brought.
+    fn take_in(
+        &self,
+        open: &Kept,
+        module: ModuleId,
+        outputs: Option<Outputs>,
+    ) -> Result<(), Fault> {
+        let of = &self.pipeline.modules[module.idx()];
+        let fitting = outputs.filter(|outputs| are_outputs_of(of, outputs));
+        let outputs = fitting.ok_or_else(|| {
+            let name = &of.name;
+            Fault::Module(format!("the worker sent values that {name} does not bring"))
+        })?;
+        let taken = open.job.set_brought(module, outputs);
+        taken.map_err(|full| Fault::Memory(full.to_string()))
     }
 
     /// Checks a batch.
@@ -70,14 +149,13 @@ impl PipelineHost {
         control: &mut Control,
         now: Timestamp,
         batch: &BatchRecord,
-        members: &[Finished],
+        members: &[RequestId],
         effects: &mut Effects,
     ) {
-        let ids: Vec<RequestId> = members.iter().map(|m| m.request).collect();
         let most = self.pipeline.modules[batch.module.idx()].batch.max;
         let (device, id) = (batch.device, batch.batch);
         let checker = &mut control.checker;
-        let started = checker.batch_started(device, id, most, now, &ids);
+        let started = checker.batch_started(device, id, most, now, members);
         let ended = checker.batch_ended(device, id, now);
         keep(started.and(ended), effects);
     }
@@ -86,7 +164,7 @@ impl PipelineHost {
     fn store(
         &self,
         control: &mut Control,
-        batch: &BatchRecord,
+        module: ModuleId,
         member: MemberResult,
         unwanted: &mut Vec<(Arc<Job>, Ran)>,
     ) -> Finished {
@@ -96,13 +174,14 @@ impl PipelineHost {
             times,
             result,
         } = member;
-        let result = match control.gateway.payload_mut(request.id) {
+        let gateway = control.gateway.as_mut();
+        let result = match gateway.and_then(|g| g.payload_mut(request.id)) {
             Some(open) => {
                 open.times.push(times);
                 let stored =
-                    result.and_then(|o| job.set_outputs(batch.module, o).map_err(Failure::Memory));
+                    result.and_then(|o| job.set_outputs(module, o).map_err(Failure::Memory));
                 match stored {
-                    Ok(()) => Ok(self.filled(batch, &job)),
+                    Ok(()) => Ok(self.filled(module, |port| job.output(port))),
                     Err(failure) => Err(fault(failure)),
                 }
             }
@@ -117,15 +196,54 @@ impl PipelineHost {
         }
     }
 
+    /// What a module brought for a request whose gateway is in another process.
+    fn bring(&self, module: ModuleId, member: MemberResult) -> (Finished, Brought) {
+        let (result, outputs) = match member.result {
+            Ok(outputs) => {
+                let output = |port: PortRef| outputs.get(usize::from(port.port));
+                (Ok(self.filled(module, output)), Some(outputs))
+            }
+            Err(failure) => (Err(fault(failure)), None),
+        };
+        let finished = Finished {
+            request: member.request.id,
+            result,
+        };
+        let times = member.times;
+        (finished, Brought { times, outputs })
+    }
+
     /// Which outputs are not empty, of those that a `when:` looks at.
-    fn filled(&self, batch: &BatchRecord, job: &Arc<Job>) -> Filled {
-        let ports = self.watched[batch.module.idx()].iter();
+    fn filled<'a>(
+        &self,
+        module: ModuleId,
+        output: impl Fn(PortRef) -> Option<&'a Value>,
+    ) -> Filled {
+        let ports = self.watched[module.idx()].iter();
         ports.fold(Filled::default(), |filled, port| {
-            match job.output(*port).is_some_and(|value| !value.is_empty()) {
+            match output(*port).is_some_and(|value| !value.is_empty()) {
                 true => filled.with(port.port),
                 false => filled,
             }
         })
+    }
+}
+
+/// What a batch that ended brings to one gateway.
+struct Home {
+    id: GatewayId,
+    members: Vec<Finished>,
+    /// Where the gateway is in another process.
+    brought: Vec<Brought>,
+}
+
+impl Home {
+    fn new(id: GatewayId, n_members: usize) -> Self {
+        Home {
+            id,
+            members: Vec::with_capacity(n_members),
+            brought: Vec::new(),
+        }
     }
 }
 

@@ -1,26 +1,23 @@
-//! The way from the roles of this process to a device. Envelopes are put in order under the host's lock and sent without it,
-//! by one thread at a time: so they arrive in the order in which the roles decided.
+//! The ways from the roles of a host to devices and other processes. Envelopes are put in order under the host's lock and sent
+//! without it, by one thread at a time: so they arrive in the order in which the roles decided.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use spillgate_backend::job::Job;
-use spillgate_pipeline::message::Envelope;
 
-use super::DeviceLink;
+use super::{Outgoing, Way};
 
 #[derive(Default)]
 struct Pending {
     /// As many as requests in flight, their cancellations, and what planners said: each is sent at once.
-    envelopes: VecDeque<Envelope<Arc<Job>>>,
+    envelopes: VecDeque<Outgoing>,
     /// A thread sends them, and will come to those that are put behind.
     is_sending: bool,
 }
 
-/// What is to be sent to one device.
+/// What is to be sent on one way.
 pub(super) struct Outbox {
-    link: DeviceLink,
+    way: Way,
     pending: Mutex<Pending>,
 }
 
@@ -35,15 +32,15 @@ impl Drop for Turn<'_> {
 
 impl Outbox {
     /// An empty one.
-    pub(super) fn new(link: DeviceLink) -> Self {
+    pub(super) fn new(way: Way) -> Self {
         Outbox {
-            link,
+            way,
             pending: Mutex::default(),
         }
     }
 
     /// Puts an envelope behind the others. [`Outbox::send`] is to follow, without the host's lock.
-    pub(super) fn put(&self, envelope: Envelope<Arc<Job>>) {
+    pub(super) fn put(&self, envelope: Outgoing) {
         self.pending.lock().envelopes.push_back(envelope);
     }
 
@@ -56,14 +53,14 @@ impl Outbox {
         let mut next = Self::next(pending);
         let turn = Turn(self);
         while let Some(envelope) = next {
-            self.link.send(envelope);
+            (self.way)(envelope);
             next = Self::next(self.pending.lock());
         }
         std::mem::forget(turn);
     }
 
     /// The next envelope. If there is none, the turn ends: the thread that puts the next envelope sends it.
-    fn next(mut pending: MutexGuard<'_, Pending>) -> Option<Envelope<Arc<Job>>> {
+    fn next(mut pending: MutexGuard<'_, Pending>) -> Option<Outgoing> {
         let next = pending.envelopes.pop_front();
         pending.is_sending = next.is_some();
         next
@@ -72,10 +69,11 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
-    use spillgate_pipeline::message::{Address, Incarnation, Link, Message, ToDevice};
+    use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, ToDevice};
 
     use super::*;
 
@@ -86,14 +84,14 @@ mod tests {
         inside: AtomicU64,
     }
 
-    impl Link<Arc<Job>> for Rising {
-        fn send(&self, envelope: Envelope<Arc<Job>>) {
+    impl Rising {
+        fn take(&self, outgoing: Outgoing) {
             assert_eq!(
                 self.inside.fetch_add(1, Ordering::SeqCst),
                 0,
                 "one at a time"
             );
-            let Message::Device(ToDevice::Cancel(_, id)) = envelope.message else {
+            let Message::Device(ToDevice::Cancel(_, id)) = outgoing.envelope.message else {
                 panic!("only cancellations are sent");
             };
             assert_eq!(self.last.fetch_add(1, Ordering::SeqCst) + 1, id.0);
@@ -104,8 +102,11 @@ mod tests {
     #[test]
     fn what_is_put_in_order_arrives_in_order_whoever_sends_it() {
         const EACH: u64 = 2000;
-        let link = Arc::new(Rising::default());
-        let outbox = Outbox::new(link.clone());
+        let rising = Arc::new(Rising::default());
+        let outbox = Outbox::new(Arc::new({
+            let rising = rising.clone();
+            move |outgoing| rising.take(outgoing)
+        }));
         // The host's lock: who holds it says what comes next.
         let next = Mutex::new(0u64);
         std::thread::scope(|scope| {
@@ -114,21 +115,19 @@ mod tests {
                     for _ in 0..EACH {
                         let mut next = next.lock();
                         *next += 1;
-                        outbox.put(Envelope {
+                        let cancel = ToDevice::Cancel(WorkerId(0), RequestId(*next));
+                        outbox.put(Outgoing::from(Envelope {
                             from: Address::Gateway(GatewayId(0)),
                             incarnation: Incarnation(0),
                             to: Address::Device(DeviceId(0)),
-                            message: Message::Device(ToDevice::Cancel(
-                                WorkerId(0),
-                                RequestId(*next),
-                            )),
-                        });
+                            message: Message::Device(cancel),
+                        }));
                         drop(next);
                         outbox.send();
                     }
                 });
             }
         });
-        assert_eq!(link.last.load(Ordering::SeqCst), 4 * EACH, "none is left");
+        assert_eq!(rising.last.load(Ordering::SeqCst), 4 * EACH, "none is left");
     }
 }

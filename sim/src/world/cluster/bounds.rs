@@ -12,8 +12,8 @@ use crate::world::World;
 /// A home that is due to end a request may be busy: stalls last less.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Batches whose results may be under way.
-const RAN_MAX: usize = 1024;
+/// Results are under way for less: a silent connection is closed before, and what it had is lost.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(10);
 
 impl World {
     /// A gateway sends requests to a device. What it lends to a worker that asked may come back and be lent again.
@@ -48,13 +48,14 @@ impl World {
                     worker,
                     batch,
                     members,
+                    ..
                 }),
                 Address::Gateway(home),
                 Address::Device(device),
             ) => {
                 let life = self.homes[home.idx()].life.incarnation;
-                let ran = self.cluster().ran.get(&(device, *batch)).cloned();
-                let ran = ran.unwrap_or_default();
+                let ran = self.cluster().ran.get(&(device, *batch));
+                let ran = ran.map(|(_, ran)| ran.clone()).unwrap_or_default();
                 for member in members {
                     let at = self.homes[home.idx()].policy.workers_with(member.request);
                     let is_lie = self.cluster().lies.contains_key(&(device, member.request));
@@ -77,17 +78,23 @@ impl World {
         (worker, batch): (WorkerId, BatchId),
         members: &[RequestId],
     ) {
+        let now = self.now;
         let Some(cluster) = self.cluster.as_deref_mut() else {
             return;
         };
         let of = |id: &RequestId| Some((*id, cluster.asked.swap_remove(&(worker, *id))?));
         let ran = members.iter().filter_map(of).collect();
-        // A device that began anew counts its batches from 0 again.
-        cluster.ran.shift_remove(&(device, batch));
-        if cluster.ran.len() >= RAN_MAX {
-            cluster.ran.shift_remove_index(0);
+        cluster.ran.insert((device, batch), (now, ran));
+        cluster.ended.push_back((now, (device, batch)));
+        while let Some((at, key)) = cluster.ended.front().copied()
+            && now.since(at) > UNDER_WAY_MAX
+        {
+            cluster.ended.pop_front();
+            // A device that began anew counts its batches from 0 again.
+            if cluster.ran.get(&key).is_some_and(|(ended, _)| *ended == at) {
+                cluster.ran.swap_remove(&key);
+            }
         }
-        cluster.ran.insert((device, batch), ran);
     }
 
     /// The requests of a batch that count: those that a rogue sent once more do not.
@@ -122,6 +129,7 @@ impl World {
         self.checker.bound("open", policy.in_flight(), limit)?;
         let sent = policy.n_at_workers();
         let limit = policy.in_flight() * n_modules;
-        self.checker.bound("at workers", sent, limit)
+        self.checker.bound("at workers", sent, limit)?;
+        self.checker.bound("strayed", policy.n_strayed(), limit)
     }
 }

@@ -32,6 +32,8 @@ fn fault(cluster: &Cluster, rng: &mut ChaCha8Rng) -> Fault {
         0 => Fault::Break {
             between: [node, other],
             late: rng.random(),
+            // Without a drawn number, so that seeds that broke before stay what they are.
+            twice: node < other,
         },
         1 => Fault::Partition {
             from: node,

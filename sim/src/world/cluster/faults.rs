@@ -91,7 +91,16 @@ impl World {
 
     fn fault_begins(&mut self, fault: Fault, until: Timestamp) -> Result<(), Violation> {
         match fault {
-            Fault::Break { between, late } => self.break_connections(between, late, until),
+            Fault::Break {
+                between,
+                late,
+                twice,
+            } => {
+                if twice {
+                    self.keep_for_next(between);
+                }
+                self.break_connections(between, late, until)
+            }
             Fault::Partition { from, to, both } => {
                 self.block(from, to, until);
                 if both {
@@ -147,6 +156,14 @@ impl World {
         if let Some((pair, side)) = cluster.pair(from, to) {
             let blocked = &mut cluster.pairs[pair].blocked[1 - side];
             *blocked = until.max(*blocked);
+        }
+    }
+
+    /// What two nodes sent to each other last comes once more when they have a connection again.
+    fn keep_for_next(&mut self, between: [usize; 2]) {
+        let cluster = self.cluster();
+        if let Some((pair, _)) = cluster.pair(between[0], between[1]) {
+            cluster.pairs[pair].keep_for_next();
         }
     }
 

@@ -11,7 +11,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::DeviceEvent;
 
 use super::wire::Load;
-use super::{ClusterReport, greeting, speaks};
+use super::{ClusterReport, greeting};
 use crate::world::World;
 use crate::world::crashes;
 
@@ -183,6 +183,39 @@ impl World {
         })
     }
 
+    /// The roles of a side hear that its peer is suspected, or trusted again, if they heard of the peer.
+    pub(super) fn roles_doubt(
+        &mut self,
+        pair: usize,
+        side: usize,
+        is_suspected: bool,
+    ) -> Result<(), Violation> {
+        let end = &self.cluster().pairs[pair].sides[side];
+        let (node, Some(peer)) = (end.node, end.told.clone()) else {
+            return Ok(());
+        };
+        self.each_two(node, &peer, |world, me, other| match (me, other) {
+            (Address::Gateway(id), _) => {
+                let event = match is_suspected {
+                    true => GatewayEvent::Suspected(other),
+                    false => GatewayEvent::Trusted(other),
+                };
+                world.drive_gateway(id, event)
+            }
+            (Address::Controller(module), _) => {
+                let event = match is_suspected {
+                    true => ControllerEvent::Suspected(other),
+                    false => ControllerEvent::Trusted(other),
+                };
+                world.drive_controller(module, event)
+            }
+            (Address::Device(id), Address::Gateway(home)) if is_suspected => {
+                world.drive_device(id.idx(), DeviceEvent::Suspected(home))
+            }
+            _ => Ok(()),
+        })
+    }
+
     fn each_two(
         &mut self,
         node: usize,
@@ -191,7 +224,7 @@ impl World {
     ) -> Result<(), Violation> {
         for me in self.cluster().nodes[node].roles.clone() {
             for &other in &peer.addresses {
-                if speaks(me, other) {
+                if me.speaks_to(other) {
                     tell(self, me, other)?;
                 }
             }

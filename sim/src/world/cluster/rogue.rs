@@ -1,17 +1,18 @@
 //! A node that repeats old messages, speaks in the name of others and invents requests. Its peers ignore it.
 
+use std::time::Duration;
+
 use rand::Rng;
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
-    Address, Arrival, Envelope, Filled, Finished, Incarnation, Message, ToController, ToDevice,
-    ToGateway,
+    Address, Arrival, Ask, Envelope, Filled, Finished, Incarnation, Message, ToController,
+    ToDevice, ToGateway,
 };
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use super::speaks;
 use crate::world::World;
 
 /// So often a rogue says the same when it floods.
@@ -71,7 +72,7 @@ impl World {
         let from = roles[cluster.rng.random_range(0..roles.len())];
         let other = cluster.rng.random_range(0..cluster.node_of.len());
         let (&to, &to_node) = cluster.node_of.get_index(other)?;
-        if to_node == node || !speaks(from, to) {
+        if to_node == node || !from.speaks_to(to) {
             return None;
         }
         let incarnation = cluster.nodes[node].life;
@@ -153,11 +154,16 @@ impl World {
             return ToGateway::Finished {
                 worker,
                 batch,
+                took: Duration::ZERO,
+                size: 1,
                 members: vec![Finished {
                     request,
                     result: Ok(Filled::ALL),
                 }],
             };
+        }
+        if batch.0.is_multiple_of(2) {
+            return ToGateway::Ask(lie(worker, batch.0, now));
         }
         let module = self.places[worker.idx()].module;
         let drop = Box::new(Drop {
@@ -172,5 +178,18 @@ impl World {
             request,
             drop,
         }
+    }
+}
+
+/// What a worker asks for that lies about when it begins and what waits elsewhere. The number draws it.
+fn lie(worker: WorkerId, number: u64, now: Timestamp) -> Ask {
+    let soon = now + Duration::from_millis(number);
+    Ask {
+        worker,
+        serial: number * 1000,
+        most: number as u32,
+        elsewhere: number as u32 * 1000,
+        starts_at: soon,
+        until: number.is_multiple_of(4).then_some(soon),
     }
 }

@@ -6,10 +6,11 @@ use spillgate_pipeline::message::{Address, Envelope, Message, ToController, ToDe
 use spillgate_pipeline::session::{Command, Connection, Event, News};
 use spillgate_pipeline::time::Timestamp;
 
-use super::wire::{Load, UNDER_WAY_MAX};
+use super::wire::{Load, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
 use super::{Bug, Cluster, Due};
 use crate::world::World;
 use crate::world::agenda::Occurrence;
+use crate::world::traffic;
 
 /// Messages that a node remembers, for a rogue to repeat.
 const REMEMBERED: usize = 64;
@@ -47,6 +48,11 @@ impl World {
     /// Sends an envelope: within its process at once, else on the connection of the session.
     pub(in crate::world) fn carry(&mut self, envelope: Envelope<()>) -> Result<(), Violation> {
         self.count_sends(&envelope)?;
+        // Under a policy that does not adapt, guidance is given once: it is lost with its connection only.
+        let is_repeated = match envelope.from {
+            Address::Controller(module) => self.controllers[module.idx()].repeats(),
+            _ => true,
+        };
         let cluster = self.cluster();
         let (from, to) = (
             cluster.node_of[&envelope.from],
@@ -57,7 +63,7 @@ impl World {
             self.agenda.at(self.now, Occurrence::Cluster(due));
             return Ok(());
         }
-        if cluster.loses(&envelope.message) {
+        if is_repeated && cluster.loses(&envelope.message) {
             return Ok(());
         }
         // A list of workers stands until its controller says otherwise: nobody can tell that it did not mean to repeat it.
@@ -95,9 +101,14 @@ impl World {
         };
         let way = cluster.pairs[pair].way_of(side, connection);
         let way = way.expect("a session knows which connections stand");
-        if cluster.pairs[pair].ways[&way].under_way[1 - side] >= UNDER_WAY_MAX {
+        let of = &cluster.pairs[pair].ways[&way];
+        let (n, bytes) = (of.under_way[1 - side], of.bytes[1 - side]);
+        if n >= UNDER_WAY_MAX || bytes + traffic::bytes(&envelope) > UNDER_WAY_BYTES_MAX {
             cluster.report.full += 1;
             return self.end_way(pair, way, "its buffer is full");
+        }
+        if cluster.may_repeat {
+            cluster.pairs[pair].remember(1 - side, &envelope);
         }
         self.put(pair, way, 1 - side, Load::Message(Box::new(envelope)));
         self.bring(pair, side, Event::Sent(connection))
@@ -110,6 +121,10 @@ impl World {
         let at = cluster.pairs[pair].arrival(now, way, to, &mut cluster.rng);
         // A load that never arrives is under way for ever.
         if let Some(at) = at {
+            if let Load::Message(envelope) = &load {
+                let way = cluster.pairs[pair].ways.get_mut(&way);
+                way.expect("what arrives has a way").bytes[to] += traffic::bytes(envelope);
+            }
             let due = Due::Arrives {
                 pair,
                 way,
@@ -177,7 +192,24 @@ impl World {
         end.told = Some(peer.clone());
         cluster.report.greeted += 1;
         let node = end.node;
+        self.repeat(pair, 1 - side)?;
         self.roles_meet(node, &peer)
+    }
+
+    /// What was sent to a side before the connection broke is sent once more. A device may run it once more, too.
+    fn repeat(&mut self, pair: usize, to: usize) -> Result<(), Violation> {
+        let cluster = self.cluster();
+        let nodes = [1 - to, to].map(|side| cluster.pairs[pair].sides[side].node);
+        for envelope in cluster.pairs[pair].take_again(to) {
+            let cluster = self.cluster();
+            if let Message::Device(message) = &envelope.message {
+                let ids = message.requests().into_iter().map(|(_, id)| (id, ()));
+                cluster.repeated.extend(ids);
+            }
+            cluster.report.repeated += 1;
+            self.transmit(nodes[0], nodes[1], envelope)?;
+        }
+        Ok(())
     }
 
     fn perform(&mut self, pair: usize, side: usize, command: Command) -> Result<(), Violation> {
@@ -204,8 +236,10 @@ impl World {
                     self.roles_part(node, &peer)?;
                 }
             }
+            Command::Tell(News::Suspected) => self.roles_doubt(pair, side, true)?,
+            Command::Tell(News::Trusted) => self.roles_doubt(pair, side, false)?,
             // Roles hear of a peer when its clock is known.
-            Command::Tell(News::Greeted(_) | News::Suspected | News::Trusted) => {}
+            Command::Tell(News::Greeted(_)) => {}
             Command::Tell(News::Refused { reason }) => unreachable!("all are alike: {reason}"),
         }
         Ok(())
@@ -276,6 +310,9 @@ impl World {
             return Ok(());
         };
         way.under_way[to] -= 1;
+        if let Load::Message(envelope) = &load {
+            way.bytes[to] -= traffic::bytes(envelope);
+        }
         if node.is_down {
             if !node.is_dark && !matches!(load, Load::Fin) {
                 self.put(pair, id, 1 - to, Load::Fin);

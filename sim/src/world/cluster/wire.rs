@@ -1,5 +1,6 @@
 //! Connections between two nodes, and what travels on them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,12 @@ const JITTER_MAX: f64 = 20.0;
 
 /// Messages under way in one direction of a connection. A link whose buffer is full is closed: its peer takes nothing.
 pub(super) const UNDER_WAY_MAX: usize = 4096;
+
+/// Bytes under way in one direction of a connection, without payloads.
+pub(super) const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
+
+/// Messages that may come twice when a connection breaks.
+const RECENT: usize = 32;
 
 /// What a connection brings.
 #[derive(Debug)]
@@ -40,6 +47,8 @@ pub(super) struct Way {
     last: [Timestamp; 2],
     /// Loads under way to each side.
     pub(super) under_way: [usize; 2],
+    /// Their bytes.
+    pub(super) bytes: [usize; 2],
 }
 
 /// One side of a pair.
@@ -65,6 +74,10 @@ pub(super) struct Pair {
     pub(super) blocked: [Timestamp; 2],
     /// No connection is made before that.
     pub(super) broken: Timestamp,
+    /// What was sent to each side last.
+    recent: [VecDeque<Envelope<()>>; 2],
+    /// What comes to each side once more, first on the next connection.
+    again: [VecDeque<Envelope<()>>; 2],
 }
 
 impl Pair {
@@ -82,7 +95,28 @@ impl Pair {
             next_way: 0,
             blocked: [Timestamp::ZERO; 2],
             broken: Timestamp::ZERO,
+            recent: Default::default(),
+            again: Default::default(),
         }
+    }
+
+    /// An envelope is sent to a side.
+    pub(super) fn remember(&mut self, to: usize, envelope: &Envelope<()>) {
+        let recent = &mut self.recent[to];
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(envelope.clone());
+    }
+
+    /// What was sent last comes once more on the next connection.
+    pub(super) fn keep_for_next(&mut self) {
+        self.again = std::mem::take(&mut self.recent);
+    }
+
+    /// What comes to a side once more.
+    pub(super) fn take_again(&mut self, to: usize) -> VecDeque<Envelope<()>> {
+        std::mem::take(&mut self.again[to])
     }
 
     /// The first side makes a connection.
@@ -94,6 +128,7 @@ impl Pair {
             is_open: [true, false],
             last: [Timestamp::ZERO; 2],
             under_way: [0; 2],
+            bytes: [0; 2],
         };
         self.ways.insert(id, way);
         id

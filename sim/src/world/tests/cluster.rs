@@ -116,10 +116,12 @@ fn each_fault_heals() {
         Fault::Break {
             between,
             late: false,
+            twice: false,
         },
         Fault::Break {
             between,
             late: true,
+            twice: true,
         },
         Fault::Partition {
             from: gateway,

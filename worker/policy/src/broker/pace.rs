@@ -8,6 +8,9 @@ const WEIGHT: f64 = 0.25;
 const RATIO_MIN: f64 = 0.1;
 /// See [`RATIO_MIN`].
 const RATIO_MAX: f64 = 20.0;
+/// One batch counts as at most this many times as slow as the worker was: a device that paused is not slow. Otherwise it would
+/// refuse requests for as long as it takes to doubt its pace.
+const LEAP_MAX: f64 = 3.0;
 /// A ratio this close to one is one: without noise the difference is rounding, and exact times are kept.
 const ROUNDING: f64 = 0.01;
 /// Part of the pace that is forgotten with each request that an idle device gives up because of the pace. A worker that
@@ -21,6 +24,7 @@ const _: () = assert!(
     0.0 < DOUBT && DOUBT < WEIGHT,
     "a batch tells more than a doubt"
 );
+const _: () = assert!(LEAP_MAX * RATIO_MIN < RATIO_MAX && LEAP_MAX > 1.0);
 const _: () = assert!(0.0 < RATIO_MIN && RATIO_MIN < 1.0 - ROUNDING);
 const _: () = assert!(1.0 + ROUNDING < RATIO_MAX);
 
@@ -68,7 +72,8 @@ impl Pace {
     /// Takes in how long a batch took, and how long it takes by the profile.
     pub(super) fn observe(&mut self, profiled: Duration, took: Duration) {
         let ratio = took.as_secs_f64() / profiled.as_secs_f64();
-        let ratio = ratio.clamp(RATIO_MIN, RATIO_MAX);
+        let most = RATIO_MAX.min(LEAP_MAX * self.ratio);
+        let ratio = ratio.clamp(RATIO_MIN, most);
         self.stray += WEIGHT * ((ratio - self.ratio).abs() - self.stray);
         self.ratio += WEIGHT * (ratio - self.ratio);
         if (self.ratio - 1.0).abs() < ROUNDING {
@@ -84,5 +89,28 @@ impl Pace {
     /// Moves the pace a little towards the profile.
     pub(super) fn doubt(&mut self) {
         self.ratio += DOUBT * (1.0 - self.ratio);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Seed 124 of the swarm: a worker of batches of 9 ms paused for 297 ms and then dropped hundreds of requests.
+    #[test]
+    fn a_device_that_paused_is_not_slow_and_a_slow_one_is_found() {
+        let mut pace = Pace::default();
+        pace.observe(MS * 9, MS * 306);
+        assert_eq!(pace.ratio, 1.5);
+        for _ in 0..8 {
+            pace.observe(MS * 9, MS * 9);
+        }
+        assert!(pace.ratio < 1.06, "{}", pace.ratio);
+        for _ in 0..12 {
+            pace.observe(MS * 9, MS * 90);
+        }
+        assert!(pace.ratio > 8.0, "{}", pace.ratio);
     }
 }

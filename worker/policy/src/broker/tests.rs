@@ -232,7 +232,7 @@ proptest! {
     ) {
         let mut broker = broker(policy, 100, batch);
         let order = if highest { BudgetOrder::HighestFirst } else { BudgetOrder::LowestFirst };
-        let guidance = Guidance { downstream: Duration::from_nanos(downstream), share, order, batch: None };
+        let guidance = Guidance { downstream: Duration::from_nanos(downstream), share, order, ..Guidance::NONE };
         broker.guide(at(0), guidance);
         let mut out = Vec::new();
         let mut list: Vec<Listed> = Vec::new();

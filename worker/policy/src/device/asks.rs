@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(3);
 /// How long an idle device waits for the requests of other gateways when the first has come: those of one batch of the module
 /// before go to several gateways, and come from there one by one.
 const GATHER: Duration = Duration::from_micros(200);
+/// An idle device repeats its ask this often: the gateway may have lost it, and neither would speak again.
+const RENEWED: Duration = Duration::from_secs(1);
 /// Round trips are assumed to take this long before the first answer.
 const TRIP_FIRST: Duration = Duration::from_millis(2);
 /// An ask leads by a round trip and this many of its usual deviations, but not by more than [`MARGIN_MAX`].
@@ -74,6 +76,10 @@ struct Open {
     patience_ends: Timestamp,
     /// An idle device waits so long for what other gateways have.
     gathers_until: Option<Timestamp>,
+    /// A gateway sent requests to an idle device: it takes the ask for served.
+    is_served: bool,
+    /// The ask of an idle device is repeated then.
+    renews_at: Timestamp,
 }
 
 /// The asks of one device.
@@ -105,7 +111,7 @@ impl Asks {
     pub(super) fn elsewhere(&self, home: GatewayId, worker: WorkerId) -> u32 {
         let others = self.waiting.iter();
         let others = others.filter(|((h, w), _)| *h != home && *w == worker);
-        others.map(|(_, waiting)| waiting).sum()
+        others.fold(0, |sum, (_, waiting)| sum.saturating_add(*waiting))
     }
 
     /// A gateway says how many requests wait there for a worker.
@@ -115,7 +121,8 @@ impl Asks {
 
     /// So many requests for a worker are handed back to a gateway.
     pub(super) fn go_back(&mut self, home: GatewayId, worker: WorkerId, requests: usize) {
-        *self.waiting.entry((home, worker)).or_default() += requests as u32;
+        let waiting = self.waiting.entry((home, worker)).or_default();
+        *waiting = waiting.saturating_add(requests as u32);
     }
 
     /// The serial of the last ask.
@@ -153,6 +160,8 @@ impl Asks {
             },
             patience_ends: binds_at.unwrap_or(now).max(now) + PATIENCE,
             gathers_until: None,
+            is_served: false,
+            renews_at: now + RENEWED,
         });
         if binds_at.is_some() {
             if self.sent.len() == REMEMBERED {
@@ -189,20 +198,25 @@ impl Asks {
         is_current
     }
 
-    /// The first request has come to an idle device that asked several gateways.
-    pub(super) fn gather(&mut self, now: Timestamp) {
+    /// Requests have come to an idle device. Where it asked several gateways, it waits for what the others have.
+    pub(super) fn came(&mut self, now: Timestamp, of_several: bool) {
         if let Some(open) = &mut self.open
             && open.is_idle
         {
-            open.gathers_until.get_or_insert(now + GATHER);
+            open.is_served = true;
+            if of_several {
+                open.gathers_until.get_or_insert(now + GATHER);
+            }
         }
     }
 
-    /// What came has not become a batch: the ask stands on.
-    pub(super) fn has_gathered(&mut self) {
-        if let Some(open) = &mut self.open {
-            open.gathers_until = None;
-        }
+    /// When an idle device asks again: at once if a gateway takes its ask for served.
+    pub(super) fn renews_at(&self) -> Option<Timestamp> {
+        let open = self.open.as_ref().filter(|open| open.is_idle)?;
+        Some(match open.is_served {
+            true => Timestamp::ZERO,
+            false => open.renews_at,
+        })
     }
 
     /// Until when answers are waited for; `None` when nothing is waited for.
@@ -219,6 +233,15 @@ impl Asks {
         let Some(open) = self.open.take() else { return };
         for (home, _) in open.missing {
             self.trips.entry(home).or_default().is_silent = true;
+        }
+    }
+
+    /// A gateway is silent. It is waited for again once it has answered.
+    pub(super) fn suspect(&mut self, home: GatewayId) {
+        self.trips.entry(home).or_default().is_silent = true;
+        self.waiting.retain(|(of, _), _| *of != home);
+        if let Some(open) = &mut self.open {
+            open.missing.retain(|(of, _)| *of != home);
         }
     }
 

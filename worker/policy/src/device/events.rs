@@ -20,6 +20,8 @@ pub enum DeviceEvent<'a, T> {
     Greeted(GatewayId),
     /// A gateway is gone: its requests are forgotten.
     Lost(GatewayId),
+    /// A gateway is silent: it is not waited for until it answers again.
+    Suspected(GatewayId),
     /// Requests arrived together; they are drained from the vector. They may start as one batch.
     Arrivals(&'a mut Vec<Arrival<T>>),
     /// A gateway answers a worker that asked for requests.

@@ -19,10 +19,11 @@ impl<T> Device<T> {
         Some(running.expected_end - ahead)
     }
 
-    /// When an idle device waits for answers no more.
+    /// When an idle device waits for answers no more, or asks again.
     pub(super) fn is_heard_at(&self) -> Option<Timestamp> {
         let is_idle = self.running.is_none();
-        self.asks.waits_until().filter(|_| is_idle)
+        let at = self.asks.waits_until().or(self.asks.renews_at());
+        at.filter(|_| is_idle)
     }
 
     /// Asks gateways when it is time.
@@ -36,9 +37,9 @@ impl<T> Device<T> {
             if waits {
                 return;
             }
-            match self.asks.standing() {
-                Some(_) => self.asks.has_gathered(),
-                None => self.open_ask(now, None, out),
+            // What came may have become no batch: it was dropped, or its scheduler waits for more.
+            if self.asks.renews_at().is_none_or(|at| at <= now) {
+                self.open_ask(now, None, out);
             }
         } else if self.asks_at().is_some_and(|at| at <= now) {
             self.open_ask(now, Some(self.free_at(now)), out);
@@ -119,8 +120,8 @@ impl<T> Device<T> {
             give_back(&mut self.asks, worker, late, out);
             return;
         }
-        if self.homes.len() > 1 && !answer.requests.is_empty() {
-            self.asks.gather(now);
+        if !answer.requests.is_empty() {
+            self.asks.came(now, self.homes.len() > 1);
         }
         let left = broker.offered(answer);
         give_back(&mut self.asks, worker, left, out);

@@ -42,6 +42,16 @@ impl DeviceHandle {
         self.shared.drive(DeviceEvent::Greeted(home));
     }
 
+    /// A gateway is gone: its requests are forgotten.
+    pub fn lose(&self, home: GatewayId) {
+        self.shared.drive(DeviceEvent::Lost(home));
+    }
+
+    /// A gateway is silent: it is not waited for until it answers again.
+    pub fn suspect(&self, home: GatewayId) {
+        self.shared.drive(DeviceEvent::Suspected(home));
+    }
+
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
         self.shared.drive(DeviceEvent::Close(reason));

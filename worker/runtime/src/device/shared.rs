@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::Job;
-use spillgate_pipeline::id::{DeviceId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{BOUND_MAX, ToGateway};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
@@ -46,12 +46,12 @@ pub(super) struct Shared {
 /// What the policy has to say to others, without the lock. Mostly it is one thing, which needs no allocation.
 #[derive(Default)]
 struct Reports {
-    first: Option<(WorkerId, ToGateway)>,
-    more: Vec<(WorkerId, ToGateway)>,
+    first: Option<(WorkerId, GatewayId, ToGateway)>,
+    more: Vec<(WorkerId, GatewayId, ToGateway)>,
 }
 
 impl Reports {
-    fn push(&mut self, report: (WorkerId, ToGateway)) {
+    fn push(&mut self, report: (WorkerId, GatewayId, ToGateway)) {
         match self.first {
             None => self.first = Some(report),
             Some(_) => self.more.push(report),
@@ -106,9 +106,11 @@ impl Shared {
                 DeviceCommand::Load(worker) => Task::Load(worker),
                 DeviceCommand::Unload(worker) => Task::Unload(worker),
                 DeviceCommand::Tell {
-                    worker, message, ..
+                    worker,
+                    home,
+                    message,
                 } => {
-                    reports.push((worker, message));
+                    reports.push((worker, home, message));
                     continue;
                 }
             };
@@ -127,12 +129,12 @@ impl Shared {
     }
 
     fn report(&self, reports: Reports) {
-        let Some((worker, message)) = reports.first else {
+        let Some((worker, home, message)) = reports.first else {
             return;
         };
-        self.upstream.tell(worker, message);
-        for (worker, message) in reports.more {
-            self.upstream.tell(worker, message);
+        self.upstream.tell(worker, home, message);
+        for (worker, home, message) in reports.more {
+            self.upstream.tell(worker, home, message);
         }
     }
 

@@ -160,11 +160,13 @@ fn run_batch(
     };
     let sampled = batch.sampled.filter(|&i| results[i].is_ok());
     let sampled = sampled.map(|i| batch.members[i].payload.clone());
+    let forecasters = shared.state.lock().policy.forecasters(batch.worker).into();
     shared.upstream.finished(Finished {
         device: shared.id,
         batch,
         results,
         ended_at,
+        forecasters,
     });
     if panicked.is_ok() {
         shared.drive(DeviceEvent::BatchEnded {

@@ -60,7 +60,49 @@ fn conditions() -> Vec<Variant> {
 }
 
 pub(super) fn gateways(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    let cases = grid.few_cases(report, &LOADS);
+    together(grid, report)?;
+    by_dispatch(grid, report)?;
+    light(grid, report)
+}
+
+/// What several gateways that pull lose to one, in the worlds of [`conditions`] too.
+fn together(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    let one_pushes = of(
+        DropPolicyName::Spillgate,
+        Some(DispatchPolicyName::EarliestStart),
+        1,
+    );
+    let mut variants = vec![one_pushes];
+    variants.extend(GATEWAYS.map(pulled));
+    variants.extend(conditions());
+    let rows = collected(grid, report, &grid.cases(&LOADS), &variants)?;
+    let dropped: Vec<f64> = (0..variants.len())
+        .map(|column| drops(&rows, column, |_| true))
+        .collect();
+    let line = |(variant, &drop): (&Variant, &f64)| {
+        let to = |other: usize| format!("{:+.2}", (drop - dropped[other]) * 100.0);
+        vec![variant.label.clone(), percent(drop), to(0), to(1)]
+    };
+    let table: Vec<Vec<String>> = variants.iter().zip(&dropped).map(line).collect();
+    report.say(
+        "Requests dropped or late, %, over all windows, and the difference to one gateway in points. The last rows have eight \
+         gateways that pull.",
+    );
+    report.table(
+        &[
+            "policy, dispatch, gateways",
+            "dropped",
+            "to one that pushes",
+            "to one that pulls",
+        ],
+        &table,
+    );
+    Ok(())
+}
+
+/// Drops and messages by dispatch, of other policies too.
+fn by_dispatch(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
+    let cases = grid.first_windows(&LOADS);
     let ours = [
         DispatchPolicyName::Pull,
         DispatchPolicyName::EarliestStart,
@@ -77,7 +119,6 @@ pub(super) fn gateways(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         variants.extend(ours.map(|dispatch| of(DropPolicyName::Spillgate, Some(dispatch), n)));
         variants.extend(published.map(|drop| of(drop, None, n)));
     }
-    variants.extend(conditions());
     let rows = collected(grid, report, &cases, &variants)?;
     let labels: Vec<String> = ours
         .iter()
@@ -89,8 +130,7 @@ pub(super) fn gateways(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
         )
         .collect();
     by_gateways(report, &rows, &variants, &labels);
-    in_other_worlds(report, &rows, &variants);
-    light(grid, report)
+    Ok(())
 }
 
 /// Drops and messages by policy and number of gateways.
@@ -108,9 +148,9 @@ fn by_gateways(report: &mut Report, rows: &[Vec<Run>], variants: &[Variant], lab
         table.push(line);
     }
     report.say(
-        "Requests dropped or late, %, by drop policy, dispatch and number of gateways; messages and bytes a request, payloads \
-         not counted. Each message takes 0.5 ms, also requests to their worker. *Its own* is the dispatch that the policy \
-         brings (least-outstanding).",
+        "The first window of each trace alone: requests dropped or late, %, by drop policy, dispatch and number of gateways; \
+         messages and bytes a request, payloads not counted. Each message takes 0.5 ms, also requests to their worker. *Its \
+         own* is the dispatch that the policy brings (least-outstanding).",
     );
     report.table(
         &[
@@ -126,32 +166,9 @@ fn by_gateways(report: &mut Report, rows: &[Vec<Run>], variants: &[Variant], lab
     );
 }
 
-/// Drops of eight gateways that pull where the network or the clients are not so kind.
-fn in_other_worlds(report: &mut Report, rows: &[Vec<Run>], variants: &[Variant]) {
-    let of = |label: &str| drops(rows, column(variants, label), |_| true);
-    let (one, eight) = (of("spillgate, pull, 1"), of("spillgate, pull, 8"));
-    let mut table = vec![vec![
-        "as above".to_owned(),
-        percent(eight),
-        format!("{:+.2}", (eight - one) * 100.0),
-    ]];
-    for variant in conditions() {
-        let dropped = of(&variant.label);
-        table.push(vec![
-            variant.label,
-            percent(dropped),
-            format!("{:+.2}", (dropped - one) * 100.0),
-        ]);
-    }
-    report.say(
-        "Eight gateways with `pull`, and the difference to one gateway with `pull` in points.",
-    );
-    report.table(&["world", "dropped", "to one gateway"], &table);
-}
-
 /// Latency where workers are mostly idle.
 fn light(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
-    let cases: Vec<Case> = grid.few_cases(report, &[LIGHT]);
+    let cases: Vec<Case> = grid.first_windows(&[LIGHT]);
     let variants = [
         of(
             DropPolicyName::Spillgate,
@@ -173,7 +190,7 @@ fn light(grid: &Grid, report: &mut Report) -> anyhow::Result<()> {
             percent(of(|run| run.report.drop_rate)),
         ]);
     }
-    report.say("At load 0.3: latency in ms.");
+    report.say("At load 0.3, the first window of each trace alone: latency in ms.");
     report.table(
         &["policy, dispatch, gateways", "p50", "p99", "dropped"],
         &table,

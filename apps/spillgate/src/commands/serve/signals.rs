@@ -7,14 +7,14 @@ use spillgate_telemetry::logging::say;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM and SIGINT stop, SIGHUP reloads. None of them ends the process by itself from now on.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
 impl Signals {
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -23,7 +23,7 @@ impl Signals {
     }
 
     /// Waits for one that stops; its name.
-    pub(super) async fn stop(&mut self) -> &'static str {
+    pub(crate) async fn stop(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
@@ -31,7 +31,7 @@ impl Signals {
     }
 
     /// The same, and reloads at each SIGHUP before.
-    pub(super) async fn stop_or_reload(&mut self, reload: &Arc<Reload>) -> &'static str {
+    pub(crate) async fn stop_or_reload(&mut self, reload: &Arc<Reload>) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",

@@ -1,18 +1,57 @@
 //! From pipeline files to a server: read, checked, measured where profiles are missing, loaded.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::bail;
 use spillgate::admin::AdminPort;
 use spillgate::embedded::Deployment;
 use spillgate::files::{self, LoadedPipeline};
 use spillgate::measure::{self, Effort};
 use spillgate::model_check::{CheckConfig, Checks};
+use spillgate::part::Part;
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
+use spillgate_pipeline::message::Incarnation;
+use spillgate_pipeline::session::Timing;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
+
+/// Where a process finds what it is in a topology.
+#[derive(Clone, Debug)]
+pub(crate) struct PartFile {
+    /// The file of the topology.
+    pub(crate) topology: PathBuf,
+    /// The name of the process.
+    pub(crate) name: String,
+    /// Profiles that are not in the file beside the pipeline.
+    pub(crate) profiles: Option<PathBuf>,
+    /// Where other processes reach it, if not at its address in the topology.
+    pub(crate) link_listen: Option<SocketAddr>,
+}
+
+impl PartFile {
+    /// Where the process listens for others; `None` where it is reached by none.
+    pub(crate) fn listens(&self, part: &Part) -> Option<SocketAddr> {
+        let written = part.topology.processes[part.process].address.as_deref();
+        let by_name = || {
+            // A name says on which port to listen, not where.
+            let (_, port) = written?.rsplit_once(':')?;
+            Some(SocketAddr::from(([0, 0, 0, 0], port.parse().ok()?)))
+        };
+        let by_address = || written?.parse().ok();
+        self.link_listen.or_else(by_address).or_else(by_name)
+    }
+}
+
+/// What is to be served.
+pub(crate) struct Loaded {
+    pub(crate) deployments: Vec<Deployment>,
+    pub(crate) library: Arc<Library>,
+    pub(crate) part: Option<Part>,
+}
 
 /// Starts the server beside its admin port, which shows how far it is. Call it on a thread that may block, inside of the
 /// runtime.
@@ -22,18 +61,59 @@ use super::Progress;
 pub(super) fn start(
     pipelines: &[PathBuf],
     models: CheckConfig,
+    part: Option<&PartFile>,
     config: ServerConfig,
     admin: Option<AdminPort>,
 ) -> anyhow::Result<Server> {
+    let loaded = load(pipelines, models, part, admin.as_ref())?;
+    if let Some(part) = &loaded.part
+        && part.topology.processes[part.process].gateway.is_none()
+    {
+        bail!(
+            "process {:?} of the topology is no gateway: start it with `spillgate controller` or \
+             `spillgate worker`",
+            part.name()
+        );
+    }
+    let config = ServerConfig {
+        link_listen: part
+            .zip(loaded.part.as_ref())
+            .and_then(|(file, part)| file.listens(part)),
+        part: loaded.part,
+        ..config
+    };
+    let start = Server::start_beside(admin, config, loaded.deployments, loaded.library);
+    Ok(tokio::runtime::Handle::current().block_on(start)?)
+}
+
+/// Reads and checks what is to be served. It blocks.
+///
+/// # Errors
+/// Bad files, models and profiles that are missing.
+pub(crate) fn load(
+    pipelines: &[PathBuf],
+    models: CheckConfig,
+    part: Option<&PartFile>,
+    admin: Option<&AdminPort>,
+) -> anyhow::Result<Loaded> {
     let library = Arc::new(spillgate_modules::library());
     let tell = |what: &str| {
-        if let Some(admin) = &admin {
+        if let Some(admin) = admin {
             admin.starting(what);
         }
     };
     let mut deployments = Vec::new();
     tell("reading the pipeline files");
-    let all = files::load_all(pipelines, &library.catalog())?;
+    let mut all = files::load_all(pipelines, &library.catalog())?;
+    if let Some(file) = part.and_then(|part| part.profiles.as_ref()) {
+        for loaded in &mut all {
+            loaded.profiles = files::load_profiles(file)?;
+        }
+    }
+    let part = match part {
+        Some(part) => Some(read_part(part, &mut all)?),
+        None => None,
+    };
     check(&all, models, &tell)?;
     for loaded in all {
         let base_dir = loaded.base_dir();
@@ -42,11 +122,49 @@ pub(super) fn start(
             base_dir,
             profiles: loaded.profiles,
         };
-        measure_missing(&mut deployment, &library, &tell)?;
+        if part.is_none() {
+            measure_missing(&mut deployment, &library, &tell)?;
+        }
         deployments.push(deployment);
     }
-    let start = Server::start_beside(admin, config, deployments, library);
-    Ok(tokio::runtime::Handle::current().block_on(start)?)
+    Ok(Loaded {
+        deployments,
+        library,
+        part,
+    })
+}
+
+/// What the process is in its topology. Where nothing else is written, the dispatch policy is the one for so many gateways.
+fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part> {
+    let [loaded] = all else {
+        bail!(
+            "the processes of one topology serve one pipeline, and {} are given",
+            all.len()
+        );
+    };
+    let topology = files::load_topology(&file.topology, &loaded.pipeline)?;
+    let Some(process) = topology.position(&file.name) else {
+        let names = topology.processes.iter().map(|p| &*p.name);
+        let names: Vec<&str> = names.collect();
+        bail!(
+            "{} has no process {:?}; it has {}",
+            file.topology.display(),
+            file.name,
+            names.join(", ")
+        );
+    };
+    let pipeline = Arc::make_mut(&mut loaded.pipeline);
+    let schedules = pipeline.modules.iter().map(|m| m.schedule);
+    let dispatch = pipeline
+        .policy
+        .dispatch_of(topology.n_gateways(), schedules);
+    pipeline.policy.dispatch = Some(dispatch);
+    Ok(Part {
+        topology: Arc::new(topology),
+        process,
+        incarnation: Incarnation(rand::random()),
+        timing: Timing::default(),
+    })
 }
 
 /// Refuses what cannot be served, and lets this process load only models that were checked.

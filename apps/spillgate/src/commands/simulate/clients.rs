@@ -1,12 +1,16 @@
 //! `--client` of `simulate`.
 
+use std::{fmt::Display, str::FromStr};
+
 use spillgate_pipeline::clients::{CLASSES, WEIGHT};
 use spillgate_sim::clients::{Sends, SimClient};
 
 const EXPECTED: &str = "give NAME:RATE and, after commas, sends=poisson, evenly, bursts or alternating, count=N, \
-                        streams=N, weight=X, class=N, like camera:5,count=7,sends=evenly";
+                        streams=N, weight=X, class=N, application=NAME, takes=X, like camera:5,count=7,sends=evenly";
 /// Most requests a second of a client: more than any port takes.
 const RATE_MAX: f64 = 1e6;
+/// How many times as long as planned requests may take.
+const TAKES: (f64, f64) = (0.01, 100.0);
 
 /// `camera:5,count=7` and the like.
 pub(super) fn client(text: &str) -> Result<SimClient, String> {
@@ -23,15 +27,19 @@ pub(super) fn client(text: &str) -> Result<SimClient, String> {
         streams: 1,
         weight: 1.0,
         class: 0,
+        application: String::new(),
+        takes: 1.0,
     };
     for part in parts {
         let (key, value) = part.split_once('=').ok_or(EXPECTED)?;
         match key {
             "sends" => client.sends = sends(value)?,
-            "count" => client.count = whole(key, value, 1, u16::MAX)?,
-            "streams" => client.streams = whole(key, value, 1, u16::MAX)?,
+            "count" => client.count = number(key, value, 1, u16::MAX)?,
+            "streams" => client.streams = number(key, value, 1, u16::MAX)?,
             "weight" => client.weight = number(key, value, WEIGHT.0, WEIGHT.1)?,
-            "class" => client.class = whole(key, value, 0, CLASSES as u16 - 1)? as u8,
+            "class" => client.class = number(key, value, 0, CLASSES as u16 - 1)? as u8,
+            "application" => client.application = value.to_owned(),
+            "takes" => client.takes = number(key, value, TAKES.0, TAKES.1)?,
             _ => return Err(format!("no option {key:?}; {EXPECTED}")),
         }
     }
@@ -48,19 +56,13 @@ fn sends(text: &str) -> Result<Sends, String> {
     }
 }
 
-fn number(what: &str, text: &str, low: f64, high: f64) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| EXPECTED)?;
-    match (low..=high).contains(&value) {
-        true => Ok(value),
-        false => Err(format!(
-            "{what} {text} is out of range; use {low} to {high}"
-        )),
-    }
-}
-
-fn whole(what: &str, text: &str, low: u16, high: u16) -> Result<u16, String> {
-    let value: u16 = text.parse().map_err(|_| EXPECTED)?;
-    match (low..=high).contains(&value) {
+/// A number from `low` to `high`.
+fn number<T>(what: &str, text: &str, low: T, high: T) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let value: T = text.parse().map_err(|_| EXPECTED)?;
+    match low <= value && value <= high {
         true => Ok(value),
         false => Err(format!(
             "{what} {text} is out of range; use {low} to {high}"
@@ -77,8 +79,11 @@ mod tests {
         let read = client("camera:5,count=7,sends=evenly,streams=2,weight=0.5,class=7").unwrap();
         assert_eq!((read.count, read.sends, read.rate), (7, Sends::Evenly, 5.0));
         assert_eq!((read.streams, read.weight, read.class), (2, 0.5, 7));
+        let long = client("a:1,application=long,takes=3").unwrap();
+        assert_eq!((long.application.as_str(), long.takes), ("long", 3.0));
         for wrong in [
             "camera",
+            "a:1,takes=0",
             "camera:0",
             "camera:NaN",
             "a:1,weight=0",

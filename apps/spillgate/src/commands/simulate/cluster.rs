@@ -35,11 +35,12 @@ pub(super) fn text_of(counts: &ClusterReport) -> String {
         unsent,
         lost_on_purpose,
         ignored,
+        repeated,
         rogue,
         full,
     } = counts;
     format!(
         "cluster: {greeted} greetings, {lost} losses, {unsent} messages without a session, {lost_on_purpose} lost on purpose, \
-         {ignored} ignored, {rogue} by rogue nodes, {full} connections closed when full"
+         {ignored} ignored, {repeated} came twice, {rogue} by rogue nodes, {full} connections closed when full"
     )
 }

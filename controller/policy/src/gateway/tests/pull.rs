@@ -17,7 +17,7 @@ impl Home {
     }
 
     /// A worker asks; `until` ms for a busy one. Returns what it is given.
-    fn asks(&mut self, worker: u32, until: Option<u64>) -> Option<Vec<u64>> {
+    pub(super) fn asks(&mut self, worker: u32, until: Option<u64>) -> Option<Vec<u64>> {
         self.given.clear();
         let at = |ms: u64| Timestamp::from_ns(ms * 1_000_000);
         let ask = Ask {

@@ -31,6 +31,7 @@ struct Said {
     asks: Vec<(u16, Ask)>,
     withdrawn: Vec<(u16, u64)>,
     returned: Vec<(u16, Vec<u64>)>,
+    dropped: Vec<u64>,
     batches: Vec<Vec<u64>>,
 }
 
@@ -76,6 +77,8 @@ impl Asking {
                         let numbers = requests.iter().map(|(id, _)| id.ordinal());
                         said.returned.push((home.0, numbers.collect()));
                     }
+                    ToGateway::Dropped { request, .. } => said.dropped.push(request.ordinal()),
+                    ToGateway::Forgotten { .. } => {}
                     message => panic!("{message:?}"),
                 },
                 DeviceCommand::Execute(batch) => {
@@ -178,7 +181,7 @@ fn a_busy_device_asks_a_round_trip_before_it_binds_and_binds_when_all_have_answe
         .map(|(h, a)| (*h, a.most, a.until))
         .collect();
     let until = Some(us(20_200 - 500 - 1_000));
-    assert_eq!(asks, [(0, 8, until), (1, 8, until)], "twice its batch");
+    assert_eq!(asks, [(0, 12, until), (1, 12, until)], "three batches");
     let serial = said.asks[0].1.serial;
     asking.now = us(18_500);
     assert_eq!(asking.answer(0, serial, &[2, 3, 4]), Said::default());
@@ -255,12 +258,55 @@ fn without_requests_it_is_idle_and_its_ask_stands() {
 }
 
 #[test]
-fn a_gateway_that_is_gone_is_not_waited_for() {
-    let mut asking = asking(2);
-    let serial = asking.runs_and_asks();
-    asking.answer(0, serial, &[1]);
-    asking.on(DeviceEvent::Lost(GatewayId(1)));
-    assert_eq!(asking.at(us(19_800)).batches, [[1]]);
+fn a_gateway_that_is_gone_or_silent_is_not_waited_for_until_it_answers() {
+    for event in [
+        DeviceEvent::Lost(GatewayId(1)),
+        DeviceEvent::Suspected(GatewayId(1)),
+    ] {
+        let is_suspected = matches!(event, DeviceEvent::Suspected(_));
+        let mut asking = asking(2);
+        let serial = asking.runs_and_asks();
+        asking.answer(0, serial, &[1]);
+        asking.on(event);
+        asking.now = us(20_200);
+        assert_eq!(asking.batch_ends().batches, [[1]]);
+        if is_suspected {
+            // Its answer is late, and shows that it is there.
+            assert_eq!(asking.answer(1, serial, &[2]).returned, [(1, vec![2])]);
+            let at = asking.device.next_wakeup().expect("it asks in time");
+            let serial = asking.at(at).asks[0].1.serial;
+            asking.answer(0, serial, &[3]);
+            assert!(asking.at(us(39_800)).batches.is_empty(), "one is missing");
+            assert_eq!(asking.answer(1, serial, &[4]).batches, [[3, 4]]);
+        }
+    }
+}
+
+/// The gateway that sent a request has no ask of the worker any more. In seed 124 of the swarm the worker took its ask for
+/// standing, and neither spoke again.
+#[test]
+fn an_idle_device_whose_requests_became_no_batch_asks_again() {
+    for (homes, is_cancelled) in [(1, false), (2, false), (2, true)] {
+        let mut asking = asking(homes);
+        let serial = asking.device.asks.standing().expect("it is idle");
+        if !is_cancelled {
+            // Its deadline passes.
+            asking.now = us(1_000_000);
+        }
+        let mut said = asking.answer(0, serial, &[1]);
+        assert_eq!(said.dropped.is_empty(), is_cancelled);
+        if is_cancelled {
+            asking.on(DeviceEvent::Cancel(WorkerId(1), request(0, 1).id));
+        }
+        if homes > 1 {
+            said = asking.at(asking.now + US * 200);
+        }
+        assert!(said.batches.is_empty());
+        let asked: Vec<u16> = said.asks.iter().map(|(home, _)| *home).collect();
+        assert_eq!(asked, (0..homes).collect::<Vec<u16>>());
+        assert!(said.asks.iter().all(|(_, ask)| ask.serial == serial + 1));
+        assert!(asking.at(asking.now + US * 100).asks.is_empty(), "once");
+    }
 }
 
 #[test]

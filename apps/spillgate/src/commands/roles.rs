@@ -1,0 +1,174 @@
+//! `spillgate gateway`, `spillgate controller` and `spillgate worker`: one process of a topology.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use clap::builder::FalseyValueParser;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
+use spillgate::member::{Member, MemberConfig};
+use spillgate::server::open_admin;
+use spillgate_telemetry::TelemetryConfig;
+use spillgate_telemetry::logging::{complain, say};
+
+use super::models::ModelArgs;
+use super::ranges::number;
+use super::serve::signals::Signals;
+use super::serve::start::{self, PartFile};
+use super::serve::{self, DECODERS_MIN, ServeArgs, THREADS_MAX};
+
+/// Which process of which topology.
+#[derive(Args)]
+pub(crate) struct PartArgs {
+    /// File of the topology: the processes that serve the pipeline, and which roles each of them holds.
+    #[arg(long, value_name = "FILE", env = "SPILLGATE_TOPOLOGY")]
+    topology: PathBuf,
+    /// Name of this process in the topology.
+    #[arg(long, env = "SPILLGATE_NAME")]
+    name: String,
+    /// File of profiles, where it does not lie beside the pipeline. All processes need the same profiles.
+    #[arg(long, value_name = "FILE", env = "SPILLGATE_PROFILES")]
+    profiles: Option<PathBuf>,
+    /// Address on which other processes reach this one [default: its address in the topology; where that is a name, its port on
+    /// all interfaces]
+    #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN")]
+    link_listen: Option<SocketAddr>,
+    /// The process ends with this one, which started it.
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<i32>,
+}
+
+impl PartArgs {
+    /// Ends this process when its parent dies, if it has one to end with.
+    fn follow_parent(&self) -> anyhow::Result<()> {
+        let Some(parent) = self.parent else {
+            return Ok(());
+        };
+        prctl::set_pdeathsig(Signal::SIGTERM).context("the parent's death cannot be heard of")?;
+        if getppid() != Pid::from_raw(parent) {
+            bail!("process {parent}, which started this one, has ended");
+        }
+        Ok(())
+    }
+
+    fn file(&self) -> PartFile {
+        PartFile {
+            topology: self.topology.clone(),
+            name: self.name.clone(),
+            profiles: self.profiles.clone(),
+            link_listen: self.link_listen,
+        }
+    }
+}
+
+/// A gateway: what it serves, where, within which bounds.
+#[derive(Args)]
+pub(crate) struct GatewayArgs {
+    #[command(flatten)]
+    part: PartArgs,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// A controller or worker.
+#[derive(Args)]
+pub(crate) struct MemberArgs {
+    /// The pipeline file.
+    pipeline: PathBuf,
+    #[command(flatten)]
+    part: PartArgs,
+    /// Address of the admin port: /metrics, /livez, /readyz.
+    #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701")]
+    admin: SocketAddr,
+    /// No admin port.
+    #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]
+    no_admin: bool,
+    /// Threads that serve connections [default: the number of cores]
+    #[arg(long, env = "SPILLGATE_THREADS",
+        value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
+    threads: Option<usize>,
+    #[command(flatten)]
+    models: ModelArgs,
+}
+
+/// Runs a gateway until told to stop.
+pub(crate) fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
+    args.part.follow_parent()?;
+    serve::run_as(args.serve, Some(args.part.file()))
+}
+
+/// Runs a controller or worker until told to stop.
+pub(crate) fn member(args: MemberArgs) -> anyhow::Result<ExitCode> {
+    args.part.follow_parent()?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = serve::runtime(args.threads.unwrap_or(cores))?;
+    runtime.block_on(run(args))
+}
+
+async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
+    if let Some(admin) = &admin {
+        say(&format!(
+            "admin on http://{} (/metrics, /livez, /readyz)",
+            admin.address
+        ));
+    }
+    let starting = tokio::task::spawn_blocking(move || begin(&args, admin));
+    let member = tokio::select! {
+        member = starting => member.context("the start failed")??,
+        signal = signals.stop() => {
+            say(&format!("{signal} while starting: ended, nothing was served"));
+            serve::end(0);
+        }
+    };
+    say(&format!("devices: {}", member.devices().join(", ")));
+    say(&format!("reached by other processes on {}", member.address));
+    let signal = tokio::select! {
+        signal = signals.stop() => signal,
+        why = member.failed() => {
+            complain(&format!("{why}: ended, so that requests go to other processes"));
+            serve::end(1);
+        }
+    };
+    say(&format!("{signal}: stopping"));
+    let busy = member.stop().await;
+    for device in &busy {
+        say(&format!("device {device} was still busy"));
+    }
+    say("stopped");
+    serve::end(i32::from(!busy.is_empty()));
+}
+
+fn begin(args: &MemberArgs, admin: Option<spillgate::admin::AdminPort>) -> anyhow::Result<Member> {
+    let pipelines = std::slice::from_ref(&args.pipeline);
+    let file = args.part.file();
+    let loaded = start::load(pipelines, args.models.config(), Some(&file), admin.as_ref())?;
+    let part = loaded
+        .part
+        .context("a process of a topology has a part of it")?;
+    if part.topology.processes[part.process].gateway.is_some() {
+        bail!(
+            "process {:?} of the topology is a gateway: start it with `spillgate gateway`",
+            part.name()
+        );
+    }
+    let Some(listen) = file.listens(&part) else {
+        bail!("process {:?} has no address in the topology", part.name());
+    };
+    let config = MemberConfig {
+        listen,
+        decoders: DECODERS_MIN,
+        telemetry: TelemetryConfig {
+            seed: rand::random(),
+            ..TelemetryConfig::default()
+        },
+        part,
+    };
+    let member = Member::start(admin, config, loaded.deployments, loaded.library);
+    Ok(tokio::runtime::Handle::current().block_on(member)?)
+}

@@ -1,0 +1,241 @@
+//! `spillgate up`: all processes of a pipeline on this machine, as children that are restarted when they die.
+
+mod child;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use spillgate::files;
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::catalog::ValueType;
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::profile_file::render_profiles;
+use spillgate_telemetry::logging::say;
+use tokio::net::TcpSocket;
+
+use super::models::ModelArgs;
+use super::ranges::number;
+use super::serve::signals::Signals;
+use super::serve::start;
+use child::{Child, Kind};
+
+/// Most processes of a kind.
+const PROCESSES_MAX: usize = 64;
+/// How often children are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long children may take to end.
+const END_LIMIT: Duration = Duration::from_secs(15);
+
+/// What to run.
+#[derive(Args)]
+pub(crate) struct UpArgs {
+    /// The pipeline file.
+    pipeline: PathBuf,
+    /// Gateways.
+    #[arg(long, default_value_t = 1,
+        value_parser = number(1, PROCESSES_MAX, "each is a process"))]
+    gateways: usize,
+    /// Worker processes by module, like detect=2,plates=1; one of each other module.
+    #[arg(long, value_delimiter = ',', value_name = "MODULE=N", value_parser = workers_of)]
+    workers: Vec<(String, usize)>,
+    /// Port of the first gateway; the others have the following ones. 0: free ones.
+    #[arg(long, default_value_t = 7700)]
+    port: u16,
+    /// Folder for the topology file and the logs of the processes [default: a new one among temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    #[command(flatten)]
+    models: ModelArgs,
+}
+
+fn workers_of(text: &str) -> Result<(String, usize), String> {
+    let wrong = || format!("expected a module and a number, like detect=2, found {text:?}");
+    let (module, n) = text.split_once('=').ok_or_else(wrong)?;
+    let n: usize = n.parse().map_err(|_| wrong())?;
+    if !(1..=PROCESSES_MAX).contains(&n) {
+        return Err(format!("{n} is out of range; use 1 to {PROCESSES_MAX}"));
+    }
+    Ok((module.to_owned(), n))
+}
+
+/// Runs all processes until told to stop.
+pub(crate) fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
+    let pipelines = std::slice::from_ref(&args.pipeline);
+    let loaded = start::load(pipelines, args.models.config(), None, None)?;
+    let deployment = &loaded.deployments[0];
+    let pipeline = &deployment.pipeline;
+    let plan = Plan::of(pipeline, &args)?;
+    let (folder, is_temporary) = match &args.folder {
+        Some(folder) => (folder.clone(), false),
+        None => {
+            let name = format!("spillgate-up-{}", std::process::id());
+            (std::env::temp_dir().join(name), true)
+        }
+    };
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let topology = folder.join("topology.yaml");
+    std::fs::write(&topology, &plan.topology)
+        .with_context(|| format!("cannot write {}", topology.display()))?;
+    // What is wrong is said once, here.
+    files::load_topology(&topology, pipeline)?;
+    let profiles = folder.join("profiles.yaml");
+    let text = render_profiles(&deployment.profiles, "Made by `spillgate up`.");
+    std::fs::write(&profiles, text)
+        .with_context(|| format!("cannot write {}", profiles.display()))?;
+    say(&format!("topology and logs are in {}", folder.display()));
+    let mut children = Vec::new();
+    for process in plan.processes {
+        let files = [&args.pipeline, &topology, &profiles];
+        children.push(Child::new(process, files, &folder));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let has_died = runtime.block_on(supervise(children))?;
+    drop(plan.ports);
+    match is_temporary && !has_died {
+        true => drop(std::fs::remove_dir_all(&folder)),
+        false => say(&format!("topology and logs stay in {}", folder.display())),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A process of the set.
+struct Planned {
+    kind: Kind,
+    name: String,
+    /// Where clients reach it, if it is a gateway.
+    clients: Option<SocketAddr>,
+    admin: SocketAddr,
+}
+
+/// The processes of a topology.
+struct Plan {
+    topology: String,
+    processes: Vec<Planned>,
+    ports: Ports,
+}
+
+impl Plan {
+    fn of(pipeline: &Pipeline, args: &UpArgs) -> anyhow::Result<Self> {
+        let needs_source = pipeline.source.ty == ValueType::Image;
+        let modules = pipeline.modules.iter();
+        let modules = modules.filter(|m| m.id != ModuleId::SOURCE || needs_source);
+        let known: Vec<&str> = modules.map(|m| m.name.as_str()).collect();
+        if let Some((module, _)) = args.workers.iter().find(|(m, _)| !known.contains(&&**m)) {
+            let known = known.join(", ");
+            bail!("--workers: no module named {module:?}; the pipeline has {known}");
+        }
+        let mut plan = Plan {
+            topology: String::from("# Made by `spillgate up`.\nprocesses:\n"),
+            processes: Vec::new(),
+            ports: Ports::default(),
+        };
+        for module in &known {
+            let asked = args.workers.iter().find(|(m, _)| m == module);
+            for i in 0..asked.map_or(1, |(_, n)| *n) {
+                let (name, address) = (format!("{module}-{i}"), plan.ports.take_free()?);
+                plan.topology += &format!(
+                    "  - {{ name: {name}, workers: {{ {module}: 1 }}, address: \"{address}\" }}\n"
+                );
+                plan.add(Kind::Worker, name, None)?;
+            }
+        }
+        let address = plan.ports.take_free()?;
+        plan.topology +=
+            &format!("  - {{ name: controller, controllers: all, address: \"{address}\" }}\n");
+        plan.add(Kind::Controller, "controller".to_owned(), None)?;
+        for i in 0..args.gateways {
+            let name = format!("gateway-{i}");
+            plan.topology += &format!("  - {{ name: {name}, gateway: true }}\n");
+            let clients = match args.port {
+                0 => plan.ports.take_free()?,
+                first => plan.ports.take_following(first, i, &name)?,
+            };
+            plan.add(Kind::Gateway, name, Some(clients))?;
+        }
+        Ok(plan)
+    }
+
+    fn add(&mut self, kind: Kind, name: String, clients: Option<SocketAddr>) -> anyhow::Result<()> {
+        let admin = self.ports.take_free()?;
+        self.processes.push(Planned {
+            kind,
+            name,
+            clients,
+            admin,
+        });
+        Ok(())
+    }
+}
+
+/// Ports of loopback for the processes. Each is bound here, without listening, until all processes have ended: a process may listen
+/// there at any time, and the system gives it to nobody else.
+#[derive(Default)]
+struct Ports(Vec<TcpSocket>);
+
+impl Ports {
+    fn take(&mut self, port: u16) -> std::io::Result<SocketAddr> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
+        let address = socket.local_addr()?;
+        self.0.push(socket);
+        Ok(address)
+    }
+
+    fn take_free(&mut self) -> anyhow::Result<SocketAddr> {
+        self.take(0).context("no port is free")
+    }
+
+    /// The port of a gateway that has its number after the first one's.
+    fn take_following(&mut self, first: u16, i: usize, name: &str) -> anyhow::Result<SocketAddr> {
+        let port = u16::try_from(i).ok().and_then(|i| first.checked_add(i));
+        let port = port.with_context(|| format!("--port {first}: no port is left for {name}"))?;
+        self.take(port).with_context(|| {
+            format!("port {port} for {name} cannot be had; choose another with --port")
+        })
+    }
+}
+
+/// Starts the children, restarts those that die, and ends all when told to stop. Returns whether one died before.
+async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
+    let mut signals = Signals::new()?;
+    let mut was_ready = false;
+    let signal = loop {
+        for child in &mut children {
+            child.look().await;
+        }
+        let is_ready = children.iter().all(Child::is_ready);
+        if is_ready && !was_ready {
+            let gateways = children.iter().filter_map(Child::clients);
+            let gateways: Vec<String> = gateways.collect();
+            say(&format!(
+                "all processes are ready; clients: {}",
+                gateways.join(", ")
+            ));
+        }
+        was_ready = is_ready;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            signal = signals.stop() => break signal,
+        }
+    };
+    say(&format!("{signal}: ending {} processes", children.len()));
+    // Gateways first: they answer what is in flight while workers serve it.
+    for kind in [Kind::Gateway, Kind::Worker, Kind::Controller] {
+        let mut of_kind: Vec<&mut Child> =
+            children.iter_mut().filter(|c| c.kind() == kind).collect();
+        of_kind.iter_mut().for_each(|child| child.ask_to_end());
+        for child in of_kind {
+            child.end(END_LIMIT).await;
+        }
+    }
+    say("stopped");
+    Ok(children.iter().any(Child::has_died))
+}

@@ -1,0 +1,273 @@
+//! One process of the set.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child as Process, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use spillgate_telemetry::logging::say;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::Planned;
+
+/// A process that dies is started again after this time.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// The time doubles with each death up to this.
+const BACKOFF_LONGEST: Duration = Duration::from_secs(10);
+/// A process that lived for so long begins anew with the first backoff.
+const LIVED: Duration = Duration::from_secs(10);
+/// Longest line of a log that is shown.
+const LAST_LINE_MAX: u64 = 1000;
+/// How long a child may take to say that it is ready.
+const PROBE_LIMIT: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gateway,
+    Controller,
+    Worker,
+}
+
+impl Kind {
+    fn command(self) -> &'static str {
+        match self {
+            Kind::Gateway => "gateway",
+            Kind::Controller => "controller",
+            Kind::Worker => "worker",
+        }
+    }
+}
+
+/// What a child does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// It waits to be started until then.
+    Down(Instant),
+    Starting,
+    Ready,
+}
+
+/// A child that is started again when it dies.
+pub(super) struct Child {
+    kind: Kind,
+    name: String,
+    clients: Option<SocketAddr>,
+    admin: SocketAddr,
+    arguments: Vec<std::ffi::OsString>,
+    log: PathBuf,
+    process: Option<Process>,
+    started_at: Instant,
+    backoff: Duration,
+    state: State,
+    has_died: bool,
+}
+
+impl Child {
+    /// A child that is not started yet. The files are the pipeline, the topology and the profiles.
+    pub(super) fn new(
+        process: Planned,
+        [pipeline, topology, profiles]: [&PathBuf; 3],
+        folder: &Path,
+    ) -> Self {
+        let Planned {
+            kind,
+            name,
+            clients,
+            admin,
+        } = process;
+        let mut arguments = vec![
+            kind.command().into(),
+            pipeline.into(),
+            "--topology".into(),
+            topology.into(),
+            "--profiles".into(),
+            profiles.into(),
+            "--name".into(),
+            name.clone().into(),
+            "--parent".into(),
+            std::process::id().to_string().into(),
+            "--admin".into(),
+            admin.to_string().into(),
+        ];
+        if let Some(clients) = clients {
+            arguments.extend(["--listen".into(), clients.to_string().into()]);
+        }
+        let log = folder.join(format!("{name}.log"));
+        let now = Instant::now();
+        Child {
+            kind,
+            name,
+            clients,
+            admin,
+            arguments,
+            log,
+            process: None,
+            started_at: now,
+            backoff: BACKOFF_FIRST,
+            state: State::Down(now),
+            has_died: false,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// Whether it ended before it was told to.
+    pub(super) fn has_died(&self) -> bool {
+        self.has_died
+    }
+
+    /// Where clients reach it.
+    pub(super) fn clients(&self) -> Option<String> {
+        self.clients.map(|address| address.to_string())
+    }
+
+    /// Looks at it, starts it when its time has come, and says when something has changed.
+    pub(super) async fn look(&mut self) {
+        if let State::Down(at) = self.state {
+            if at <= Instant::now() {
+                self.start();
+            }
+            return;
+        }
+        let exit = self
+            .process
+            .as_mut()
+            .and_then(|p| p.try_wait().ok().flatten());
+        if let Some(status) = exit {
+            if self.started_at.elapsed() >= LIVED {
+                self.backoff = BACKOFF_FIRST;
+            }
+            say(&format!(
+                "{}: ended ({status}); started again in {} ms; the end of its log, {}: {}",
+                self.name,
+                self.backoff.as_millis(),
+                self.log.display(),
+                self.last_line().unwrap_or_default()
+            ));
+            self.has_died = true;
+            self.fall();
+            return;
+        }
+        let is_ready = probe(self.admin).await;
+        match (&self.state, is_ready) {
+            (State::Starting, true) => {
+                let pid = self.process.as_ref().map_or(0, Process::id);
+                say(&format!("{}: ready, process {pid}", self.name));
+                self.state = State::Ready;
+            }
+            (State::Ready, false) => {
+                say(&format!("{}: not ready", self.name));
+                self.state = State::Starting;
+            }
+            _ => {}
+        }
+    }
+
+    fn last_line(&self) -> Option<String> {
+        let mut file = File::open(&self.log).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LAST_LINE_MAX)))
+            .ok()?;
+        let mut end = Vec::new();
+        file.take(LAST_LINE_MAX).read_to_end(&mut end).ok()?;
+        let text = String::from_utf8_lossy(&end);
+        Some(text.lines().last()?.to_owned())
+    }
+
+    fn fall(&mut self) {
+        self.process = None;
+        self.state = State::Down(Instant::now() + self.backoff);
+        self.backoff = (2 * self.backoff).min(BACKOFF_LONGEST);
+    }
+
+    fn start(&mut self) {
+        match self.spawn() {
+            Ok(process) => {
+                self.process = Some(process);
+                self.started_at = Instant::now();
+                self.state = State::Starting;
+            }
+            Err(error) => {
+                say(&format!("{}: cannot be started: {error:#}", self.name));
+                self.fall();
+            }
+        }
+    }
+
+    fn spawn(&self) -> anyhow::Result<Process> {
+        let log = File::options().create(true).append(true).open(&self.log);
+        let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
+        let program = std::env::current_exe().context("this program's own path is not known")?;
+        Command::new(program)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Signals of the terminal are for the supervisor.
+            .process_group(0)
+            .spawn()
+            .context("the program cannot be run")
+    }
+
+    pub(super) fn ask_to_end(&mut self) {
+        if let Some(process) = &self.process {
+            let _ = kill(Pid::from_raw(process.id() as i32), Signal::SIGTERM);
+        }
+    }
+
+    /// Waits until it has ended, and ends it by force when that takes too long.
+    pub(super) async fn end(&mut self, limit: Duration) {
+        let Some(mut process) = self.process.take() else {
+            return;
+        };
+        let give_up = Instant::now() + limit;
+        while let Ok(None) = process.try_wait() {
+            if Instant::now() >= give_up {
+                say(&format!(
+                    "{}: did not end in time and was killed",
+                    self.name
+                ));
+                let _ = process.kill();
+                let _ = process.wait();
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Whether the process says that it is ready.
+async fn probe(admin: SocketAddr) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(admin).await?;
+        let request = format!("GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await?;
+        std::io::Result::Ok(answer.ends_with(b" 200"))
+    };
+    let answered = tokio::time::timeout(PROBE_LIMIT, ask).await;
+    matches!(answered, Ok(Ok(true)))
+}

@@ -1,0 +1,151 @@
+//! A process of a topology without a gateway: controllers, workers or both. Other processes reach it on its link port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use spillgate_backend::operator::Library;
+use spillgate_link::serve;
+use spillgate_telemetry::{Telemetry, TelemetryConfig};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{Admin, AdminPort};
+use crate::embedded::{Deployment, Embedded};
+use crate::part::Part;
+use crate::server::{READINESS_INTERVAL, STOP_LIMIT, ServeError, Threads, bind, start_observed};
+
+/// How a process without a gateway is set up.
+#[derive(Clone, Debug)]
+pub struct MemberConfig {
+    /// What it is in its topology.
+    pub part: Part,
+    /// Address of the link port.
+    pub listen: SocketAddr,
+    /// Threads that decode frames.
+    pub decoders: usize,
+    /// Traces and metrics.
+    pub telemetry: TelemetryConfig,
+}
+
+/// A running process without a gateway.
+pub struct Member {
+    /// Where its link port is.
+    pub address: SocketAddr,
+    embedded: Embedded,
+    telemetry: Arc<Telemetry>,
+    threads: Threads,
+    stop: CancellationToken,
+}
+
+/// Dials the processes that this one dials, and listens for those that dial it. Returns where.
+///
+/// # Errors
+/// When the port cannot be had.
+pub(crate) async fn join(
+    embedded: &Embedded,
+    part: &Part,
+    listen: Option<SocketAddr>,
+    stop: &CancellationToken,
+) -> Result<Option<SocketAddr>, ServeError> {
+    let mut address = None;
+    for links in &embedded.links {
+        if let Some(listen) = listen {
+            let listener = bind(listen).await?;
+            address = listener.local_addr().ok();
+            let (links, stop) = (links.clone(), stop.clone());
+            tokio::spawn(async move {
+                if let Err(error) = serve::serve(links, listener, stop.cancelled_owned()).await {
+                    tracing::error!(%error, "the link port broke");
+                }
+            });
+        }
+        for peer in part.topology.dialled_by(part.process) {
+            links.dial(peer.address.clone().unwrap_or_default());
+        }
+    }
+    Ok(address)
+}
+
+impl Member {
+    /// Starts the process. Returns once its models are loaded and it can be reached.
+    ///
+    /// # Errors
+    /// When a port, device, model or profile is missing.
+    pub async fn start(
+        admin: Option<AdminPort>,
+        config: MemberConfig,
+        deployments: Vec<Deployment>,
+        library: Arc<Library>,
+    ) -> Result<Self, ServeError> {
+        let (telemetry, embedded) = start_observed(
+            config.telemetry,
+            &deployments,
+            &library,
+            config.decoders,
+            Some(&config.part),
+            admin.as_ref(),
+        )?;
+        let stop = CancellationToken::new();
+        let threads = Threads {
+            devices: embedded.device_handles(),
+            timers: embedded.timer_watches(),
+        };
+        if let Some(admin) = admin {
+            admin.running(Admin {
+                metrics: Box::new({
+                    let telemetry = telemetry.clone();
+                    move || telemetry.render()
+                }),
+                not_ready: Box::new({
+                    let (threads, stop) = (threads.clone(), stop.clone());
+                    move || threads.not_ready(&stop)
+                }),
+            });
+        }
+        let address = join(&embedded, &config.part, Some(config.listen), &stop).await?;
+        Ok(Member {
+            address: address.unwrap_or(config.listen),
+            embedded,
+            telemetry,
+            threads,
+            stop,
+        })
+    }
+
+    /// Waits until a thread has died without which the process cannot serve; says which. It does not come back: the process is to
+    /// end, so that its peers hear of it.
+    pub async fn failed(&self) -> String {
+        let mut ticks = tokio::time::interval(READINESS_INTERVAL);
+        loop {
+            ticks.tick().await;
+            if let Some(why) = self.threads.not_ready(&self.stop) {
+                return why;
+            }
+        }
+    }
+
+    /// Names of its devices.
+    pub fn devices(&self) -> Vec<String> {
+        let names = self.embedded.device_names().iter();
+        names.map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Ends the links, devices and telemetry, each within its time. Names the devices that were still busy.
+    pub async fn stop(self) -> Vec<String> {
+        let Member {
+            embedded,
+            telemetry,
+            stop,
+            ..
+        } = self;
+        stop.cancel();
+        for links in &embedded.links {
+            links.end().await;
+        }
+        let ended = tokio::task::spawn_blocking(move || {
+            let busy = embedded.stop(STOP_LIMIT);
+            telemetry.shutdown(STOP_LIMIT);
+            busy
+        });
+        ended.await.unwrap_or_default()
+    }
+}

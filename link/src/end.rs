@@ -1,0 +1,347 @@
+//! One session: its state machine, and the connection that it drives.
+
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_pipeline::session::{Command, Connection, Event, News, Session, Side};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_proto::link as pb;
+use spillgate_proto::link::link_client::LinkClient;
+use tokio_util::sync::CancellationToken;
+use tonic::Streaming;
+use tonic::transport::Endpoint;
+
+use crate::links::{AcceptedPlace, Links};
+use crate::outlet::{Outlet, outlet};
+use crate::wire::{self, Packet};
+
+/// The largest write of a peer: a batch of results with large values.
+pub(crate) const MESSAGE_MAX: usize = 256 << 20;
+/// Bytes that a peer may send on a stream before they are read.
+pub(crate) const WINDOW: u32 = 4 << 20;
+
+/// How a session has its connections.
+pub(crate) enum How {
+    /// It dials this address.
+    Dials(String),
+    /// It has this one, in this place.
+    Accepted(Box<Wire>, AcceptedPlace),
+}
+
+/// A connection that stands.
+pub(crate) struct Wire {
+    /// Where the peer is.
+    pub(crate) peer: String,
+    pub(crate) outlet: Arc<Outlet>,
+    pub(crate) inbound: Streaming<pb::Packets>,
+}
+
+type Dialling = Pin<Box<dyn Future<Output = Result<Wire, String>> + Send>>;
+
+/// One side of a session.
+pub(crate) struct End {
+    links: Arc<Links>,
+    number: u64,
+    session: Session,
+    /// The process ends.
+    stop: CancellationToken,
+    /// Another process has the roles of the peer.
+    replaced: CancellationToken,
+    /// The address that is dialled, or from which the connection came.
+    address: String,
+    wire: Option<(Connection, Wire)>,
+    dialling: Option<(Connection, Dialling)>,
+    /// The roles know the peer.
+    is_told: bool,
+    commands: Vec<Command>,
+}
+
+/// What is brought to a session.
+enum Brings {
+    Event(Event),
+    Packets(Connection, pb::Packets),
+    End(&'static str),
+}
+
+impl End {
+    pub(crate) fn new(
+        links: Arc<Links>,
+        number: u64,
+        session: Session,
+        stop: CancellationToken,
+    ) -> Self {
+        End {
+            links,
+            number,
+            session,
+            stop,
+            replaced: CancellationToken::new(),
+            address: String::new(),
+            wire: None,
+            dialling: None,
+            is_told: false,
+            commands: Vec::new(),
+        }
+    }
+
+    /// Drives the session until it has ended for good: of an address that is dialled, until the process ends.
+    pub(crate) async fn run(mut self, how: How) {
+        let place = match how {
+            How::Dials(address) => {
+                self.address = address;
+                self.bring(Event::Wakeup);
+                None
+            }
+            How::Accepted(wire, place) => {
+                let connection = Connection(1);
+                self.address.clone_from(&wire.peer);
+                self.wire = Some((connection, *wire));
+                self.bring(Event::Connected(connection));
+                Some(place)
+            }
+        };
+        self.drive().await;
+        // The process at an address that is dialled may be another one some time.
+        while place.is_none() && self.pauses().await {
+            let (number, session) = self.links.session(Side::Dials);
+            (self.number, self.session) = (number, session);
+            self.replaced = CancellationToken::new();
+            self.bring(Event::Wakeup);
+            self.drive().await;
+        }
+    }
+
+    /// Drives the session until it has ended.
+    async fn drive(&mut self) {
+        while !self.session.is_idle() {
+            match self.next().await {
+                Brings::Event(event) => self.bring(event),
+                Brings::Packets(connection, packets) => self.read(connection, packets),
+                Brings::End(cause) => {
+                    let cause = cause.to_owned();
+                    self.bring(Event::End { cause });
+                }
+            }
+        }
+    }
+
+    /// Waits before the address is dialled anew. False when the process ends.
+    async fn pauses(&mut self) -> bool {
+        let longest = self.links.config.timing.backoff_longest();
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            () = tokio::time::sleep(longest) => true,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.links.config.now)()
+    }
+
+    /// The next thing that happens. What has come goes before the time that has passed.
+    async fn next(&mut self) -> Brings {
+        let wakes_in = match self.session.next_wakeup() {
+            Some(at) => at.since(self.now()),
+            None => Duration::MAX,
+        };
+        let wire = &mut self.wire;
+        let dialling = &mut self.dialling;
+        let received = async {
+            let Some((connection, wire)) = wire else {
+                return pending().await;
+            };
+            let connection = *connection;
+            let ended = |cause: &str| {
+                let cause = cause.to_owned();
+                Brings::Event(Event::Ended { connection, cause })
+            };
+            tokio::select! {
+                biased;
+                message = wire.inbound.message() => match message {
+                    Ok(Some(packets)) => Brings::Packets(connection, packets),
+                    Ok(None) => ended("the peer closed the connection"),
+                    Err(status) => ended(&format!("the connection broke: {}", status.message())),
+                },
+                () = wire.outlet.overflowed() => ended("too much waits for the peer"),
+            }
+        };
+        let dialled = async {
+            let Some((connection, dial)) = dialling else {
+                return pending().await;
+            };
+            (*connection, dial.await)
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Brings::End("the process ends"),
+            () = self.replaced.cancelled() => Brings::End("another process has the peer's roles"),
+            brings = received => {
+                if matches!(brings, Brings::Event(_)) {
+                    self.wire = None;
+                }
+                brings
+            }
+            (connection, dialled) = dialled => {
+                self.dialling = None;
+                Brings::Event(match dialled {
+                    Ok(wire) => {
+                        self.wire = Some((connection, wire));
+                        Event::Connected(connection)
+                    }
+                    Err(cause) => {
+                        self.links.complain(&self.address, "it cannot be reached", &cause);
+                        Event::Ended { connection, cause }
+                    }
+                })
+            }
+            () = tokio::time::sleep(wakes_in) => Brings::Event(Event::Wakeup),
+        }
+    }
+
+    fn bring(&mut self, event: Event) {
+        let now = self.now();
+        let mut commands = std::mem::take(&mut self.commands);
+        self.session.on_event(now, event, &mut commands);
+        for command in commands.drain(..) {
+            self.perform(command);
+        }
+        self.commands = commands;
+        self.tell_if_known(now);
+    }
+
+    fn perform(&mut self, command: Command) {
+        match command {
+            Command::Dial(connection) => {
+                let address = self.address.clone();
+                let limit = self.links.config.timing.death();
+                self.dialling = Some((connection, Box::pin(dial(address, limit))));
+            }
+            Command::Send(connection, frame) => {
+                if let Some((on, wire)) = &self.wire
+                    && *on == connection
+                {
+                    let _ = wire.outlet.put(&Packet::Session(frame));
+                }
+            }
+            Command::Close { connection, cause } => {
+                tracing::debug!(session = self.number, cause, "connection closed");
+                if let Some((_, wire)) = self.wire.take_if(|(of, _)| *of == connection) {
+                    linger(wire);
+                }
+                self.dialling.take_if(|(of, _)| *of == connection);
+            }
+            Command::Tell(news) => self.tell(news),
+        }
+    }
+
+    fn tell(&mut self, news: News) {
+        match news {
+            // Roles hear of a peer when its clock is known.
+            News::Greeted(_) => {}
+            News::Suspected | News::Trusted if !self.is_told => {}
+            News::Suspected => self.links.doubt(self.number, true),
+            News::Trusted => self.links.doubt(self.number, false),
+            News::Lost { cause, .. } => {
+                if std::mem::take(&mut self.is_told) {
+                    self.links.part(self.number, &cause);
+                }
+            }
+            News::Refused { reason } => {
+                let what = "there is no session with this process";
+                self.links.complain(&self.address, what, &reason);
+            }
+        }
+    }
+
+    fn tell_if_known(&mut self, now: Timestamp) {
+        let (Some(peer), Some((_, wire))) = (self.session.peer(), &self.wire) else {
+            return;
+        };
+        if self.is_told || self.session.offset(now).is_none() {
+            return;
+        }
+        self.is_told = true;
+        if !self
+            .links
+            .meet(self.number, peer, &wire.outlet, &self.replaced)
+        {
+            self.replaced.cancel();
+        }
+    }
+
+    fn read(&mut self, connection: Connection, packets: pb::Packets) {
+        let mut is_traffic = false;
+        for packet in packets.packets {
+            let mut packet = match wire::decode(packet) {
+                Ok(packet) => packet,
+                Err(error) => {
+                    let cause = format!("the peer sent what cannot be read: {error}");
+                    self.wire = None;
+                    return self.bring(Event::Ended { connection, cause });
+                }
+            };
+            if let Packet::Session(frame) = packet {
+                self.bring(Event::Received(connection, frame));
+                continue;
+            }
+            if !std::mem::replace(&mut is_traffic, true) {
+                self.bring(Event::Traffic(connection));
+            }
+            let session = &self.session;
+            packet.translate(|theirs| session.to_mine(theirs).unwrap_or(theirs));
+            if let Packet::Message { envelope, brought } = packet
+                && self.is_told
+                && session.admits(connection, envelope.from, envelope.incarnation)
+                && self.links.config.me.addresses.contains(&envelope.to)
+            {
+                self.links.config.roles.heard(envelope, brought);
+            }
+        }
+    }
+}
+
+/// How long a connection that is closed stands on, so that the peer has what was said last.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Closes a connection once its last words were written.
+fn linger(wire: Wire) {
+    tokio::spawn(async move {
+        tokio::time::sleep(LINGER).await;
+        drop(wire);
+    });
+}
+
+/// Makes a connection.
+async fn dial(address: String, limit: Duration) -> Result<Wire, String> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    let endpoint = endpoint.map_err(|error| error.to_string())?;
+    let endpoint = endpoint
+        .connect_timeout(limit)
+        .tcp_nodelay(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW);
+    let of = |error: &dyn std::error::Error| {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    };
+    let channel = endpoint.connect().await.map_err(|error| of(&error))?;
+    let mut client = LinkClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
+    let (outlet, writes) = outlet();
+    let joined = client.join(writes).await;
+    let inbound = joined
+        .map_err(|status| status.message().to_owned())?
+        .into_inner();
+    Ok(Wire {
+        peer: address,
+        outlet,
+        inbound,
+    })
+}

@@ -1,0 +1,285 @@
+//! The connections of a process with the others of its cluster: a session each, and which of them leads to which role.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indexmap::IndexMap;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::message::{Address, Envelope, Incarnation};
+use spillgate_pipeline::session::{Greeting, Session, Side, Timing};
+use spillgate_pipeline::time::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::end::{End, How, Wire};
+use crate::outlet::Outlet;
+use crate::wire::{Brought, Packet, Parcel};
+
+/// Connections that other processes may have with this one at a time.
+pub const ACCEPTED_MAX: u64 = 4096;
+/// Lives of processes whose roles others have taken over since. They may dial until they end.
+const REPLACED_MAX: usize = 256;
+
+/// A life of a process whose roles another one has taken over.
+struct Replaced {
+    life: Incarnation,
+    /// The life of the other one. Once it is gone, the roles are free again.
+    by: Incarnation,
+}
+
+/// The process's clock.
+pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The roles of this process. Called without locks that they may need; may call back.
+pub trait Roles: Send + Sync {
+    /// A process greeted, and its clock is known.
+    fn met(&self, peer: &Greeting);
+
+    /// It is gone. What was under way may be lost.
+    fn parted(&self, peer: &Greeting, cause: &str);
+
+    /// It is silent, or speaks again.
+    fn doubted(&self, peer: &Greeting, is_suspected: bool);
+
+    /// A role of it says something to a role of this process. Times are by this process's clock.
+    fn heard(&self, envelope: Envelope<Parcel>, brought: Vec<Brought>);
+}
+
+/// What links are built from.
+pub struct LinksConfig {
+    /// What this process says about itself.
+    pub me: Arc<Greeting>,
+    /// When peers are suspected and lost.
+    pub timing: Timing,
+    /// Seed of the waits before dials. Processes have different ones.
+    pub seed: u64,
+    /// The clock.
+    pub now: Now,
+    /// The roles of this process.
+    pub roles: Arc<dyn Roles>,
+}
+
+/// A peer that the roles know.
+struct Known {
+    /// The number of its session.
+    session: u64,
+    greeting: Arc<Greeting>,
+    /// Ends its session.
+    replaced: CancellationToken,
+}
+
+#[derive(Default)]
+struct Peers {
+    known: Vec<Known>,
+    /// The way to each of their roles.
+    ways: IndexMap<Address, Arc<Outlet>, FxBuildHasher>,
+}
+
+impl Peers {
+    fn take(&mut self, is_meant: impl Fn(&Known) -> bool) -> Vec<Known> {
+        let taken: Vec<Known> = self.known.extract_if(.., |k| is_meant(k)).collect();
+        for known in &taken {
+            for address in &known.greeting.addresses {
+                self.ways.swap_remove(address);
+            }
+        }
+        taken
+    }
+}
+
+/// The connections of a process.
+pub struct Links {
+    pub(crate) config: LinksConfig,
+    n_sessions: AtomicU64,
+    n_accepted: AtomicU64,
+    peers: RwLock<Peers>,
+    /// Held while roles hear of peers, so that they hear of one after the other.
+    telling: Mutex<VecDeque<Replaced>>,
+    /// What was complained of last.
+    complaint: Mutex<String>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// The place of an accepted connection. It is free again once this is dropped.
+pub(crate) struct AcceptedPlace(Arc<Links>);
+
+impl AcceptedPlace {
+    fn take(links: &Arc<Links>) -> Option<Self> {
+        let taken = links.n_accepted.fetch_add(1, Ordering::Relaxed);
+        let place = AcceptedPlace(links.clone());
+        (taken < ACCEPTED_MAX).then_some(place)
+    }
+}
+
+impl Drop for AcceptedPlace {
+    fn drop(&mut self) {
+        self.0.n_accepted.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Links {
+    /// Links without connections.
+    pub fn new(config: LinksConfig) -> Arc<Self> {
+        Arc::new(Links {
+            config,
+            n_sessions: AtomicU64::new(0),
+            n_accepted: AtomicU64::new(0),
+            peers: RwLock::default(),
+            telling: Mutex::default(),
+            complaint: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        })
+    }
+
+    /// Keeps a session with the process at this address (host and port), which is looked up anew for each dial.
+    pub fn dial(self: &Arc<Self>, address: String) {
+        self.begin(Side::Dials, How::Dials(address));
+    }
+
+    /// A connection was accepted. False when there are too many.
+    pub(crate) fn accept(self: &Arc<Self>, wire: Wire) -> bool {
+        let place = AcceptedPlace::take(self);
+        let has_room = place.is_some();
+        if let Some(place) = place {
+            self.begin(Side::Accepts, How::Accepted(Box::new(wire), place));
+        }
+        has_room
+    }
+
+    fn begin(self: &Arc<Self>, side: Side, how: How) {
+        let (number, session) = self.session(side);
+        let end = End::new(self.clone(), number, session, self.stop.clone());
+        self.tasks.spawn(end.run(how));
+    }
+
+    /// A new session with its number.
+    pub(crate) fn session(&self, side: Side) -> (u64, Session) {
+        let number = self.n_sessions.fetch_add(1, Ordering::Relaxed);
+        let LinksConfig {
+            me, timing, seed, ..
+        } = &self.config;
+        let now = (self.config.now)();
+        let session = Session::new(*timing, me.clone(), side, seed ^ number << 32, now);
+        (number, session)
+    }
+
+    /// Sends a message to a role of another process. It is lost where there is no session with one that has the role.
+    ///
+    /// # Errors
+    /// The message, where it brings requests and too many wait for the process already.
+    pub fn send(
+        &self,
+        envelope: Envelope<Parcel>,
+        brought: Vec<Brought>,
+    ) -> Result<(), Envelope<Parcel>> {
+        let way = self.peers.read().ways.get(&envelope.to).cloned();
+        let Some(outlet) = way else {
+            tracing::debug!(to = ?envelope.to, "there is no session with the receiver");
+            return Ok(());
+        };
+        let packet = Packet::Message { envelope, brought };
+        match packet {
+            packet if outlet.put(&packet) => Ok(()),
+            Packet::Message { envelope, .. } => Err(envelope),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether some process that is known has the role.
+    pub fn reaches(&self, role: Address) -> bool {
+        self.peers.read().ways.contains_key(&role)
+    }
+
+    /// A peer's clock is known: the roles hear of it. Of several processes with one role the last that greeted counts. False for a
+    /// process whose roles another one has taken over.
+    pub(crate) fn meet(
+        &self,
+        session: u64,
+        greeting: &Arc<Greeting>,
+        outlet: &Arc<Outlet>,
+        replaced_token: &CancellationToken,
+    ) -> bool {
+        let mut replaced = self.telling.lock();
+        let by = greeting.incarnation;
+        if replaced.iter().any(|replaced| replaced.life == by) {
+            return false;
+        }
+        let shares = |known: &Known| {
+            let theirs = &known.greeting.addresses;
+            theirs.iter().any(|a| greeting.addresses.contains(a))
+        };
+        let others = self.peers.write().take(shares);
+        for other in others {
+            let life = other.greeting.incarnation;
+            if life != by {
+                tracing::warn!(
+                    roles = ?greeting.addresses, old = life.0, new = by.0,
+                    "two processes claim the same roles; the one that greeted last counts"
+                );
+                if replaced.len() == REPLACED_MAX {
+                    replaced.pop_front();
+                }
+                replaced.push_back(Replaced { life, by });
+            }
+            other.replaced.cancel();
+            let roles = &self.config.roles;
+            roles.parted(&other.greeting, "another process has its roles now");
+        }
+        {
+            let mut peers = self.peers.write();
+            for &address in &greeting.addresses {
+                peers.ways.insert(address, outlet.clone());
+            }
+            peers.known.push(Known {
+                session,
+                greeting: greeting.clone(),
+                replaced: replaced_token.clone(),
+            });
+        }
+        self.config.roles.met(greeting);
+        true
+    }
+
+    /// The connection of a session ended: the roles hear of it, if they knew the peer.
+    pub(crate) fn part(&self, session: u64, cause: &str) {
+        let mut replaced = self.telling.lock();
+        let known = self.peers.write().take(|known| known.session == session);
+        for known in known {
+            replaced.retain(|replaced| replaced.by != known.greeting.incarnation);
+            self.config.roles.parted(&known.greeting, cause);
+        }
+    }
+
+    /// The peer of a session is silent, or speaks again: the roles hear of it, if they know the peer.
+    pub(crate) fn doubt(&self, session: u64, is_suspected: bool) {
+        let _turn = self.telling.lock();
+        let peers = self.peers.read();
+        let known = peers.known.iter().find(|known| known.session == session);
+        let peer = known.map(|known| known.greeting.clone());
+        drop(peers);
+        if let Some(peer) = peer {
+            self.config.roles.doubted(&peer, is_suspected);
+        }
+    }
+
+    /// Says what is wrong with a peer, once until something else is wrong: peers are dialled again and again.
+    pub(crate) fn complain(&self, peer: &str, what: &str, why: &str) {
+        let text = format!("{peer}: {what}: {why}");
+        let mut last = self.complaint.lock();
+        if *last != text {
+            tracing::warn!(peer, why, "{what}");
+            *last = text;
+        }
+    }
+
+    /// Ends all sessions, and waits until peers can know.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

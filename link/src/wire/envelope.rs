@@ -1,0 +1,79 @@
+//! Envelopes and the addresses on them.
+
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
+use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message};
+use spillgate_proto::link as pb;
+
+use super::error::{Field, WireError, field};
+use super::{Brought, Parcel, to_controller, to_device, to_gateway};
+use pb::address::Role;
+use pb::envelope::Message as Wire;
+
+pub(super) fn encode(envelope: &Envelope<Parcel>, brought: &[Brought]) -> pb::Envelope {
+    let message = match &envelope.message {
+        Message::Gateway(message) => Wire::Gateway(to_gateway::encode(message, brought)),
+        Message::Controller(message) => Wire::Controller(to_controller::encode(message)),
+        Message::Device(message) => Wire::Device(to_device::encode(message)),
+    };
+    pb::Envelope {
+        from: Some(encode_address(&envelope.from)),
+        incarnation: envelope.incarnation.0,
+        to: Some(encode_address(&envelope.to)),
+        message: Some(message),
+    }
+}
+
+pub(super) fn decode(
+    envelope: pb::Envelope,
+) -> Result<(Envelope<Parcel>, Vec<Brought>), WireError> {
+    let of = |name| field("Envelope", name);
+    let from = of("from").required(envelope.from)?;
+    let from = decode_address(of("from"), from)?;
+    let to = of("to").required(envelope.to)?;
+    let to = decode_address(of("to"), to)?;
+    let mut brought = Vec::new();
+    let message = match of("message").required(envelope.message)? {
+        Wire::Gateway(message) => {
+            let (message, all) = to_gateway::decode(message)?;
+            brought = all;
+            Message::Gateway(message)
+        }
+        Wire::Controller(message) => Message::Controller(to_controller::decode(message)?),
+        Wire::Device(message) => Message::Device(to_device::decode(message)?),
+    };
+    let (is_for_it, role) = match message {
+        Message::Gateway(_) => (matches!(to, Address::Gateway(_)), "gateway"),
+        Message::Controller(_) => (matches!(to, Address::Controller(_)), "controller"),
+        Message::Device(_) => (matches!(to, Address::Device(_)), "device"),
+    };
+    if !is_for_it {
+        let was = format!("is {to:?}");
+        return Err(of("to").wrong(was, format!("the message is for a {role}")));
+    }
+    let envelope = Envelope {
+        from,
+        incarnation: Incarnation(envelope.incarnation),
+        to,
+        message,
+    };
+    Ok((envelope, brought))
+}
+
+pub(super) fn encode_address(address: &Address) -> pb::Address {
+    let role = match *address {
+        Address::Gateway(id) => Role::Gateway(u32::from(id.0)),
+        Address::Controller(id) => Role::Controller(u32::from(id.0)),
+        Address::Device(id) => Role::Device(u32::from(id.0)),
+    };
+    pb::Address { role: Some(role) }
+}
+
+/// `of` is the field that holds the address.
+pub(super) fn decode_address(of: Field, address: pb::Address) -> Result<Address, WireError> {
+    let missing = || of.wrong("names no role".to_owned(), "each address names one");
+    Ok(match address.role.ok_or_else(missing)? {
+        Role::Gateway(id) => Address::Gateway(GatewayId(of.u16(id)?)),
+        Role::Controller(id) => Address::Controller(ModuleId(of.u16(id)?)),
+        Role::Device(id) => Address::Device(DeviceId(of.u16(id)?)),
+    })
+}

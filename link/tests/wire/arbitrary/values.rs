@@ -1,0 +1,109 @@
+//! Parcels and values.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use spillgate_backend::job::{Frame, FrameFormat};
+use spillgate_backend::operator::Outputs;
+use spillgate_backend::value::{Detection, Image, Label, Tensor, Text, Value};
+use spillgate_link::wire::Parcel;
+
+use super::{module, text};
+
+pub(super) fn parcel() -> impl Strategy<Value = Parcel> {
+    let outputs = vec((module(), outputs()), 0..3);
+    (option::of(frame()), outputs).prop_map(|(frame, outputs)| Parcel { frame, outputs })
+}
+
+pub(super) fn outputs() -> impl Strategy<Value = Outputs> {
+    vec(value(), 0..4)
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let formats = [
+        FrameFormat::Auto,
+        FrameFormat::Jpeg,
+        FrameFormat::Png,
+        FrameFormat::Rgb8,
+        FrameFormat::Bytes,
+    ];
+    let format = proptest::sample::select(formats.to_vec());
+    (format, bytes(), any::<(u32, u32)>()).prop_map(|(format, data, (width, height))| Frame {
+        format,
+        data,
+        width,
+        height,
+    })
+}
+
+fn bytes() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..100).prop_map(Bytes::from)
+}
+
+/// Any float that equals itself.
+fn float() -> impl Strategy<Value = f32> {
+    use proptest::num::f32;
+    f32::NORMAL | f32::SUBNORMAL | f32::POSITIVE | f32::NEGATIVE | f32::ZERO | f32::INFINITE
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        image().prop_map(|image| Value::Image(Arc::new(image))),
+        bytes().prop_map(Value::Bytes),
+        vec(detection(), 0..4).prop_map(|boxes| Value::Boxes(boxes.into())),
+        vec(read(), 0..4).prop_map(|texts| Value::Texts(texts.into())),
+        vec(label(), 0..4).prop_map(|labels| Value::Labels(labels.into())),
+        tensor().prop_map(|tensor| Value::Tensor(Arc::new(tensor))),
+    ]
+}
+
+fn image() -> impl Strategy<Value = Image> {
+    let sides = (0u32..6, 0u32..6);
+    let filled = |(width, height): (u32, u32)| {
+        let rgb = vec(any::<u8>(), (width * height * 3) as usize);
+        rgb.prop_map(move |rgb| Image {
+            width,
+            height,
+            rgb: rgb.into(),
+        })
+    };
+    sides.prop_flat_map(filled)
+}
+
+fn detection() -> impl Strategy<Value = Detection> {
+    let corners = (float(), float(), float(), float());
+    (corners, any::<u32>(), text(), float()).prop_map(|((x0, y0, x1, y1), class, label, score)| {
+        Detection {
+            x0,
+            y0,
+            x1,
+            y1,
+            class,
+            label: label.into(),
+            score,
+        }
+    })
+}
+
+fn read() -> impl Strategy<Value = Text> {
+    (text(), float()).prop_map(|(text, score)| Text { text, score })
+}
+
+fn label() -> impl Strategy<Value = Label> {
+    (text(), float()).prop_map(|(label, score)| Label {
+        label: label.into(),
+        score,
+    })
+}
+
+fn tensor() -> impl Strategy<Value = Tensor> {
+    let filled = |shape: Vec<i64>| {
+        let n: i64 = shape.iter().product();
+        vec(float(), n as usize).prop_map(move |data| Tensor::new(shape.clone(), data))
+    };
+    vec(0i64..4, 0..4).prop_flat_map(filled)
+}

@@ -1,0 +1,7 @@
+//! The wire between processes: packets come back as they were sent, whatever bytes come is read or refused, and the packets that
+//! travel most have a known size.
+
+mod arbitrary;
+mod refused;
+mod roundtrip;
+mod sizes;

@@ -1,0 +1,120 @@
+//! Parcels and values that contradict themselves.
+
+use bytes::Bytes;
+use expect_test::{Expect, expect};
+
+use super::*;
+use pb::value::Value;
+
+/// A parcel with this one output of module 1 is refused.
+fn check_value(value: Value, sentence: Expect) {
+    let values = vec![pb::Value { value: Some(value) }];
+    check(carrying(outputs(values)), sentence);
+}
+
+fn outputs(values: Vec<pb::Value>) -> pb::Parcel {
+    let module = pb::ModuleOutputs {
+        module: 1,
+        outputs: Some(pb::Outputs { values }),
+    };
+    pb::Parcel {
+        frame: None,
+        modules: vec![module],
+    }
+}
+
+#[test]
+fn more_modules_or_outputs_than_there_can_be() {
+    let parcel = pb::Parcel {
+        frame: None,
+        modules: vec![pb::ModuleOutputs::default(); 1026],
+    };
+    check(
+        carrying(parcel),
+        expect!["Parcel.modules has 1026 entries; it may have at most 1025"],
+    );
+    check(
+        carrying(outputs(vec![pb::Value::default(); 65])),
+        expect!["Outputs.values has 65 entries; it may have at most 64"],
+    );
+}
+
+#[test]
+fn outputs_or_a_value_that_is_missing() {
+    let parcel = pb::Parcel {
+        frame: None,
+        modules: vec![pb::ModuleOutputs::default()],
+    };
+    check(
+        carrying(parcel),
+        expect!["ModuleOutputs.outputs is missing; each ModuleOutputs has it"],
+    );
+    check(
+        carrying(outputs(vec![pb::Value::default()])),
+        expect!["Value.value is missing; each Value has it"],
+    );
+}
+
+#[test]
+fn a_picture_of_another_size_than_its_bytes() {
+    let image = |width, height, bytes| {
+        Value::Image(pb::Image {
+            width,
+            height,
+            rgb: Bytes::from(vec![0; bytes]),
+        })
+    };
+    check_value(
+        image(2, 2, 11),
+        expect!["Image.rgb has 11 bytes; 2 x 2 pixels have 12"],
+    );
+    check_value(
+        image(u32::MAX, u32::MAX, 0),
+        expect!["Image.rgb has 0 bytes; 4294967295 x 4294967295 pixels have 55340232195358851075"],
+    );
+}
+
+#[test]
+fn a_tensor_of_another_shape_than_its_elements() {
+    let tensor = |shape: &[i64], n| {
+        Value::Tensor(pb::Tensor {
+            shape: shape.to_vec(),
+            data: vec![0.0; n],
+        })
+    };
+    check_value(
+        tensor(&[2, 3], 5),
+        expect!["Tensor.shape is [2, 3]; its product must be the 5 elements"],
+    );
+    check_value(
+        tensor(&[-2, -3], 6),
+        expect!["Tensor.shape has the side -2; no side is below 0"],
+    );
+    check_value(
+        tensor(&[i64::MAX, 4], 1),
+        expect!["Tensor.shape is [9223372036854775807, 4]; its product must be the 1 elements"],
+    );
+    check_value(
+        tensor(&[1; 65], 1),
+        expect!["Tensor.shape has 65 entries; it may have at most 64"],
+    );
+}
+
+#[test]
+fn more_objects_than_a_frame_brings() {
+    let boxes = vec![pb::Box::default(); 65_537];
+    check_value(
+        Value::Boxes(pb::Boxes { boxes }),
+        expect!["Boxes.boxes has 65537 entries; it may have at most 65536"],
+    );
+    let texts = vec![pb::Text::default(); 65_537];
+    check_value(
+        Value::Texts(pb::Texts { texts }),
+        expect!["Texts.texts has 65537 entries; it may have at most 65536"],
+    );
+    let labels = vec![pb::Label::default(); 65_537];
+    check_value(
+        Value::Labels(pb::Labels { labels }),
+        expect!["Labels.labels has 65537 entries; it may have at most 65536"],
+    );
+}

@@ -1,0 +1,107 @@
+//! The processes that serve a pipeline together, and which roles each of them holds. All processes read the same file, so that
+//! they give gateways, devices and workers the same ids.
+//!
+//! ```yaml
+//! processes:
+//!   - { name: gateway-0, gateway: true }
+//!   - { name: controller-0, controllers: all, address: control.example.org:7720 }
+//!   - { name: detect-0, workers: { source: 1, detect: [cuda:0] }, address: 10.0.0.7:7720 }
+//!   - { name: plates-0, workers: { plates: 2 }, address: 10.0.0.8:7720 }
+//! ```
+//!
+//! A number of workers stands for so many workers on the devices that the pipeline file names for the module, in turn.
+
+mod read;
+
+use std::sync::Arc;
+
+use crate::id::{GatewayId, ModuleId};
+use crate::message::Address;
+
+pub use read::parse_topology;
+
+/// The processes that serve a pipeline, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// The processes.
+    pub processes: Vec<Process>,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where other processes reach it: host and port. A process that is a gateway alone needs none: it dials.
+    pub address: Option<String>,
+    /// The gateway that it holds.
+    pub gateway: Option<GatewayId>,
+    /// The modules whose controllers it holds.
+    pub controllers: Vec<ModuleId>,
+    /// By module: the devices of its workers, one a worker.
+    pub workers: Vec<(ModuleId, Vec<String>)>,
+}
+
+impl Process {
+    /// Of two processes that talk, the one with the lower rank dials; of equal ones the one that comes first in the file. One
+    /// without an address dials all; gateways dial, and controllers dial workers.
+    fn rank(&self) -> u8 {
+        match (&self.address, self.gateway, self.controllers.as_slice()) {
+            (None, ..) => 0,
+            (_, Some(_), _) => 1,
+            (_, None, [_, ..]) => 2,
+            (_, None, []) => 3,
+        }
+    }
+}
+
+impl Topology {
+    /// The position of the process of that name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.processes.iter().position(|p| &*p.name == name)
+    }
+
+    /// The processes that one dials.
+    pub fn dialled_by(&self, process: usize) -> Vec<&Process> {
+        let me = &self.processes[process];
+        let key = |i: usize| (self.processes[i].rank(), i);
+        let others = (0..self.processes.len()).filter(|i| *i != process);
+        let later = others.filter(|i| key(*i) > key(process));
+        let later = later.map(|i| &self.processes[i]);
+        later.filter(|other| talk(me, other)).collect()
+    }
+
+    /// Gateways in it.
+    pub fn n_gateways(&self) -> usize {
+        self.processes
+            .iter()
+            .filter(|p| p.gateway.is_some())
+            .count()
+    }
+
+    /// The roles of a process, but for its devices: their ids are given when workers are placed.
+    pub fn roles(&self, process: usize) -> Vec<Address> {
+        let of = &self.processes[process];
+        let controllers = of.controllers.iter().copied().map(Address::Controller);
+        let gateway = of.gateway.map(Address::Gateway);
+        controllers.chain(gateway).collect()
+    }
+}
+
+/// Whether two processes have anything to say to each other.
+fn talk(a: &Process, b: &Process) -> bool {
+    let kinds = |p: &Process| {
+        [
+            p.gateway.is_some(),
+            !p.controllers.is_empty(),
+            !p.workers.is_empty(),
+        ]
+    };
+    let (a, b) = (kinds(a), kinds(b));
+    // Gateways do not talk to gateways, nor workers to workers.
+    let speaks = |i: usize, j: usize| i != j || i == 1;
+    (0..3).any(|i| a[i] && (0..3).any(|j| b[j] && speaks(i, j)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! Reads the file of a topology.
+
+use super::{Process, Topology};
+use crate::Pipeline;
+use crate::catalog::ValueType;
+use crate::diagnostic::{Diagnostics, Place, Sink};
+use crate::document::{self, Content, Node};
+use crate::id::{GatewayId, ModuleId};
+use crate::near::{self, nearest};
+use crate::problem::Problem;
+use crate::reader::{self, Field, Fields};
+
+/// Most processes.
+const PROCESSES_MAX: usize = 1024;
+/// Most workers of a module in one process.
+const WORKERS_MAX: u32 = 64;
+/// Longest address: the longest name that DNS knows, and a port.
+const ADDRESS_LEN_MAX: usize = 260;
+
+const FIELDS: [&str; 5] = ["name", "gateway", "controllers", "workers", "address"];
+const PROCESS: &str = "{ name: gateway-0, gateway: true }";
+const ADDRESS: &str = "address: 127.0.0.1:7720";
+
+struct Reading<'a> {
+    pipeline: &'a Pipeline,
+    topology: Topology,
+    /// The line of the controller of each module.
+    controllers: Vec<Option<usize>>,
+}
+
+/// Reads the text of the file of a topology. `file` is its name in messages.
+///
+/// # Errors
+/// All problems of the file, sorted by line.
+pub fn parse_topology(
+    text: &str,
+    file: &str,
+    pipeline: &Pipeline,
+) -> Result<Topology, Diagnostics> {
+    let mut sink = Sink::new(file);
+    let mut reading = Reading {
+        pipeline,
+        topology: Topology::default(),
+        controllers: vec![None; pipeline.modules.len()],
+    };
+    match document::read(text, None) {
+        Ok(Some(root)) => reading.read(&mut sink, &root),
+        Ok(None) => {
+            let fields = "processes: [...]";
+            sink.error(&Place::root(), Problem::Empty { fields });
+        }
+        Err(stops) => {
+            for (line, problem) in stops {
+                let path = String::new();
+                sink.error(&Place { line, path }, problem);
+            }
+        }
+    }
+    sink.finish()?;
+    Ok(reading.topology)
+}
+
+impl Reading<'_> {
+    fn read(&mut self, sink: &mut Sink, root: &Node) {
+        let place = Place::root();
+        let expected = "a map with the field processes";
+        let fields = reader::record(sink, root, &place, expected, &["processes"]);
+        let Some(processes) = fields.get("processes") else {
+            return missing(
+                sink,
+                &place,
+                "processes",
+                &format!("processes: [{PROCESS}]"),
+            );
+        };
+        let expected = format!("a list of processes, like [{PROCESS}]");
+        let list = reader::list(sink, processes.node, &processes.place, &expected);
+        let list = list.unwrap_or_default();
+        if list.len() > PROCESSES_MAX {
+            let (what, count, limit) = ("processes", list.len(), PROCESSES_MAX);
+            return sink.error(&processes.place, Problem::TooMany { what, count, limit });
+        }
+        for (i, entry) in list.iter().enumerate() {
+            self.process(sink, entry, &processes.place.index(i, entry.line));
+        }
+        if !sink.has_errors() {
+            self.check(sink, &processes.place);
+        }
+    }
+
+    fn process(&mut self, sink: &mut Sink, node: &Node, place: &Place) {
+        let expected = format!("a process, like {PROCESS}");
+        let fields = reader::record(sink, node, place, &expected, &FIELDS);
+        if !matches!(node.content, Content::Mapping(_)) {
+            return;
+        }
+        let Some(name) = fields.get("name") else {
+            return missing(sink, place, "name", "name: gateway-0");
+        };
+        let named = reader::text(sink, name.node, &name.place, "a name, like gateway-0");
+        let Some(text) = named else { return };
+        reader::check_name(sink, text, &name.place);
+        if self.topology.position(text).is_some() {
+            let what = format!("a process {text:?}");
+            sink.error(&name.place, Problem::Repeated { what });
+        }
+        let process = Process {
+            name: text.into(),
+            address: fields.get("address").and_then(|f| self.address(sink, f)),
+            gateway: self.gateway(sink, &fields),
+            controllers: self.controllers(sink, &fields),
+            workers: self.workers(sink, &fields),
+        };
+        let is_gateway_alone = process.controllers.is_empty() && process.workers.is_empty();
+        if is_gateway_alone && process.gateway.is_none() {
+            let example = "gateway: true, controllers: all or workers: { detect: 1 }";
+            missing(sink, place, "a role", example);
+        } else if !is_gateway_alone && fields.get("address").is_none() {
+            missing(sink, place, "address", ADDRESS);
+        }
+        self.topology.processes.push(process);
+    }
+
+    fn address(&self, sink: &mut Sink, f: &Field<'_>) -> Option<String> {
+        let expected = "a host and a port, like 10.0.0.7:7720 or detect-0.example.org:7720";
+        let text = reader::text(sink, f.node, &f.place, expected)?;
+        let is_address = text.len() <= ADDRESS_LEN_MAX
+            && text.rsplit_once(':').is_some_and(|(host, port)| {
+                let is_v6 = host.starts_with('[') && host.ends_with(']');
+                let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+                !host.is_empty()
+                    && (is_v6 || host.chars().all(is_host))
+                    && port.parse::<u16>().is_ok_and(|port| port > 0)
+            });
+        if !is_address {
+            return reader::wrong_value(sink, f.node, &f.place, expected);
+        }
+        let processes = self.topology.processes.iter();
+        if let Some(other) = processes
+            .clone()
+            .find(|p| p.address.as_deref() == Some(text))
+        {
+            let what = format!("the address of {}", other.name);
+            sink.error(&f.place, Problem::Repeated { what });
+        }
+        Some(text.to_owned())
+    }
+
+    fn gateway(&self, sink: &mut Sink, fields: &Fields<'_>) -> Option<GatewayId> {
+        let f = fields.get("gateway")?;
+        let holds = reader::truth(sink, f.node, &f.place)?;
+        let n = self
+            .topology
+            .processes
+            .iter()
+            .filter(|p| p.gateway.is_some());
+        holds.then_some(GatewayId(n.count() as u16))
+    }
+
+    fn controllers(&mut self, sink: &mut Sink, fields: &Fields<'_>) -> Vec<ModuleId> {
+        let Some(f) = fields.get("controllers") else {
+            return Vec::new();
+        };
+        let mut taken = Vec::new();
+        if matches!(&f.node.content, Content::Scalar(text, _) if text == "all") {
+            for module in self.pipeline.modules.iter().map(|m| m.id) {
+                self.take(sink, &f.place, module, &mut taken);
+            }
+            return taken;
+        }
+        let expected = "a list of modules, like [detect], or all";
+        let list = reader::list(sink, f.node, &f.place, expected).unwrap_or_default();
+        for (i, entry) in list.iter().enumerate() {
+            let place = f.place.index(i, entry.line);
+            if let Some(name) = reader::text(sink, entry, &place, "the name of a module")
+                && let Some(module) = self.module(sink, name, &place)
+            {
+                self.take(sink, &place, module, &mut taken);
+            }
+        }
+        taken
+    }
+
+    /// A process takes the controller of a module that no other one has.
+    fn take(&mut self, sink: &mut Sink, place: &Place, module: ModuleId, to: &mut Vec<ModuleId>) {
+        let name = &self.pipeline.modules[module.idx()].name;
+        match &mut self.controllers[module.idx()] {
+            Some(line) => {
+                let what = format!("the controller of {name} (line {line})");
+                sink.error(place, Problem::Repeated { what });
+            }
+            free => {
+                *free = Some(place.line);
+                to.push(module);
+            }
+        }
+    }
+
+    fn module(&self, sink: &mut Sink, name: &str, place: &Place) -> Option<ModuleId> {
+        let modules = self.pipeline.modules.iter();
+        let known: Vec<&str> = modules.map(|m| m.name.as_str()).collect();
+        let found = known.iter().position(|known| *known == name);
+        if found.is_none() {
+            let problem = Problem::UnknownChoice {
+                what: "module".to_owned(),
+                value: name.to_owned(),
+                near: nearest(name, known.iter().copied()),
+                known: near::known(known.iter().copied()),
+            };
+            sink.error(place, problem);
+        }
+        found.map(|module| ModuleId(module as u16))
+    }
+
+    fn workers(&self, sink: &mut Sink, fields: &Fields<'_>) -> Vec<(ModuleId, Vec<String>)> {
+        let Some(f) = fields.get("workers") else {
+            return Vec::new();
+        };
+        let expected = "workers by module, like { detect: 1 } or { detect: [cuda:0, cuda:1] }";
+        let of = reader::map(sink, f.node, &f.place, expected);
+        let mut workers = Vec::new();
+        for entry in of.iter() {
+            let Some(module) = self.module(sink, entry.key, &entry.place) else {
+                continue;
+            };
+            let devices = match &entry.node.content {
+                Content::Sequence(list) => list
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(i, device)| {
+                        let place = entry.place.index(i, device.line);
+                        let text = reader::text(sink, device, &place, "a device, like cuda:0")?;
+                        Some(text.to_owned())
+                    })
+                    .collect(),
+                _ => {
+                    let n = reader::count(sink, entry.node, &entry.place, 1, WORKERS_MAX);
+                    self.devices(module, n.unwrap_or_default())
+                }
+            };
+            workers.push((module, devices));
+        }
+        workers
+    }
+
+    /// The devices that the pipeline file names for so many workers.
+    fn devices(&self, module: ModuleId, n: u32) -> Vec<String> {
+        let named = &self.pipeline.modules[module.idx()].devices;
+        (0..n as usize)
+            .map(|i| match named.len() {
+                0 => format!("decode:{i}"),
+                n_named => named[i % n_named].clone(),
+            })
+            .collect()
+    }
+
+    /// Each module has a controller and a worker, and there is a gateway.
+    fn check(&self, sink: &mut Sink, place: &Place) {
+        let processes = &self.topology.processes;
+        if processes.iter().all(|p| p.gateway.is_none()) {
+            missing(sink, place, "a gateway", PROCESS);
+        }
+        for module in &self.pipeline.modules {
+            let name = &module.name;
+            if self.controllers[module.id.idx()].is_none() {
+                let example = format!("{{ name: controller-0, controllers: [{name}], {ADDRESS} }}");
+                missing(sink, place, &format!("the controller of {name}"), &example);
+            }
+            let needs_worker =
+                module.id != ModuleId::SOURCE || self.pipeline.source.ty == ValueType::Image;
+            let mut workers = processes.iter().flat_map(|p| &p.workers);
+            if needs_worker && !workers.any(|(id, devices)| *id == module.id && !devices.is_empty())
+            {
+                let example = format!("{{ name: {name}-0, workers: {{ {name}: 1 }}, {ADDRESS} }}");
+                missing(sink, place, &format!("a worker of {name}"), &example);
+            }
+        }
+    }
+}
+
+fn missing(sink: &mut Sink, place: &Place, field: &str, example: &str) {
+    let (field, example) = (field.to_owned(), example.to_owned());
+    sink.error(place, Problem::MissingField { field, example });
+}
