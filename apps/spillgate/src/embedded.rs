@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -45,6 +45,11 @@ use crate::placement::{Placed, PlacingError, place, process_and_device};
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
 const BIND_LEAD: Duration = Duration::from_micros(200);
+/// Devices that leave are done when they had nothing to do for so long: gateways have heard of it by then, and what they sent before
+/// has come.
+const LEAVE_SETTLES: Duration = Duration::from_millis(100);
+/// How often they are looked at.
+const LEAVE_LOOK: Duration = Duration::from_millis(5);
 
 /// A pipeline to be served.
 pub struct Deployment {
@@ -310,6 +315,25 @@ impl Embedded {
             }
             all
         })
+    }
+
+    /// Tells the gateways of other processes that the devices take no more requests. Returns when what they have and what is on its way
+    /// is served, at the latest after `limit`; says whether it is.
+    pub async fn leave(&self, limit: Duration) -> bool {
+        let devices = self.device_handles();
+        devices.iter().for_each(DeviceHandle::leave);
+        let give_up = Instant::now() + limit;
+        let mut idle_since = Instant::now();
+        while idle_since.elapsed() < LEAVE_SETTLES {
+            if !devices.iter().all(DeviceHandle::has_no_work) {
+                idle_since = Instant::now();
+            }
+            if Instant::now() >= give_up {
+                return false;
+            }
+            tokio::time::sleep(LEAVE_LOOK).await;
+        }
+        true
     }
 
     /// Ends the device threads, each within `limit`. Names those that were still busy.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate_backend::operator::Library;
 use spillgate_link::serve;
@@ -22,6 +23,8 @@ pub struct MemberConfig {
     pub listen: SocketAddr,
     /// Threads that decode frames.
     pub decoders: usize,
+    /// How long what its devices have may take to be served after a stop.
+    pub drain: Duration,
     /// Traces and metrics.
     pub telemetry: TelemetryConfig,
 }
@@ -33,7 +36,19 @@ pub struct Member {
     embedded: Embedded,
     telemetry: Arc<Telemetry>,
     threads: Threads,
+    /// It is about to end, and serves what it has.
+    leaves: CancellationToken,
     stop: CancellationToken,
+    drain: Duration,
+}
+
+/// How a process without a gateway ended.
+#[derive(Debug)]
+pub struct MemberEnded {
+    /// All that its devices had was served.
+    pub is_drained: bool,
+    /// Devices that were still busy and were left behind.
+    pub busy_devices: Vec<String>,
 }
 
 /// Dials the processes that this one dials, and listens for those that dial it. Returns where.
@@ -84,7 +99,7 @@ impl Member {
             Some(&config.part),
             admin.as_ref(),
         )?;
-        let stop = CancellationToken::new();
+        let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
         let threads = Threads {
             devices: embedded.device_handles(),
             timers: embedded.timer_watches(),
@@ -96,8 +111,8 @@ impl Member {
                     move || telemetry.render()
                 }),
                 not_ready: Box::new({
-                    let (threads, stop) = (threads.clone(), stop.clone());
-                    move || threads.not_ready(&stop)
+                    let (threads, leaves) = (threads.clone(), leaves.clone());
+                    move || threads.not_ready(&leaves)
                 }),
             });
         }
@@ -107,7 +122,9 @@ impl Member {
             embedded,
             telemetry,
             threads,
+            leaves,
             stop,
+            drain: config.drain,
         })
     }
 
@@ -117,7 +134,7 @@ impl Member {
         let mut ticks = tokio::time::interval(READINESS_INTERVAL);
         loop {
             ticks.tick().await;
-            if let Some(why) = self.threads.not_ready(&self.stop) {
+            if let Some(why) = self.threads.not_ready(&self.leaves) {
                 return why;
             }
         }
@@ -129,14 +146,18 @@ impl Member {
         names.map(|(_, name)| name.clone()).collect()
     }
 
-    /// Ends the links, devices and telemetry, each within its time. Names the devices that were still busy.
-    pub async fn stop(self) -> Vec<String> {
+    /// Takes no more requests and serves what it has, then ends the links, devices and telemetry; each within its time.
+    pub async fn stop(self) -> MemberEnded {
         let Member {
             embedded,
             telemetry,
+            leaves,
             stop,
+            drain,
             ..
         } = self;
+        leaves.cancel();
+        let is_drained = embedded.leave(drain).await;
         stop.cancel();
         for links in &embedded.links {
             links.end().await;
@@ -146,6 +167,9 @@ impl Member {
             telemetry.shutdown(STOP_LIMIT);
             busy
         });
-        ended.await.unwrap_or_default()
+        MemberEnded {
+            is_drained,
+            busy_devices: ended.await.unwrap_or_default(),
+        }
     }
 }

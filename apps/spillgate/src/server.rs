@@ -318,6 +318,11 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let aborted = in_flight();
+        if !embedded.links.is_empty() {
+            // Requests of other gateways.
+            let left = give_up.saturating_duration_since(Instant::now());
+            embedded.leave(left).await;
+        }
         for host in &embedded.hosts {
             host.abort();
         }

@@ -265,6 +265,24 @@ fn a_gateway_that_dies_costs_its_own_requests_only() {
     up.bench(1, 20, 3, || {}).completes(0.95);
 }
 
+#[test]
+fn a_rolling_restart_loses_no_request() {
+    let mut up = Up::start("rolling", &["--workers", "a=2,b=2"]);
+    let mut bench = up.begin(0, 20, 20);
+    for name in ["a-0", "a-1", "b-0", "b-1", "controller"] {
+        send(up.pid(name), Signal::SIGTERM);
+        up.waits_for(&format!("{name}: ended (exit status: 0)"));
+        up.waits_for(&format!("{name}: ready"));
+        // The gateway dials it within the first backoffs.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let report = Report::of(&mut bench);
+    report.accounts_for_all();
+    let lost = report.requests - report.completed;
+    assert!(lost <= report.late + 1 && report.late <= 4, "{report:?}");
+    assert_eq!(report.failed, 0, "{report:?}");
+}
+
 fn is_gone(pid: Pid) -> bool {
     // A process that waits for its parent to look at it has ended, too.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));

@@ -21,6 +21,8 @@ struct Shadow {
     is_reachable: bool,
     /// Its device is silent.
     is_suspected: bool,
+    /// Its process is about to end.
+    is_leaving: bool,
     outstanding: usize,
     /// The same by rank.
     by_rank: [u32; RANKS],
@@ -42,6 +44,7 @@ impl Shadow {
             is_on_trial: false,
             is_reachable: false,
             is_suspected: false,
+            is_leaving: false,
             outstanding: 0,
             by_rank: [0; RANKS],
             batches: Vec::new(),
@@ -56,9 +59,9 @@ impl Shadow {
         self.is_listed && self.answers()
     }
 
-    /// Its device is there, and not silent.
+    /// Its device is there to stay, and not silent.
     fn answers(&self) -> bool {
-        self.is_reachable && !self.is_suspected
+        self.is_reachable && !self.is_suspected && !self.is_leaving
     }
 
     /// The most requests that it may be sent at once.
@@ -267,6 +270,13 @@ impl Dispatcher {
     pub fn found(&mut self, worker: WorkerId) {
         if let Some(shadow) = self.shadow(worker) {
             shadow.is_reachable = true;
+        }
+    }
+
+    /// The process of a worker is about to end: the worker gets no more requests until its device begins anew.
+    pub fn leave(&mut self, worker: WorkerId) {
+        if let Some(shadow) = self.shadow(worker) {
+            shadow.is_leaving = true;
         }
     }
 

@@ -415,6 +415,7 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Ask(ask) => self.asked(now, &ask, out),
             ToGateway::Withdrawn(worker, serial) => self.withdrawn(worker, serial),
             ToGateway::Returned(returned) => self.returned(now, returned, out),
+            ToGateway::Leaves(worker) => self.leaves(worker),
             ToGateway::Plan(module, plan) => {
                 let part = self.hear_part(now, &plan);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
@@ -453,6 +454,7 @@ impl<P, L: Clone> Gateway<P, L> {
             | ToGateway::Forgotten { worker, .. }
             | ToGateway::Ask(Ask { worker, .. })
             | ToGateway::Withdrawn(worker, _)
+            | ToGateway::Leaves(worker)
             | ToGateway::Returned(Returned { worker, .. }) => device_of(worker),
             ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
             ToGateway::State(state) => {

@@ -49,6 +49,7 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
             serial: *serial,
         }),
         ToGateway::Returned(returned) => Message::Returned(encode_returned(returned)),
+        ToGateway::Leaves(worker) => Message::Leaves(worker.0),
         ToGateway::Plan(module, plan) => {
             Message::Plan(Box::new(guidance::encode_plan(u32::from(module.0), plan)))
         }
@@ -80,6 +81,7 @@ pub(super) fn decode(message: pb::ToGateway) -> Result<(ToGateway, Vec<Brought>)
         Message::Ask(ask) => ToGateway::Ask(decode_ask(ask)?),
         Message::Withdrawn(ask) => ToGateway::Withdrawn(WorkerId(ask.worker), ask.serial),
         Message::Returned(returned) => ToGateway::Returned(decode_returned(returned)?),
+        Message::Leaves(worker) => ToGateway::Leaves(WorkerId(worker)),
         Message::Plan(plan) => {
             let module = ModuleId(field("Plan", "module").u16(plan.module)?);
             ToGateway::Plan(module, Box::new(guidance::decode_plan(*plan)?))

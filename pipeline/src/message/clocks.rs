@@ -34,6 +34,7 @@ fn to_gateway(message: &mut ToGateway, to_mine: impl Fn(Timestamp) -> Timestamp)
         ToGateway::Finished { .. }
         | ToGateway::Forgotten { .. }
         | ToGateway::Withdrawn(..)
+        | ToGateway::Leaves(_)
         | ToGateway::Plan(..)
         | ToGateway::Clients(_)
         | ToGateway::State(_)

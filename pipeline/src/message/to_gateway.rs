@@ -49,6 +49,8 @@ pub enum ToGateway {
     Withdrawn(WorkerId, u64),
     /// By a device: requests that a worker asked for and does not serve now.
     Returned(Returned),
+    /// By a device: its process is about to end. The worker gets no more requests, and finishes what it has.
+    Leaves(WorkerId),
     /// By a controller: the new plan for dispatch to its module.
     Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.

@@ -123,7 +123,9 @@ impl World {
             ToGateway::Forgotten { request, .. } => self.note(Kind::Forgotten, request.0),
             ToGateway::State(state) => self.note(Kind::State, state.version),
             ToGateway::Serve(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1 | 1),
-            ToGateway::Retire(worker) => self.note(Kind::Serving, u64::from(worker.0) << 1),
+            ToGateway::Retire(worker) | ToGateway::Leaves(worker) => {
+                self.note(Kind::Serving, u64::from(worker.0) << 1)
+            }
             ToGateway::Try(worker) => self.note(Kind::Trial, u64::from(worker.0)),
             ToGateway::Ask(ask) => self.note(Kind::Ask, u64::from(ask.worker.0) << 40 | ask.serial),
             ToGateway::Withdrawn(worker, serial) => {

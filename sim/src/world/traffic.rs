@@ -38,7 +38,9 @@ fn to_gateway(message: &ToGateway) -> usize {
         ToGateway::Plan(..) => SHORT + 9 * WORD + GUIDANCE,
         ToGateway::State(state) => state_bytes(state),
         ToGateway::Clients(portion) => 2 * WORD + portion.parts.len() * 2 * WORD,
-        ToGateway::Serve(_) | ToGateway::Retire(_) | ToGateway::Try(_) => SHORT,
+        ToGateway::Leaves(_) | ToGateway::Serve(_) | ToGateway::Retire(_) | ToGateway::Try(_) => {
+            SHORT
+        }
     }
 }
 

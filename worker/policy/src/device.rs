@@ -71,6 +71,8 @@ pub struct Device<T> {
     /// A worker asks gateways for requests.
     pulls: bool,
     lead: Duration,
+    /// Its process is about to end: it finishes what it has.
+    is_leaving: bool,
     closed: Option<DropReason>,
     next_batch: u64,
     profiler: Profiler<T>,
@@ -94,6 +96,7 @@ impl<T> Device<T> {
             loads: Loads::default(),
             asks: Asks::default(),
             lead,
+            is_leaving: false,
             closed: None,
             next_batch: 0,
             profiler: Profiler::new(),
@@ -116,6 +119,9 @@ impl<T> Device<T> {
                 if !self.homes.contains(&home) {
                     self.homes.push(home);
                     self.ask_newcomer(now, home, out);
+                    if self.is_leaving {
+                        self.say_leave(home, out);
+                    }
                 }
             }
             DeviceEvent::Lost(home) => {
@@ -150,8 +156,8 @@ impl<T> Device<T> {
                 sampled,
             } => self.ended(now, batch, took, sampled),
             DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
-            // Nothing is served any more.
-            DeviceEvent::Load(_) | DeviceEvent::Unload(_) if self.closed.is_some() => {}
+            // Nothing new is served any more.
+            DeviceEvent::Load(_) | DeviceEvent::Unload(_) if !self.takes_requests() => {}
             DeviceEvent::Load(worker) => self.loads.load(worker),
             DeviceEvent::LoadEnded => self.loads.ended(),
             DeviceEvent::Unload(worker) => self.loads.unload(worker),
@@ -175,6 +181,7 @@ impl<T> Device<T> {
                 }
             }
             DeviceEvent::Wakeup => {}
+            DeviceEvent::Leave => self.depart(out),
             DeviceEvent::Close(reason) => self.close(now, reason, out),
         }
         self.collect(now, out);
@@ -200,10 +207,15 @@ impl<T> Device<T> {
     }
 
     /// Nothing runs and nothing waits.
-    fn has_no_work(&self) -> bool {
+    pub fn has_no_work(&self) -> bool {
         self.running.is_none()
             && !self.loads.come_first()
             && self.workers.values().all(|b| b.waiting() == 0)
+    }
+
+    /// It is neither closed nor about to end.
+    fn takes_requests(&self) -> bool {
+        self.closed.is_none() && !self.is_leaving
     }
 
     /// When the batch behind the running one is to be bound, if a broker that binds late has something to run.
@@ -317,7 +329,7 @@ impl<T> Device<T> {
                 broker.learn(now, application, took);
             }
         }
-        if self.closed.is_none()
+        if self.takes_requests()
             && let (Some((request, application)), Some(payload)) = (ended.sampled, sampled)
         {
             self.profiler.keep(Kept {
@@ -501,6 +513,23 @@ impl<T> Device<T> {
             self.close_asks(out);
             return;
         }
+    }
+
+    fn depart(&mut self, out: &mut Vec<DeviceCommand<T>>) {
+        self.is_leaving = true;
+        self.profiler.clear();
+        self.loads.clear();
+        for &home in &self.homes {
+            self.say_leave(home, out);
+        }
+    }
+
+    fn say_leave(&self, home: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
+        out.extend(self.workers.keys().map(|&worker| DeviceCommand::Tell {
+            worker,
+            home,
+            message: ToGateway::Leaves(worker),
+        }));
     }
 
     fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<DeviceCommand<T>>) {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -16,10 +17,10 @@ use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{complain, say};
 
 use super::models::ModelArgs;
-use super::ranges::number;
+use super::ranges::{duration, number};
 use super::serve::signals::Signals;
 use super::serve::start::{self, PartFile};
-use super::serve::{self, DECODERS_MIN, ServeArgs, THREADS_MAX};
+use super::serve::{self, DECODERS_MIN, DRAIN_MAX, ServeArgs, THREADS_MAX};
 
 /// Which process of which topology.
 #[derive(Args)]
@@ -91,6 +92,10 @@ pub(crate) struct MemberArgs {
     #[arg(long, env = "SPILLGATE_THREADS",
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
+    /// How long what its workers have may take to be served after SIGTERM.
+    #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
+        value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
+    drain: Duration,
     #[command(flatten)]
     models: ModelArgs,
 }
@@ -135,13 +140,22 @@ async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
             serve::end(1);
         }
     };
-    say(&format!("{signal}: stopping"));
-    let busy = member.stop().await;
-    for device in &busy {
+    say(&format!("{signal}: taking no more requests"));
+    let ended = tokio::select! {
+        ended = member.stop() => ended,
+        again = signals.stop() => {
+            say(&format!("{again} while draining: ending at once"));
+            serve::end(1);
+        }
+    };
+    if !ended.is_drained {
+        say("what its workers had was not served in time, and goes to others");
+    }
+    for device in &ended.busy_devices {
         say(&format!("device {device} was still busy"));
     }
     say("stopped");
-    serve::end(i32::from(!busy.is_empty()));
+    serve::end(i32::from(!ended.busy_devices.is_empty()));
 }
 
 fn begin(args: &MemberArgs, admin: Option<spillgate::admin::AdminPort>) -> anyhow::Result<Member> {
@@ -163,6 +177,7 @@ fn begin(args: &MemberArgs, admin: Option<spillgate::admin::AdminPort>) -> anyho
     let config = MemberConfig {
         listen,
         decoders: DECODERS_MIN,
+        drain: args.drain,
         telemetry: TelemetryConfig {
             seed: rand::random(),
             ..TelemetryConfig::default()

@@ -35,7 +35,7 @@ const CALLS_MAX: u32 = 65_536;
 /// Most threads that decode, or that serve connections: far more than machines have cores.
 pub(crate) const THREADS_MAX: usize = 512;
 /// Longest drain. A supervisor that waits for the process to end kills it sooner.
-const DRAIN_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(3600);
 /// Least default number of decoders: while one decodes a large picture, the other can decode another.
 pub(crate) const DECODERS_MIN: usize = 2;
 /// Longest idle time of a connection.

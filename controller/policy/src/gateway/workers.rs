@@ -74,6 +74,16 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
+    /// The process of a worker is about to end. What the worker has it finishes.
+    pub(super) fn leaves(&mut self, worker: WorkerId) {
+        if let Some(stage) = self.stage_of(worker) {
+            if let Some(pool) = &mut stage.pool {
+                pool.withdraw(worker, u64::MAX);
+            }
+            stage.dispatcher.leave(worker);
+        }
+    }
+
     /// Tells the dispatchers of a device's workers.
     pub(super) fn each_worker(&mut self, peer: Address, tell: fn(&mut Dispatcher, WorkerId)) {
         for Place { module, worker, .. } in self.workers_of(peer) {

@@ -5,7 +5,8 @@
 //! spent there is lost. Its fellows would serve them in time, or others in their place.
 //!
 //! A worker is compared with the median of all that serve, so a module whose input became slower loses no worker. One long batch
-//! means nothing: the device may have paused, and is as quick as before.
+//! means nothing: the device may have paused, and is as quick as before. Where the time of a batch depends on what its requests
+//! bring, all workers have long batches now and then: a batch is slow only if it is much longer than those, too.
 
 use std::time::Duration;
 
@@ -13,6 +14,10 @@ use spillgate_pipeline::time::Timestamp;
 
 /// A batch is slow that takes this many times as long as those of the fellows.
 const SLOW: f64 = 2.0;
+/// And this many times as long as the longest batches of the fellows.
+const BEYOND: f64 = 1.5;
+/// How much of its longest batch a worker remembers from batch to batch: half of it after 34.
+const LONGEST_KEPT: f64 = 0.98;
 /// A worker is set aside when so many of its last [`REMEMBERED`] batches were slow.
 const SLOW_BATCHES: usize = 2;
 /// See [`SLOW_BATCHES`].
@@ -26,6 +31,8 @@ const TRIAL_PERIOD: Duration = Duration::from_millis(500);
 struct Worker {
     /// Measured over planned execution time of its last batches, the newest last.
     ratios: Vec<f64>,
+    /// The same of its longest batch, forgotten slowly.
+    longest: f64,
     /// When it is tried next. `None`: it is not set aside.
     tried_at: Option<Timestamp>,
 }
@@ -33,6 +40,14 @@ struct Worker {
 impl Worker {
     fn usual(&self) -> Option<f64> {
         median(self.ratios.clone())
+    }
+
+    fn ran(&mut self, ratio: f64) {
+        if self.ratios.len() == REMEMBERED {
+            self.ratios.remove(0);
+        }
+        self.ratios.push(ratio);
+        self.longest = ratio.max(LONGEST_KEPT * self.longest);
     }
 }
 
@@ -61,16 +76,14 @@ impl SlowWorkers {
         serves: impl Fn(usize) -> bool,
     ) -> bool {
         let others = (0..self.0.len()).filter(|&o| o != ordinal && serves(o) && !self.is_aside(o));
-        let fellows: Vec<f64> = others.filter_map(|o| self.0[o].usual()).collect();
+        let fellows = others.filter_map(|o| Some((self.0[o].usual()?, self.0[o].longest)));
+        let (usual, longest): (Vec<f64>, Vec<f64>) = fellows.unzip();
         let worker = &mut self.0[ordinal];
-        if worker.ratios.len() == REMEMBERED {
-            worker.ratios.remove(0);
-        }
-        worker.ratios.push(ratio);
-        let Some(usual) = median(fellows) else {
+        worker.ran(ratio);
+        let (Some(usual), Some(longest)) = (median(usual), median(longest)) else {
             return false;
         };
-        let is_slow = |ratio: &f64| *ratio > SLOW * usual;
+        let is_slow = |ratio: &f64| *ratio > SLOW * usual && *ratio > BEYOND * longest;
         let changes = match worker.tried_at {
             None => worker.ratios.iter().filter(|r| is_slow(r)).count() >= SLOW_BATCHES,
             Some(_) => !is_slow(&ratio),
@@ -157,6 +170,19 @@ mod tests {
             let ratio = if i % 3 == 0 { 4.0 } else { 1.0 };
             assert!(!workers.ran(at(100 * i), 1, ratio, |_| true));
         }
+    }
+
+    /// Seed 2865 of the swarm: a client whose requests take twice as long had healthy workers set aside, and the entry gate refused
+    /// what they would have served.
+    #[test]
+    fn workers_whose_requests_differ_serve_and_a_slow_one_of_them_does_not() {
+        let mut workers = SlowWorkers::new(3);
+        let ratio = |i: usize| [1.0, 1.0, 2.3, 2.2, 1.1][i * 7 % 5];
+        for i in 0..300 {
+            assert!(!workers.ran(at(0), i % 3, ratio(i / 3), |_| true), "{i}");
+        }
+        let mut slow = (0..10).filter(|i| workers.ran(at(0), 1, 3.0 * ratio(*i), |_| true));
+        assert!(slow.next().is_some_and(|i| i <= 6));
     }
 
     #[test]

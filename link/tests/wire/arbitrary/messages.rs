@@ -38,6 +38,7 @@ pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
         ask().prop_map(ToGateway::Ask),
         (worker(), any::<u64>()).prop_map(|(worker, ask)| ToGateway::Withdrawn(worker, ask)),
         returned().prop_map(ToGateway::Returned),
+        worker().prop_map(ToGateway::Leaves),
         (module(), plan()).prop_map(|(module, plan)| ToGateway::Plan(module, Box::new(plan))),
         state().prop_map(|state| ToGateway::State(Arc::new(state))),
         portion().prop_map(|portion| ToGateway::Clients(Box::new(portion))),
@@ -47,7 +48,7 @@ pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
     ];
     prop_oneof![
         2 => finished(),
-        9 => others.prop_map(|message| (message, Vec::new())),
+        10 => others.prop_map(|message| (message, Vec::new())),
     ]
 }
 

@@ -67,6 +67,8 @@ pub enum DeviceEvent<'a, T> {
     },
     /// The time of [`Device::next_wakeup`] has come.
     Wakeup,
+    /// The process is about to end: gateways hear of it, what is here and on its way is served, and nothing is asked for.
+    Leave,
     /// Reject everything that waits and everything that still arrives.
     Close(DropReason),
 }

@@ -12,7 +12,7 @@ impl<T> Device<T> {
     pub(super) fn asks_at(&self) -> Option<Timestamp> {
         let running = self.running.as_ref()?;
         let waits = self.asks.is_open() || self.bound.is_some() || self.loads.come_first();
-        if !self.pulls || waits || self.closed.is_some() {
+        if !self.pulls || waits || !self.takes_requests() {
             return None;
         }
         let ahead = self.lead + self.early(running) + self.asks.lead();
@@ -28,7 +28,7 @@ impl<T> Device<T> {
 
     /// Asks gateways when it is time.
     pub(super) fn ask(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
-        if self.closed.is_some() || self.loads.come_first() {
+        if !self.takes_requests() || self.loads.come_first() {
             self.close_asks(out);
             return;
         }

@@ -254,6 +254,28 @@ fn a_closed_device_answers_all_that_wait_and_all_that_come() {
 }
 
 #[test]
+fn a_device_that_leaves_serves_what_it_has_and_what_is_on_its_way() {
+    let mut device = device(1);
+    arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
+    let mut out = Vec::new();
+    device.on_event(at(1), DeviceEvent::Leave, &mut out);
+    let told = |c: &DeviceCommand<()>| match c {
+        DeviceCommand::Tell {
+            message: ToGateway::Leaves(worker),
+            ..
+        } => worker.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(out.iter().map(told).collect::<Vec<_>>(), [1, 2]);
+    arrive(&mut device, 2, &[(2, 3, 100)]);
+    assert_eq!(executed(&end(&mut device, 10, 0)), [(1, vec![2])]);
+    assert_eq!(executed(&end(&mut device, 20, 1)), [(2, vec![3])]);
+    assert!(!device.has_no_work());
+    end(&mut device, 30, 2);
+    assert!(device.has_no_work());
+}
+
+#[test]
 fn only_what_waits_is_withdrawn() {
     let mut device = device(1);
     arrive(&mut device, 0, &[(1, 1, 100)]);

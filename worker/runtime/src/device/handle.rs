@@ -52,6 +52,16 @@ impl DeviceHandle {
         self.shared.drive(DeviceEvent::Suspected(home));
     }
 
+    /// Takes no more requests, and finishes what it has and what is on its way.
+    pub fn leave(&self) {
+        self.shared.drive(DeviceEvent::Leave);
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub fn has_no_work(&self) -> bool {
+        self.shared.state.lock().policy.has_no_work()
+    }
+
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
         self.shared.drive(DeviceEvent::Close(reason));

@@ -133,6 +133,24 @@ fn a_worker_that_is_to_serve_no_more_gets_no_requests() {
 }
 
 #[test]
+fn a_worker_that_leaves_gets_no_requests_and_finishes_what_it_has() {
+    let mut home = pulled();
+    home.submit(1);
+    assert_eq!(home.asks(1, Some(5)), Some(vec![1]));
+    assert_eq!(home.asks(1, None), None);
+    home.says(1, ToGateway::Leaves(WorkerId(1)));
+    home.submit(2);
+    assert_eq!(home.given, []);
+    assert_eq!(home.asks(1, Some(5)), Some(vec![]));
+    home.done(1, 1);
+    assert_eq!(home.ended, [(1, "completed")]);
+    // Its process ends, and another life of it begins.
+    home.on(Event::Lost(device(1), "it ended"));
+    home.on(Event::Greeted(device(1), LIFE));
+    assert_eq!(home.asks(1, Some(5)), Some(vec![2]));
+}
+
+#[test]
 fn a_request_in_a_pool_ends_when_its_deadline_passes() {
     let mut home = pulled();
     home.submit(1);

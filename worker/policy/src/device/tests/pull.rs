@@ -33,6 +33,8 @@ struct Said {
     returned: Vec<(u16, Vec<u64>)>,
     dropped: Vec<u64>,
     batches: Vec<Vec<u64>>,
+    /// The gateways that hear that its worker leaves.
+    leaves: Vec<u16>,
 }
 
 struct Asking {
@@ -79,6 +81,7 @@ impl Asking {
                     }
                     ToGateway::Dropped { request, .. } => said.dropped.push(request.ordinal()),
                     ToGateway::Forgotten { .. } => {}
+                    ToGateway::Leaves(WorkerId(1)) => said.leaves.push(home.0),
                     message => panic!("{message:?}"),
                 },
                 DeviceCommand::Execute(batch) => {
@@ -340,4 +343,38 @@ fn a_closed_device_asks_for_nothing_and_drops_what_comes() {
     };
     assert!(out.len() == 1 && is_drop(&out[0]), "{out:?}");
     assert_eq!(asking.device.next_wakeup(), None);
+}
+
+#[test]
+fn a_device_that_leaves_asks_no_more_and_hands_back_what_it_has_not_bound() {
+    let mut it = asking(2);
+    let serial = it.device.asks.standing().expect("it is idle");
+    // It would wait a little for what the other gateway has.
+    assert_eq!(it.answer(0, serial, &[1]).batches, Vec::<Vec<u64>>::new());
+    let said = it.on(DeviceEvent::Leave);
+    assert_eq!(said.leaves, [0, 1]);
+    assert_eq!(said.withdrawn, [(0, serial), (1, serial)]);
+    assert_eq!(said.returned, [(0, vec![1])]);
+    assert!(it.device.has_no_work());
+    assert_eq!(it.answer(1, serial, &[2]).returned, [(1, vec![2])]);
+    assert_eq!(it.at(us(5_000_000)), Said::default());
+    assert_eq!(it.on(DeviceEvent::Greeted(GatewayId(2))).leaves, [2]);
+}
+
+#[test]
+fn a_device_that_leaves_finishes_its_batch() {
+    let mut it = asking(1);
+    let serial = it.device.asks.standing().expect("it is idle");
+    assert_eq!(it.answer(0, serial, &[1]).batches, [vec![1]]);
+    it.on(DeviceEvent::Leave);
+    assert!(!it.device.has_no_work());
+    // No ask goes ahead of its end.
+    it.now = us(20_000);
+    let said = it.on(DeviceEvent::BatchEnded {
+        batch: it.batch.unwrap(),
+        took: RUN,
+        sampled: None,
+    });
+    assert_eq!(said, Said::default());
+    assert!(it.device.has_no_work());
 }
