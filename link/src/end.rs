@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_pipeline::session::{Command, Connection, Event, News, Session, Side};
+use spillgate_pipeline::session::{Command, Connection, Event, Frame, News, Session, Side};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
 use spillgate_proto::link::link_client::LinkClient;
@@ -203,6 +203,7 @@ impl End {
 
     fn bring(&mut self, event: Event) {
         let now = self.now();
+        let is_answer = matches!(event, Event::Received(_, Frame::Answer(_)));
         let mut commands = std::mem::take(&mut self.commands);
         self.session.on_event(now, event, &mut commands);
         for command in commands.drain(..) {
@@ -210,6 +211,9 @@ impl End {
         }
         self.commands = commands;
         self.tell_if_known(now);
+        if is_answer && self.is_told {
+            self.links.see_clock(self.number, self.session.offset(now));
+        }
     }
 
     fn perform(&mut self, command: Command) {

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::message::{Address, Envelope, Incarnation};
-use spillgate_pipeline::session::{Greeting, Session, Side, Timing};
+use spillgate_pipeline::session::{Greeting, Offset, Session, Side, Timing};
 use spillgate_pipeline::time::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,6 +68,25 @@ struct Known {
     greeting: Arc<Greeting>,
     /// Ends its session.
     replaced: CancellationToken,
+    /// Since when it is known.
+    since: Timestamp,
+    is_suspected: bool,
+    clock: Option<Offset>,
+}
+
+/// A peer, for people.
+#[derive(Clone, Debug)]
+pub struct PeerView {
+    /// What it said about itself.
+    pub greeting: Arc<Greeting>,
+    /// Since when it is known.
+    pub since: Timestamp,
+    /// It is silent.
+    pub is_suspected: bool,
+    /// Its clock.
+    pub clock: Option<Offset>,
+    /// Bytes that wait to be written to it.
+    pub waiting: usize,
 }
 
 #[derive(Default)]
@@ -78,6 +97,10 @@ struct Peers {
 }
 
 impl Peers {
+    fn of(&mut self, session: u64) -> Option<&mut Known> {
+        self.known.iter_mut().find(|k| k.session == session)
+    }
+
     fn take(&mut self, is_meant: impl Fn(&Known) -> bool) -> Vec<Known> {
         let taken: Vec<Known> = self.known.extract_if(.., |k| is_meant(k)).collect();
         for known in &taken {
@@ -238,6 +261,9 @@ impl Links {
                 session,
                 greeting: greeting.clone(),
                 replaced: replaced_token.clone(),
+                since: (self.config.now)(),
+                is_suspected: false,
+                clock: None,
             });
         }
         self.config.roles.met(greeting);
@@ -257,13 +283,39 @@ impl Links {
     /// The peer of a session is silent, or speaks again: the roles hear of it, if they know the peer.
     pub(crate) fn doubt(&self, session: u64, is_suspected: bool) {
         let _turn = self.telling.lock();
-        let peers = self.peers.read();
-        let known = peers.known.iter().find(|known| known.session == session);
-        let peer = known.map(|known| known.greeting.clone());
+        let mut peers = self.peers.write();
+        let peer = peers.of(session).map(|known| {
+            known.is_suspected = is_suspected;
+            known.greeting.clone()
+        });
         drop(peers);
         if let Some(peer) = peer {
             self.config.roles.doubted(&peer, is_suspected);
         }
+    }
+
+    /// The clock of a session's peer was compared anew.
+    pub(crate) fn see_clock(&self, session: u64, clock: Option<Offset>) {
+        if let Some(known) = self.peers.write().of(session) {
+            known.clock = clock;
+        }
+    }
+
+    /// The peers that the roles know.
+    pub fn peers(&self) -> Vec<PeerView> {
+        let peers = self.peers.read();
+        let view = |known: &Known| {
+            let role = known.greeting.addresses.first();
+            let outlet = role.and_then(|role| peers.ways.get(role));
+            PeerView {
+                greeting: known.greeting.clone(),
+                since: known.since,
+                is_suspected: known.is_suspected,
+                clock: known.clock,
+                waiting: outlet.map_or(0, |outlet| outlet.waiting()),
+            }
+        };
+        peers.known.iter().map(view).collect()
     }
 
     /// Says what is wrong with a peer, once until something else is wrong: peers are dialled again and again.

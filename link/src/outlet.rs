@@ -82,6 +82,11 @@ impl Outlet {
         true
     }
 
+    /// Bytes that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.bytes.load(Ordering::Relaxed)
+    }
+
     /// Waits until more was put than may wait.
     pub(crate) async fn overflowed(&self) {
         self.full.cancelled().await;

@@ -63,12 +63,17 @@ impl Topology {
 
     /// The processes that one dials.
     pub fn dialled_by(&self, process: usize) -> Vec<&Process> {
-        let me = &self.processes[process];
         let key = |i: usize| (self.processes[i].rank(), i);
-        let others = (0..self.processes.len()).filter(|i| *i != process);
+        let others = self.talks_with(process).into_iter();
         let later = others.filter(|i| key(*i) > key(process));
-        let later = later.map(|i| &self.processes[i]);
-        later.filter(|other| talk(me, other)).collect()
+        later.map(|i| &self.processes[i]).collect()
+    }
+
+    /// The processes that one has sessions with, in the order of the file.
+    pub fn talks_with(&self, process: usize) -> Vec<usize> {
+        let me = &self.processes[process];
+        let others = (0..self.processes.len()).filter(|i| *i != process);
+        others.filter(|&i| talk(me, &self.processes[i])).collect()
     }
 
     /// Gateways in it.

@@ -1,4 +1,5 @@
-//! The admin port: `/metrics` for Prometheus, `/livez` (the process answers) and `/readyz` (it can serve).
+//! The admin port: `/metrics` for Prometheus, `/livez` (the process answers), `/readyz` (it can serve), and `/status`
+//! ([`crate::status`]).
 //! Plain HTTP; bind it where only operators reach it.
 //!
 //! It opens before models are loaded. The process is live at once, and not ready until it can serve; until then
@@ -18,8 +19,10 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use spillgate_telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::status::StatusReader;
 use places::{Place, Places};
 
 /// Most admin connections at a time: a few scrapers and probes.
@@ -60,6 +63,27 @@ pub struct Admin {
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Why the process cannot serve; `None` when it can.
     pub not_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Its state as JSON.
+    pub status: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+impl Admin {
+    /// The content of a process that serves.
+    pub(crate) fn of(
+        telemetry: Arc<Telemetry>,
+        not_ready: impl Fn() -> Option<String> + Send + Sync + 'static,
+        status: StatusReader,
+    ) -> Self {
+        let not_ready = Arc::new(not_ready);
+        Admin {
+            metrics: Box::new(move || telemetry.render()),
+            status: Box::new({
+                let not_ready = not_ready.clone();
+                move || serde_json::to_string(&status.read(not_ready())).unwrap_or_default()
+            }),
+            not_ready: Box::new(move || not_ready()),
+        }
+    }
 }
 
 /// The current content.
@@ -162,6 +186,7 @@ async fn connection(
 
 fn answer(shown: &Mutex<Shown>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     const TEXT: &str = "text/plain";
+    const JSON: &str = "application/json";
     const METRICS: &str = spillgate_telemetry::metrics::CONTENT_TYPE;
     let not_ready = |why: String| (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n"));
     // Not held while metrics are made: a probe answers beside a scrape.
@@ -178,9 +203,10 @@ fn answer(shown: &Mutex<Shown>, request: &Request<Incoming>) -> Response<Full<By
             None => (StatusCode::OK, TEXT, "ready\n".to_owned()),
             Some(why) => not_ready(why),
         },
-        ("/readyz", Err(starting)) => not_ready(starting),
+        ("/readyz" | "/status", Err(starting)) => not_ready(starting),
+        ("/status", Ok(admin)) => (StatusCode::OK, JSON, (admin.status)()),
         _ => {
-            let text = "here are /metrics, /livez and /readyz\n".to_owned();
+            let text = "here are /metrics, /livez, /readyz and /status\n".to_owned();
             (StatusCode::NOT_FOUND, TEXT, text)
         }
     };

@@ -10,6 +10,7 @@ pub(crate) mod roles;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod trace;
 pub(crate) mod up;

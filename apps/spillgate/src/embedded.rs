@@ -41,6 +41,7 @@ use spillgate_worker_policy::device::Device;
 
 use crate::part::{Elsewhere, Linked, Part};
 use crate::placement::{Placed, PlacingError, place, process_and_device};
+use crate::status::{DeviceName, StatusReader};
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -88,6 +89,8 @@ pub struct Embedded {
     pub links: Vec<Arc<Links>>,
     devices: IndexMap<DeviceId, DeviceThread, FxBuildHasher>,
     names: Vec<(DeviceId, String)>,
+    /// By id, those of other processes included.
+    all_names: Vec<DeviceName>,
     now: Now,
     timers: [TimerThread; 2],
 }
@@ -155,10 +158,11 @@ impl Embedded {
         let mut devices: IndexMap<DeviceId, DeviceThread, FxBuildHasher> = IndexMap::default();
         let mut names = Vec::new();
         let n_devices = placement.devices.len() as u16;
-        let device_processes = placement.devices.keys();
-        let device_processes: Vec<String> = device_processes
-            .map(|name| process_and_device(name).0.to_owned())
-            .collect();
+        let all_names = placement.devices.keys().map(|name| {
+            let (process, device) = process_and_device(name);
+            (process.to_owned(), device.to_owned())
+        });
+        let all_names: Vec<DeviceName> = all_names.collect();
         for (id, (name, places)) in (0..).map(DeviceId).zip(placement.devices) {
             if !is_here(&name) {
                 continue;
@@ -218,7 +222,7 @@ impl Embedded {
                     host,
                     planned,
                     devices: devices.iter().map(|(id, d)| (*id, d.handle())).collect(),
-                    device_processes: &device_processes,
+                    device_names: &all_names,
                     elsewhere,
                     now: now.clone(),
                 };
@@ -234,6 +238,7 @@ impl Embedded {
             links,
             devices,
             names,
+            all_names,
             now,
             timers: [timers, planners],
         })
@@ -257,6 +262,20 @@ impl Embedded {
     /// Whether the threads that wake devices and planners live, for readiness.
     pub fn timer_watches(&self) -> [TimerWatch; 2] {
         self.timers.each_ref().map(TimerThread::watch)
+    }
+
+    /// Reads the state of the process; `part`: what it is in its topology.
+    pub(crate) fn status(&self, part: Option<Part>) -> StatusReader {
+        StatusReader {
+            hosts: self.hosts.clone(),
+            links: self.links.clone(),
+            device_names: self.all_names.clone(),
+            devices: (self.devices.iter())
+                .map(|(id, d)| (*id, d.handle()))
+                .collect(),
+            part,
+            began: Instant::now(),
+        }
     }
 
     /// Reads the queue length of each worker: pipeline, module, worker, requests.

@@ -14,3 +14,4 @@ pub mod placement;
 pub mod reload;
 pub mod security;
 pub mod server;
+pub mod status;

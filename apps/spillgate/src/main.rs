@@ -14,7 +14,8 @@ use spillgate_evaluate::EvaluateArgs;
 use spillgate_telemetry::logging;
 
 use commands::{
-    graph, modules, plan, profile, roles, schema, serve, simulate, token, trace, up, validate,
+    graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
+    validate,
 };
 
 /// The flag by environment.
@@ -65,6 +66,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Evaluate policies in the simulator and write tables and plots.
     Evaluate(EvaluateArgs),
+    /// Show what processes are, do and expect: roles, workers, rates, peers.
+    Status(status::StatusArgs),
     /// Make a token for a client of a server that is started with --tokens.
     Token(token::TokenArgs),
     /// Show a trace as a waterfall.
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Command::Evaluate(args) => {
             spillgate_evaluate::run(&args, commands::print).map(|()| ExitCode::SUCCESS)
         }
+        Command::Status(args) => status::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::CheckModel => unreachable!("it has no log"),

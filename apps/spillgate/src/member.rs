@@ -105,16 +105,10 @@ impl Member {
             timers: embedded.timer_watches(),
         };
         if let Some(admin) = admin {
-            admin.running(Admin {
-                metrics: Box::new({
-                    let telemetry = telemetry.clone();
-                    move || telemetry.render()
-                }),
-                not_ready: Box::new({
-                    let (threads, leaves) = (threads.clone(), leaves.clone());
-                    move || threads.not_ready(&leaves)
-                }),
-            });
+            let (threads, leaves) = (threads.clone(), leaves.clone());
+            let not_ready = move || threads.not_ready(&leaves);
+            let status = embedded.status(Some(config.part.clone()));
+            admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
         let address = join(&embedded, &config.part, Some(config.listen), &stop).await?;
         Ok(Member {

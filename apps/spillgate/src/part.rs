@@ -20,6 +20,8 @@ use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
 use spillgate_pipeline::topology::Topology;
 use spillgate_worker::device::DeviceHandle;
 
+use crate::status::DeviceName;
+
 /// What a process is in a topology.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -51,7 +53,7 @@ impl Part {
     }
 
     /// The process of each role.
-    fn names(&self, device_processes: &[String]) -> IndexMap<Address, Arc<str>, FxBuildHasher> {
+    fn names(&self, device_names: &[DeviceName]) -> IndexMap<Address, Arc<str>, FxBuildHasher> {
         let processes = (0..self.topology.processes.len()).flat_map(|process| {
             let name = &self.topology.processes[process].name;
             let roles = self.topology.roles(process).into_iter();
@@ -59,8 +61,8 @@ impl Part {
         });
         let devices = (0..).map(|id| Address::Device(DeviceId(id)));
         let devices = devices
-            .zip(device_processes)
-            .map(|(device, name)| (device, name.as_str().into()));
+            .zip(device_names)
+            .map(|(device, (process, _))| (device, process.as_str().into()));
         processes.chain(devices).collect()
     }
 
@@ -266,8 +268,8 @@ pub(crate) struct Linked<'a> {
     pub(crate) host: &'a Arc<PipelineHost>,
     pub(crate) planned: &'a Planned,
     pub(crate) devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
-    /// By id: the process that has the device.
-    pub(crate) device_processes: &'a [String],
+    /// By id: the process that has the device, and the device's name there.
+    pub(crate) device_names: &'a [DeviceName],
     pub(crate) elsewhere: &'a Elsewhere,
     pub(crate) now: Now,
 }
@@ -283,7 +285,7 @@ impl Linked<'_> {
             devices: self.devices,
             places: self.elsewhere.places.clone(),
             holder: Account::unbounded().holder(),
-            names: self.part.names(self.device_processes),
+            names: self.part.names(self.device_names),
         };
         let links = Links::new(LinksConfig {
             me: Arc::new(greeting),

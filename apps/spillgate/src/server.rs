@@ -226,20 +226,14 @@ impl Server {
         };
         let admin_address = admin.as_ref().map(|admin| admin.address);
         if let Some(admin) = admin {
-            admin.running(Admin {
-                metrics: Box::new({
-                    let telemetry = telemetry.clone();
-                    move || telemetry.render()
-                }),
-                not_ready: Box::new({
-                    let (threads, stop) = (threads.clone(), stop.clone());
-                    let (edge, hosts) = (edge.clone(), embedded.hosts.clone());
-                    move || {
-                        let why = threads.not_ready(&stop).or_else(|| full(&edge));
-                        why.or_else(|| without_workers(&hosts))
-                    }
-                }),
-            });
+            let (threads, stop) = (threads.clone(), stop.clone());
+            let (edge, hosts) = (edge.clone(), embedded.hosts.clone());
+            let not_ready = move || {
+                let why = threads.not_ready(&stop).or_else(|| full(&edge));
+                why.or_else(|| without_workers(&hosts))
+            };
+            let status = embedded.status(config.part.clone());
+            admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
         tokio::spawn(watch(

@@ -112,6 +112,7 @@ async fn answers_that_nobody_reads_end_the_connection() {
     port.running(Admin {
         metrics: Box::new(|| "x".repeat(16 << 20)),
         not_ready: Box::new(|| None),
+        status: Box::new(|| "{}".to_owned()),
     });
     let mut stream = TcpStream::connect(port.address).await.unwrap();
     let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -130,10 +131,13 @@ async fn before_there_is_a_server_it_is_live_and_says_what_it_does() {
     let ready = get(&port, "/readyz").await;
     assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("starting: measuring detect\n"));
     assert!(get(&port, "/metrics").await.ends_with("# EOF\n"));
+    assert!(get(&port, "/status").await.starts_with("HTTP/1.1 503"));
     port.running(Admin {
         metrics: Box::new(|| "m 1\n# EOF\n".to_owned()),
         not_ready: Box::new(|| None),
+        status: Box::new(|| "{}".to_owned()),
     });
     assert!(get(&port, "/readyz").await.ends_with("ready\n"));
     assert!(get(&port, "/metrics").await.contains("m 1\n"));
+    assert!(get(&port, "/status").await.ends_with("{}"));
 }

@@ -283,6 +283,55 @@ fn a_rolling_restart_loses_no_request() {
     assert_eq!(report.failed, 0, "{report:?}");
 }
 
+/// What a process says of itself and the others.
+fn status(admin: &str) -> Value {
+    let (code, said) = ran(&["status", "--json", "--admin", admin]);
+    assert_eq!(code, 0, "{said}");
+    serde_json::from_str(&said).unwrap()
+}
+
+#[test]
+fn status_shows_what_each_process_does() {
+    let mut up = Up::start("status", &["--workers", "a=2"]);
+    let line = up.waits_for("spillgate status --admin ");
+    let (_, admin) = line.split_once("--admin ").unwrap();
+    up.bench(0, 20, 6, || {}).completes(0.9);
+    let seen = status(admin);
+    assert_eq!(seen["process"], "gateway-0");
+    let pipeline = &seen["pipelines"][0];
+    assert_eq!(pipeline["in_flight"], 0, "{pipeline}");
+    let offered = pipeline["next"]["offered"].as_f64().unwrap();
+    assert!((5.0..25.0).contains(&offered), "{pipeline}");
+    let worker = &pipeline["modules"][1]["workers"][1];
+    assert_eq!(
+        (&worker["process"], &worker["state"]),
+        (&"a-1".into(), &"serves".into())
+    );
+    let state_of = |seen: &Value, name: &str| {
+        let peers = seen["peers"].as_array().unwrap().iter();
+        let mut named = peers.filter(|peer| peer["process"] == name);
+        named.next().unwrap().clone()
+    };
+    let peer = state_of(&seen, "a-1");
+    assert_eq!(peer["state"], "met", "{peer}");
+    let role = peer["roles"][0].as_str().unwrap();
+    assert!(role.starts_with("worker of a on emulated"), "{peer}");
+    let error = peer["clock_error_ms"].as_f64().unwrap();
+    assert!(0.0 < error && error < 50.0, "{peer}");
+    let victim = up.pid("a-1");
+    send(victim, Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(1700));
+    assert_eq!(state_of(&status(admin), "a-1")["state"], "suspected");
+    let (_, text) = ran(&["status", "--admin", admin]);
+    assert!(text.contains("SUSPECTED"), "{text}");
+    send(victim, Signal::SIGKILL);
+    up.waits_for("a-1: ended");
+    assert_eq!(state_of(&status(admin), "a-1")["state"], "away");
+    let (code, said) = refused(&["status", "--admin", "127.0.0.1:1"]);
+    assert_eq!(code, 1);
+    assert!(said.contains("no process answers on 127.0.0.1:1"), "{said}");
+}
+
 fn is_gone(pid: Pid) -> bool {
     // A process that waits for its parent to look at it has ended, too.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -304,7 +353,15 @@ fn processes_end_with_the_one_that_started_them() {
     }
 }
 
-/// Runs the program until it ends; its exit code and what it said.
+/// Runs the program until it ends; its exit code and what it printed.
+fn ran(arguments: &[&str]) -> (i32, String) {
+    let program = env!("CARGO_BIN_EXE_spillgate");
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    (output.status.code().unwrap(), said)
+}
+
+/// The same with what it complained of.
 fn refused(arguments: &[&str]) -> (i32, String) {
     let program = env!("CARGO_BIN_EXE_spillgate");
     let output = Command::new(program).args(arguments).output().unwrap();

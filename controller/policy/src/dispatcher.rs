@@ -8,6 +8,7 @@ use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::gateway::{Standing, WorkerView};
 use crate::shares::RANKS;
 
 /// What the dispatcher knows of a worker: the requests that it sent there and the worker's last reports.
@@ -62,6 +63,16 @@ impl Shadow {
     /// Its device is there to stay, and not silent.
     fn answers(&self) -> bool {
         self.is_reachable && !self.is_suspected && !self.is_leaving
+    }
+
+    fn standing(&self) -> Standing {
+        match self {
+            s if !s.is_reachable => Standing::Away,
+            s if s.is_leaving => Standing::Leaves,
+            s if s.is_suspected => Standing::Suspected,
+            s if !s.is_listed => Standing::SetAside,
+            _ => Standing::Serves,
+        }
     }
 
     /// The most requests that it may be sent at once.
@@ -252,6 +263,16 @@ impl Dispatcher {
     /// Whether a worker takes requests, if there is any.
     pub fn takes_requests(&self) -> bool {
         self.workers.is_empty() || self.workers.iter().any(Shadow::is_up)
+    }
+
+    /// The workers, for people.
+    pub fn views(&self) -> Vec<WorkerView> {
+        let view = |shadow: &Shadow| WorkerView {
+            worker: shadow.worker,
+            standing: shadow.standing(),
+            has: shadow.outstanding,
+        };
+        self.workers.iter().map(view).collect()
     }
 
     /// Requests that were sent and have not come back.

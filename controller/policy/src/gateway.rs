@@ -13,6 +13,7 @@ mod ends;
 mod exchange;
 mod joins;
 mod pull;
+mod view;
 mod workers;
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Arrival, Ask, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
-    ModulePlan, Place, Places, Returned, Sessions, ToController, ToDevice, ToGateway,
+    ModulePlan, ModuleState, Place, Places, Returned, Sessions, ToController, ToDevice, ToGateway,
 };
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
@@ -40,6 +41,7 @@ use applications::Applications;
 use demand::Demands;
 use exchange::Exchange;
 use joins::{Joiner, Joins};
+pub use view::{Forecast, GatewayView, ModuleView, Standing, WorkerView};
 
 /// What happens at a gateway.
 #[derive(Debug)]
@@ -127,6 +129,8 @@ struct Stage {
     /// Requests that wait for a worker to ask for them, where dispatch is `pull`.
     pool: Option<Pool>,
     plan: ModulePlan,
+    /// What its controller published last.
+    state: Option<Arc<ModuleState>>,
     /// Workers serve higher ranks first under overload.
     ranks: bool,
     /// The guidance as the controller gave it with the plan, and when.
@@ -197,6 +201,7 @@ impl<P, L: Clone> Gateway<P, L> {
                     knows_gateways: false,
                     guidance: Guidance::NONE,
                 },
+                state: None,
                 ranks: pipeline.policy.drop.recipe().ranks,
                 told: (Guidance::NONE, born),
                 rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
@@ -424,7 +429,12 @@ impl<P, L: Clone> Gateway<P, L> {
                     stage.plan = ModulePlan { part, ..*plan };
                 }
             }
-            ToGateway::State(state) => self.ledger.learn(now, &state),
+            ToGateway::State(state) => {
+                self.ledger.learn(now, &state);
+                // `may_say` has seen that the module is there.
+                let module = state.module.idx();
+                self.stages[module].state = Some(state);
+            }
             ToGateway::Clients(portion) => self.hear_portion(now, &portion),
             ToGateway::Serve(worker) => self.list(worker, true),
             ToGateway::Retire(worker) => self.list(worker, false),

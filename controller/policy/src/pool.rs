@@ -141,6 +141,11 @@ impl Pool {
         self.left(gone).is_some()
     }
 
+    /// Requests that wait here.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Whether a request waits here.
     pub fn contains(&self, id: RequestId) -> bool {
         self.queue.contains(id)

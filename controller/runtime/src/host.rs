@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_controller_policy::clients::RightsByKey;
-use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig};
+use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
 use spillgate_controller_policy::plan::Planned;
@@ -459,6 +459,12 @@ impl PipelineHost {
     /// What each token and the heaviest other clients sent and got.
     pub fn client_counts(&self) -> Vec<(Arc<str>, ClientCount)> {
         self.counts.lock().all()
+    }
+
+    /// What the gateway knows; `None` where it is in another process.
+    pub fn gateway_view(&self) -> Option<GatewayView> {
+        let control = self.control.lock();
+        control.gateway.as_ref().map(Gateway::view)
     }
 
     /// What the State Planners know.

@@ -82,7 +82,7 @@ pub(crate) struct MemberArgs {
     pipeline: PathBuf,
     #[command(flatten)]
     part: PartArgs,
-    /// Address of the admin port: /metrics, /livez, /readyz.
+    /// Address of the admin port: /metrics, /livez, /readyz, /status.
     #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701")]
     admin: SocketAddr,
     /// No admin port.
@@ -119,7 +119,7 @@ async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
     if let Some(admin) = &admin {
         say(&format!(
-            "admin on http://{} (/metrics, /livez, /readyz)",
+            "admin on http://{} (/metrics, /livez, /readyz, /status)",
             admin.address
         ));
     }

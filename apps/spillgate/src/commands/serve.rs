@@ -53,7 +53,7 @@ pub(crate) struct ServeArgs {
     /// Address of the gRPC port; port 0 takes a free one.
     #[arg(long, env = "SPILLGATE_LISTEN", default_value = "127.0.0.1:7700")]
     listen: SocketAddr,
-    /// Address of the admin port: /metrics, /livez, /readyz.
+    /// Address of the admin port: /metrics, /livez, /readyz, /status.
     #[arg(long, env = "SPILLGATE_ADMIN", default_value = "127.0.0.1:7701")]
     admin: SocketAddr,
     /// No admin port.
@@ -217,7 +217,7 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
     if let Some(admin) = &admin {
         let address = admin.address;
         say(&format!(
-            "admin on http://{address} (/metrics, /livez, /readyz)"
+            "admin on http://{address} (/metrics, /livez, /readyz, /status)"
         ));
     }
     let (pipelines, models) = (args.pipelines.clone(), args.models.config());

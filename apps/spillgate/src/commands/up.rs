@@ -219,6 +219,13 @@ async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
                 "all processes are ready; clients: {}",
                 gateways.join(", ")
             ));
+            let gateway = children.iter().find(|c| c.kind() == Kind::Gateway);
+            if let Some(gateway) = gateway {
+                say(&format!(
+                    "what they do: spillgate status --admin {}",
+                    gateway.admin()
+                ));
+            }
         }
         was_ready = is_ready;
         tokio::select! {

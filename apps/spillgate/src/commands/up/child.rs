@@ -129,6 +129,11 @@ impl Child {
         self.has_died
     }
 
+    /// Where its admin port is.
+    pub(super) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// Where clients reach it.
     pub(super) fn clients(&self) -> Option<String> {
         self.clients.map(|address| address.to_string())

@@ -1,0 +1,369 @@
+//! What a process is, does and expects: `/status` of the admin port as JSON, `spillgate status` for people.
+
+mod text;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use spillgate_controller::host::PipelineHost;
+use spillgate_controller_policy::gateway::{GatewayView, ModuleView, Standing};
+use spillgate_link::links::{Links, PeerView};
+use spillgate_pipeline::id::DeviceId;
+use spillgate_pipeline::message::{Address, ModuleState};
+use spillgate_pipeline::pipeline::Module;
+
+use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_worker::device::DeviceHandle;
+
+use crate::part::Part;
+
+/// The state of one process, as it sees itself and the others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name in the topology; empty where there is none.
+    pub process: String,
+    /// The version of the program.
+    pub version: String,
+    /// This life of the process, in hex; empty where there is no topology.
+    pub incarnation: String,
+    /// Seconds since it began to serve.
+    pub up_s: f64,
+    /// Why it cannot serve; `null` when it can.
+    pub not_ready: Option<String>,
+    /// What it serves.
+    pub pipelines: Vec<PipelineStatus>,
+    /// Its own devices.
+    pub devices: Vec<DeviceStatus>,
+    /// The other processes of the topology.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// A pipeline, as this process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PipelineStatus {
+    /// Its name.
+    pub name: String,
+    /// Its objective in milliseconds.
+    pub slo_ms: f64,
+    /// Its drop policy.
+    pub drop: String,
+    /// Its dispatch policy.
+    pub dispatch: String,
+    /// Requests of this gateway that have not ended; `null` where the process is no gateway.
+    pub in_flight: Option<usize>,
+    /// Requests a second that the entry gate of this gateway lets pass; `null` while it is open.
+    pub gate: Option<f64>,
+    /// What comes of the requests of the next seconds if as many come as lately; `null` where no controller has published.
+    pub next: Option<Forecast>,
+    /// The modules of which the process knows something.
+    pub modules: Vec<ModuleStatus>,
+}
+
+/// What is to be expected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Requests offered per second.
+    pub offered: f64,
+    /// Requests that the bottleneck can serve per second.
+    pub capacity: f64,
+    /// The bottleneck.
+    pub bottleneck: String,
+    /// Load factor of the bottleneck.
+    pub load: f64,
+    /// Part of the requests that will be dropped, at the least.
+    pub dropped: f64,
+}
+
+/// A module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModuleStatus {
+    /// Its name.
+    pub name: String,
+    /// What its State Planner published last; `null` where nothing was.
+    pub planner: Option<PlannerStatus>,
+    /// What its workers leave for the modules after it, in milliseconds.
+    pub downstream_ms: f64,
+    /// Which requests go first: `lowest` or `highest` budget.
+    pub order: String,
+    /// Requests that wait at this gateway until a worker asks for them.
+    pub waiting: usize,
+    /// Its workers, as this gateway sees them.
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// What a State Planner measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannerStatus {
+    /// Requests that came per second.
+    pub offered: f64,
+    /// Requests that ran per second.
+    pub executed: f64,
+    /// Requests that its workers can serve per second. JSON has no infinity: a module without work of its own has `null`.
+    pub capacity: Option<f64>,
+    /// Mean batch size.
+    pub batch_size: f64,
+    /// Measured over planned execution time.
+    pub pace: f64,
+    /// Mean queueing delay in milliseconds.
+    pub queueing_ms: f64,
+}
+
+/// A worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its id.
+    pub worker: u32,
+    /// Its process; empty where there is no topology.
+    pub process: String,
+    /// Its device.
+    pub device: String,
+    /// Requests of this gateway that it has.
+    pub has: usize,
+    /// `serves`, or why it gets no requests: `set_aside` (it is slow, or not needed now), `leaves`, `suspected`, `away`.
+    pub state: String,
+}
+
+/// A device of this process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its thread lives.
+    pub is_alive: bool,
+    /// Requests that wait at its workers.
+    pub waiting: usize,
+}
+
+/// Another process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Its name in the topology.
+    pub process: String,
+    /// Its roles: `gateway`, `controller of a`, `worker of a on cpu:0`.
+    pub roles: Vec<String>,
+    /// `met`, `suspected`, or `away`: there is no session with it.
+    pub state: String,
+    /// Its life, in hex; empty while it is away.
+    pub incarnation: String,
+    /// Seconds since it was met.
+    pub met_s: f64,
+    /// Its clock minus this one, in milliseconds. Each process's clock begins with it, so this is mostly the difference of their ages.
+    pub clock_ms: f64,
+    /// The true difference is within this, in milliseconds.
+    pub clock_error_ms: f64,
+    /// Bytes that wait to be written to it.
+    pub waiting: usize,
+}
+
+impl Status {
+    /// For people.
+    pub fn to_text(&self) -> String {
+        text::text(self)
+    }
+}
+
+/// A device of all processes: the process, and its name there.
+pub(crate) type DeviceName = (String, String);
+
+/// Reads the state of this process.
+pub(crate) struct StatusReader {
+    pub(crate) hosts: Vec<Arc<PipelineHost>>,
+    pub(crate) links: Vec<Arc<Links>>,
+    /// By id, those of other processes included.
+    pub(crate) device_names: Vec<DeviceName>,
+    /// Its own.
+    pub(crate) devices: Vec<(DeviceId, DeviceHandle)>,
+    pub(crate) part: Option<Part>,
+    pub(crate) began: Instant,
+}
+
+impl StatusReader {
+    /// The state now.
+    pub(crate) fn read(&self, not_ready: Option<String>) -> Status {
+        let part = self.part.as_ref();
+        Status {
+            process: part.map_or_else(String::new, |p| p.name().to_owned()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            incarnation: part.map_or_else(String::new, |p| hex(p.incarnation.0)),
+            up_s: self.began.elapsed().as_secs_f64(),
+            not_ready,
+            pipelines: self.hosts.iter().map(|host| self.pipeline(host)).collect(),
+            devices: self.devices.iter().map(|d| self.device(d)).collect(),
+            peers: self.peers(),
+        }
+    }
+
+    fn pipeline(&self, host: &PipelineHost) -> PipelineStatus {
+        let pipeline = host.pipeline();
+        let gateway = host.gateway_view();
+        let planners = host.planner_view().modules;
+        let module = |module: &Module| {
+            let seen = gateway.as_ref().map(|g| &g.modules[module.id.idx()]);
+            match (seen, &planners[module.id.idx()]) {
+                (Some(seen), _) => Some(self.seen(host, module, seen)),
+                (None, Some((state, guidance))) => Some(planned(module, state.as_ref(), guidance)),
+                (None, None) => None,
+            }
+        };
+        PipelineStatus {
+            name: pipeline.name.clone(),
+            slo_ms: pipeline.slo.as_secs_f64() * 1e3,
+            drop: pipeline.policy.drop.name().to_owned(),
+            dispatch: pipeline.policy.dispatch().name().to_owned(),
+            in_flight: gateway.as_ref().map(|g| g.in_flight),
+            gate: gateway.as_ref().and_then(|g| g.gate),
+            next: gateway
+                .as_ref()
+                .and_then(GatewayView::forecast)
+                .map(|f| Forecast {
+                    offered: f.offered,
+                    capacity: f.capacity,
+                    bottleneck: pipeline.modules[f.bottleneck.idx()].name.clone(),
+                    load: f.load(),
+                    dropped: f.dropped(),
+                }),
+            modules: pipeline.modules.iter().filter_map(module).collect(),
+        }
+    }
+
+    fn seen(&self, host: &PipelineHost, module: &Module, seen: &ModuleView) -> ModuleStatus {
+        let places: HashMap<_, _> = host.workers().map(|p| (p.worker, p.device)).collect();
+        let workers = seen.workers.iter().map(|worker| {
+            let device = places.get(&worker.worker).copied();
+            let (process, device) = device.map(|d| self.name(d)).unwrap_or_default();
+            WorkerStatus {
+                worker: worker.worker.0,
+                process,
+                device,
+                has: worker.has,
+                state: name_of(worker.standing).to_owned(),
+            }
+        });
+        let mut status = planned(module, seen.state.as_deref(), &seen.plan.guidance);
+        status.waiting = seen.waiting;
+        status.workers = workers.collect();
+        status
+    }
+
+    fn name(&self, device: DeviceId) -> DeviceName {
+        let name = self.device_names.get(device.idx());
+        name.cloned().unwrap_or_default()
+    }
+
+    fn device(&self, (id, handle): &(DeviceId, DeviceHandle)) -> DeviceStatus {
+        let here = self.hosts.iter().flat_map(|h| h.workers());
+        let here = here.filter(|place| place.device == *id);
+        DeviceStatus {
+            name: self.name(*id).1,
+            is_alive: handle.is_alive(),
+            waiting: here.map(|place| handle.waiting(place.worker)).sum(),
+        }
+    }
+
+    /// All other processes that this one talks with, in the order of the file.
+    fn peers(&self) -> Vec<PeerStatus> {
+        let (Some(part), Some(links), Some(host)) =
+            (&self.part, self.links.first(), self.hosts.first())
+        else {
+            return Vec::new();
+        };
+        let known = links.peers();
+        let now = host.now();
+        let others = part.topology.talks_with(part.process).into_iter();
+        let peers = others.map(|process| {
+            let roles = part.topology.roles(process);
+            let name = &part.topology.processes[process].name;
+            let devices = (0..).map(DeviceId).zip(&self.device_names);
+            let devices = devices.filter(|(_, (of, _))| **of == **name);
+            let roles: Vec<Address> = roles
+                .into_iter()
+                .chain(devices.map(|(id, _)| Address::Device(id)))
+                .collect();
+            let view = known.iter().find(|view| {
+                let greeted = &view.greeting.addresses;
+                greeted.iter().any(|role| roles.contains(role))
+            });
+            let mut status = PeerStatus {
+                process: name.to_string(),
+                roles: roles.iter().flat_map(|r| self.roles(host, *r)).collect(),
+                state: "away".to_owned(),
+                ..PeerStatus::default()
+            };
+            if let Some(view) = view {
+                see(&mut status, view, now.since(view.since).as_secs_f64());
+            }
+            status
+        });
+        peers.collect()
+    }
+
+    /// A role in words; a device has a worker or several.
+    fn roles(&self, host: &PipelineHost, role: Address) -> Vec<String> {
+        let modules = &host.pipeline().modules;
+        match role {
+            Address::Gateway(_) => vec!["gateway".to_owned()],
+            Address::Controller(module) => {
+                vec![format!("controller of {}", modules[module.idx()].name)]
+            }
+            Address::Device(device) => {
+                let workers = host.workers().filter(|place| place.device == device);
+                let on = self.name(device).1;
+                let worker = |module: &str| format!("worker of {module} on {on}");
+                workers
+                    .map(|place| worker(&modules[place.module.idx()].name))
+                    .collect()
+            }
+        }
+    }
+}
+
+fn see(status: &mut PeerStatus, view: &PeerView, met_s: f64) {
+    let state = match view.is_suspected {
+        true => "suspected",
+        false => "met",
+    };
+    status.state = state.to_owned();
+    status.incarnation = hex(view.greeting.incarnation.0);
+    status.met_s = met_s;
+    status.clock_ms = view.clock.map_or(0.0, |clock| clock.ns as f64 / 1e6);
+    let error = view.clock.map(|clock| clock.error);
+    status.clock_error_ms = error.unwrap_or_default().as_secs_f64() * 1e3;
+    status.waiting = view.waiting;
+}
+
+fn planned(module: &Module, state: Option<&ModuleState>, guidance: &Guidance) -> ModuleStatus {
+    let order = match guidance.order {
+        BudgetOrder::LowestFirst => "lowest",
+        BudgetOrder::HighestFirst => "highest",
+    };
+    ModuleStatus {
+        name: module.name.clone(),
+        planner: state.map(|state| PlannerStatus {
+            offered: state.offered,
+            executed: state.executed,
+            capacity: state.capacity.is_finite().then_some(state.capacity),
+            batch_size: state.batch_size,
+            pace: state.pace,
+            queueing_ms: state.queueing.as_secs_f64() * 1e3,
+        }),
+        downstream_ms: guidance.downstream.as_secs_f64() * 1e3,
+        order: order.to_owned(),
+        ..ModuleStatus::default()
+    }
+}
+
+fn name_of(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Serves => "serves",
+        Standing::SetAside => "set_aside",
+        Standing::Leaves => "leaves",
+        Standing::Suspected => "suspected",
+        Standing::Away => "away",
+    }
+}
+
+fn hex(life: u64) -> String {
+    format!("{life:016x}")
+}

@@ -1,0 +1,303 @@
+//! A status for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::{ModuleStatus, PeerStatus, PipelineStatus, Status};
+
+/// Columns are this far apart.
+const GAP: &str = "  ";
+
+/// The status in lines.
+pub(super) fn text(status: &Status) -> String {
+    let mut text = String::new();
+    let name = match status.process.as_str() {
+        "" => "serve".to_owned(),
+        name => format!("process {name}"),
+    };
+    let ready = match &status.not_ready {
+        None => "ready".to_owned(),
+        Some(why) => format!("NOT READY: {why}"),
+    };
+    let up = span(status.up_s);
+    line(
+        &mut text,
+        &format!("{name}, spillgate {}, up {up}, {ready}", status.version),
+    );
+    for pipeline in &status.pipelines {
+        text.push('\n');
+        self::pipeline(&mut text, pipeline);
+    }
+    if !status.devices.is_empty() {
+        let mut rows = vec![row(["device", "waiting", "state"])];
+        for device in &status.devices {
+            let state = if device.is_alive { "runs" } else { "DEAD" };
+            rows.push(row([&device.name, &device.waiting.to_string(), state]));
+        }
+        text.push('\n');
+        table(&mut text, &rows);
+    }
+    if !status.peers.is_empty() {
+        text.push('\n');
+        peers(&mut text, &status.peers);
+    }
+    text
+}
+
+fn pipeline(text: &mut String, of: &PipelineStatus) {
+    let PipelineStatus {
+        name,
+        slo_ms,
+        drop,
+        dispatch,
+        ..
+    } = of;
+    line(
+        text,
+        &format!("pipeline {name}: slo {slo_ms}ms, drop {drop}, dispatch {dispatch}"),
+    );
+    if let Some(in_flight) = of.in_flight {
+        let gate = match of.gate {
+            None => "the entry gate is open".to_owned(),
+            Some(rate) => format!("the entry gate lets {rate:.1} requests/s pass"),
+        };
+        line(text, &format!("{in_flight} requests in flight; {gate}"));
+    }
+    if let Some(next) = &of.next {
+        let dropped = match next.dropped {
+            0.0 => "none need be dropped".to_owned(),
+            part => format!("at least {:.0}% will be dropped", 100.0 * part),
+        };
+        line(
+            text,
+            &format!(
+                "next seconds: {:.1} requests/s of {:.1} that {} can serve (load {:.2}); {dropped}",
+                next.offered, next.capacity, next.bottleneck, next.load
+            ),
+        );
+    }
+    let head = [
+        "module",
+        "offered/s",
+        "ran/s",
+        "capacity/s",
+        "batch",
+        "pace",
+        "queueing",
+        "left for later",
+        "first",
+        "waiting",
+    ];
+    let mut rows = vec![row(head)];
+    rows.extend(of.modules.iter().map(module));
+    table(text, &rows);
+    let mut rows = vec![row([
+        "worker", "module", "process", "device", "has", "state",
+    ])];
+    for module in &of.modules {
+        for worker in &module.workers {
+            rows.push(row([
+                &worker.worker.to_string(),
+                &module.name,
+                or_dash(&worker.process),
+                &worker.device,
+                &worker.has.to_string(),
+                &words(&worker.state),
+            ]));
+        }
+    }
+    if rows.len() > 1 {
+        table(text, &rows);
+    }
+}
+
+fn module(of: &ModuleStatus) -> Vec<String> {
+    let mut cells = vec![of.name.clone()];
+    match &of.planner {
+        Some(planner) => cells.extend([
+            format!("{:.1}", planner.offered),
+            format!("{:.1}", planner.executed),
+            planner
+                .capacity
+                .map_or_else(|| "-".to_owned(), |c| format!("{c:.1}")),
+            format!("{:.1}", planner.batch_size),
+            format!("{:.2}", planner.pace),
+            format!("{:.1}ms", planner.queueing_ms),
+        ]),
+        None => cells.extend(["-"; 6].map(str::to_owned)),
+    }
+    cells.extend([
+        format!("{:.1}ms", of.downstream_ms),
+        format!("{} budget", of.order),
+        of.waiting.to_string(),
+    ]);
+    cells
+}
+
+fn peers(text: &mut String, peers: &[PeerStatus]) {
+    let mut rows = vec![row(["peer", "state", "since", "clock", "waiting", "roles"])];
+    for peer in peers {
+        let (since, clock, waiting) = match peer.state.as_str() {
+            "away" => ["-"; 3].map(str::to_owned).into(),
+            _ => (
+                span(peer.met_s),
+                format!("{:+.2}ms ±{:.2}", peer.clock_ms, peer.clock_error_ms),
+                format!("{} kB", peer.waiting / 1000),
+            ),
+        };
+        let roles = peer.roles.join(", ");
+        rows.push(row([
+            &peer.process,
+            &words(&peer.state),
+            &since,
+            &clock,
+            &waiting,
+            &roles,
+        ]));
+    }
+    table(text, &rows);
+}
+
+fn or_dash(text: &str) -> &str {
+    match text {
+        "" => "-",
+        text => text,
+    }
+}
+
+/// States other than the usual ones stand out.
+fn words(state: &str) -> String {
+    match state {
+        "serves" | "met" => state.to_owned(),
+        other => other.replace('_', " ").to_uppercase(),
+    }
+}
+
+fn span(seconds: f64) -> String {
+    let whole = Duration::from_secs_f64(seconds.max(0.0)).as_secs();
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m {s}s"),
+        (h, m, _) => format!("{h}h {m}m"),
+    }
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+fn line(text: &mut String, line: &str) {
+    let _ = writeln!(text, "{line}");
+}
+
+/// Columns as wide as their widest cell.
+fn table(text: &mut String, rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<String> = cells.map(|(cell, &w)| format!("{cell:<w$}")).collect();
+        line(text, cells.join(GAP).trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DeviceStatus, Forecast, PlannerStatus, WorkerStatus};
+    use super::*;
+
+    #[test]
+    fn a_gateway_in_lines() {
+        let planner = PlannerStatus {
+            offered: 60.0,
+            executed: 48.8,
+            capacity: Some(50.0),
+            batch_size: 1.0,
+            pace: 1.02,
+            queueing_ms: 12.34,
+        };
+        let worker = |worker: u32, state: &str| WorkerStatus {
+            worker,
+            process: format!("a-{worker}"),
+            device: "cpu:0".to_owned(),
+            has: 2,
+            state: state.to_owned(),
+        };
+        let status = Status {
+            process: "gateway-0".to_owned(),
+            version: "0.1.0".to_owned(),
+            incarnation: "00000000000000ff".to_owned(),
+            up_s: 75.0,
+            not_ready: None,
+            pipelines: vec![PipelineStatus {
+                name: "pair".to_owned(),
+                slo_ms: 400.0,
+                drop: "spillgate".to_owned(),
+                dispatch: "pull".to_owned(),
+                in_flight: Some(7),
+                gate: Some(49.5),
+                next: Some(Forecast {
+                    offered: 60.0,
+                    capacity: 50.0,
+                    bottleneck: "a".to_owned(),
+                    load: 1.2,
+                    dropped: 1.0 - 1.0 / 1.2,
+                }),
+                modules: vec![ModuleStatus {
+                    name: "a".to_owned(),
+                    planner: Some(planner),
+                    downstream_ms: 24.0,
+                    order: "highest".to_owned(),
+                    waiting: 3,
+                    workers: vec![worker(0, "serves"), worker(1, "set_aside")],
+                }],
+            }],
+            devices: vec![DeviceStatus {
+                name: "decode:0".to_owned(),
+                is_alive: true,
+                waiting: 0,
+            }],
+            peers: vec![
+                PeerStatus {
+                    process: "a-0".to_owned(),
+                    roles: vec!["worker of a on cpu:0".to_owned()],
+                    state: "met".to_owned(),
+                    incarnation: String::new(),
+                    met_s: 3700.0,
+                    clock_ms: -0.123,
+                    clock_error_ms: 0.05,
+                    waiting: 12_345,
+                },
+                PeerStatus {
+                    process: "control".to_owned(),
+                    roles: vec!["controller of a".to_owned()],
+                    state: "away".to_owned(),
+                    ..PeerStatus::default()
+                },
+            ],
+        };
+        let expected = "\
+process gateway-0, spillgate 0.1.0, up 1m 15s, ready
+
+pipeline pair: slo 400ms, drop spillgate, dispatch pull
+7 requests in flight; the entry gate lets 49.5 requests/s pass
+next seconds: 60.0 requests/s of 50.0 that a can serve (load 1.20); at least 17% will be dropped
+module  offered/s  ran/s  capacity/s  batch  pace  queueing  left for later  first           waiting
+a       60.0       48.8   50.0        1.0    1.02  12.3ms    24.0ms          highest budget  3
+worker  module  process  device  has  state
+0       a       a-0      cpu:0   2    serves
+1       a       a-1      cpu:0   2    SET ASIDE
+
+device    waiting  state
+decode:0  0        runs
+
+peer     state  since  clock          waiting  roles
+a-0      met    1h 1m  -0.12ms ±0.05  12 kB    worker of a on cpu:0
+control  AWAY   -      -              -        controller of a
+";
+        assert_eq!(text(&status), expected);
+    }
+}

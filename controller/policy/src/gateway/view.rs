@@ -1,0 +1,211 @@
+//! What a gateway knows of its pipeline, for people.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_pipeline::id::{ModuleId, WorkerId};
+use spillgate_pipeline::message::{ModulePlan, ModuleState};
+
+use super::Gateway;
+use crate::pool::Pool;
+
+/// A pipeline as one of its gateways sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayView {
+    /// Its requests that have not ended.
+    pub in_flight: usize,
+    /// Requests a second that the entry gate lets pass; `None` when there is none or it is open.
+    pub gate: Option<f64>,
+    /// The modules, in order of id.
+    pub modules: Vec<ModuleView>,
+}
+
+/// A module as a gateway sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModuleView {
+    /// The module.
+    pub module: ModuleId,
+    /// Requests that wait here until a worker asks for them.
+    pub waiting: usize,
+    /// What dispatch goes by.
+    pub plan: ModulePlan,
+    /// What its controller published last, if its planner publishes.
+    pub state: Option<Arc<ModuleState>>,
+    /// Its workers.
+    pub workers: Vec<WorkerView>,
+}
+
+/// A worker as a gateway sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Whether it gets requests.
+    pub standing: Standing,
+    /// Requests of this gateway that it has.
+    pub has: usize,
+}
+
+/// Whether a worker gets requests, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It gets requests.
+    Serves,
+    /// Its controller set it aside because it is slow, or does not need it now.
+    SetAside,
+    /// Its process is about to end.
+    Leaves,
+    /// Its process is silent.
+    Suspected,
+    /// There is no session with its process.
+    Away,
+}
+
+/// What comes of the requests of the next seconds if as many are offered as lately.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// Requests offered to the pipeline, per second.
+    pub offered: f64,
+    /// Requests that its bottleneck can serve, per second.
+    pub capacity: f64,
+    /// The module that is the bottleneck.
+    pub bottleneck: ModuleId,
+}
+
+impl Forecast {
+    /// Load factor of the bottleneck: offered over capacity.
+    pub fn load(&self) -> f64 {
+        self.offered / self.capacity
+    }
+
+    /// Part of the requests that will be dropped, at the least.
+    pub fn dropped(&self) -> f64 {
+        (1.0 - 1.0 / self.load()).max(0.0)
+    }
+}
+
+impl GatewayView {
+    /// The forecast by what the controllers published last. `None` where nothing was.
+    pub fn forecast(&self) -> Option<Forecast> {
+        let states = self.modules.iter().filter_map(|m| m.state.as_deref());
+        // Per request of the pipeline: some of them do not run a module.
+        let per = |state: &ModuleState, of: f64| of / state.probability.max(f64::MIN_POSITIVE);
+        let measured = states.filter(|s| s.capacity.is_finite() && s.probability > 0.0);
+        let bottleneck = measured.clone().min_by(|a, b| {
+            let (a, b) = (per(a, a.capacity), per(b, b.capacity));
+            a.total_cmp(&b)
+        })?;
+        let offered = measured.map(|s| per(s, s.offered)).fold(0.0, f64::max);
+        Some(Forecast {
+            offered,
+            capacity: per(bottleneck, bottleneck.capacity),
+            bottleneck: bottleneck.module,
+        })
+    }
+}
+
+impl ModuleView {
+    /// The time that requests should leave for the modules after this one.
+    pub fn downstream(&self) -> Duration {
+        self.plan.guidance.downstream
+    }
+}
+
+impl<P, L: Clone> Gateway<P, L> {
+    /// What it knows of its pipeline.
+    pub fn view(&self) -> GatewayView {
+        let modules = self.pipeline.modules.iter().zip(&self.stages);
+        let modules = modules.map(|(module, stage)| ModuleView {
+            module: module.id,
+            waiting: stage.pool.as_ref().map_or(0, Pool::waiting),
+            plan: stage.plan,
+            state: stage.state.clone(),
+            workers: stage.dispatcher.views(),
+        });
+        GatewayView {
+            in_flight: self.in_flight(),
+            gate: self.gate_rate(),
+            modules: modules.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(module: u16, offered: f64, capacity: f64, probability: f64) -> Arc<ModuleState> {
+        Arc::new(ModuleState {
+            module: ModuleId(module),
+            version: 1,
+            queueing: Duration::ZERO,
+            execution: Duration::ZERO,
+            batch_waits: Arc::new([]),
+            executions: Arc::new([]),
+            worst: Duration::ZERO,
+            offered,
+            executed: offered,
+            batch_size: 1.0,
+            capacity,
+            probability,
+            workers: 1,
+            pace: 1.0,
+            spread: 0.0,
+            asked: Default::default(),
+            admit: 1.0,
+        })
+    }
+
+    fn view(states: Vec<Arc<ModuleState>>) -> GatewayView {
+        let modules = states.into_iter().map(|state| ModuleView {
+            module: state.module,
+            waiting: 0,
+            plan: ModulePlan {
+                shape: spillgate_pipeline::message::BatchShape {
+                    size: 1,
+                    execution: Duration::ZERO,
+                },
+                admits: 1.0,
+                door: None,
+                part: 1.0,
+                knows_gateways: true,
+                guidance: spillgate_pipeline::policy::Guidance::NONE,
+            },
+            state: Some(state),
+            workers: Vec::new(),
+        });
+        GatewayView {
+            in_flight: 0,
+            gate: None,
+            modules: modules.collect(),
+        }
+    }
+
+    #[test]
+    fn the_bottleneck_is_where_fewest_requests_of_the_pipeline_pass() {
+        // Half of the requests run module 2: it serves 120 of the pipeline's requests a second.
+        let view = view(vec![
+            state(0, 0.0, f64::INFINITY, 1.0),
+            state(1, 150.0, 200.0, 1.0),
+            state(2, 60.0, 60.0, 0.5),
+        ]);
+        let forecast = view.forecast().unwrap();
+        assert_eq!(forecast.bottleneck, ModuleId(2));
+        assert_eq!((forecast.offered, forecast.capacity), (150.0, 120.0));
+        assert!((forecast.load() - 1.25).abs() < 1e-9);
+        assert!((forecast.dropped() - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_is_forecast_where_nothing_is_known() {
+        assert_eq!(view(Vec::new()).forecast(), None);
+        let unknown = view(vec![state(0, 0.0, f64::INFINITY, 1.0)]);
+        assert_eq!(unknown.forecast(), None);
+    }
+
+    #[test]
+    fn below_its_capacity_nothing_is_dropped() {
+        let forecast = view(vec![state(1, 50.0, 200.0, 1.0)]).forecast().unwrap();
+        assert_eq!(forecast.dropped(), 0.0);
+    }
+}
