@@ -7,9 +7,11 @@
 //!   - { name: controller-0, controllers: all, address: control.example.org:7720 }
 //!   - { name: detect-0, workers: { source: 1, detect: [cuda:0] }, address: 10.0.0.7:7720 }
 //!   - { name: plates-0, workers: { plates: 2 }, address: 10.0.0.8:7720 }
+//! silence: { suspect: 1s, lose: 3s }
 //! ```
 //!
 //! A number of workers stands for so many workers on the devices that the pipeline file names for the module, in turn.
+//! Without `silence:` its values are those above.
 
 mod read;
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 
 use crate::id::{GatewayId, ModuleId};
 use crate::message::Address;
+use crate::session::Timing;
 
 pub use read::parse_topology;
 
@@ -25,6 +28,8 @@ pub use read::parse_topology;
 pub struct Topology {
     /// The processes.
     pub processes: Vec<Process>,
+    /// When a silent process is suspected, and when it is lost.
+    pub timing: Timing,
 }
 
 /// One process.

@@ -74,6 +74,11 @@ impl Admin {
         not_ready: impl Fn() -> Option<String> + Send + Sync + 'static,
         status: StatusReader,
     ) -> Self {
+        let status = Arc::new(status);
+        telemetry.register_peers(Box::new({
+            let status = status.clone();
+            move || status.peer_readings()
+        }));
         let not_ready = Arc::new(not_ready);
         Admin {
             metrics: Box::new(move || telemetry.render()),

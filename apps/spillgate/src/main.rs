@@ -13,6 +13,7 @@ use spillgate::model_check::{self, SUBCOMMAND};
 use spillgate_evaluate::EvaluateArgs;
 use spillgate_telemetry::logging;
 
+use commands::roles::Holds;
 use commands::{
     graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
     validate,
@@ -94,7 +95,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Up(args) => up::run(args),
         Command::Gateway(args) => roles::gateway(args),
-        Command::Controller(args) | Command::Worker(args) => roles::member(args),
+        Command::Controller(args) => roles::member(args, Holds::Controllers),
+        Command::Worker(args) => roles::member(args, Holds::Workers),
         Command::Stream(args) => commands::client(|| spillgate_client::stream::run(args)),
         Command::Bench(args) => commands::client(|| spillgate_client::bench::run(args)),
         Command::Validate(args) => validate::run(&args),

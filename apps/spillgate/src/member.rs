@@ -64,7 +64,7 @@ pub(crate) async fn join(
     let mut address = None;
     for links in &embedded.links {
         if let Some(listen) = listen {
-            let listener = bind(listen).await?;
+            let listener = bind(listen, "--link-listen").await?;
             address = listener.local_addr().ok();
             let (links, stop) = (links.clone(), stop.clone());
             tokio::spawn(async move {

@@ -16,7 +16,7 @@ use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Message, Place, Places, ToDevice,
 };
-use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
+use spillgate_pipeline::session::{Greeting, PipelineHash};
 use spillgate_pipeline::topology::Topology;
 use spillgate_worker::device::DeviceHandle;
 
@@ -31,8 +31,6 @@ pub struct Part {
     pub process: usize,
     /// This life of it.
     pub incarnation: Incarnation,
-    /// When peers are suspected and lost.
-    pub timing: Timing,
 }
 
 impl Part {
@@ -289,7 +287,7 @@ impl Linked<'_> {
         };
         let links = Links::new(LinksConfig {
             me: Arc::new(greeting),
-            timing: self.part.timing,
+            timing: self.part.topology.timing,
             seed: self.part.incarnation.0,
             now: self.now,
             roles: Arc::new(local),

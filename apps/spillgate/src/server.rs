@@ -78,10 +78,12 @@ pub struct ServerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A port cannot be had.
-    #[error("cannot listen on {address}: {cause}{}", hint(cause))]
+    #[error("cannot listen on {address}: {cause}{}", hint(cause, flag))]
     Listen {
         /// The address.
         address: SocketAddr,
+        /// The flag by which another one is chosen.
+        flag: &'static str,
         /// Why.
         cause: std::io::Error,
     },
@@ -96,13 +98,13 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-fn hint(cause: &std::io::Error) -> &'static str {
+fn hint(cause: &std::io::Error, flag: &str) -> String {
     match cause.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            "; another program listens there: stop it, or choose another with --listen or --admin"
-        }
-        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
-        _ => "",
+        std::io::ErrorKind::AddrInUse => format!(
+            "; another program listens there: stop it, or choose another address with {flag}"
+        ),
+        std::io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges".to_owned(),
+        _ => String::new(),
     }
 }
 
@@ -133,10 +135,16 @@ pub struct Ended {
     pub telemetry_flushed: bool,
 }
 
-pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|cause| ServeError::Listen { address, cause })
+pub(crate) async fn bind(
+    address: SocketAddr,
+    flag: &'static str,
+) -> Result<TcpListener, ServeError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|cause| ServeError::Listen {
+        address,
+        flag,
+        cause,
+    })
 }
 
 /// Opens the admin port, if one is wanted.
@@ -148,7 +156,11 @@ pub async fn open_admin(address: Option<SocketAddr>) -> Result<Option<AdminPort>
         return Ok(None);
     };
     let opened = AdminPort::open(address, AdminLimits::default()).await;
-    let port = opened.map_err(|cause| ServeError::Listen { address, cause })?;
+    let port = opened.map_err(|cause| ServeError::Listen {
+        address,
+        flag: "--admin",
+        cause,
+    })?;
     Ok(Some(port))
 }
 
@@ -178,7 +190,7 @@ impl Server {
         library: Arc<Library>,
     ) -> Result<Self, ServeError> {
         // The port first: one in use should not cost the loading of models.
-        let listener = bind(config.listen).await?;
+        let listener = bind(config.listen, "--listen").await?;
         let limits = edge_limits(&config, &deployments);
         let (telemetry, embedded) = start_observed(
             config.telemetry,
@@ -384,10 +396,13 @@ pub(crate) fn start_observed(
 
 /// The pipeline that no request can go through.
 fn without_workers(hosts: &[Arc<PipelineHost>]) -> Option<String> {
-    let host = hosts.iter().find(|host| !host.has_workers())?;
+    let mut unserved = hosts
+        .iter()
+        .filter_map(|host| Some((host, host.unserved()?)));
+    let (host, module) = unserved.next()?;
     let name = &host.pipeline().name;
     Some(format!(
-        "pipeline {name}: a module has no worker yet, or has lost all of them"
+        "pipeline {name}: module {module} has no worker yet, or has lost all of them"
     ))
 }
 

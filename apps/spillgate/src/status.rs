@@ -15,9 +15,15 @@ use spillgate_pipeline::message::{Address, ModuleState};
 use spillgate_pipeline::pipeline::Module;
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_telemetry::metrics::PeerReading;
 use spillgate_worker::device::DeviceHandle;
 
 use crate::part::Part;
+
+/// States of a peer.
+const MET: &str = "met";
+const SUSPECTED: &str = "suspected";
+const AWAY: &str = "away";
 
 /// The state of one process, as it sees itself and the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,6 +201,18 @@ impl StatusReader {
         }
     }
 
+    /// The other processes, for metrics.
+    pub(crate) fn peer_readings(&self) -> Vec<PeerReading> {
+        let reading = |peer: PeerStatus| PeerReading {
+            is_met: peer.state != AWAY,
+            is_suspected: peer.state == SUSPECTED,
+            peer: peer.process,
+            clock_error: peer.clock_error_ms / 1e3,
+            waiting: peer.waiting,
+        };
+        self.peers().into_iter().map(reading).collect()
+    }
+
     fn pipeline(&self, host: &PipelineHost) -> PipelineStatus {
         let pipeline = host.pipeline();
         let gateway = host.gateway_view();
@@ -288,7 +306,7 @@ impl StatusReader {
             let mut status = PeerStatus {
                 process: name.to_string(),
                 roles: roles.iter().flat_map(|r| self.roles(host, *r)).collect(),
-                state: "away".to_owned(),
+                state: AWAY.to_owned(),
                 ..PeerStatus::default()
             };
             if let Some(view) = view {
@@ -321,8 +339,8 @@ impl StatusReader {
 
 fn see(status: &mut PeerStatus, view: &PeerView, met_s: f64) {
     let state = match view.is_suspected {
-        true => "suspected",
-        false => "met",
+        true => SUSPECTED,
+        false => MET,
     };
     status.state = state.to_owned();
     status.incarnation = hex(view.greeting.incarnation.0);
@@ -359,8 +377,8 @@ fn name_of(standing: Standing) -> &'static str {
         Standing::Serves => "serves",
         Standing::SetAside => "set_aside",
         Standing::Leaves => "leaves",
-        Standing::Suspected => "suspected",
-        Standing::Away => "away",
+        Standing::Suspected => SUSPECTED,
+        Standing::Away => AWAY,
     }
 }
 

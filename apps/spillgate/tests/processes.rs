@@ -332,6 +332,26 @@ fn status_shows_what_each_process_does() {
     assert!(said.contains("no process answers on 127.0.0.1:1"), "{said}");
 }
 
+#[test]
+fn a_hang_up_restarts_one_process_after_the_other() {
+    let mut up = Up::start("hang-up", &[]);
+    let all = ["a-0", "b-0", "controller", "gateway-0"];
+    let before = all.map(|name| up.pid(name));
+    send(Pid::from_raw(up.process.id() as i32), Signal::SIGHUP);
+    for name in all {
+        up.waits_for(&format!("{name}: restarting"));
+        up.waits_for(&format!("{name}: ready"));
+    }
+    up.waits_for("rolling restart: done");
+    assert!((0..4).all(|i| up.pid(all[i]) != before[i]));
+    up.bench(0, 20, 3, || {}).completes(0.95);
+    assert!(
+        !up.said.iter().any(|line| line.contains("ended (")),
+        "{:#?}",
+        up.said
+    );
+}
+
 fn is_gone(pid: Pid) -> bool {
     // A process that waits for its parent to look at it has ended, too.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -403,6 +423,18 @@ fn what_is_wrong_is_said() {
         said.contains("process \"gateway-0\" of the topology is a gateway: start it with"),
         "{said}"
     );
+    let as_controller = ["controller", &pipeline, "--no-admin", "--topology"];
+    let (code, said) = refused(&[&as_controller[..], &[&topology, "--name", "worker"]].concat());
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains(
+            "\"worker\" of the topology has no controller: start it with `spillgate worker`"
+        ),
+        "{said}"
+    );
+    let (code, said) = refused(&["up", &pipeline, "--workers", "a=1,a=3"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("--workers: a is written twice"), "{said}");
     let wrong = file(
         "wrong.yaml",
         "processes:\n  - { name: worker, workers: { c: 1 } }\n",

@@ -11,6 +11,7 @@ mod edge;
 mod family;
 mod histogram;
 mod labels;
+mod peers;
 mod pipeline;
 mod planners;
 
@@ -39,6 +40,8 @@ use labels::{
     CauseLabels, DeviceLabels, ErrorLabels, InvariantLabels, LostLabels, ModuleLabels,
     OutcomeLabels, PipelineLabels, QueueLabels, RefusedLabels, RequestLabels,
 };
+use peers::PeerCollector;
+pub use peers::{PeerReading, ReadPeers};
 use pipeline::PipelineMetrics;
 use planners::PlannerCollector;
 pub use planners::{ClientReading, PlannerReading, PlannerReadings, ReadPlanners};
@@ -101,6 +104,14 @@ pub const CONNECTIONS_CLOSED: &str = "spillgate_edge_connections_closed_total";
 pub const MEMORY_HELD: &str = "spillgate_edge_memory_held_bytes";
 /// Bytes that may be held for clients (`--memory`).
 pub const MEMORY_BUDGET: &str = "spillgate_edge_memory_limit_bytes";
+/// 1 while there is a session with a process of the topology.
+pub const PEER_MET: &str = "spillgate_peer_met";
+/// 1 while it is silent.
+pub const PEER_SUSPECTED: &str = "spillgate_peer_suspected";
+/// The difference of its clock and this one is known within this.
+pub const PEER_CLOCK_ERROR: &str = "spillgate_peer_clock_error_seconds";
+/// Bytes that wait to be written to it.
+pub const PEER_WAITING: &str = "spillgate_peer_waiting_bytes";
 /// Requests that wait at a worker, read at each scrape.
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
@@ -118,7 +129,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 36] = [
+pub const ALL: [&str; 40] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -148,6 +159,10 @@ pub const ALL: [&str; 36] = [
     CONNECTIONS_CLOSED,
     MEMORY_HELD,
     MEMORY_BUDGET,
+    PEER_MET,
+    PEER_SUSPECTED,
+    PEER_CLOCK_ERROR,
+    PEER_WAITING,
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
@@ -229,6 +244,7 @@ pub struct Metrics {
     queue_lengths: Arc<QueueLengthCollector>,
     planners: Arc<PlannerCollector>,
     edge: Arc<EdgeCollector>,
+    peers: Arc<PeerCollector>,
     losses: Losses,
 }
 
@@ -315,6 +331,8 @@ impl Metrics {
         registry.register_collector(Box::new(planners.clone()));
         let edge = Arc::new(EdgeCollector::default());
         registry.register_collector(Box::new(edge.clone()));
+        let peers = Arc::new(PeerCollector::default());
+        registry.register_collector(Box::new(peers.clone()));
 
         let record = |kind, cause| lost_records.handle(LostLabels { kind, cause });
         let span = |cause| lost_spans.handle(CauseLabels { cause });
@@ -337,6 +355,7 @@ impl Metrics {
             queue_lengths,
             planners,
             edge,
+            peers,
             losses,
         }
     }
@@ -385,6 +404,11 @@ impl Metrics {
     /// Sets the reader of the edge, called at each scrape.
     pub fn register_edge(&self, read: ReadEdge) {
         *self.edge.source.write() = Some(read);
+    }
+
+    /// Sets the reader of the other processes, called at each scrape.
+    pub fn register_peers(&self, read: ReadPeers) {
+        *self.peers.source.write() = Some(read);
     }
 
     /// A request ended.

@@ -10,7 +10,7 @@ use spillgate_pipeline::invariants::Invariant;
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
-use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPlanners};
+use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPeers, ReadPlanners};
 use crate::sampler::Sampler;
 
 /// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times the number that
@@ -140,6 +140,11 @@ impl Telemetry {
     /// Adds a source of planner readings, read at each scrape.
     pub fn register_planners(&self, read: ReadPlanners) {
         self.metrics.register_planners(read);
+    }
+
+    /// Sets the reader of the other processes of the topology.
+    pub fn register_peers(&self, read: ReadPeers) {
+        self.metrics.register_peers(read);
     }
 
     /// The metrics.

@@ -344,10 +344,10 @@ impl<P, L: Clone> Gateway<P, L> {
         self.ledger.drain();
     }
 
-    /// Whether it can serve: each module that has workers has one that takes requests.
-    pub fn is_ready(&self) -> bool {
-        let mut stages = self.stages.iter();
-        stages.all(|stage| stage.dispatcher.takes_requests())
+    /// The first module of which no worker takes requests, where it has workers: the pipeline cannot be served.
+    pub fn unserved(&self) -> Option<ModuleId> {
+        let idx = (self.stages.iter()).position(|stage| !stage.dispatcher.takes_requests());
+        idx.map(|idx| ModuleId(idx as u16))
     }
 
     /// How long after its deadline the answer of a request is waited for.

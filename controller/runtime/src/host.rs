@@ -497,13 +497,10 @@ impl PipelineHost {
         }
     }
 
-    /// Whether each module has a worker that takes requests of this gateway.
-    pub fn has_workers(&self) -> bool {
-        self.control
-            .lock()
-            .gateway
-            .as_ref()
-            .is_some_and(Gateway::is_ready)
+    /// The name of a module of which no worker takes requests of this gateway.
+    pub fn unserved(&self) -> Option<&str> {
+        let module = self.control.lock().gateway.as_ref()?.unserved()?;
+        Some(&self.pipeline.modules[module.idx()].name)
     }
 
     /// Requests that have not ended.

@@ -103,6 +103,14 @@ impl Timing {
         })
     }
 
+    /// The same with these times of silence.
+    ///
+    /// # Errors
+    /// See [`Timing::try_new`].
+    pub fn with_silence(self, suspicion: Duration, death: Duration) -> Result<Self, TimingError> {
+        Timing::try_new(suspicion, death, self.backoff_first, self.backoff_longest)
+    }
+
     /// Silence after which a peer is suspected.
     pub fn suspicion(&self) -> Duration {
         self.suspicion

@@ -1,5 +1,7 @@
 //! Reads the file of a topology.
 
+use std::time::Duration;
+
 use super::{Process, Topology};
 use crate::Pipeline;
 use crate::catalog::ValueType;
@@ -16,6 +18,13 @@ const PROCESSES_MAX: usize = 1024;
 const WORKERS_MAX: u32 = 64;
 /// Longest address: the longest name that DNS knows, and a port.
 const ADDRESS_LEN_MAX: usize = 260;
+
+/// Bounds of the silence after which a process is suspected. A busy machine is silent for some milliseconds now and then.
+const SUSPECT: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(60)];
+/// The longest silence after which a process is lost.
+const LOSE_MAX: Duration = Duration::from_secs(600);
+/// Where only one of the two is written: how much longer it takes to lose a process than to suspect it.
+const LOSE_PER_SUSPECT: u32 = 3;
 
 const FIELDS: [&str; 5] = ["name", "gateway", "controllers", "workers", "address"];
 const PROCESS: &str = "{ name: gateway-0, gateway: true }";
@@ -64,7 +73,10 @@ impl Reading<'_> {
     fn read(&mut self, sink: &mut Sink, root: &Node) {
         let place = Place::root();
         let expected = "a map with the field processes";
-        let fields = reader::record(sink, root, &place, expected, &["processes"]);
+        let fields = reader::record(sink, root, &place, expected, &["processes", "silence"]);
+        if let Some(f) = fields.get("silence") {
+            self.silence(sink, f);
+        }
         let Some(processes) = fields.get("processes") else {
             return missing(
                 sink,
@@ -85,6 +97,28 @@ impl Reading<'_> {
         }
         if !sink.has_errors() {
             self.check(sink, &processes.place);
+        }
+    }
+
+    fn silence(&mut self, sink: &mut Sink, f: &Field<'_>) {
+        let expected = "{ suspect: 1s, lose: 3s }";
+        let of = reader::record(sink, f.node, &f.place, expected, &["suspect", "lose"]);
+        let read = |sink: &mut Sink, name: &str, low, high| {
+            let f = of.get(name)?;
+            reader::duration(sink, f.node, &f.place, low, high)
+        };
+        let suspect = read(sink, "suspect", SUSPECT[0], SUSPECT[1]);
+        let least = 2 * suspect.unwrap_or(SUSPECT[0]);
+        let lose = read(sink, "lose", least, LOSE_MAX);
+        let usual = self.topology.timing;
+        let (suspect, lose) = match (suspect, lose) {
+            (Some(suspect), Some(lose)) => (suspect, lose),
+            (Some(suspect), None) => (suspect, LOSE_PER_SUSPECT * suspect),
+            (None, Some(lose)) => (usual.suspicion().min(lose / LOSE_PER_SUSPECT), lose),
+            (None, None) => return,
+        };
+        if let Ok(timing) = usual.with_silence(suspect, lose) {
+            self.topology.timing = timing;
         }
     }
 

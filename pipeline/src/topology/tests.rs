@@ -92,6 +92,25 @@ processes:
 }
 
 #[test]
+fn silence_is_a_setting() {
+    let timing = |silence: &str| parse(&format!("{WHOLE}{silence}")).map(|t| t.timing);
+    let times = |silence: &str| {
+        let timing = timing(silence).unwrap();
+        (timing.suspicion().as_millis(), timing.death().as_millis())
+    };
+    assert_eq!(times(""), (1000, 3000));
+    assert_eq!(times("silence: { suspect: 200ms, lose: 5s }"), (200, 5000));
+    assert_eq!(times("silence: { suspect: 2s }"), (2000, 6000));
+    assert_eq!(times("silence: { lose: 600ms }"), (200, 600));
+    expect![[r#"
+        error: t.yaml:7: silence.wait: no field named "wait"; fields are suspect, lose
+        error: t.yaml:7: silence.suspect: 10ms is out of range; use 50ms to 60s"#]]
+    .assert_eq(&timing("silence: { suspect: 10ms, wait: 1s }").unwrap_err());
+    expect!["error: t.yaml:7: silence.lose: 1500ms is out of range; use 2s to 600s"]
+        .assert_eq(&timing("silence: { suspect: 1s, lose: 1500ms }").unwrap_err());
+}
+
+#[test]
 fn each_module_has_a_controller_and_a_worker() {
     let text = "\
 processes:

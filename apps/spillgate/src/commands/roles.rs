@@ -106,15 +106,22 @@ pub(crate) fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     serve::run_as(args.serve, Some(args.part.file()))
 }
 
+/// What a process without a gateway is started for.
+#[derive(Clone, Copy)]
+pub(crate) enum Holds {
+    Controllers,
+    Workers,
+}
+
 /// Runs a controller or worker until told to stop.
-pub(crate) fn member(args: MemberArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn member(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
     args.part.follow_parent()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = serve::runtime(args.threads.unwrap_or(cores))?;
-    runtime.block_on(run(args))
+    runtime.block_on(run(args, holds))
 }
 
-async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
+async fn run(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
     if let Some(admin) = &admin {
@@ -123,7 +130,7 @@ async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
             admin.address
         ));
     }
-    let starting = tokio::task::spawn_blocking(move || begin(&args, admin));
+    let starting = tokio::task::spawn_blocking(move || begin(&args, holds, admin));
     let member = tokio::select! {
         member = starting => member.context("the start failed")??,
         signal = signals.stop() => {
@@ -158,7 +165,11 @@ async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     serve::end(i32::from(!ended.busy_devices.is_empty()));
 }
 
-fn begin(args: &MemberArgs, admin: Option<spillgate::admin::AdminPort>) -> anyhow::Result<Member> {
+fn begin(
+    args: &MemberArgs,
+    holds: Holds,
+    admin: Option<spillgate::admin::AdminPort>,
+) -> anyhow::Result<Member> {
     let pipelines = std::slice::from_ref(&args.pipeline);
     let file = args.part.file();
     let loaded = start::load(pipelines, args.models.config(), Some(&file), admin.as_ref())?;
@@ -168,6 +179,17 @@ fn begin(args: &MemberArgs, admin: Option<spillgate::admin::AdminPort>) -> anyho
     if part.topology.processes[part.process].gateway.is_some() {
         bail!(
             "process {:?} of the topology is a gateway: start it with `spillgate gateway`",
+            part.name()
+        );
+    }
+    let process = &part.topology.processes[part.process];
+    let (is_there, what, command) = match holds {
+        Holds::Controllers => (!process.controllers.is_empty(), "controller", "worker"),
+        Holds::Workers => (!process.workers.is_empty(), "worker", "controller"),
+    };
+    if !is_there {
+        bail!(
+            "process {:?} of the topology has no {what}: start it with `spillgate {command}`",
             part.name()
         );
     }

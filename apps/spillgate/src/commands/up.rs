@@ -1,6 +1,7 @@
 //! `spillgate up`: all processes of a pipeline on this machine, as children that are restarted when they die.
 
 mod child;
+mod rolling;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,9 +20,10 @@ use tokio::net::TcpSocket;
 
 use super::models::ModelArgs;
 use super::ranges::number;
-use super::serve::signals::Signals;
+use super::serve::signals::{Heard, Signals};
 use super::serve::start;
 use child::{Child, Kind};
+use rolling::Rolling;
 
 /// Most processes of a kind.
 const PROCESSES_MAX: usize = 64;
@@ -127,6 +129,13 @@ impl Plan {
         let modules = pipeline.modules.iter();
         let modules = modules.filter(|m| m.id != ModuleId::SOURCE || needs_source);
         let known: Vec<&str> = modules.map(|m| m.name.as_str()).collect();
+        let twice = |i: usize| args.workers[..i].iter().any(|w| w.0 == args.workers[i].0);
+        if let Some(i) = (0..args.workers.len()).find(|i| twice(*i)) {
+            bail!(
+                "--workers: {} is written twice; write it once",
+                args.workers[i].0
+            );
+        }
         if let Some((module, _)) = args.workers.iter().find(|(m, _)| !known.contains(&&**m)) {
             let known = known.join(", ");
             bail!("--workers: no module named {module:?}; the pipeline has {known}");
@@ -207,12 +216,14 @@ impl Ports {
 async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
     let mut signals = Signals::new()?;
     let mut was_ready = false;
+    let mut rolling = Rolling::default();
     let signal = loop {
         for child in &mut children {
             child.look().await;
         }
+        rolling.look(&mut children);
         let is_ready = children.iter().all(Child::is_ready);
-        if is_ready && !was_ready {
+        if is_ready && !was_ready && !rolling.is_under_way() {
             let gateways = children.iter().filter_map(Child::clients);
             let gateways: Vec<String> = gateways.collect();
             say(&format!(
@@ -230,11 +241,23 @@ async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
         was_ready = is_ready;
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            signal = signals.stop() => break signal,
+            signal = signals.any() => match signal {
+                Heard::Stop(signal) => break signal,
+                Heard::HangUp => rolling.begin(&children),
+            },
         }
     };
     say(&format!("{signal}: ending {} processes", children.len()));
-    // Gateways first: they answer what is in flight while workers serve it.
+    tokio::select! {
+        () = end(&mut children) => say("stopped"),
+        // Children that are left are killed when they are dropped.
+        again = signals.stop() => say(&format!("{again}: killing what is left")),
+    }
+    Ok(children.iter().any(Child::has_died))
+}
+
+/// Ends all. Gateways first: they answer what is in flight while workers serve it.
+async fn end(children: &mut [Child]) {
     for kind in [Kind::Gateway, Kind::Worker, Kind::Controller] {
         let mut of_kind: Vec<&mut Child> =
             children.iter_mut().filter(|c| c.kind() == kind).collect();
@@ -243,6 +266,4 @@ async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
             child.end(END_LIMIT).await;
         }
     }
-    say("stopped");
-    Ok(children.iter().any(Child::has_died))
 }

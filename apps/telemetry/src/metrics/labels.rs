@@ -16,6 +16,12 @@ pub(super) struct PipelineLabels {
     pub(super) pipeline: String,
 }
 
+/// Processes of a topology.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct PeerLabels {
+    pub(super) peer: String,
+}
+
 /// The heaviest clients of a pipeline, and its tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct ClientLabels {

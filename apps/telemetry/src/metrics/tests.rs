@@ -54,6 +54,15 @@ fn what_ended_is_counted() {
             },
         )],
     }));
+    metrics.register_peers(Box::new(|| {
+        vec![PeerReading {
+            peer: "a-0".to_owned(),
+            is_met: true,
+            is_suspected: false,
+            clock_error: 0.0001,
+            waiting: 4096,
+        }]
+    }));
     metrics.request_ended(&testing::completed(&pipeline));
     metrics.request_ended(&testing::dropped(&pipeline));
     metrics.request_refused(&pipeline, "too_large");
@@ -124,6 +133,9 @@ fn what_ended_is_counted() {
         spillgate_client_requests_total{pipeline="traffic",client="camera-7"} 30
         spillgate_client_good_requests_total{pipeline="traffic",client="camera-7"} 20
         spillgate_client_refused_requests_total{pipeline="traffic",client="camera-7"} 10
+        spillgate_peer_met{peer="a-0"} 1.0
+        spillgate_peer_clock_error_seconds{peer="a-0"} 0.0001
+        spillgate_peer_waiting_bytes{peer="a-0"} 4096.0
         # EOF
     "#]].assert_eq(&text);
 }

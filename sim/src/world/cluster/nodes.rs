@@ -235,6 +235,6 @@ impl World {
     /// Whether clients reach a gateway: it lives and, in a cluster, has a worker of each module.
     pub(in crate::world) fn is_ready(&self, id: GatewayId) -> bool {
         let home = &self.homes[id.idx()];
-        !home.life.is_down && (self.cluster.is_none() || home.policy.is_ready())
+        !home.life.is_down && (self.cluster.is_none() || home.policy.unserved().is_none())
     }
 }

@@ -13,6 +13,14 @@ pub(crate) struct Signals {
     hang_up: Signal,
 }
 
+/// A signal that came.
+pub(crate) enum Heard {
+    /// One that stops; its name.
+    Stop(&'static str),
+    /// SIGHUP.
+    HangUp,
+}
+
 impl Signals {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Signals {
@@ -20,6 +28,15 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
         })
+    }
+
+    /// Waits for any of them.
+    pub(crate) async fn any(&mut self) -> Heard {
+        tokio::select! {
+            _ = self.terminate.recv() => Heard::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Heard::Stop("SIGINT"),
+            _ = self.hang_up.recv() => Heard::HangUp,
+        }
     }
 
     /// Waits for one that stops; its name.
@@ -33,10 +50,8 @@ impl Signals {
     /// The same, and reloads at each SIGHUP before.
     pub(crate) async fn stop_or_reload(&mut self, reload: &Arc<Reload>) -> &'static str {
         loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {}
+            if let Heard::Stop(signal) = self.any().await {
+                return signal;
             }
             let reload = reload.clone();
             // It reads files.

@@ -14,7 +14,6 @@ use spillgate::part::Part;
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::message::Incarnation;
-use spillgate_pipeline::session::Timing;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
@@ -163,7 +162,6 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
         topology: Arc::new(topology),
         process,
         incarnation: Incarnation(rand::random()),
-        timing: Timing::default(),
     })
 }
 

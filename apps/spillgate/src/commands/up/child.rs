@@ -48,6 +48,8 @@ impl Kind {
 /// What a child does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
+    /// It was told to end, to be started again.
+    Restarting,
     /// It waits to be started until then.
     Down(Instant),
     Starting,
@@ -155,6 +157,12 @@ impl Child {
             if self.started_at.elapsed() >= LIVED {
                 self.backoff = BACKOFF_FIRST;
             }
+            if self.state == State::Restarting {
+                self.process = None;
+                self.backoff = BACKOFF_FIRST;
+                self.start();
+                return;
+            }
             say(&format!(
                 "{}: ended ({status}); started again in {} ms; the end of its log, {}: {}",
                 self.name,
@@ -164,6 +172,9 @@ impl Child {
             ));
             self.has_died = true;
             self.fall();
+            return;
+        }
+        if self.state == State::Restarting {
             return;
         }
         let is_ready = probe(self.admin).await;
@@ -225,6 +236,13 @@ impl Child {
             .process_group(0)
             .spawn()
             .context("the program cannot be run")
+    }
+
+    /// Has it end and start again.
+    pub(super) fn restart(&mut self) {
+        say(&format!("{}: restarting", self.name));
+        self.ask_to_end();
+        self.state = State::Restarting;
     }
 
     pub(super) fn ask_to_end(&mut self) {
