@@ -25,6 +25,7 @@ use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_telemetry::Processes;
 use spillgate_telemetry::metrics::{
     ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
 };
@@ -275,6 +276,16 @@ impl Embedded {
                 .collect(),
             part,
             began: Instant::now(),
+        }
+    }
+
+    /// In which process what runs, for traces.
+    pub(crate) fn processes(&self, part: &Part) -> Processes {
+        let places = self.hosts.iter().flat_map(|host| host.workers());
+        let name = |device: DeviceId| self.all_names[device.idx()].0.clone();
+        Processes {
+            here: part.name().to_owned(),
+            workers: places.map(|p| (p.worker, name(p.device))).collect(),
         }
     }
 

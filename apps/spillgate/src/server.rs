@@ -389,6 +389,9 @@ pub(crate) fn start_observed(
     for (id, name) in embedded.device_names() {
         telemetry.register_device(*id, name);
     }
+    if let Some(part) = part {
+        telemetry.register_processes(embedded.processes(part));
+    }
     telemetry.register_queue_lengths(embedded.queue_lengths());
     telemetry.register_planners(embedded.planners());
     Ok((telemetry, embedded))

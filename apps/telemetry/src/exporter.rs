@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::batches::Batches;
 use crate::entry::Entry;
 use crate::metrics::{Losses, Metrics};
+use crate::processes::KnownProcesses;
 use crate::spans::SpanBuilder;
 
 /// How often the queue is looked at: with a queue of 8192 entries this takes 160,000 a second, and an
@@ -40,6 +41,7 @@ pub(crate) struct ExporterConfig {
     pub(crate) export_timeout: Duration,
     pub(crate) epoch_unix: SystemTime,
     pub(crate) seed: u64,
+    pub(crate) processes: KnownProcesses,
 }
 
 /// The serving side's end of the queue.
@@ -80,7 +82,7 @@ impl Exporter {
             };
             let worker = Worker {
                 entries,
-                builder: SpanBuilder::new(config.epoch_unix, config.seed),
+                builder: SpanBuilder::new(config.epoch_unix, config.seed, config.processes),
                 batches: Batches::default(),
                 spans: Vec::with_capacity(SPANS_PER_EXPORT),
                 oldest_span_at: Instant::now(),

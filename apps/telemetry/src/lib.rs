@@ -17,6 +17,7 @@ mod exporter;
 pub mod ids;
 pub mod logging;
 pub mod metrics;
+mod processes;
 pub mod sampler;
 mod spans;
 mod telemetry;
@@ -25,5 +26,6 @@ pub mod testing;
 pub mod waterfall;
 
 pub use logging::init_logging;
+pub use processes::Processes;
 pub use sampler::Sampler;
 pub use telemetry::{Telemetry, TelemetryConfig, TelemetryError};

@@ -6,6 +6,7 @@
 //! │ ├ queueing                  Q
 //! │ ├ batch wait                W
 //! │ └ execution                 D; linked to the span of the batch
+//! ├ transit                     in a topology: what came from another process, until the next module or the end
 //! └ module detect
 //!   └ (event) drop              where it was dropped: reason, budget, estimate
 //! batch detect                  a trace of its own
@@ -27,12 +28,14 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::entry::{BatchEntry, RequestEntry};
 use crate::ids::{BatchSpanId, IdGenerator, span_context};
+use crate::processes::KnownProcesses;
 
 /// Makes spans. Owned by the exporter's thread.
 pub(crate) struct SpanBuilder {
     epoch_unix: SystemTime,
     batch_salt: u64,
     ids: IdGenerator,
+    processes: KnownProcesses,
     scope: InstrumentationScope,
 }
 
@@ -47,7 +50,7 @@ struct Place {
 
 impl SpanBuilder {
     /// Times are counted from `epoch_unix`; ids of spans follow from `seed`.
-    pub(crate) fn new(epoch_unix: SystemTime, seed: u64) -> Self {
+    pub(crate) fn new(epoch_unix: SystemTime, seed: u64, processes: KnownProcesses) -> Self {
         let since_1970 = epoch_unix
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -55,6 +58,7 @@ impl SpanBuilder {
             epoch_unix,
             batch_salt: since_1970.as_nanos() as u64,
             ids: IdGenerator::new(seed),
+            processes,
             scope: InstrumentationScope::builder("spillgate")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
@@ -98,13 +102,22 @@ impl SpanBuilder {
         root.span_kind = SpanKind::Server;
         root.parent_span_is_remote = place.parent != 0;
         root.attributes = root_attributes(entry);
+        if let Some(processes) = self.processes.get() {
+            root.attributes.push(process(&processes.here));
+        }
         root.status = failure(entry);
         let root_id = u64::from_be_bytes(root.span_context.span_id().to_bytes());
         out.push(root);
 
         let first = out.len();
         for times in &entry.times {
+            let ready = last_before(entry, times.module);
+            self.transit(entry, ready, times.arrived_at, root_id, out);
             self.module(entry, times, root_id, out);
+        }
+        if matches!(entry.outcome, Outcome::Completed | Outcome::Late) {
+            let last = entry.times.iter().max_by_key(|times| times.ended_at);
+            self.transit(entry, last, entry.ended_at, root_id, out);
         }
         let Some(module) = ended_at(entry) else {
             return;
@@ -161,6 +174,33 @@ impl SpanBuilder {
         span
     }
 
+    /// The time in which what another process brought came here, and from here to where it was needed.
+    fn transit(
+        &self,
+        entry: &RequestEntry,
+        from: Option<&ModuleTimes>,
+        until: Timestamp,
+        root: u64,
+        out: &mut Vec<SpanData>,
+    ) {
+        let (Some(processes), Some(from)) = (self.processes.get(), from) else {
+            return;
+        };
+        let name = processes.of(from.worker);
+        if name == processes.here {
+            return;
+        }
+        let place = Place {
+            trace: entry.trace.trace_id,
+            parent: root,
+            start: from.ended_at,
+            end: until,
+        };
+        let mut span = self.span("transit", place);
+        span.attributes = vec![KeyValue::new("spillgate.from", name.to_owned())];
+        out.push(span);
+    }
+
     fn module(
         &self,
         entry: &RequestEntry,
@@ -184,6 +224,9 @@ impl SpanBuilder {
             KeyValue::new("spillgate.worker", i64::from(times.worker.0)),
             KeyValue::new("spillgate.batch_size", i64::from(times.batch_size)),
         ];
+        if let Some(processes) = self.processes.get() {
+            span.attributes.push(process(processes.of(times.worker)));
+        }
         let parent = u64::from_be_bytes(span.span_context.span_id().to_bytes());
         out.push(span);
 
@@ -262,6 +305,21 @@ impl SpanBuilder {
     }
 }
 
+fn process(name: &str) -> KeyValue {
+    KeyValue::new("spillgate.process", name.to_owned())
+}
+
+/// Of the modules before this one, the one that ended last.
+fn last_before(entry: &RequestEntry, module: ModuleId) -> Option<&ModuleTimes> {
+    if module == ModuleId::SOURCE || module.idx() >= entry.pipeline.modules.len() {
+        return None;
+    }
+    let before = entry.pipeline.predecessors(module);
+    let times = entry.times.iter();
+    let ended = times.filter(|times| before.contains(&times.module));
+    ended.max_by_key(|times| times.ended_at)
+}
+
 fn root_attributes(entry: &RequestEntry) -> Vec<KeyValue> {
     let pipeline = &entry.pipeline;
     let budget = entry.request.deadline.budget_at(entry.admitted_at);
@@ -312,18 +370,10 @@ fn failure(entry: &RequestEntry) -> Status {
 
 /// When the last of the modules before this one ended; for the source, when the request was admitted.
 fn inputs_ready_at(entry: &RequestEntry, module: ModuleId) -> Option<Timestamp> {
-    if module == ModuleId::SOURCE {
-        return Some(entry.admitted_at);
+    match module {
+        ModuleId::SOURCE => Some(entry.admitted_at),
+        module => last_before(entry, module).map(|times| times.ended_at),
     }
-    if module.idx() >= entry.pipeline.modules.len() {
-        return None;
-    }
-    let before = entry.pipeline.predecessors(module);
-    let ended = entry
-        .times
-        .iter()
-        .filter(|times| before.contains(&times.module));
-    ended.map(|times| times.ended_at).max()
 }
 
 fn module_span_name(entry: &RequestEntry, module: ModuleId) -> String {

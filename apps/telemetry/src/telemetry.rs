@@ -11,6 +11,7 @@ use spillgate_pipeline::invariants::Invariant;
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPeers, ReadPlanners};
+use crate::processes::{KnownProcesses, Processes};
 use crate::sampler::Sampler;
 
 /// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times the number that
@@ -70,6 +71,7 @@ pub struct Telemetry {
     metrics: Arc<Metrics>,
     sampler: Sampler,
     exporter: Option<Exporter>,
+    processes: KnownProcesses,
 }
 
 impl Telemetry {
@@ -84,6 +86,7 @@ impl Telemetry {
             return Err(TelemetryError::SampleRatio(config.sample_ratio));
         }
         let metrics = Arc::new(Metrics::new());
+        let processes = KnownProcesses::default();
         let start = |endpoint: String| {
             let exporter_config = ExporterConfig {
                 endpoint: endpoint.clone(),
@@ -93,6 +96,7 @@ impl Telemetry {
                 epoch_unix,
                 // Not the sampler's seed: span ids must not repeat halves of trace ids.
                 seed: !config.seed,
+                processes: processes.clone(),
             };
             Exporter::start(exporter_config, metrics.clone())
                 .map_err(|reason| TelemetryError::Exporter { endpoint, reason })
@@ -109,12 +113,18 @@ impl Telemetry {
             metrics,
             sampler,
             exporter,
+            processes,
         })
     }
 
     /// Decides at admission whether a request is traced.
     pub fn sampler(&self) -> &Sampler {
         &self.sampler
+    }
+
+    /// Has traces name the processes of the topology, from the first request on; once.
+    pub fn register_processes(&self, processes: Processes) {
+        let _ = self.processes.set(processes);
     }
 
     /// Makes the metrics of a pipeline before its first request.

@@ -254,6 +254,12 @@ fn notes(span: &Span) -> String {
     ) {
         notes.push(format!("worker {worker}, batch of {size}"));
     }
+    if let Some(process) = span.tag("spillgate.process") {
+        notes.push(format!("in {process}"));
+    }
+    if let Some(from) = span.tag("spillgate.from") {
+        notes.push(format!("from {from}"));
+    }
     if let (Some(device), Some(size)) = (
         span.tag("spillgate.device"),
         span.tag("spillgate.batch_size"),

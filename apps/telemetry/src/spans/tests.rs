@@ -2,13 +2,23 @@ use std::fmt::Write;
 
 use expect_test::{Expect, expect};
 use opentelemetry::trace::SpanContext;
+use spillgate_pipeline::id::WorkerId;
 
 use super::*;
+use crate::processes::Processes;
 use crate::testing;
 
 fn spans_of(record: &spillgate_controller::record::RequestRecord) -> Vec<SpanData> {
+    spans_in(KnownProcesses::default(), record)
+}
+
+fn spans_in(
+    processes: KnownProcesses,
+    record: &spillgate_controller::record::RequestRecord,
+) -> Vec<SpanData> {
     let mut out = Vec::new();
-    SpanBuilder::new(SystemTime::UNIX_EPOCH, 1).request(&RequestEntry::of(record), &mut out);
+    let builder = SpanBuilder::new(SystemTime::UNIX_EPOCH, 1, processes);
+    builder.request(&RequestEntry::of(record), &mut out);
     out
 }
 
@@ -78,6 +88,38 @@ fn a_request_is_a_tree_of_its_modules() {
             .iter()
             .all(|span| one_trace(&span.span_context) && span.span_context.is_sampled())
     );
+}
+
+#[test]
+fn in_a_topology_each_module_has_its_process_and_the_way_between_them_its_time() {
+    let known = KnownProcesses::default();
+    let names = ["gateway-0", "detect-0", "rest", "rest"];
+    let workers = (0..).map(WorkerId).zip(names.map(str::to_owned)).collect();
+    let here = "gateway-0".to_owned();
+    known.set(Processes { here, workers }).unwrap();
+    let spans = spans_in(known, &testing::completed(&testing::pipeline()));
+    let told = |span: &SpanData| {
+        let told = ["spillgate.process", "spillgate.from"];
+        let of = span.attributes.iter();
+        let of = of.filter(|a| told.contains(&a.key.as_str()));
+        of.map(|a| format!(" {}={}", a.key, a.value)).collect()
+    };
+    let text = tree(&spans, told);
+    let text: String = text
+        .lines()
+        .filter(|l| !l.starts_with("    "))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    check(&text, expect![[r#"
+        request @1002 +238 spillgate.process=gateway-0
+          module source @1002 +10 spillgate.process=gateway-0
+          module detect @1013 +112 spillgate.process=detect-0
+          transit @1125 +1 spillgate.from=detect-0
+          module faces @1126 +54 spillgate.process=rest
+          transit @1125 +1 spillgate.from=detect-0
+          module plates @1126 +113 spillgate.process=rest
+          transit @1239 +1 spillgate.from=rest
+    "#]]);
 }
 
 #[test]
@@ -203,7 +245,7 @@ fn the_clients_span_is_the_parent() {
 #[test]
 fn an_execution_links_to_the_span_of_its_batch() {
     let pipeline = testing::pipeline();
-    let builder = SpanBuilder::new(SystemTime::UNIX_EPOCH, 1);
+    let builder = SpanBuilder::new(SystemTime::UNIX_EPOCH, 1, KnownProcesses::default());
     let mut spans = Vec::new();
     builder.request(
         &RequestEntry::of(&testing::completed(&pipeline)),
