@@ -15,6 +15,7 @@ use spillgate_pipeline::cluster_file::{Served, parse_cluster};
 use spillgate_pipeline::compile::compile_with;
 use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::execution::ModuleExecution;
+use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_pipeline::topology::{Topology, parse_topology};
@@ -48,12 +49,13 @@ impl LoadedPipeline {
         self.file.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
-    /// Whether each model file is there that would be run.
+    /// Whether each model file is there that would be run, of the modules that this process `runs`.
     ///
     /// # Errors
     /// A line for each that is not.
-    pub fn check_models(&self) -> Result<(), LoadError> {
-        let modules = self.pipeline.modules.iter().filter(|m| !is_emulated(m));
+    pub fn check_models(&self, runs: &dyn Fn(&Module) -> bool) -> Result<(), LoadError> {
+        let modules = self.pipeline.modules.iter();
+        let modules = modules.filter(|m| !is_emulated(m) && runs(m));
         let models = modules.flat_map(|m| m.variants.iter().map(move |v| (m, &v.model)));
         let mut lines: Vec<String> = models
             .filter(|(_, model)| !self.base_dir().join(model).is_file())
@@ -275,13 +277,13 @@ mod tests {
                     inputs: { image: $source.frame }\noutputs: { a: $a.labels }\n";
         std::fs::write(&file, text).unwrap();
         let loaded = load(&file, &spillgate_modules::library().catalog()).unwrap();
-        let error = loaded.check_models().unwrap_err().to_string();
+        let error = loaded.check_models(&|_| true).unwrap_err().to_string();
         assert!(
             error.contains("p.yaml:4: modules.a: no model file") && !error.contains('\n'),
             "{error}"
         );
         std::fs::write(folder.join("gone.pt"), "junk").unwrap();
-        assert!(loaded.check_models().is_ok());
+        assert!(loaded.check_models(&|_| true).is_ok());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -128,18 +128,19 @@ impl Checks {
         self.confined.as_deref()
     }
 
-    /// Checks all models that a pipeline runs; `tell` hears each module before. Gives warnings.
+    /// Checks all models of a pipeline's modules that this process `runs`; `tell` hears each module before. Gives warnings.
     ///
     /// # Errors
     /// A line for each module whose models must not be loaded.
     pub fn pipeline(
         &mut self,
         loaded: &LoadedPipeline,
+        runs: &dyn Fn(&Module) -> bool,
         tell: &dyn Fn(&str),
     ) -> Result<Vec<String>, LoadError> {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let modules = loaded.pipeline.modules[1..].iter();
-        for module in modules.filter(|m| !is_emulated(m) && !m.variants.is_empty()) {
+        for module in modules.filter(|m| !is_emulated(m) && !m.variants.is_empty() && runs(m)) {
             tell(&module.name);
             let (file, line, name) = (loaded.file.display(), module.line, &module.name);
             match self.module(loaded, module) {

@@ -39,6 +39,14 @@ impl Part {
         &self.topology.processes[self.process].name
     }
 
+    /// Whether the process has workers of a module.
+    pub fn runs(&self, module: ModuleId) -> bool {
+        let workers = &self.topology.processes[self.process].workers;
+        workers
+            .iter()
+            .any(|(of, devices)| *of == module && !devices.is_empty())
+    }
+
     /// The roles of the process; `devices` are those that it has.
     pub(crate) fn roles(&self, devices: Vec<DeviceId>) -> Roles {
         let of = &self.topology.processes[self.process];

@@ -373,6 +373,58 @@ fn processes_end_with_the_one_that_started_them() {
     }
 }
 
+#[test]
+fn a_process_needs_the_models_of_its_own_modules_only() {
+    let folder = std::env::temp_dir().join(format!("spillgate-models-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, text: &str| -> String {
+        let path: &Path = &folder.join(name);
+        std::fs::write(path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let pipeline = file(
+        "cars.yaml",
+        "
+name: cars
+slo: 400ms
+modules:
+  detect: { op: detector, model: away.pt, inputs: { image: $source.frame }, device: cpu:0, batch: { max: 1 } }
+outputs: { vehicles: $detect.vehicles }
+",
+    );
+    let profiles = file(
+        "profiles.yaml",
+        "cpu: { detect: { away.pt: { alpha: 19ms, beta: 1ms, max: 1 } } }",
+    );
+    let topology = file(
+        "topology.yaml",
+        "processes:
+  - { name: gateway-0, gateway: true }
+  - { name: control, controllers: all, address: 127.0.0.1:7 }
+  - { name: worker, workers: { source: 1, detect: 1 }, address: 127.0.0.1:8 }
+",
+    );
+    let arguments = |role, name| {
+        let files = ["--topology", &topology, "--profiles", &profiles];
+        let rest = ["--no-admin", "--link-listen", "127.0.0.1:0", "--name", name];
+        [&[role, &*pipeline][..], &files[..], &rest[..]].concat()
+    };
+    let (code, said) = refused(&arguments("worker", "worker"));
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("modules.detect: no model file"), "{said}");
+    let mut controller = Command::new(env!("CARGO_BIN_EXE_spillgate"))
+        .args(arguments("controller", "control"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(controller.stderr.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("reached by other processes on")));
+    let _ = controller.kill();
+    let _ = controller.wait();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// Runs the program until it ends; its exit code and what it printed.
 fn ran(arguments: &[&str]) -> (i32, String) {
     let program = env!("CARGO_BIN_EXE_spillgate");

@@ -50,9 +50,9 @@ pub(crate) struct ProfileArgs {
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
     let loaded = files::load(&args.pipeline, &library.catalog())?;
-    loaded.check_models()?;
+    loaded.check_models(&|_| true)?;
     let mut checks = Checks::new(args.models.config())?;
-    for warning in checks.pipeline(&loaded, &|_| {})? {
+    for warning in checks.pipeline(&loaded, &|_| true, &|_| {})? {
         say(&warning);
     }
     checks.guard_loading();

@@ -80,9 +80,9 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
 
 /// The checks that `serve` makes before it starts, in its order; gives warnings.
 fn servable(loaded: &LoadedPipeline, checks: &mut Checks) -> Result<Vec<String>, LoadError> {
-    loaded.check_models()?;
+    loaded.check_models(&|_| true)?;
     loaded.check_profiles()?;
-    checks.pipeline(loaded, &|_| {})
+    checks.pipeline(loaded, &|_| true, &|_| {})
 }
 
 fn profiles_line(file: &Path, profiles: &ProfileSet) -> String {

@@ -110,7 +110,9 @@ fn in_a_topology_each_module_has_its_process_and_the_way_between_them_its_time()
         .filter(|l| !l.starts_with("    "))
         .map(|l| format!("{l}\n"))
         .collect();
-    check(&text, expect![[r#"
+    check(
+        &text,
+        expect![[r#"
         request @1002 +238 spillgate.process=gateway-0
           module source @1002 +10 spillgate.process=gateway-0
           module detect @1013 +112 spillgate.process=detect-0
@@ -119,7 +121,8 @@ fn in_a_topology_each_module_has_its_process_and_the_way_between_them_its_time()
           transit @1125 +1 spillgate.from=detect-0
           module plates @1126 +113 spillgate.process=rest
           transit @1239 +1 spillgate.from=rest
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ use spillgate::part::Part;
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::message::Incarnation;
+use spillgate_pipeline::pipeline::Module;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
@@ -113,7 +114,8 @@ pub(crate) fn load(
         Some(part) => Some(read_part(part, &mut all)?),
         None => None,
     };
-    check(&all, models, &tell)?;
+    let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
+    check(&all, models, &runs, &tell)?;
     for loaded in all {
         let base_dir = loaded.base_dir();
         let mut deployment = Deployment {
@@ -165,17 +167,22 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
     })
 }
 
-/// Refuses what cannot be served, and lets this process load only models that were checked.
-fn check(all: &[LoadedPipeline], models: CheckConfig, tell: &dyn Fn(&str)) -> anyhow::Result<()> {
+/// Refuses what cannot be served, and lets this process load only models that were checked: those of the modules that it `runs`.
+fn check(
+    all: &[LoadedPipeline],
+    models: CheckConfig,
+    runs: &dyn Fn(&Module) -> bool,
+    tell: &dyn Fn(&str),
+) -> anyhow::Result<()> {
     let mut checks = Checks::new(models)?;
     for loaded in all {
         loaded.warnings.iter().for_each(|warning| say(warning));
-        loaded.check_models()?;
+        loaded.check_models(runs)?;
         loaded.check_profiles()?;
         let name = &loaded.pipeline.name;
         let tell =
             |module: &str| tell(&format!("pipeline {name}: checking the models of {module}"));
-        for warning in checks.pipeline(loaded, &tell)? {
+        for warning in checks.pipeline(loaded, runs, &tell)? {
             say(&warning);
         }
     }
