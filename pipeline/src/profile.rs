@@ -81,6 +81,19 @@ pub struct ProfileSet {
 }
 
 impl ProfileSet {
+    /// Takes over what is missing here from another set.
+    pub fn fill_from(&mut self, other: &ProfileSet) {
+        for (kind, modules) in &other.devices {
+            for (module, variants) in modules {
+                for (variant, profile) in variants {
+                    if self.get(kind, module, variant).is_none() {
+                        self.insert(kind, module, variant, profile.clone());
+                    }
+                }
+            }
+        }
+    }
+
     /// The profile of a module's variant on a kind of device.
     pub fn get(&self, device_kind: &str, module: &str, variant: &str) -> Option<&ModuleProfile> {
         self.devices.get(device_kind)?.get(module)?.get(variant)

@@ -72,19 +72,19 @@ impl Admin {
     pub(crate) fn of(
         telemetry: Arc<Telemetry>,
         not_ready: impl Fn() -> Option<String> + Send + Sync + 'static,
-        status: StatusReader,
+        status: impl Fn() -> StatusReader + Send + Sync + 'static,
     ) -> Self {
         let status = Arc::new(status);
         telemetry.register_peers(Box::new({
             let status = status.clone();
-            move || status.peer_readings()
+            move || status().peer_readings()
         }));
         let not_ready = Arc::new(not_ready);
         Admin {
             metrics: Box::new(move || telemetry.render()),
             status: Box::new({
                 let not_ready = not_ready.clone();
-                move || serde_json::to_string(&status.read(not_ready())).unwrap_or_default()
+                move || serde_json::to_string(&status().read(not_ready())).unwrap_or_default()
             }),
             not_ready: Box::new(move || not_ready()),
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
 use spillgate_backend::operator::{Library, OperatorError};
@@ -88,28 +89,51 @@ pub struct Embedded {
     pub hosts: Vec<Arc<PipelineHost>>,
     /// By pipeline: the links to other processes, where there are others.
     pub links: Vec<Arc<Links>>,
-    devices: IndexMap<DeviceId, DeviceThread, FxBuildHasher>,
+    devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
+    /// Until they are stopped.
+    threads: Mutex<Vec<(String, DeviceThread)>>,
     names: Vec<(DeviceId, String)>,
     /// By id, those of other processes included.
     all_names: Vec<DeviceName>,
     now: Now,
+    ids: Arc<RequestIds>,
     timers: [TimerThread; 2],
 }
 
+/// What is around the devices and hosts of a process.
+pub struct Surroundings<'a> {
+    /// The clock of all parts.
+    pub clock: Clock,
+    /// Told of all that ends.
+    pub observer: Arc<dyn Observer>,
+    /// Threads that decode frames.
+    pub n_decoders: usize,
+    /// What the process is in a topology; `None`: it holds all roles.
+    pub part: Option<&'a Part>,
+    /// What this takes the place of: ids of requests go on.
+    pub replaces: Option<&'a Embedded>,
+    /// Hears the name of each device before its models are loaded.
+    pub loading: &'a dyn Fn(&str),
+}
+
 impl Embedded {
-    /// Starts devices and hosts. Returns once every model is loaded; `loading` hears the name of each device before.
+    /// Starts devices and hosts. Returns once every model is loaded.
     ///
     /// # Errors
     /// When a device, model or profile is missing.
     pub fn start(
         deployments: &[Deployment],
         library: &Arc<Library>,
-        clock: Clock,
-        observer: Arc<dyn Observer>,
-        n_decoders: usize,
-        part: Option<&Part>,
-        loading: &dyn Fn(&str),
+        surroundings: Surroundings<'_>,
     ) -> Result<Self, StartError> {
+        let Surroundings {
+            clock,
+            observer,
+            n_decoders,
+            part,
+            replaces,
+            loading,
+        } = surroundings;
         let topology = part.map(|part| &*part.topology);
         let placement = place(deployments, n_decoders.max(1), topology)?;
         let is_here = |name: &str| {
@@ -124,7 +148,10 @@ impl Embedded {
         };
         let life = part.map_or(Incarnation::default(), |part| part.incarnation);
         let home = deployments.first().and_then(|d| roles(&d.pipeline).gateway);
-        let ids = Arc::new(RequestIds::new(home.unwrap_or_default(), life));
+        let ids = match replaces {
+            Some(replaced) => replaced.ids.clone(),
+            None => Arc::new(RequestIds::new(home.unwrap_or_default(), life)),
+        };
         let now: Now = Arc::new(move || clock.now());
         let elsewhere: Vec<Elsewhere> = deployments
             .iter()
@@ -156,7 +183,8 @@ impl Embedded {
         let _ = upstream.routes.set(routes);
         let _ = upstream.hosts.set(hosts.clone());
         let timers = TimerThread::start(clock, "timer")?;
-        let mut devices: IndexMap<DeviceId, DeviceThread, FxBuildHasher> = IndexMap::default();
+        let mut devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher> = IndexMap::default();
+        let mut threads = Vec::new();
         let mut names = Vec::new();
         let n_devices = placement.devices.len() as u16;
         let all_names = placement.devices.keys().map(|name| {
@@ -192,17 +220,18 @@ impl Embedded {
             let executor = executor_factory(name.clone(), specs, library.clone());
             let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
                 .map_err(|cause| StartError::Device {
-                    device: name,
+                    device: name.clone(),
                     cause,
                 })?;
-            devices.insert(id, thread);
+            devices.insert(id, thread.handle());
+            threads.push((name, thread));
         }
         let planners = TimerThread::start(clock, "planner")?;
         let mut links = Vec::new();
         for ((host, elsewhere), planned) in hosts.iter().zip(&elsewhere).zip(&placement.planned) {
             let alarm = planners.add(Arc::new(Planners(Arc::downgrade(host))));
             let way = |id: u16| match devices.get(&DeviceId(id)) {
-                Some(device) => local_way(device.handle()),
+                Some(device) => local_way(device.clone()),
                 None => elsewhere.way(),
             };
             host.connect(
@@ -222,7 +251,7 @@ impl Embedded {
                     roles: &roles(host.pipeline()),
                     host,
                     planned,
-                    devices: devices.iter().map(|(id, d)| (*id, d.handle())).collect(),
+                    devices: devices.clone(),
                     device_names: &all_names,
                     elsewhere,
                     now: now.clone(),
@@ -232,15 +261,17 @@ impl Embedded {
         }
         // Workers may ask their gateway for requests at once, so it must be there.
         for device in devices.values().filter(|_| home.is_some()) {
-            device.handle().greet(home.unwrap_or_default());
+            device.greet(home.unwrap_or_default());
         }
         Ok(Embedded {
             hosts,
             links,
             devices,
+            threads: Mutex::new(threads),
             names,
             all_names,
             now,
+            ids,
             timers: [timers, planners],
         })
     }
@@ -257,7 +288,7 @@ impl Embedded {
 
     /// Handles of the devices, for readiness and queue lengths.
     pub fn device_handles(&self) -> Vec<DeviceHandle> {
-        self.devices.values().map(DeviceThread::handle).collect()
+        self.devices.values().cloned().collect()
     }
 
     /// Whether the threads that wake devices and planners live, for readiness.
@@ -265,17 +296,19 @@ impl Embedded {
         self.timers.each_ref().map(TimerThread::watch)
     }
 
-    /// Reads the state of the process; `part`: what it is in its topology.
-    pub(crate) fn status(&self, part: Option<Part>) -> StatusReader {
+    /// Reads the state of the process, which began to serve then; `part`: what it is in its topology.
+    pub(crate) fn status(&self, part: Option<Part>, began: Instant) -> StatusReader {
         StatusReader {
             hosts: self.hosts.clone(),
             links: self.links.clone(),
             device_names: self.all_names.clone(),
-            devices: (self.devices.iter())
-                .map(|(id, d)| (*id, d.handle()))
+            devices: self
+                .devices
+                .iter()
+                .map(|(id, d)| (*id, d.clone()))
                 .collect(),
             part,
-            began: Instant::now(),
+            began,
         }
     }
 
@@ -292,8 +325,7 @@ impl Embedded {
     /// Reads the queue length of each worker: pipeline, module, worker, requests.
     pub fn queue_lengths(&self) -> QueueLengths {
         let hosts = self.hosts.clone();
-        let handles = self.devices.iter().map(|(id, d)| (*id, d.handle()));
-        let handles: IndexMap<DeviceId, DeviceHandle, FxBuildHasher> = handles.collect();
+        let handles = self.devices.clone();
         Box::new(move || {
             let worker = |host: &Arc<PipelineHost>, w: &Place| {
                 let pipeline = host.pipeline();
@@ -367,12 +399,10 @@ impl Embedded {
     }
 
     /// Ends the device threads, each within `limit`. Names those that were still busy.
-    pub fn stop(self, limit: Duration) -> Vec<String> {
-        let names = self.names;
-        self.devices
-            .into_values()
-            .zip(names)
-            .filter_map(|(device, (_, name))| (!device.stop(limit)).then_some(name))
+    pub fn stop(&self, limit: Duration) -> Vec<String> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let busy = threads.into_iter();
+        busy.filter_map(|(name, thread)| (!thread.stop(limit)).then_some(name))
             .collect()
     }
 }

@@ -14,4 +14,5 @@ pub mod placement;
 pub mod reload;
 pub mod security;
 pub mod server;
+mod serving;
 pub mod status;

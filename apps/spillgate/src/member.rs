@@ -7,12 +7,15 @@ use std::time::Duration;
 use spillgate_backend::operator::Library;
 use spillgate_link::serve;
 use spillgate_telemetry::{Telemetry, TelemetryConfig};
+use spillgate_worker::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
 use crate::embedded::{Deployment, Embedded};
 use crate::part::Part;
-use crate::server::{READINESS_INTERVAL, STOP_LIMIT, ServeError, Threads, bind, start_observed};
+use crate::server::{
+    READINESS_INTERVAL, STOP_LIMIT, ServeError, bind, not_ready, start_observed, status_of,
+};
 
 /// How a process without a gateway is set up.
 #[derive(Clone, Debug)]
@@ -33,9 +36,8 @@ pub struct MemberConfig {
 pub struct Member {
     /// Where its link port is.
     pub address: SocketAddr,
-    embedded: Embedded,
+    embedded: Arc<Embedded>,
     telemetry: Arc<Telemetry>,
-    threads: Threads,
     /// It is about to end, and serves what it has.
     leaves: CancellationToken,
     stop: CancellationToken,
@@ -91,23 +93,21 @@ impl Member {
         deployments: Vec<Deployment>,
         library: Arc<Library>,
     ) -> Result<Self, ServeError> {
-        let (telemetry, embedded) = start_observed(
+        let (telemetry, serving) = start_observed(
             config.telemetry,
             &deployments,
             &library,
+            Clock::start(),
             config.decoders,
             Some(&config.part),
             admin.as_ref(),
         )?;
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
-        let threads = Threads {
-            devices: embedded.device_handles(),
-            timers: embedded.timer_watches(),
-        };
+        let embedded = serving.now();
         if let Some(admin) = admin {
-            let (threads, leaves) = (threads.clone(), leaves.clone());
-            let not_ready = move || threads.not_ready(&leaves);
-            let status = embedded.status(Some(config.part.clone()));
+            let (embedded, leaves) = (embedded.clone(), leaves.clone());
+            let not_ready = move || not_ready(&embedded, &leaves);
+            let status = status_of(serving, Some(config.part.clone()));
             admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
         let address = join(&embedded, &config.part, Some(config.listen), &stop).await?;
@@ -115,7 +115,6 @@ impl Member {
             address: address.unwrap_or(config.listen),
             embedded,
             telemetry,
-            threads,
             leaves,
             stop,
             drain: config.drain,
@@ -128,7 +127,7 @@ impl Member {
         let mut ticks = tokio::time::interval(READINESS_INTERVAL);
         loop {
             ticks.tick().await;
-            if let Some(why) = self.threads.not_ready(&self.leaves) {
+            if let Some(why) = not_ready(&self.embedded, &self.leaves) {
                 return why;
             }
         }

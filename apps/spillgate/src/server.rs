@@ -14,7 +14,6 @@ use spillgate_controller_policy::door::DoorLimits;
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::DeviceHandle;
-use spillgate_worker::timer::TimerWatch;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,13 +23,16 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, AdminLimits, AdminPort};
-use crate::embedded::{Deployment, Embedded, StartError};
+use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::health::{GuardedHealth, service_of};
 use crate::heap;
 use crate::member;
 use crate::part::Part;
 use crate::reload::Reload;
 use crate::security::Security;
+pub use crate::serving::RenewError;
+use crate::serving::{Renewal, Serving};
+use crate::status::StatusReader;
 
 /// How often readiness looks at the device threads.
 pub(crate) const READINESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -114,7 +116,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// Where the admin port is.
     pub admin_address: Option<SocketAddr>,
-    embedded: Embedded,
+    serving: Serving,
+    renewal: Arc<Renewal>,
     telemetry: Arc<Telemetry>,
     security: Security,
     edge: Arc<Edge>,
@@ -122,6 +125,20 @@ pub struct Server {
     stop: CancellationToken,
     connections: TaskTracker,
     drain: Duration,
+}
+
+/// Replaces what a server serves.
+pub struct Renewer(Arc<Renewal>);
+
+impl Renewer {
+    /// Serves these pipelines from now on. Returns once they serve; requests that were accepted before end where they are. To be
+    /// called in a runtime, on a thread that may block.
+    ///
+    /// # Errors
+    /// When they cannot be served. Then nothing changes.
+    pub fn renew(&self, deployments: &[Deployment]) -> Result<(), RenewError> {
+        self.0.renew(deployments)
+    }
 }
 
 /// How a server ended.
@@ -192,16 +209,20 @@ impl Server {
         // The port first: one in use should not cost the loading of models.
         let listener = bind(config.listen, "--listen").await?;
         let limits = edge_limits(&config, &deployments);
-        let (telemetry, embedded) = start_observed(
+        let clock = Clock::start();
+        let (telemetry, serving) = start_observed(
             config.telemetry,
             &deployments,
             &library,
+            clock,
             config.decoders,
             config.part.as_ref(),
             admin.as_ref(),
         )?;
 
+        let embedded = serving.now();
         let now = embedded.now();
+        let frame_bytes = limits.message_bytes - MESSAGE_OVERHEAD;
         let edge = Edge::new(
             limits,
             Account::new(config.memory),
@@ -226,34 +247,25 @@ impl Server {
             let telemetry = telemetry.clone();
             Arc::new(move |traceparent| telemetry.sampler().decide(traceparent))
         };
-        let api = Api::new(embedded.hosts.clone(), sampler);
-        let services = Services::new(api, other);
+        let api = Arc::new(Api::new(embedded.hosts.clone(), sampler));
+        let services = Services::new(api.clone(), other);
 
         let stop = CancellationToken::new();
         let connections = TaskTracker::new();
         let address = listener.local_addr().unwrap_or(config.listen);
-        let threads = Threads {
-            devices: embedded.device_handles(),
-            timers: embedded.timer_watches(),
-        };
         let admin_address = admin.as_ref().map(|admin| admin.address);
         if let Some(admin) = admin {
-            let (threads, stop) = (threads.clone(), stop.clone());
-            let (edge, hosts) = (edge.clone(), embedded.hosts.clone());
+            let (edge, serving, stop) = (edge.clone(), serving.clone(), stop.clone());
+            let status = status_of(serving.clone(), config.part.clone());
             let not_ready = move || {
-                let why = threads.not_ready(&stop).or_else(|| full(&edge));
-                why.or_else(|| without_workers(&hosts))
+                let embedded = serving.now();
+                let why = not_ready(&embedded, &stop).or_else(|| full(&edge));
+                why.or_else(|| without_workers(&embedded.hosts))
             };
-            let status = embedded.status(config.part.clone());
             admin.running(Admin::of(telemetry.clone(), not_ready, status));
         }
         set_health(&health, &embedded.hosts, ServingStatus::Serving).await;
-        tokio::spawn(watch(
-            threads,
-            embedded.hosts.clone(),
-            health.clone(),
-            stop.clone(),
-        ));
+        tokio::spawn(watch(serving.clone(), health.clone(), stop.clone()));
         heap::keep();
         tokio::spawn(heap::trim(edge.account().clone(), stop.clone()));
         connections.spawn(listener::serve(
@@ -268,10 +280,22 @@ impl Server {
             member::join(&embedded, part, config.link_listen, &stop).await?;
         }
         let drain = config.drain;
+        let renewal = Renewal {
+            serving: serving.clone(),
+            api,
+            telemetry: telemetry.clone(),
+            library,
+            clock,
+            n_decoders: config.decoders,
+            health: health.clone(),
+            frame_bytes,
+            drain,
+        };
         Ok(Server {
             address,
             admin_address,
-            embedded,
+            serving,
+            renewal: Arc::new(renewal),
             telemetry,
             security: config.security,
             edge,
@@ -283,8 +307,19 @@ impl Server {
     }
 
     /// The hosts, in the order of the deployments.
-    pub fn hosts(&self) -> &[Arc<PipelineHost>] {
-        &self.embedded.hosts
+    pub fn hosts(&self) -> Vec<Arc<PipelineHost>> {
+        self.serving.now().hosts.clone()
+    }
+
+    /// Requests that have not ended.
+    pub fn in_flight(&self) -> impl Fn() -> usize + use<> {
+        let serving = self.serving.clone();
+        move || serving.in_flight()
+    }
+
+    /// Replaces what is served.
+    pub fn renewer(&self) -> Renewer {
+        Renewer(self.renewal.clone())
     }
 
     /// Adds what it can read anew while it serves.
@@ -294,7 +329,8 @@ impl Server {
 
     /// Names of the devices.
     pub fn devices(&self) -> Vec<String> {
-        self.embedded
+        self.serving
+            .now()
             .device_names()
             .iter()
             .map(|(_, name)| name.clone())
@@ -305,7 +341,7 @@ impl Server {
     /// connections close, devices end, telemetry is flushed. Bounded at each step.
     pub async fn stop(self) -> Ended {
         let Server {
-            embedded,
+            serving,
             telemetry,
             health,
             stop,
@@ -313,23 +349,23 @@ impl Server {
             drain,
             ..
         } = self;
+        let embedded = serving.now();
         set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
-        for host in &embedded.hosts {
+        for host in serving.all_hosts() {
             host.drain();
         }
         stop.cancel();
         let give_up = Instant::now() + drain;
-        let in_flight = || embedded.hosts.iter().map(|h| h.in_flight()).sum::<usize>();
-        while in_flight() > 0 && Instant::now() < give_up {
+        while serving.in_flight() > 0 && Instant::now() < give_up {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        let aborted = in_flight();
+        let aborted = serving.in_flight();
         if !embedded.links.is_empty() {
             // Requests of other gateways.
             let left = give_up.saturating_duration_since(Instant::now());
             embedded.leave(left).await;
         }
-        for host in &embedded.hosts {
+        for host in serving.all_hosts() {
             host.abort();
         }
         for links in &embedded.links {
@@ -344,7 +380,8 @@ impl Server {
             tracing::info!("clients kept their connections open; closing them");
         }
         let (busy_devices, telemetry_flushed) = tokio::task::spawn_blocking(move || {
-            let busy = embedded.stop(STOP_LIMIT);
+            let all = serving.all();
+            let busy = all.iter().flat_map(|e| e.stop(STOP_LIMIT)).collect();
             (busy, telemetry.shutdown(STOP_LIMIT))
         })
         .await
@@ -362,11 +399,11 @@ pub(crate) fn start_observed(
     telemetry: TelemetryConfig,
     deployments: &[Deployment],
     library: &Arc<Library>,
+    clock: Clock,
     n_decoders: usize,
     part: Option<&Part>,
     admin: Option<&AdminPort>,
-) -> Result<(Arc<Telemetry>, Embedded), ServeError> {
-    let clock = Clock::start();
+) -> Result<(Arc<Telemetry>, Serving), ServeError> {
     let telemetry = Arc::new(Telemetry::new(telemetry, clock.epoch_wall())?);
     for deployment in deployments {
         telemetry.register_pipeline(&deployment.pipeline);
@@ -376,15 +413,17 @@ pub(crate) fn start_observed(
             admin.starting(&format!("loading what runs on {device}"));
         }
     };
-    let observer = telemetry.clone();
     let embedded = Embedded::start(
         deployments,
         library,
-        clock,
-        observer,
-        n_decoders,
-        part,
-        &loading,
+        Surroundings {
+            clock,
+            observer: telemetry.clone(),
+            n_decoders,
+            part,
+            replaces: None,
+            loading: &loading,
+        },
     )?;
     for (id, name) in embedded.device_names() {
         telemetry.register_device(*id, name);
@@ -392,9 +431,22 @@ pub(crate) fn start_observed(
     if let Some(part) = part {
         telemetry.register_processes(embedded.processes(part));
     }
-    telemetry.register_queue_lengths(embedded.queue_lengths());
-    telemetry.register_planners(embedded.planners());
-    Ok((telemetry, embedded))
+    let serving = Serving::new(embedded);
+    telemetry.register_queue_lengths(Box::new({
+        let serving = serving.clone();
+        move || (serving.now().queue_lengths())()
+    }));
+    telemetry.register_planners(Box::new({
+        let serving = serving.clone();
+        move || (serving.now().planners())()
+    }));
+    Ok((telemetry, serving))
+}
+
+/// Reads the state of the process at any time.
+pub(crate) fn status_of(serving: Serving, part: Option<Part>) -> impl Fn() -> StatusReader {
+    let began = Instant::now();
+    move || serving.now().status(part.clone(), began)
 }
 
 /// The pipeline that no request can go through.
@@ -454,26 +506,20 @@ fn edge_limits(config: &ServerConfig, deployments: &[Deployment]) -> EdgeLimits 
     }
 }
 
-/// The threads that must live for the server to be ready.
-#[derive(Clone)]
-pub(crate) struct Threads {
-    pub(crate) devices: Vec<DeviceHandle>,
-    pub(crate) timers: [TimerWatch; 2],
-}
-
-impl Threads {
-    pub(crate) fn not_ready(&self, stop: &CancellationToken) -> Option<String> {
-        if stop.is_cancelled() {
-            return Some("shutting down".to_owned());
-        }
-        let devices = self.devices.iter().filter(|d| !d.is_alive());
-        let devices: Vec<&str> = devices.map(DeviceHandle::name).collect();
-        if !devices.is_empty() {
-            return Some(format!("dead devices: {}", devices.join(", ")));
-        }
-        let dead = self.timers.iter().find(|timer| !timer.is_alive())?;
-        Some(format!("dead thread: {}", dead.name()))
+/// Why a process cannot serve: it ends, or a thread has died without which it cannot.
+pub(crate) fn not_ready(embedded: &Embedded, stop: &CancellationToken) -> Option<String> {
+    if stop.is_cancelled() {
+        return Some("shutting down".to_owned());
     }
+    let devices = embedded.device_handles();
+    let devices = devices.iter().filter(|d| !d.is_alive());
+    let devices: Vec<&str> = devices.map(DeviceHandle::name).collect();
+    if !devices.is_empty() {
+        return Some(format!("dead devices: {}", devices.join(", ")));
+    }
+    let timers = embedded.timer_watches();
+    let dead = timers.iter().find(|timer| !timer.is_alive())?;
+    Some(format!("dead thread: {}", dead.name()))
 }
 
 async fn set_health(health: &HealthReporter, hosts: &[Arc<PipelineHost>], status: ServingStatus) {
@@ -490,21 +536,17 @@ async fn set_health(health: &HealthReporter, hosts: &[Arc<PipelineHost>], status
 
 /// Reports NOT_SERVING once a device's thread or a timer thread has died. Such a thread does not come back: restart the
 /// process.
-async fn watch(
-    threads: Threads,
-    hosts: Vec<Arc<PipelineHost>>,
-    health: HealthReporter,
-    stop: CancellationToken,
-) {
+async fn watch(serving: Serving, health: HealthReporter, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(READINESS_INTERVAL);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = stop.cancelled() => return,
         }
-        if let Some(why) = threads.not_ready(&stop) {
+        let embedded = serving.now();
+        if let Some(why) = not_ready(&embedded, &stop) {
             tracing::error!(why, "not ready");
-            set_health(&health, &hosts, ServingStatus::NotServing).await;
+            set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
             return;
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use spillgate::embedded::{Deployment, Embedded};
+use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
 use spillgate_controller::host::{Counted, Submission};
@@ -108,11 +108,14 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
     let embedded = Embedded::start(
         &[deployment],
         &library,
-        Clock::start(),
-        batches.clone(),
-        1,
-        None,
-        &|_| {},
+        Surroundings {
+            clock: Clock::start(),
+            observer: batches.clone(),
+            n_decoders: 1,
+            part: None,
+            replaces: None,
+            loading: &|_| {},
+        },
     )
     .unwrap();
     let start = Instant::now();

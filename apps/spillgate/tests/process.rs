@@ -297,24 +297,6 @@ fn a_pipe_that_nobody_writes_and_a_device_without_end_are_errors() {
 }
 
 #[test]
-fn sighup_ends_nothing_and_says_that_nothing_was_done() {
-    let folder = Folder::new("hangup");
-    let pipeline = folder.file("p.yaml", NOOP);
-    let mut process = Process::start(serve(&folder, &pipeline).stderr(Stdio::piped()));
-    let lines = process.lines();
-    port(&folder);
-    for _ in 0..2 {
-        process.signal(Signal::SIGHUP);
-        line_with(
-            &lines,
-            "SIGHUP: nothing here can be reloaded, nothing was done",
-        );
-    }
-    process.signal(Signal::SIGTERM);
-    assert_eq!(process.ended().code(), Some(0));
-}
-
-#[test]
 fn all_lines_are_json_when_asked_for_and_none_otherwise() {
     let folder = Folder::new("json");
     let pipeline = folder.file("p.yaml", NOOP);

@@ -5,10 +5,12 @@ mod party;
 mod stream;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderName;
 use indexmap::IndexMap;
+use parking_lot::RwLock;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::picture::Picture;
 use spillgate_backend::value::Value;
@@ -37,12 +39,22 @@ const NAME_MAX: usize = 64;
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+/// Pipelines by name.
+type Hosts = IndexMap<String, Arc<PipelineHost>>;
+
 /// Serves the pipelines of one process.
 pub struct Api {
-    hosts: IndexMap<String, Arc<PipelineHost>>,
+    hosts: RwLock<Arc<Hosts>>,
+    /// Rises when the pipelines are replaced: streams look theirs up anew.
+    generation: AtomicU64,
     sampler: Sampler,
     /// The name of clients that give none.
     unnamed: Arc<str>,
+}
+
+fn by_name(hosts: Vec<Arc<PipelineHost>>) -> Arc<Hosts> {
+    let named = hosts.into_iter().map(|h| (h.pipeline().name.clone(), h));
+    Arc::new(named.collect())
 }
 
 /// The API as one call sees it.
@@ -54,15 +66,22 @@ pub(crate) struct ApiCall {
 impl Api {
     /// The API of these pipelines.
     pub fn new(hosts: Vec<Arc<PipelineHost>>, sampler: Sampler) -> Self {
-        let hosts = hosts
-            .into_iter()
-            .map(|h| (h.pipeline().name.clone(), h))
-            .collect();
         Api {
-            hosts,
+            hosts: RwLock::new(by_name(hosts)),
+            generation: AtomicU64::new(0),
             sampler,
             unnamed: Arc::from(""),
         }
+    }
+
+    /// Serves these pipelines from now on. Requests that were accepted before end where they are.
+    pub fn replace(&self, hosts: Vec<Arc<PipelineHost>>) {
+        *self.hosts.write() = by_name(hosts);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// The API for this call.
@@ -74,16 +93,16 @@ impl Api {
     }
 
     /// The pipeline of that name. A pipeline that the caller may not use does not exist for it.
-    fn host(&self, call: &Call, name: &str) -> Result<&Arc<PipelineHost>, Refusal> {
-        if let Some(host) = self.hosts.get(name)
+    fn host(&self, call: &Call, name: &str) -> Result<Arc<PipelineHost>, Refusal> {
+        if let Some(host) = self.hosts.read().get(name)
             && call.allows(name)
         {
-            return Ok(host);
+            return Ok(host.clone());
         }
-        let hosts: Vec<&Arc<PipelineHost>> = self.hosts_for(call).collect();
+        let hosts = self.hosts_for(call);
         let known = hosts.iter().map(|h| h.pipeline().name.clone()).collect();
-        match hosts[..] {
-            [only] if name.is_empty() => Ok(only),
+        match &hosts[..] {
+            [only] if name.is_empty() => Ok(only.clone()),
             [_, ..] if name.is_empty() => Err(Refusal::UnnamedPipeline { known }),
             _ => Err(Refusal::UnknownPipeline {
                 name: cut(name).to_owned(),
@@ -93,9 +112,11 @@ impl Api {
     }
 
     /// The pipelines that the caller may use.
-    fn hosts_for(&self, call: &Call) -> impl Iterator<Item = &Arc<PipelineHost>> {
-        let all = self.hosts.values();
-        all.filter(|host| call.allows(&host.pipeline().name))
+    fn hosts_for(&self, call: &Call) -> Vec<Arc<PipelineHost>> {
+        let all = self.hosts.read().clone();
+        let all = all.values();
+        let allowed = all.filter(|host| call.allows(&host.pipeline().name));
+        allowed.cloned().collect()
     }
 
     /// Asks whether the call's token may send one more frame.
@@ -273,12 +294,9 @@ impl Spillgate for ApiCall {
             shared: Shared::new(call, &host.pipeline().clients, metadata.as_ref(), false),
         };
         let id = api
-            .submit(host, call, frame, asked, on_end)
+            .submit(&host, call, frame, asked, on_end)
             .map_err(|refusal| convert::unary_refused(number, &refusal))?;
-        let mut guard = CancelOnDrop {
-            host: host.clone(),
-            id: Some(id),
-        };
+        let mut guard = CancelOnDrop { host, id: Some(id) };
         let record = rx
             .await
             .map_err(|_| Status::internal("the request was lost; this is a bug"))?;
@@ -309,9 +327,9 @@ impl Spillgate for ApiCall {
     ) -> Result<Response<pb::DescribeResponse>, Status> {
         let ApiCall { api, call } = self;
         let pipelines = match request.get_ref().pipeline.as_str() {
-            "" => api.hosts_for(call).map(|h| describe(h)).collect(),
+            "" => api.hosts_for(call).iter().map(|h| describe(h)).collect(),
             name => match api.host(call, name) {
-                Ok(host) => vec![describe(host)],
+                Ok(host) => vec![describe(&host)],
                 Err(refusal) => return Err(convert::call_refused(&refusal)),
             },
         };

@@ -50,9 +50,9 @@ pub struct Services {
 
 impl Services {
     /// Other services, routed by tonic: health, reflection.
-    pub fn new(api: Api, other: Routes) -> Self {
+    pub fn new(api: Arc<Api>, other: Routes) -> Self {
         Services {
-            api: Arc::new(api),
+            api,
             other: other.prepare(),
         }
     }

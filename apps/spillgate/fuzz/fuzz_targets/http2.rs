@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use spillgate::embedded::{Deployment, Embedded};
+use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::account::Account;
 use spillgate_controller::edge::{Edge, EdgeLimits};
 use spillgate_controller::gateway::Gateway;
@@ -86,11 +86,14 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let embedded = Embedded::start(
         &[deployment],
         &library,
-        Clock::start(),
-        Arc::new(Nobody),
-        1,
-        None,
-        &|_| {},
+        Surroundings {
+            clock: Clock::start(),
+            observer: Arc::new(Nobody),
+            n_decoders: 1,
+            part: None,
+            replaces: None,
+            loading: &|_| {},
+        },
     )
     .expect("an emulated device starts");
     let untraced = |_: Option<&str>| TraceContext {

@@ -1,5 +1,6 @@
 //! `spillgate serve`: everything in one process, until SIGTERM or Ctrl-C.
 
+mod again;
 mod progress;
 pub(crate) mod signals;
 pub(crate) mod start;
@@ -224,8 +225,8 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
     // Loading takes long and blocks, so it does not run on a thread that serves the admin port.
     let starting = move || start::start(&pipelines, models, part.as_ref(), config, admin);
     let starting = tokio::task::spawn_blocking(starting);
-    let server = tokio::select! {
-        server = starting => server.context("the start failed")??,
+    let (server, again) = tokio::select! {
+        started = starting => started.context("the start failed")??,
         signal = signals.stop() => {
             say(&format!("{signal} while starting: ended, nothing was served"));
             end(0);
@@ -241,9 +242,14 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
     }
     let mut reload = Reload::default();
     server.add_to(&mut reload);
+    if let Some(again) = again {
+        let renewer = server.renewer();
+        reload.add("pipelines", move || {
+            again.run(&renewer).map_err(|error| format!("{error:#}"))
+        });
+    }
     let signal = signals.stop_or_reload(&Arc::new(reload)).await;
-    let hosts = server.hosts().to_vec();
-    let unanswered = || hosts.iter().map(|h| h.in_flight()).sum::<usize>();
+    let unanswered = server.in_flight();
     say(&format!(
         "{signal}: draining; {} requests in flight",
         unanswered()
@@ -280,8 +286,11 @@ pub(crate) fn end(code: i32) -> ! {
 }
 
 fn announce(server: &Server, args: &ServeArgs, security: &Security) {
-    let hosts = server.hosts().iter();
-    let names: Vec<&str> = hosts.map(|host| host.pipeline().name.as_str()).collect();
+    let hosts = server.hosts();
+    let names: Vec<&str> = hosts
+        .iter()
+        .map(|host| host.pipeline().name.as_str())
+        .collect();
     security.strangers(&names).iter().for_each(|line| say(line));
     for host in server.hosts() {
         let p = host.pipeline();

@@ -64,22 +64,29 @@ pub(crate) struct Results {
 }
 
 /// The stream's frames in flight. When the client goes away, they are cancelled.
+#[derive(Default)]
 struct OpenFrames {
-    host: Arc<PipelineHost>,
-    frames: Mutex<IndexMap<u64, Option<RequestId>, FxBuildHasher>>,
+    frames: Mutex<IndexMap<u64, Option<Accepted>, FxBuildHasher>>,
 }
 
+/// A request where it was accepted.
+type Accepted = (Arc<PipelineHost>, RequestId);
+
 impl OpenFrames {
-    fn ids(&self) -> Vec<RequestId> {
-        self.frames.lock().values().copied().flatten().collect()
+    fn accepted(&self) -> Vec<Accepted> {
+        self.frames.lock().values().flatten().cloned().collect()
+    }
+
+    fn cancel(&self) {
+        for (host, id) in self.accepted() {
+            host.cancel(id);
+        }
     }
 }
 
 impl Drop for Results {
     fn drop(&mut self) {
-        for id in self.open.ids() {
-            self.open.host.cancel(id);
-        }
+        self.open.cancel();
     }
 }
 
@@ -96,10 +103,10 @@ pub(super) async fn serve(
             "the first message of a stream must carry `open`",
         ));
     };
+    // Before the pipeline is looked up: one that is replaced meanwhile is looked up again.
+    let generation = api.generation();
     let host = api.host(&call, &open.pipeline);
-    let host = host
-        .map_err(|refusal| convert::call_refused(&refusal))?
-        .clone();
+    let host = host.map_err(|refusal| convert::call_refused(&refusal))?;
     let in_flight_max = host.pipeline().limits.in_flight_per_stream;
     drop(call.take_message());
     // As many as there are places.
@@ -109,14 +116,13 @@ pub(super) async fn serve(
         slo_ms: host.pipeline().slo.as_secs_f64() * 1e3,
         in_flight_max: in_flight_max as u32,
     };
-    let open_frames = Arc::new(OpenFrames {
-        host: host.clone(),
-        frames: Mutex::default(),
-    });
+    let open_frames = Arc::new(OpenFrames::default());
+    let shared = Shared::new(&call, &host.pipeline().clients, metadata.as_ref(), true);
     let reader = Reader {
         api,
+        generation,
         client: client_of(&call, &open.client),
-        shared: Shared::new(&call, &host.pipeline().clients, metadata.as_ref(), true),
+        shared,
         latest_only: open.latest_only,
         in_flight_max,
         open: open_frames.clone(),
@@ -138,6 +144,8 @@ pub(super) async fn serve(
 
 struct Reader {
     api: Arc<Api>,
+    /// Of the pipelines among which `host` is.
+    generation: u64,
     host: Arc<PipelineHost>,
     client: Arc<str>,
     shared: Shared,
@@ -173,7 +181,7 @@ impl Answering {
 }
 
 impl Reader {
-    async fn run(self, mut frames: Streaming<pb::StreamRequest>) {
+    async fn run(mut self, mut frames: Streaming<pb::StreamRequest>) {
         let mut sequence = 0;
         loop {
             let permit = tokio::select! {
@@ -200,11 +208,28 @@ impl Reader {
                 let text = "after `open` each message of a stream must carry a frame";
                 return answering.say(Said::Broken(Status::invalid_argument(text)));
             };
+            if let Err(refusal) = self.follow() {
+                return answering.say(Said::Broken(convert::call_refused(&refusal)));
+            }
             if self.take(frame, answering).is_break() {
                 return;
             }
             sequence += 1;
         }
+    }
+
+    /// Takes the pipeline of the stream's name that is served now.
+    ///
+    /// # Errors
+    /// When none is.
+    fn follow(&mut self) -> Result<(), Refusal> {
+        let generation = self.api.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            let name = &self.host.pipeline().name;
+            self.host = self.api.host(&self.call, name)?;
+        }
+        Ok(())
     }
 
     /// Takes a frame; breaks when the stream is at its end.
@@ -236,7 +261,7 @@ impl Reader {
         };
         // Frames that this one takes the place of, if it is accepted.
         let older = if self.latest_only {
-            self.open.ids()
+            self.open.accepted()
         } else {
             Vec::new()
         };
@@ -256,18 +281,16 @@ impl Reader {
             Err(refusal) => refuse(Said::refused(number, &refusal)),
             Ok(id) => {
                 if let Some(open) = self.open.frames.lock().get_mut(&sequence) {
-                    *open = Some(id);
+                    *open = Some((host.clone(), id));
                 }
-                for id in older {
+                for (host, id) in older {
                     host.supersede(id);
                 }
             }
         }
         if self.tx.is_closed() {
             // The client went away between the last look and now.
-            for id in self.open.ids() {
-                self.host.cancel(id);
-            }
+            self.open.cancel();
         }
         ControlFlow::Continue(())
     }

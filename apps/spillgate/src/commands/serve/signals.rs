@@ -64,7 +64,7 @@ impl Signals {
 fn tell(reloaded: &[Reloaded]) {
     if reloaded.is_empty() {
         say(
-            "SIGHUP: nothing here can be reloaded, nothing was done; pipelines and models need a restart",
+            "SIGHUP: nothing here can be reloaded, nothing was done; restart the processes of a topology one after the other",
         );
     }
     for (name, result) in reloaded {

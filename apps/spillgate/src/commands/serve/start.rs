@@ -18,6 +18,7 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
+use super::again::{Again, fingerprint};
 
 /// Where a process finds what it is in a topology.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub(crate) struct Loaded {
     pub(crate) deployments: Vec<Deployment>,
     pub(crate) library: Arc<Library>,
     pub(crate) part: Option<Part>,
+    checks: Checks,
+    fingerprint: String,
 }
 
 /// Starts the server beside its admin port, which shows how far it is. Call it on a thread that may block, inside of the
@@ -64,7 +67,7 @@ pub(super) fn start(
     part: Option<&PartFile>,
     config: ServerConfig,
     admin: Option<AdminPort>,
-) -> anyhow::Result<Server> {
+) -> anyhow::Result<(Server, Option<Again>)> {
     let loaded = load(pipelines, models, part, admin.as_ref())?;
     if let Some(part) = &loaded.part
         && part.topology.processes[part.process].gateway.is_none()
@@ -82,8 +85,14 @@ pub(super) fn start(
         part: loaded.part,
         ..config
     };
+    // The processes of a topology are restarted one after the other instead: all of them need the same files.
+    let again = config.part.is_none().then(|| {
+        let (library, pipelines) = (loaded.library.clone(), pipelines.to_vec());
+        let (checks, fingerprint) = (loaded.checks, loaded.fingerprint);
+        Again::new(pipelines, library, checks, fingerprint, &loaded.deployments)
+    });
     let start = Server::start_beside(admin, config, loaded.deployments, loaded.library);
-    Ok(tokio::runtime::Handle::current().block_on(start)?)
+    Ok((tokio::runtime::Handle::current().block_on(start)?, again))
 }
 
 /// Reads and checks what is to be served. It blocks.
@@ -102,7 +111,6 @@ pub(crate) fn load(
             admin.starting(what);
         }
     };
-    let mut deployments = Vec::new();
     tell("reading the pipeline files");
     let mut all = files::load_all(pipelines, &library.catalog())?;
     if let Some(file) = part.and_then(|part| part.profiles.as_ref()) {
@@ -115,7 +123,33 @@ pub(crate) fn load(
         None => None,
     };
     let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
-    check(&all, models, &runs, &tell)?;
+    let mut checks = Checks::new(models)?;
+    check(&all, &mut checks, &runs, &tell)?;
+    if let Some(confined) = checks.confined() {
+        say(&format!(
+            "model files were checked in a process of their own: {confined}"
+        ));
+    }
+    checks.guard_loading();
+    let fingerprint = fingerprint(&all);
+    let deployments = complete(all, &library, part.is_none(), &tell)?;
+    Ok(Loaded {
+        deployments,
+        library,
+        part,
+        checks,
+        fingerprint,
+    })
+}
+
+/// What is served, with the profiles that are missing, if they may be measured here.
+pub(super) fn complete(
+    all: Vec<LoadedPipeline>,
+    library: &Arc<Library>,
+    measures: bool,
+    tell: &dyn Fn(&str),
+) -> anyhow::Result<Vec<Deployment>> {
+    let mut deployments = Vec::new();
     for loaded in all {
         let base_dir = loaded.base_dir();
         let mut deployment = Deployment {
@@ -123,16 +157,12 @@ pub(crate) fn load(
             base_dir,
             profiles: loaded.profiles,
         };
-        if part.is_none() {
-            measure_missing(&mut deployment, &library, &tell)?;
+        if measures {
+            measure_missing(&mut deployment, library, tell)?;
         }
         deployments.push(deployment);
     }
-    Ok(Loaded {
-        deployments,
-        library,
-        part,
-    })
+    Ok(deployments)
 }
 
 /// What the process is in its topology. Where nothing else is written, the dispatch policy is the one for so many gateways.
@@ -167,14 +197,13 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
     })
 }
 
-/// Refuses what cannot be served, and lets this process load only models that were checked: those of the modules that it `runs`.
-fn check(
+/// Refuses what cannot be served. Of models, those of the modules that this process `runs` are checked, and may be loaded then.
+pub(super) fn check(
     all: &[LoadedPipeline],
-    models: CheckConfig,
+    checks: &mut Checks,
     runs: &dyn Fn(&Module) -> bool,
     tell: &dyn Fn(&str),
 ) -> anyhow::Result<()> {
-    let mut checks = Checks::new(models)?;
     for loaded in all {
         loaded.warnings.iter().for_each(|warning| say(warning));
         loaded.check_models(runs)?;
@@ -186,12 +215,6 @@ fn check(
             say(&warning);
         }
     }
-    if let Some(confined) = checks.confined() {
-        say(&format!(
-            "model files were checked in a process of their own: {confined}"
-        ));
-    }
-    checks.guard_loading();
     Ok(())
 }
 

@@ -1,0 +1,110 @@
+//! Reads the pipeline files again on SIGHUP, and serves what they say now.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use spillgate::embedded::Deployment;
+use spillgate::files::{self, LoadedPipeline};
+use spillgate::model_check::Checks;
+use spillgate::server::Renewer;
+use spillgate_backend::operator::Library;
+use spillgate_pipeline::profile::ProfileSet;
+
+use super::start::{check, complete};
+
+/// What was read last.
+struct Last {
+    /// Differs when something has changed.
+    fingerprint: String,
+    /// Profiles by pipeline: those that were measured are not measured again.
+    profiles: Vec<(String, ProfileSet)>,
+}
+
+/// The files of a server, to be read again.
+pub(super) struct Again {
+    pipelines: Vec<PathBuf>,
+    library: Arc<Library>,
+    checks: Mutex<Checks>,
+    last: Mutex<Last>,
+}
+
+impl Again {
+    /// After the first reading.
+    pub(super) fn new(
+        pipelines: Vec<PathBuf>,
+        library: Arc<Library>,
+        checks: Checks,
+        fingerprint: String,
+        deployments: &[Deployment],
+    ) -> Self {
+        Again {
+            pipelines,
+            library,
+            checks: Mutex::new(checks),
+            last: Mutex::new(Last {
+                fingerprint,
+                profiles: profiles_of(deployments),
+            }),
+        }
+    }
+
+    /// Reads the files and serves what they say. Returns a line about the result.
+    ///
+    /// # Errors
+    /// When something is wrong with them. What was served is served on.
+    pub(super) fn run(&self, renewer: &Renewer) -> anyhow::Result<String> {
+        let mut last = self.last.lock();
+        let mut all = files::load_all(&self.pipelines, &self.library.catalog())?;
+        let fingerprint = fingerprint(&all);
+        if fingerprint == last.fingerprint {
+            return Ok("nothing has changed".to_owned());
+        }
+        for loaded in &mut all {
+            let name = &loaded.pipeline.name;
+            let known = last.profiles.iter().find(|(of, _)| of == name);
+            if let Some((_, known)) = known {
+                loaded.profiles.fill_from(known);
+            }
+        }
+        check(&all, &mut self.checks.lock(), &|_| true, &|_| {})?;
+        let deployments = complete(all, &self.library, true, &|_| {})?;
+        renewer.renew(&deployments)?;
+        *last = Last {
+            fingerprint,
+            profiles: profiles_of(&deployments),
+        };
+        let names = deployments.iter().map(|d| d.pipeline.name.as_str());
+        let names: Vec<&str> = names.collect();
+        Ok(format!(
+            "{}; requests under way end as they began",
+            names.join(", ")
+        ))
+    }
+}
+
+/// Those of real devices: those of emulated ones come from files alone.
+fn profiles_of(deployments: &[Deployment]) -> Vec<(String, ProfileSet)> {
+    let each = deployments.iter().map(|d| {
+        let mut profiles = d.profiles.clone();
+        profiles.devices.shift_remove("emulated");
+        (d.pipeline.name.clone(), profiles)
+    });
+    each.collect()
+}
+
+/// What the files say, and when pipeline and model files were written.
+pub(super) fn fingerprint(all: &[LoadedPipeline]) -> String {
+    let mut text = String::new();
+    for loaded in all {
+        let _ = write!(text, "{:?} {:?}", loaded.pipeline, loaded.profiles);
+        let variants = loaded.pipeline.modules.iter().flat_map(|m| &m.variants);
+        let models = variants.map(|variant| loaded.base_dir().join(&variant.model));
+        for file in models.chain([loaded.file.clone()]) {
+            let written = std::fs::metadata(&file).map(|m| (m.len(), m.modified().ok()));
+            let _ = write!(text, " {file:?} {:?}", written.ok());
+        }
+    }
+    text
+}
