@@ -2,6 +2,8 @@
 //! Exit codes: 0 ok, 1 runtime, 2 usage, 78 bad pipeline file.
 
 mod commands;
+#[cfg(test)]
+mod reference;
 
 use std::io::Write;
 use std::process::ExitCode;
