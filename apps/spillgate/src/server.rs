@@ -117,6 +117,7 @@ pub struct Server {
     embedded: Embedded,
     telemetry: Arc<Telemetry>,
     security: Security,
+    part: Option<Part>,
     edge: Arc<Edge>,
     health: HealthReporter,
     stop: CancellationToken,
@@ -274,6 +275,7 @@ impl Server {
             embedded,
             telemetry,
             security: config.security,
+            part: config.part,
             edge,
             health,
             stop,
@@ -290,6 +292,9 @@ impl Server {
     /// Adds what it can read anew while it serves.
     pub fn add_to(&self, reload: &mut Reload) {
         self.security.add_to(reload, &self.edge);
+        if let Some(part) = &self.part {
+            part.add_to(reload);
+        }
     }
 
     /// Names of the devices.
