@@ -5,16 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_pipeline::session::{Command, Connection, Event, Frame, News, Session, Side};
+use spillgate_pipeline::session::rights::{Member, Rights};
+use spillgate_pipeline::session::{
+    Command, Connection, Event, Frame, Greeting, News, Session, Side,
+};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
-use spillgate_proto::link::link_client::LinkClient;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
-use tonic::transport::Endpoint;
 
-use crate::links::{AcceptedPlace, Links};
-use crate::outlet::{Outlet, outlet};
+use crate::dial::dial;
+use crate::links::Links;
+use crate::outlet::Outlet;
+use crate::visit::Seat;
 use crate::wire::{self, Packet};
 
 /// The largest write of a peer: a batch of results with large values.
@@ -24,10 +27,10 @@ pub(crate) const WINDOW: u32 = 4 << 20;
 
 /// How a session has its connections.
 pub(crate) enum How {
-    /// It dials this address.
-    Dials(String),
-    /// It has this one, in this place.
-    Accepted(Box<Wire>, AcceptedPlace),
+    /// It dials this process at this address.
+    Dials(String, Member),
+    /// It has this one.
+    Accepted(Box<Wire>),
 }
 
 /// A connection that stands.
@@ -36,6 +39,10 @@ pub(crate) struct Wire {
     pub(crate) peer: String,
     pub(crate) outlet: Arc<Outlet>,
     pub(crate) inbound: Streaming<pb::Packets>,
+    /// What the peer's certificate lets it be.
+    pub(crate) rights: Option<Rights>,
+    /// Of a connection that was accepted.
+    pub(crate) seat: Option<Seat>,
 }
 
 type Dialling = Pin<Box<dyn Future<Output = Result<Wire, String>> + Send>>;
@@ -49,8 +56,10 @@ pub(crate) struct End {
     stop: CancellationToken,
     /// Another process has the roles of the peer.
     replaced: CancellationToken,
-    /// The address that is dialled, or from which the connection came.
+    /// The address that is dialled, or the host from which the connection came.
     address: String,
+    /// The process that is dialled.
+    dials: Option<Member>,
     wire: Option<(Connection, Wire)>,
     dialling: Option<(Connection, Dialling)>,
     /// The roles know the peer.
@@ -79,6 +88,7 @@ impl End {
             stop,
             replaced: CancellationToken::new(),
             address: String::new(),
+            dials: None,
             wire: None,
             dialling: None,
             is_told: false,
@@ -88,23 +98,22 @@ impl End {
 
     /// Drives the session until it has ended for good: of an address that is dialled, until the process ends.
     pub(crate) async fn run(mut self, how: How) {
-        let place = match how {
-            How::Dials(address) => {
+        match how {
+            How::Dials(address, peer) => {
                 self.address = address;
+                self.dials = Some(peer);
                 self.bring(Event::Wakeup);
-                None
             }
-            How::Accepted(wire, place) => {
+            How::Accepted(wire) => {
                 let connection = Connection(1);
                 self.address.clone_from(&wire.peer);
                 self.wire = Some((connection, *wire));
                 self.bring(Event::Connected(connection));
-                Some(place)
             }
-        };
+        }
         self.drive().await;
         // The process at an address that is dialled may be another one some time.
-        while place.is_none() && self.pauses().await {
+        while self.dials.is_some() && self.pauses().await {
             let (number, session) = self.links.session(Side::Dials);
             (self.number, self.session) = (number, session);
             self.replaced = CancellationToken::new();
@@ -179,8 +188,12 @@ impl End {
             () = self.stop.cancelled() => Brings::End("the process ends"),
             () = self.replaced.cancelled() => Brings::End("another process has the peer's roles"),
             brings = received => {
-                if matches!(brings, Brings::Event(_)) {
+                if let Brings::Event(Event::Ended { cause, .. }) = &brings {
                     self.wire = None;
+                    if self.session.peer().is_none() {
+                        let what = "it ended the connection before a session began";
+                        self.links.complain(&self.address, what, cause);
+                    }
                 }
                 brings
             }
@@ -219,9 +232,14 @@ impl End {
     fn perform(&mut self, command: Command) {
         match command {
             Command::Dial(connection) => {
-                let address = self.address.clone();
+                let Some(peer) = self.dials.clone() else {
+                    return;
+                };
+                let tls = self.links.config.security.as_ref();
+                let tls = tls.map(|security| security.tls.clone());
                 let limit = self.links.config.timing.death();
-                self.dialling = Some((connection, Box::pin(dial(address, limit))));
+                let dialling = dial(self.address.clone(), peer, tls, limit);
+                self.dialling = Some((connection, Box::pin(dialling)));
             }
             Command::Send(connection, frame) => {
                 if let Some((on, wire)) = &self.wire
@@ -244,7 +262,12 @@ impl End {
     fn tell(&mut self, news: News) {
         match news {
             // Roles hear of a peer when its clock is known.
-            News::Greeted(_) => {}
+            News::Greeted(_) => {
+                let wire = self.wire.as_ref().map(|(_, wire)| wire);
+                if let Some(Seat(visit)) = wire.and_then(|wire| wire.seat.as_ref()) {
+                    visit.greets();
+                }
+            }
             News::Suspected | News::Trusted if !self.is_told => {}
             News::Suspected => self.links.doubt(self.number, true),
             News::Trusted => self.links.doubt(self.number, false),
@@ -268,12 +291,21 @@ impl End {
             return;
         }
         self.is_told = true;
+        self.links.is_content(&self.address);
         if !self
             .links
             .meet(self.number, peer, &wire.outlet, &self.replaced)
         {
             self.replaced.cancel();
         }
+    }
+
+    /// Why the peer may not be what it says it is. It hears it, too.
+    fn refuses(&self, peer: &Greeting) -> Option<String> {
+        let (_, wire) = self.wire.as_ref()?;
+        let reason = self.links.forbids(peer, wire.rights.as_ref())?;
+        let _ = wire.outlet.put(&Packet::Refused(reason.clone()));
+        Some(reason)
     }
 
     fn read(&mut self, connection: Connection, packets: pb::Packets) {
@@ -287,6 +319,14 @@ impl End {
                     return self.bring(Event::Ended { connection, cause });
                 }
             };
+            let refused = match &packet {
+                Packet::Refused(reason) => Some(format!("the peer refuses this process: {reason}")),
+                Packet::Session(Frame::Greeting(peer)) => self.refuses(peer),
+                _ => None,
+            };
+            if let Some(reason) = refused {
+                return self.bring(Event::Refused { connection, reason });
+            }
             if let Packet::Session(frame) = packet {
                 self.bring(Event::Received(connection, frame));
                 continue;
@@ -308,7 +348,7 @@ impl End {
 }
 
 /// How long a connection that is closed stands on, so that the peer has what was said last.
-const LINGER: Duration = Duration::from_millis(200);
+pub(crate) const LINGER: Duration = Duration::from_millis(200);
 
 /// Closes a connection once its last words were written.
 fn linger(wire: Wire) {
@@ -316,36 +356,4 @@ fn linger(wire: Wire) {
         tokio::time::sleep(LINGER).await;
         drop(wire);
     });
-}
-
-/// Makes a connection.
-async fn dial(address: String, limit: Duration) -> Result<Wire, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let endpoint = endpoint.map_err(|error| error.to_string())?;
-    let endpoint = endpoint
-        .connect_timeout(limit)
-        .tcp_nodelay(true)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW);
-    let of = |error: &dyn std::error::Error| {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        text
-    };
-    let channel = endpoint.connect().await.map_err(|error| of(&error))?;
-    let mut client = LinkClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
-    let (outlet, writes) = outlet();
-    let joined = client.join(writes).await;
-    let inbound = joined
-        .map_err(|status| status.message().to_owned())?
-        .into_inner();
-    Ok(Wire {
-        peer: address,
-        outlet,
-        inbound,
-    })
 }

@@ -1,10 +1,15 @@
 //! The link between the processes of a cluster. [`wire`]: what travels on it, and how it is written. [`links`]: the sessions of a
 //! process with the others, each on a connection that it makes anew when it is lost. [`serve`]: the port on which others reach it.
+//! [`tls`]: certificates on both sides of each connection.
 
+mod dial;
 mod end;
 pub mod links;
 mod outlet;
 pub mod serve;
+pub mod tls;
+mod visit;
 pub mod wire;
 
 pub use outlet::{CUT_OFF_BYTES, WAITING_BYTES_MAX, WAITING_MAX};
+pub use visit::{STRANGER_BYTES_MAX, host_of};

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::message::{Address, Envelope, Incarnation};
+use spillgate_pipeline::session::rights::{Member, Rights, Roster};
 use spillgate_pipeline::session::{Greeting, Offset, Session, Side, Timing};
 use spillgate_pipeline::time::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -15,10 +16,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::end::{End, How, Wire};
 use crate::outlet::Outlet;
+use crate::tls::LinkTls;
 use crate::wire::{Brought, Packet, Parcel};
 
-/// Connections that other processes may have with this one at a time.
-pub const ACCEPTED_MAX: u64 = 4096;
+/// Complaints that are remembered, so that each is made once.
+const COMPLAINTS_MAX: usize = 64;
 /// Lives of processes whose roles others have taken over since. They may dial until they end.
 const REPLACED_MAX: usize = 256;
 
@@ -59,6 +61,16 @@ pub struct LinksConfig {
     pub now: Now,
     /// The roles of this process.
     pub roles: Arc<dyn Roles>,
+    /// Certificates on both sides; `None`: plain text, and peers are what they say they are.
+    pub security: Option<Security>,
+}
+
+/// How processes know each other.
+pub struct Security {
+    /// The certificates.
+    pub tls: Arc<LinkTls>,
+    /// The roles that processes may greet with.
+    pub roster: Roster,
 }
 
 /// A peer that the roles know.
@@ -116,31 +128,13 @@ impl Peers {
 pub struct Links {
     pub(crate) config: LinksConfig,
     n_sessions: AtomicU64,
-    n_accepted: AtomicU64,
     peers: RwLock<Peers>,
     /// Held while roles hear of peers, so that they hear of one after the other.
     telling: Mutex<VecDeque<Replaced>>,
-    /// What was complained of last.
-    complaint: Mutex<String>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-/// The place of an accepted connection. It is free again once this is dropped.
-pub(crate) struct AcceptedPlace(Arc<Links>);
-
-impl AcceptedPlace {
-    fn take(links: &Arc<Links>) -> Option<Self> {
-        let taken = links.n_accepted.fetch_add(1, Ordering::Relaxed);
-        let place = AcceptedPlace(links.clone());
-        (taken < ACCEPTED_MAX).then_some(place)
-    }
-}
-
-impl Drop for AcceptedPlace {
-    fn drop(&mut self) {
-        self.0.n_accepted.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// What was complained of: peer and complaint, the oldest first.
+    complaints: Mutex<VecDeque<(String, String)>>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
 }
 
 impl Links {
@@ -149,28 +143,23 @@ impl Links {
         Arc::new(Links {
             config,
             n_sessions: AtomicU64::new(0),
-            n_accepted: AtomicU64::new(0),
             peers: RwLock::default(),
             telling: Mutex::default(),
-            complaint: Mutex::default(),
+            complaints: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
     }
 
-    /// Keeps a session with the process at this address (host and port), which is looked up anew for each dial.
-    pub fn dial(self: &Arc<Self>, address: String) {
-        self.begin(Side::Dials, How::Dials(address));
+    /// Keeps a session with the process that is this member of the topology, at this address (host and port), which is looked up
+    /// anew for each dial.
+    pub fn dial(self: &Arc<Self>, address: String, peer: Member) {
+        self.begin(Side::Dials, How::Dials(address, peer));
     }
 
-    /// A connection was accepted. False when there are too many.
-    pub(crate) fn accept(self: &Arc<Self>, wire: Wire) -> bool {
-        let place = AcceptedPlace::take(self);
-        let has_room = place.is_some();
-        if let Some(place) = place {
-            self.begin(Side::Accepts, How::Accepted(Box::new(wire), place));
-        }
-        has_room
+    /// A connection was accepted.
+    pub(crate) fn accept(self: &Arc<Self>, wire: Wire) {
+        self.begin(Side::Accepts, How::Accepted(Box::new(wire)));
     }
 
     fn begin(self: &Arc<Self>, side: Side, how: How) {
@@ -318,14 +307,37 @@ impl Links {
         peers.known.iter().map(view).collect()
     }
 
+    /// Why a peer may not be what it says it is.
+    pub(crate) fn forbids(&self, peer: &Greeting, rights: Option<&Rights>) -> Option<String> {
+        let LinksConfig { me, security, .. } = &self.config;
+        let Security { roster, .. } = security.as_ref()?;
+        // Roles mean nothing where the topologies differ, and the session says that they do.
+        if me.refuses(peer).is_some() {
+            return None;
+        }
+        match rights {
+            Some(rights) => rights.refuse_peer(peer, roster),
+            None => Rights::default().refuse_peer(peer, roster),
+        }
+    }
+
     /// Says what is wrong with a peer, once until something else is wrong: peers are dialled again and again.
     pub(crate) fn complain(&self, peer: &str, what: &str, why: &str) {
-        let text = format!("{peer}: {what}: {why}");
-        let mut last = self.complaint.lock();
-        if *last != text {
-            tracing::warn!(peer, why, "{what}");
-            *last = text;
+        let complaint = (peer.to_owned(), format!("{what}: {why}"));
+        let mut complaints = self.complaints.lock();
+        if complaints.contains(&complaint) {
+            return;
         }
+        tracing::warn!(peer, why, "{what}");
+        if complaints.len() == COMPLAINTS_MAX {
+            complaints.pop_front();
+        }
+        complaints.push_back(complaint);
+    }
+
+    /// There is a session with a peer: what was wrong with it may be said again.
+    pub(crate) fn is_content(&self, peer: &str) {
+        self.complaints.lock().retain(|(of, _)| of != peer);
     }
 
     /// Ends all sessions, and waits until peers can know.

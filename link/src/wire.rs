@@ -63,6 +63,8 @@ pub enum Packet {
         /// [`ToGateway::Finished`](spillgate_pipeline::message::ToGateway::Finished). Empty otherwise.
         brought: Vec<Brought>,
     },
+    /// The peer may not be what it greets as: what is wrong and what would be right. At most [`bounds::REASON_BYTES_MAX`] bytes.
+    Refused(String),
     /// By a gateway: these requests have ended. What the receiver keeps for them is not needed any more.
     Ended(Vec<RequestId>),
 }
@@ -97,6 +99,9 @@ pub fn encode(packet: &Packet) -> pb::Packet {
         Packet::Message { envelope, brought } => {
             Content::Envelope(Box::new(envelope::encode(envelope, brought)))
         }
+        Packet::Refused(reason) => Content::Refused(pb::Refused {
+            reason: reason[..reason.floor_char_boundary(bounds::REASON_BYTES_MAX)].to_owned(),
+        }),
         Packet::Ended(requests) => Content::Ended(pb::Ended {
             requests: requests.iter().map(|id| id.0).collect(),
         }),
@@ -120,6 +125,11 @@ pub fn decode(packet: pb::Packet) -> Result<Packet, WireError> {
         Content::Envelope(envelope) => {
             let (envelope, brought) = envelope::decode(*envelope)?;
             Packet::Message { envelope, brought }
+        }
+        Content::Refused(pb::Refused { reason }) => {
+            let n = reason.len();
+            field("Refused", "reason").at_most_bytes(n, bounds::REASON_BYTES_MAX)?;
+            Packet::Refused(reason)
         }
         Content::Ended(pb::Ended { requests }) => {
             field("Ended", "requests").at_most(requests.len(), bounds::REQUESTS_MAX)?;

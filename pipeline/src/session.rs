@@ -42,12 +42,17 @@
 //! dial again until its process ends, and ends each session in which it greets. In the same way a driver that does not know which peer
 //! it accepts gives each accepted connection a session of its own, and drops the session when [`Session::is_idle`].
 //!
-//! Not here: encoding, encryption, the right of a peer to its addresses (certificates decide it), lists of peers.
+//! **Rights.** Whether a peer may have the roles that it greets with follows from its certificate ([`rights`]). The driver asks when
+//! the greeting comes, and brings [`Event::Refused`] in its place.
+//!
+//! Not here: encoding, encryption, lists of peers.
 
 mod backoff;
 mod clock;
+pub mod entrance;
 mod greeting;
 mod live;
+pub mod rights;
 mod timing;
 
 use std::sync::Arc;
@@ -105,6 +110,13 @@ pub enum Event {
     },
     /// A frame of the session came.
     Received(Connection, Frame),
+    /// There can be no session: one side may not be what it says it is. The peer is dialled again with the longest backoff.
+    Refused {
+        /// On which connection this was found.
+        connection: Connection,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
     /// Something else came: a sign of life. It counts for the role above if this is [`Session::connection`].
     Traffic(Connection),
     /// Something else was sent: no heartbeat is needed for a while. A driver that does not say so has more heartbeats.
@@ -153,7 +165,7 @@ pub enum News {
         /// Why, as a sentence.
         cause: String,
     },
-    /// A peer greeted with which this process can have no session.
+    /// There can be no session with a peer that greeted, for this process or for the peer.
     Refused {
         /// What is wrong and what would be right, with the values of both sides.
         reason: String,
@@ -262,6 +274,7 @@ impl Session {
             Event::Connected(connection) => self.connected(now, connection, out),
             Event::Ended { connection, cause } => self.ended(now, connection, cause, out),
             Event::Received(connection, frame) => self.received(now, connection, frame, out),
+            Event::Refused { connection, reason } => self.refuse(now, connection, reason, out),
             Event::Traffic(connection) if self.is_pending(connection) => {
                 let cause = "the peer sent a message before its greeting";
                 self.give_up(now, cause.to_owned(), out);
@@ -361,10 +374,7 @@ impl Session {
         out: &mut Vec<Command>,
     ) {
         if let Some(reason) = self.me.refuses(&peer) {
-            self.backoff.lengthen();
-            self.give_up(now, reason.clone(), out);
-            out.push(Command::Tell(News::Refused { reason }));
-            return;
+            return self.refuse(now, connection, reason, out);
         }
         let cause = match self.peer() {
             Some(old) if old.incarnation != peer.incarnation => "the peer began anew",
@@ -376,6 +386,26 @@ impl Session {
         let mut live = Live::new(now, connection, peer);
         live.heartbeat(now, out);
         self.live = Some(live);
+    }
+
+    /// There can be no session with the peer of a connection.
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        connection: Connection,
+        reason: String,
+        out: &mut Vec<Command>,
+    ) {
+        let is_live = self.connection() == Some(connection);
+        if !is_live && !self.is_pending(connection) {
+            return;
+        }
+        self.backoff.lengthen();
+        match is_live {
+            true => self.close(now, reason.clone(), out),
+            false => self.give_up(now, reason.clone(), out),
+        }
+        out.push(Command::Tell(News::Refused { reason }));
     }
 
     /// The transport ended a connection.

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Admin, AdminPort};
 use crate::embedded::{Deployment, Embedded};
 use crate::part::Part;
+use crate::reload::Reload;
 use crate::server::{
     READINESS_INTERVAL, STOP_LIMIT, ServeError, bind, not_ready, start_observed, status_of,
 };
@@ -36,6 +37,7 @@ pub struct MemberConfig {
 pub struct Member {
     /// Where its link port is.
     pub address: SocketAddr,
+    part: Part,
     embedded: Arc<Embedded>,
     telemetry: Arc<Telemetry>,
     /// It is about to end, and serves what it has.
@@ -69,14 +71,10 @@ pub(crate) async fn join(
             let listener = bind(listen, "--link-listen").await?;
             address = listener.local_addr().ok();
             let (links, stop) = (links.clone(), stop.clone());
-            tokio::spawn(async move {
-                if let Err(error) = serve::serve(links, listener, stop.cancelled_owned()).await {
-                    tracing::error!(%error, "the link port broke");
-                }
-            });
+            tokio::spawn(serve::serve(links, listener, stop.cancelled_owned()));
         }
         for peer in part.topology.dialled_by(part.process) {
-            links.dial(peer.address.clone().unwrap_or_default());
+            links.dial(peer.address.clone().unwrap_or_default(), peer.into());
         }
     }
     Ok(address)
@@ -113,6 +111,7 @@ impl Member {
         let address = join(&embedded, &config.part, Some(config.listen), &stop).await?;
         Ok(Member {
             address: address.unwrap_or(config.listen),
+            part: config.part,
             embedded,
             telemetry,
             leaves,
@@ -131,6 +130,11 @@ impl Member {
                 return why;
             }
         }
+    }
+
+    /// Adds what it can read anew while it serves.
+    pub fn add_to(&self, reload: &mut Reload) {
+        self.part.add_to(reload);
     }
 
     /// Names of its devices.

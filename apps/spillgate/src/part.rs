@@ -9,17 +9,20 @@ use spillgate_backend::account::{Account, Holder};
 use spillgate_backend::job::{Frame, FrameFormat, Job, are_outputs_of};
 use spillgate_controller::host::{Now, Outgoing, PipelineHost, Roles, Way};
 use spillgate_controller_policy::plan::Planned;
-use spillgate_link::links::{self, Links, LinksConfig};
+use spillgate_link::links::{self, Links, LinksConfig, Security};
+use spillgate_link::tls::LinkTls;
 use spillgate_link::wire::{Brought, Parcel};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Message, Place, Places, ToDevice,
 };
+use spillgate_pipeline::session::rights::{Member, Roster, Seat};
 use spillgate_pipeline::session::{Greeting, PipelineHash};
 use spillgate_pipeline::topology::Topology;
 use spillgate_worker::device::DeviceHandle;
 
+use crate::reload::Reload;
 use crate::status::DeviceName;
 
 /// What a process is in a topology.
@@ -31,6 +34,8 @@ pub struct Part {
     pub process: usize,
     /// This life of it.
     pub incarnation: Incarnation,
+    /// Certificates on both sides of each connection with other processes; `None`: plain text.
+    pub tls: Option<Arc<LinkTls>>,
 }
 
 impl Part {
@@ -58,8 +63,8 @@ impl Part {
         }
     }
 
-    /// The process of each role.
-    fn names(&self, device_names: &[DeviceName]) -> IndexMap<Address, Arc<str>, FxBuildHasher> {
+    /// The role of each address, with its process.
+    fn roster(&self, pipeline: &Pipeline, device_names: &[DeviceName]) -> Roster {
         let processes = (0..self.topology.processes.len()).flat_map(|process| {
             let name = &self.topology.processes[process].name;
             let roles = self.topology.roles(process).into_iter();
@@ -69,7 +74,31 @@ impl Part {
         let devices = devices
             .zip(device_names)
             .map(|(device, (process, _))| (device, process.as_str().into()));
-        processes.chain(devices).collect()
+        let seats = processes.chain(devices).map(|(role, process)| {
+            let what = match role {
+                Address::Gateway(_) => "gateway".to_owned(),
+                Address::Controller(module) => {
+                    format!("controller of {}", pipeline.modules[module.idx()].name)
+                }
+                Address::Device(_) => "worker".to_owned(),
+            };
+            (role, Seat { process, what })
+        });
+        seats.collect()
+    }
+
+    /// What it is to its peers.
+    pub fn member(&self) -> Member {
+        Member::from(&self.topology.processes[self.process])
+    }
+
+    /// Adds what can be read anew while it serves.
+    pub(crate) fn add_to(&self, reload: &mut Reload) {
+        if let Some(tls) = self.tls.clone() {
+            reload.add("certificates of links", move || {
+                tls.reload().map_err(|error| error.to_string())
+            });
+        }
     }
 
     /// What the process says about itself. Processes that would decide by other numbers have another hash.
@@ -169,7 +198,7 @@ struct Local {
     /// Of values that other processes sent.
     holder: Arc<Holder>,
     /// The process of each role.
-    names: IndexMap<Address, Arc<str>, FxBuildHasher>,
+    roster: Roster,
 }
 
 impl Local {
@@ -196,8 +225,11 @@ impl Local {
 
     /// The name of a process in the topology.
     fn name(&self, peer: &Greeting) -> &str {
-        let name = peer.addresses.first().and_then(|role| self.names.get(role));
-        name.map_or("a process without a name", |name| name)
+        let seat = peer
+            .addresses
+            .first()
+            .and_then(|role| self.roster.get(role));
+        seat.map_or("a process without a name", |seat| &seat.process)
     }
 
     fn gateways(peer: &Greeting) -> impl Iterator<Item = GatewayId> {
@@ -286,12 +318,18 @@ impl Linked<'_> {
         let greeting = self
             .part
             .greeting(self.roles, self.host.pipeline(), self.planned);
+        let roster = self.part.roster(self.host.pipeline(), self.device_names);
+        let tls = self.part.tls.clone();
+        let security = tls.map(|tls| Security {
+            tls,
+            roster: roster.clone(),
+        });
         let local = Local {
             host: self.host.clone(),
             devices: self.devices,
             places: self.elsewhere.places.clone(),
             holder: Account::unbounded().holder(),
-            names: self.part.names(self.device_names),
+            roster,
         };
         let links = Links::new(LinksConfig {
             me: Arc::new(greeting),
@@ -299,6 +337,7 @@ impl Linked<'_> {
             seed: self.part.incarnation.0,
             now: self.now,
             roles: Arc::new(local),
+            security,
         });
         let _ = self.elsewhere.host.set(Arc::downgrade(self.host));
         let _ = self.elsewhere.links.set(links.clone());

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use spillgate_controller::edge::{Edge, Tls, TlsError, TlsFiles};
+use spillgate_controller::edge::{Edge, Tls, TlsFiles};
 use spillgate_pipeline::grant::{Grant, parse_grants};
+use spillgate_tls::TlsError;
 
 use crate::files::{self, LoadError};
+use crate::part::Part;
 use crate::reload::Reload;
 
 /// Why a server cannot be secured as it should be.
@@ -127,6 +129,22 @@ impl Security {
             });
         }
     }
+}
+
+/// Warnings for the owner of a process of a topology, a line each: a link port that other machines can reach without TLS, a
+/// certificate that its peers will refuse.
+pub fn link_warnings(part: &Part, listen: Option<SocketAddr>) -> Vec<String> {
+    let lines = match (&part.tls, listen) {
+        (Some(tls), _) => tls.warnings(&part.member()),
+        (None, Some(listen)) if !listen.ip().to_canonical().is_loopback() => vec![format!(
+            "{listen} can be reached by others, and whoever reaches it can take any role: no --link-cert"
+        )],
+        (None, _) => Vec::new(),
+    };
+    lines
+        .iter()
+        .map(|line| format!("warning: {line}"))
+        .collect()
 }
 
 fn load_grants(file: &Path) -> Result<Vec<Grant>, LoadError> {

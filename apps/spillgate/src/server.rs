@@ -120,6 +120,7 @@ pub struct Server {
     renewal: Arc<Renewal>,
     telemetry: Arc<Telemetry>,
     security: Security,
+    part: Option<Part>,
     edge: Arc<Edge>,
     health: HealthReporter,
     stop: CancellationToken,
@@ -298,6 +299,7 @@ impl Server {
             renewal: Arc::new(renewal),
             telemetry,
             security: config.security,
+            part: config.part,
             edge,
             health,
             stop,
@@ -325,6 +327,9 @@ impl Server {
     /// Adds what it can read anew while it serves.
     pub fn add_to(&self, reload: &mut Reload) {
         self.security.add_to(reload, &self.edge);
+        if let Some(part) = &self.part {
+            part.add_to(reload);
+        }
     }
 
     /// Names of the devices.

@@ -12,7 +12,7 @@ mod meter;
 mod sweeper;
 mod tls;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::account::{Account, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Door, DoorLimits, Use, Welcome};
+use spillgate_link::host_of;
 use spillgate_pipeline::grant::Grant;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
@@ -35,7 +36,7 @@ pub(crate) use messages::Messages;
 pub(crate) use meter::Metered;
 pub(crate) use sweeper::sweep;
 pub(crate) use tls::TLS_BYTES;
-pub use tls::{Tls, TlsError, TlsFiles, TlsProblem};
+pub use tls::{Tls, TlsFiles};
 
 use access::Tokens;
 
@@ -184,7 +185,7 @@ impl Edge {
     /// Admits an accepted connection; `None` when there is no place or no memory for it.
     pub(crate) fn welcome(self: &Arc<Self>, peer: IpAddr) -> Option<Arc<Connection>> {
         let now = self.now();
-        let address = address_of(peer);
+        let address = host_of(peer);
         let mut open = self.open.lock();
         let OpenConnections {
             door,
@@ -277,17 +278,6 @@ fn nothing() -> Use {
         was_used: false,
         active_at: Timestamp::ZERO,
         unread_since: None,
-    }
-}
-
-/// What counts as one address: for IPv6 the whole /64, since each host in it can choose its address.
-fn address_of(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => {
-            let bits = v6.to_bits() & !u128::from(u64::MAX);
-            IpAddr::V6(Ipv6Addr::from_bits(bits))
-        }
-        v4 => v4,
     }
 }
 

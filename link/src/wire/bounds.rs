@@ -17,6 +17,8 @@ pub const RATIO_MAX: f64 = 1e6;
 pub const DIMENSIONS_MAX: usize = 64;
 /// Most requests in a list: no pipeline has more in flight.
 pub const REQUESTS_MAX: usize = spillgate_pipeline::spec::IN_FLIGHT_MAX as usize;
+/// Most bytes of the reason for which a peer is refused.
+pub const REASON_BYTES_MAX: usize = 1024;
 
 impl Field {
     /// What must be there.
@@ -46,6 +48,15 @@ impl Field {
     pub(super) fn at_most(self, n: usize, max: usize) -> Result<(), WireError> {
         if n > max {
             return Err(self.has(n, format!("it may have at most {max}")));
+        }
+        Ok(())
+    }
+
+    /// The length of a text.
+    pub(super) fn at_most_bytes(self, n: usize, max: usize) -> Result<(), WireError> {
+        if n > max {
+            let right = format!("it may have at most {max}");
+            return Err(self.wrong(format!("has {n} bytes"), right));
         }
         Ok(())
     }

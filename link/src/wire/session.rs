@@ -42,11 +42,7 @@ pub(super) fn decode_greeting(greeting: pb::Greeting) -> Result<Frame, WireError
     } = greeting;
     let of = |name| field("Greeting", name);
     of("addresses").at_most(addresses.len(), ADDRESSES_MAX)?;
-    if version.len() > VERSION_BYTES_MAX {
-        let was = format!("has {} bytes", version.len());
-        let right = format!("it may have at most {VERSION_BYTES_MAX}");
-        return Err(of("version").wrong(was, right));
-    }
+    of("version").at_most_bytes(version.len(), VERSION_BYTES_MAX)?;
     let hash = <[u8; 32]>::try_from(&*pipeline).map_err(|_| {
         let was = format!("has {} bytes", pipeline.len());
         of("pipeline").wrong(was, "a SHA-256 has 32")

@@ -25,6 +25,7 @@ pub(crate) fn packet() -> impl Strategy<Value = Packet> {
         1 => session().prop_map(Packet::Session),
         8 => message(),
         1 => vec(request_id(), 0..4).prop_map(Packet::Ended),
+        1 => "[ -~]{0,40}".prop_map(Packet::Refused),
     ]
 }
 

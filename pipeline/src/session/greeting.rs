@@ -36,7 +36,7 @@ pub struct Greeting {
 
 impl Greeting {
     /// Why this process has no session with a peer: what is wrong and what would be right. `None` if it has one.
-    pub(super) fn refuses(&self, peer: &Greeting) -> Option<String> {
+    pub fn refuses(&self, peer: &Greeting) -> Option<String> {
         if let Some(breach) = peer.breach() {
             return Some(breach);
         }

@@ -321,6 +321,37 @@ fn a_refused_peer_is_dialled_again_with_the_longest_backoff() {
     assert!(waits.iter().all(|w| *w <= Duration::from_secs(5)));
 }
 
+#[test]
+fn a_session_that_one_side_may_not_have_ends_and_is_told() {
+    let refused = |connection| Event::Refused {
+        connection,
+        reason: "no rights".to_owned(),
+    };
+    let told = |commands: &[Command]| {
+        let reason = "no rights".to_owned();
+        commands.contains(&Command::Tell(News::Refused { reason }))
+    };
+    for has_greeted in [false, true] {
+        let mut session = session(Side::Dials);
+        let (now, connection) = next_dial(&mut session);
+        step(&mut session, now, Event::Connected(connection));
+        if has_greeted {
+            step(&mut session, now, greets(connection, &device(5)));
+        }
+        // What is said of another connection counts for nothing.
+        let other = Connection(connection.0 + 1);
+        assert!(step(&mut session, now, refused(other)).is_empty());
+        let commands = step(&mut session, now, refused(connection));
+        assert!(told(&commands), "{commands:?}");
+        let closes =
+            |c: &Command| matches!(c, Command::Close { connection: of, .. } if *of == connection);
+        assert!(commands.iter().any(closes), "{commands:?}");
+        assert_eq!(session.peer(), None);
+        assert!(step(&mut session, now, refused(connection)).is_empty());
+        assert!(next_dial(&mut session).0 > now, "it is dialled again");
+    }
+}
+
 /// Dials of a session whose connections greet and end after `life`, in `time`.
 fn dials_within(time: Timestamp, life: Duration) -> usize {
     let mut session = session(Side::Dials);

@@ -5,6 +5,7 @@
 //! pipeline <- proto <- {controller,worker}/runtime (each on its own policy; the worker's also on
 //!                      backend) <- apps
 //! pipeline <- {proto, backend} <- link <- apps
+//! backend <- tls <- {link, controller/runtime, apps}
 //! ```
 
 use serde_json::Value;
@@ -13,6 +14,7 @@ const PIPELINE: &str = "spillgate-pipeline";
 const PROTO: &str = "spillgate-proto";
 const BACKEND: &str = "spillgate-backend";
 const LINK: &str = "spillgate-link";
+const TLS: &str = "spillgate-tls";
 const TELEMETRY: &str = "spillgate-telemetry";
 const CONTROLLER_POLICY: &str = "spillgate-controller-policy";
 const WORKER_POLICY: &str = "spillgate-worker-policy";
@@ -34,11 +36,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
     (PROTO, &[PIPELINE]),
     (BACKEND, &[PIPELINE]),
-    (LINK, &[PIPELINE, PROTO, BACKEND]),
+    // Of the backend how files are read.
+    (TLS, &[BACKEND]),
+    (LINK, &[PIPELINE, PROTO, BACKEND, TLS]),
     // Of the backend the types of values, which results are made of; without libtorch.
     (
         CONTROLLER,
-        &[PIPELINE, PROTO, CONTROLLER_POLICY, BACKEND, LINK],
+        &[PIPELINE, PROTO, CONTROLLER_POLICY, BACKEND, LINK, TLS],
     ),
     (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
     (MODULES, &[PIPELINE, BACKEND]),
@@ -75,6 +79,7 @@ const LIBRARIES: &[&str] = &[
     PROTO,
     BACKEND,
     LINK,
+    TLS,
     CONTROLLER,
     WORKER,
     MODULES,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,10 +12,15 @@ use clap::builder::FalseyValueParser;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
+use spillgate::admin::AdminPort;
 use spillgate::member::{Member, MemberConfig};
+use spillgate::reload::Reload;
+use spillgate::security::link_warnings;
 use spillgate::server::open_admin;
+use spillgate_link::tls::{LinkTls, LinkTlsFiles};
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{complain, say};
+use spillgate_tls::TlsError;
 
 use super::models::ModelArgs;
 use super::ranges::{duration, number};
@@ -38,6 +44,30 @@ pub(crate) struct PartArgs {
     /// all interfaces]
     #[arg(long, value_name = "ADDRESS", env = "SPILLGATE_LINK_LISTEN")]
     link_listen: Option<SocketAddr>,
+    /// Speak TLS with other processes, and only with those whose certificates one of these authorities signed (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_LINK_CA",
+        requires_all = ["link_cert", "link_key"]
+    )]
+    link_ca: Option<PathBuf>,
+    /// Certificate of this process for --link-ca; its DNS names say its roles, like worker.spillgate (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_LINK_CERT",
+        requires_all = ["link_ca", "link_key"]
+    )]
+    link_cert: Option<PathBuf>,
+    /// Private key of --link-cert (PEM).
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_LINK_KEY",
+        requires_all = ["link_ca", "link_cert"]
+    )]
+    link_key: Option<PathBuf>,
     /// The process ends with this one, which started it.
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
@@ -56,13 +86,23 @@ impl PartArgs {
         Ok(())
     }
 
-    fn file(&self) -> PartFile {
-        PartFile {
+    fn link_tls(&self) -> Option<LinkTlsFiles> {
+        Some(LinkTlsFiles {
+            ca: self.link_ca.clone()?,
+            cert: self.link_cert.clone()?,
+            key: self.link_key.clone()?,
+        })
+    }
+
+    /// Reads the certificates: what is wrong with them is said before anything is loaded.
+    fn file(&self) -> Result<PartFile, TlsError> {
+        Ok(PartFile {
             topology: self.topology.clone(),
             name: self.name.clone(),
             profiles: self.profiles.clone(),
             link_listen: self.link_listen,
-        }
+            link_tls: self.link_tls().map(LinkTls::new).transpose()?.map(Arc::new),
+        })
     }
 }
 
@@ -103,7 +143,7 @@ pub(crate) struct MemberArgs {
 /// Runs a gateway until told to stop.
 pub(crate) fn gateway(args: GatewayArgs) -> anyhow::Result<ExitCode> {
     args.part.follow_parent()?;
-    serve::run_as(args.serve, Some(args.part.file()))
+    serve::run_as(args.serve, Some(args.part.file()?))
 }
 
 /// What a process without a gateway is started for.
@@ -116,12 +156,13 @@ pub(crate) enum Holds {
 /// Runs a controller or worker until told to stop.
 pub(crate) fn member(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
     args.part.follow_parent()?;
+    let file = args.part.file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = serve::runtime(args.threads.unwrap_or(cores))?;
-    runtime.block_on(run(args, holds))
+    runtime.block_on(run(args, file, holds))
 }
 
-async fn run(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
+async fn run(args: MemberArgs, file: PartFile, holds: Holds) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
     if let Some(admin) = &admin {
@@ -130,7 +171,7 @@ async fn run(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
             admin.address
         ));
     }
-    let starting = tokio::task::spawn_blocking(move || begin(&args, holds, admin));
+    let starting = tokio::task::spawn_blocking(move || begin(&args, &file, holds, admin));
     let member = tokio::select! {
         member = starting => member.context("the start failed")??,
         signal = signals.stop() => {
@@ -140,8 +181,11 @@ async fn run(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
     };
     say(&format!("devices: {}", member.devices().join(", ")));
     say(&format!("reached by other processes on {}", member.address));
+    let mut reload = Reload::default();
+    member.add_to(&mut reload);
+    let reload = Arc::new(reload);
     let signal = tokio::select! {
-        signal = signals.stop() => signal,
+        signal = signals.stop_or_reload(&reload) => signal,
         why = member.failed() => {
             complain(&format!("{why}: ended, so that requests go to other processes"));
             serve::end(1);
@@ -167,12 +211,12 @@ async fn run(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
 
 fn begin(
     args: &MemberArgs,
+    file: &PartFile,
     holds: Holds,
-    admin: Option<spillgate::admin::AdminPort>,
+    admin: Option<AdminPort>,
 ) -> anyhow::Result<Member> {
     let pipelines = std::slice::from_ref(&args.pipeline);
-    let file = args.part.file();
-    let loaded = start::load(pipelines, args.models.config(), Some(&file), admin.as_ref())?;
+    let loaded = start::load(pipelines, args.models.config(), Some(file), admin.as_ref())?;
     let part = loaded
         .part
         .context("a process of a topology has a part of it")?;
@@ -196,6 +240,8 @@ fn begin(
     let Some(listen) = file.listens(&part) else {
         bail!("process {:?} has no address in the topology", part.name());
     };
+    let lines = link_warnings(&part, Some(listen));
+    lines.iter().for_each(|line| say(line));
     let config = MemberConfig {
         listen,
         decoders: DECODERS_MIN,

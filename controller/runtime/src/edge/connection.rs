@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 use spillgate_backend::account::{Full, Holder, Lease};
 use spillgate_controller_policy::door::{ConnectionId, Use};
+use spillgate_link::host_of;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::ClientId;
 use spillgate_pipeline::time::Timestamp;
@@ -15,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
-use super::{Edge, Token, address_of};
+use super::{Edge, Token};
 
 /// Bytes that a call holds beside its messages: the values of its headers, its task.
 const CALL_BYTES: u64 = 8 << 10;
@@ -87,7 +88,7 @@ impl Connection {
             // The client of calls without a token; calls with a token belong to its holder.
             client: edge.next_client(),
             share: {
-                let address = address_of(peer).to_string();
+                let address = host_of(peer).to_string();
                 (ClientKey::of(&address), address.into())
             },
             holder,

@@ -2,31 +2,19 @@
 //! connections keep the certificates that they began with.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::RwLock;
-use spillgate_backend::file::{self, FileError};
+use spillgate_tls::{PemFile, TlsError, TlsProblem};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use tokio_rustls::rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
-use tokio_rustls::rustls::{CertificateError, Error, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::server::TlsStream;
 
-/// Most time of a handshake. It takes two round trips and a signature; a slower client holds a place that others may
-/// want.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// Most bytes of a file: hundreds of certificates.
-const FILE_BYTES_MAX: usize = 1 << 20;
-/// Most bytes that wait to be sent: two records.
-const WAITING_BYTES_MAX: usize = 32 << 10;
 /// Bytes that TLS holds for a connection: bytes to send, an incoming record, and its decrypted content.
-pub(crate) const TLS_BYTES: u64 = 64 << 10;
+pub(crate) const TLS_BYTES: u64 = 2 * spillgate_tls::WAITING_BYTES_MAX as u64;
 
 /// The files of a server that speaks TLS, all of them PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,47 +25,6 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Only clients with a certificate that one of these authorities signed are served.
     pub client_ca: Option<PathBuf>,
-}
-
-/// A file that cannot be used for TLS.
-#[derive(Debug, thiserror::Error)]
-#[error("{flag} {}: {problem}", path.display())]
-pub struct TlsError {
-    /// The flag that names the file.
-    pub flag: &'static str,
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub problem: TlsProblem,
-}
-
-/// What is wrong with a file.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsProblem {
-    /// It cannot be read.
-    #[error("{0}")]
-    File(#[from] FileError),
-    /// It does not contain what it should.
-    #[error("no {what} in it; write it as PEM, from -----BEGIN to -----END")]
-    Nothing {
-        /// What it should hold.
-        what: &'static str,
-    },
-    /// Text between BEGIN and END that is not PEM.
-    #[error("it is no PEM: {0}")]
-    Pem(pem::Error),
-    /// The key does not belong to the certificate.
-    #[error("it is not the key of the certificate in {}", cert.display())]
-    OtherKey {
-        /// The certificate.
-        cert: PathBuf,
-    },
-    /// A certificate or key that TLS cannot use.
-    #[error("it cannot be used: {0}")]
-    Unusable(Error),
-    /// Roots with which no certificate can be verified.
-    #[error("no client could be verified by it: {0}")]
-    Roots(#[from] VerifierBuilderError),
 }
 
 /// The result of the last reading.
@@ -134,17 +81,8 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let acceptor = TlsAcceptor::from(self.read.read().config.clone());
-        let handshake = acceptor.accept_with(stream, |session| {
-            session.set_buffer_limit(Some(WAITING_BYTES_MAX));
-        });
-        match tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await {
-            Ok(result) => result,
-            Err(_) => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the handshake took too long",
-            )),
-        }
+        let config = self.read.read().config.clone();
+        spillgate_tls::accept(config, stream).await
     }
 }
 
@@ -155,41 +93,31 @@ impl std::fmt::Debug for Tls {
 }
 
 fn read(files: &TlsFiles) -> Result<Read, TlsError> {
-    let error = |flag, path: &Path| {
-        let path = path.to_owned();
-        move |problem| TlsError {
-            flag,
-            path,
-            problem,
-        }
-    };
-    let cert_error = error("--tls-cert", &files.cert);
-    let key_error = error("--tls-key", &files.key);
+    let file = |flag, path| PemFile { flag, path };
+    let cert = file("--tls-cert", &files.cert);
+    let key = file("--tls-key", &files.key);
     let provider = Arc::new(ring::default_provider());
-    let chain = certificates(&files.cert).map_err(cert_error.clone())?;
-    let key = private_key(&files.key).map_err(key_error.clone())?;
-    let (certificates, warning) = (chain.len(), warning(&files.cert, &chain[0], &provider));
+    let chain = cert.certificates()?;
+    let private_key = key.private_key()?;
+    let certificates = chain.len();
+    let warning = spillgate_tls::is_out_of_date(&chain[0]).map(|what| {
+        let path = files.cert.display();
+        format!("the certificate in {path} {what}: clients will refuse it")
+    });
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|e| cert_error.clone()(TlsProblem::Unusable(e)))?;
+        .map_err(|error| cert.error(TlsProblem::Unusable(error)))?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let roots = roots(path).map_err(error("--tls-client-ca", path))?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
-            let verifier = verifier.build().map_err(TlsProblem::from);
-            builder.with_client_cert_verifier(verifier.map_err(error("--tls-client-ca", path))?)
+            let ca = file("--tls-client-ca", path);
+            let roots = ca.roots()?.into();
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|error| ca.error(error))?)
         }
     };
-    let made = builder.with_single_cert(chain, key);
-    let mut config = made.map_err(|e| match e {
-        Error::InconsistentKeys(_) => {
-            let cert = files.cert.clone();
-            key_error(TlsProblem::OtherKey { cert })
-        }
-        Error::General(_) => key_error(TlsProblem::Unusable(e)),
-        _ => cert_error(TlsProblem::Unusable(e)),
-    })?;
+    let made = builder.with_single_cert(chain, private_key);
+    let mut config = made.map_err(|error| spillgate_tls::unusable(error, cert, key))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Read {
         config: Arc::new(config),
@@ -198,71 +126,10 @@ fn read(files: &TlsFiles) -> Result<Read, TlsError> {
     })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
-    let text = file::read(path, FILE_BYTES_MAX)?;
-    let all = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(TlsProblem::Pem)?;
-    if all.is_empty() {
-        let what = "certificate";
-        return Err(TlsProblem::Nothing { what });
-    }
-    Ok(all)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsProblem> {
-    let text = file::read(path, FILE_BYTES_MAX)?;
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        pem::Error::NoItemsFound => TlsProblem::Nothing {
-            what: "private key",
-        },
-        error => TlsProblem::Pem(error),
-    })
-}
-
-fn roots(path: &Path) -> Result<RootCertStore, TlsProblem> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(TlsProblem::Unusable)?;
-    }
-    Ok(roots)
-}
-
-/// A warning if the certificate is not valid now. Its issuer is for the clients to check.
-fn warning(
-    path: &Path,
-    certificate: &CertificateDer<'_>,
-    provider: &CryptoProvider,
-) -> Option<String> {
-    let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    let (none, algorithms) = (
-        RootCertStore::empty(),
-        &provider.signature_verification_algorithms,
-    );
-    // Validity is checked before the issuer, and there is no issuer here.
-    let verified = verify_server_cert_signed_by_trust_anchor(
-        &parsed,
-        &none,
-        &[],
-        UnixTime::now(),
-        algorithms.all,
-    );
-    let what = match verified {
-        Err(Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        )) => "has expired",
-        Err(Error::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        )) => "is not valid yet",
-        _ => return None,
-    };
-    let path = path.display();
-    Some(format!(
-        "the certificate in {path} {what}: clients will refuse it"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
+    use spillgate_tls::HANDSHAKE_LIMIT;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

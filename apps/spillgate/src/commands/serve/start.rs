@@ -11,8 +11,10 @@ use spillgate::files::{self, LoadedPipeline};
 use spillgate::measure::{self, Effort};
 use spillgate::model_check::{CheckConfig, Checks};
 use spillgate::part::Part;
+use spillgate::security::link_warnings;
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
+use spillgate_link::tls::LinkTls;
 use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_telemetry::logging::say;
@@ -31,6 +33,8 @@ pub(crate) struct PartFile {
     pub(crate) profiles: Option<PathBuf>,
     /// Where other processes reach it, if not at its address in the topology.
     pub(crate) link_listen: Option<SocketAddr>,
+    /// Its certificates, if it shows one to other processes.
+    pub(crate) link_tls: Option<Arc<LinkTls>>,
 }
 
 impl PartFile {
@@ -78,10 +82,15 @@ pub(super) fn start(
             part.name()
         );
     }
+    let link_listen = part
+        .zip(loaded.part.as_ref())
+        .and_then(|(file, part)| file.listens(part));
+    if let Some(part) = &loaded.part {
+        let lines = link_warnings(part, link_listen);
+        lines.iter().for_each(|line| say(line));
+    }
     let config = ServerConfig {
-        link_listen: part
-            .zip(loaded.part.as_ref())
-            .and_then(|(file, part)| file.listens(part)),
+        link_listen,
         part: loaded.part,
         ..config
     };
@@ -194,6 +203,7 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
         topology: Arc::new(topology),
         process,
         incarnation: Incarnation(rand::random()),
+        tls: file.link_tls.clone(),
     })
 }
 

@@ -1,147 +1,29 @@
 //! Links between processes, over real sockets. Each process of a test has its own clock.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+mod certificates;
+mod logs;
+mod process;
+mod secure;
+
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use spillgate_link::links::{Links, LinksConfig, Roles};
-use spillgate_link::serve;
-use spillgate_link::wire::{Brought, Parcel};
+use spillgate_link::STRANGER_BYTES_MAX;
+use spillgate_link::wire::Parcel;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{
-    Address, Arrival, Envelope, Incarnation, Message, ToDevice, ToGateway,
-};
+use spillgate_pipeline::message::{Address, Arrival, Envelope, Message, ToDevice, ToGateway};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
-use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
+use spillgate_pipeline::session::{PipelineHash, Timing};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::link as pb;
 use spillgate_proto::link::link_client::LinkClient;
-use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
 
-const GATEWAY: Address = Address::Gateway(GatewayId(0));
-const DEVICE: Address = Address::Device(DeviceId(0));
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Roles that write down what they hear.
-#[derive(Default)]
-struct Heard {
-    news: Mutex<Vec<String>>,
-    /// Deadlines of requests, by this process's clock.
-    deadlines: Mutex<Vec<Timestamp>>,
-}
-
-impl Roles for Heard {
-    fn met(&self, peer: &Greeting) {
-        self.note(&format!("met {}", peer.incarnation.0));
-    }
-
-    fn parted(&self, peer: &Greeting, _: &str) {
-        self.note(&format!("parted {}", peer.incarnation.0));
-    }
-
-    fn doubted(&self, peer: &Greeting, is_suspected: bool) {
-        let what = if is_suspected { "suspected" } else { "trusted" };
-        self.note(&format!("{what} {}", peer.incarnation.0));
-    }
-
-    fn heard(&self, envelope: Envelope<Parcel>, _: Vec<Brought>) {
-        match envelope.message {
-            Message::Device(ToDevice::Requests(arrivals)) => {
-                let deadlines = arrivals.iter().map(|a| a.request.deadline);
-                self.deadlines.lock().extend(deadlines);
-            }
-            message => self.note(&format!("{message:?}")),
-        }
-    }
-}
-
-impl Heard {
-    fn note(&self, what: &str) {
-        self.news.lock().push(what.to_owned());
-    }
-
-    fn has(&self, what: &str) -> bool {
-        self.news.lock().iter().any(|n| n == what)
-    }
-
-    async fn waits_for(&self, what: &str) {
-        let give_up = Instant::now() + PATIENCE;
-        while !self.has(what) {
-            let news = self.news.lock().join(", ");
-            assert!(Instant::now() < give_up, "{what} is not heard: {news}");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
-}
-
-/// A process with one role.
-struct Process {
-    heard: Arc<Heard>,
-    links: Arc<Links>,
-    began: Instant,
-    ahead: Duration,
-    life: Incarnation,
-    stop: CancellationToken,
-}
-
-impl Process {
-    fn new(role: Address, life: u64, ahead: Duration) -> Self {
-        Self::of(role, life, ahead, PipelineHash::default())
-    }
-
-    fn of(role: Address, life: u64, ahead: Duration, pipeline: PipelineHash) -> Self {
-        let (heard, began) = (Arc::new(Heard::default()), Instant::now());
-        let life = Incarnation(life);
-        let me = Greeting {
-            addresses: vec![role],
-            version: "test".to_owned(),
-            pipeline,
-            incarnation: life,
-        };
-        let links = Links::new(LinksConfig {
-            me: Arc::new(me),
-            timing: Timing::default(),
-            seed: life.0,
-            now: Arc::new(move || Timestamp::ZERO + ahead + began.elapsed()),
-            roles: heard.clone(),
-        });
-        Process {
-            heard,
-            links,
-            began,
-            ahead,
-            life,
-            stop: CancellationToken::new(),
-        }
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.ahead + self.began.elapsed()
-    }
-
-    /// Listens at that address. Port 0 is any.
-    async fn listens(&self, at: SocketAddr) -> SocketAddr {
-        let listener = TcpListener::bind(at).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (links, stop) = (self.links.clone(), self.stop.clone());
-        tokio::spawn(serve::serve(links, listener, stop.cancelled_owned()));
-        address
-    }
-
-    async fn ends(&self) {
-        self.stop.cancel();
-        self.links.end().await;
-    }
-}
-
-fn any() -> SocketAddr {
-    "127.0.0.1:0".parse().unwrap()
-}
+use logs::Logs;
+use process::{DEVICE, GATEWAY, PATIENCE, Process, any};
 
 fn requests(from: &Process, deadline: Timestamp) -> Envelope<Parcel> {
     let request = Request {
@@ -169,7 +51,7 @@ fn requests(from: &Process, deadline: Timestamp) -> Envelope<Parcel> {
 async fn messages_travel_both_ways_and_deadlines_hold_on_either_clock() {
     let gateway = Process::new(GATEWAY, 1, Duration::from_secs(7200));
     let device = Process::new(DEVICE, 2, Duration::from_secs(100));
-    gateway.links.dial(device.listens(any()).await.to_string());
+    gateway.dials(device.listens(any()).await);
     gateway.heard.waits_for("met 2").await;
     device.heard.waits_for("met 1").await;
     let left = Duration::from_secs(30);
@@ -204,7 +86,7 @@ async fn a_process_that_ends_is_lost_at_once_and_its_next_life_is_met() {
     let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
     let device = Process::new(DEVICE, 2, Duration::ZERO);
     let at = device.listens(any()).await;
-    gateway.links.dial(at.to_string());
+    gateway.dials(at);
     gateway.heard.waits_for("met 2").await;
     let ended = Instant::now();
     device.ends().await;
@@ -222,9 +104,9 @@ async fn a_process_that_ends_is_lost_at_once_and_its_next_life_is_met() {
 async fn of_two_processes_with_one_role_the_last_that_greeted_counts() {
     let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
     let [old, new] = [2, 3].map(|life| Process::new(DEVICE, life, Duration::ZERO));
-    gateway.links.dial(old.listens(any()).await.to_string());
+    gateway.dials(old.listens(any()).await);
     gateway.heard.waits_for("met 2").await;
-    gateway.links.dial(new.listens(any()).await.to_string());
+    gateway.dials(new.listens(any()).await);
     gateway.heard.waits_for("met 3").await;
     let news = gateway.heard.news.lock().join(", ");
     assert_eq!(news, "met 2, parted 2, met 3");
@@ -239,9 +121,9 @@ async fn of_two_processes_with_one_role_the_last_that_greeted_counts() {
 async fn a_replaced_process_is_met_again_when_the_other_one_is_gone() {
     let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
     let [right, wrong] = [2, 3].map(|life| Process::new(DEVICE, life, Duration::ZERO));
-    gateway.links.dial(right.listens(any()).await.to_string());
+    gateway.dials(right.listens(any()).await);
     gateway.heard.waits_for("met 2").await;
-    gateway.links.dial(wrong.listens(any()).await.to_string());
+    gateway.dials(wrong.listens(any()).await);
     gateway.heard.waits_for("met 3").await;
     wrong.ends().await;
     gateway.heard.waits_for("parted 3").await;
@@ -261,8 +143,8 @@ async fn a_process_with_another_pipeline_is_not_met() {
     let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
     let device = Process::of(DEVICE, 2, Duration::ZERO, PipelineHash([7; 32]));
     let other = Process::new(Address::Device(DeviceId(1)), 3, Duration::ZERO);
-    gateway.links.dial(device.listens(any()).await.to_string());
-    gateway.links.dial(other.listens(any()).await.to_string());
+    gateway.dials(device.listens(any()).await);
+    gateway.dials(other.listens(any()).await);
     gateway.heard.waits_for("met 3").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!gateway.heard.has("met 2"));
@@ -274,7 +156,7 @@ async fn what_cannot_be_read_ends_its_connection_alone() {
     let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
     let device = Process::new(DEVICE, 2, Duration::ZERO);
     let at = device.listens(any()).await;
-    gateway.links.dial(at.to_string());
+    gateway.dials(at);
     gateway.heard.waits_for("met 2").await;
     for packet in [
         // Without content.
@@ -331,4 +213,91 @@ async fn a_peer_that_answers_nothing_is_not_met() {
     assert!(device.heard.news.lock().is_empty());
     assert!(!device.links.reaches(GATEWAY));
     assert!(say.is_closed(), "the connection is closed");
+}
+
+/// A peer of the test's own: its way to say something, and the answers.
+async fn join(
+    client: &mut LinkClient<Channel>,
+) -> Result<(UnboundedSender<pb::Packets>, Streaming<pb::Packets>), Status> {
+    let (say, said) = tokio::sync::mpsc::unbounded_channel();
+    let joined = client.join(UnboundedReceiverStream::new(said)).await?;
+    Ok((say, joined.into_inner()))
+}
+
+#[tokio::test]
+async fn a_connection_carries_one_session() {
+    let device = Process::new(DEVICE, 2, Duration::ZERO);
+    let at = device.listens(any()).await;
+    let mut client = LinkClient::connect(format!("http://{at}")).await.unwrap();
+    let (say, mut answers) = join(&mut client).await.unwrap();
+    answers.message().await.unwrap().expect("its greeting");
+    drop((say, answers));
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match join(&mut client).await {
+            // The call before has not ended yet, or the connection has.
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                assert!(status.message().contains("one session"), "{status}");
+                break;
+            }
+            Err(status) if status.code() == Code::Unavailable => break,
+            answer => assert!(Instant::now() < give_up, "{answer:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_has_not_greeted_may_send_little() {
+    let device = Process::new(DEVICE, 2, Duration::ZERO);
+    let at = device.listens(any()).await;
+    let logs = Logs::begin();
+    let mut client = LinkClient::connect(format!("http://{at}")).await.unwrap();
+    let (say, mut answers) = join(&mut client).await.unwrap();
+    let packet = pb::Packet {
+        content: Some(pb::packet::Content::Ended(pb::Ended {
+            requests: vec![u64::MAX; STRANGER_BYTES_MAX],
+        })),
+    };
+    let packets = vec![packet];
+    say.send(pb::Packets { packets }).unwrap();
+    let said = format!("more than {STRANGER_BYTES_MAX} bytes came before the greeting");
+    logs.waits_for("127.0.0.1", &said).await;
+    while let Ok(Some(_)) = answers.message().await {}
+    assert!(device.heard.is_empty());
+}
+
+#[tokio::test]
+async fn a_complaint_is_made_once_until_there_is_a_session() {
+    let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
+    let other = Process::of(DEVICE, 2, Duration::ZERO, PipelineHash([7; 32]));
+    let at = other.listens(any()).await;
+    let logs = Logs::begin();
+    gateway.dials(at);
+    let (peer, why) = (at.to_string(), "give both the same pipeline file");
+    logs.waits_for(&peer, why).await;
+    // The next dial comes within 5 s.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    other.ends().await;
+    let unreachable = "it cannot be reached";
+    logs.waits_for(&peer, unreachable).await;
+    assert_eq!(logs.of(&peer).len(), 2, "{:#?}", logs.of(&peer));
+    let right = Process::new(DEVICE, 3, Duration::ZERO);
+    right.listens(at).await;
+    gateway.heard.waits_for("met 3").await;
+    right.ends().await;
+    let give_up = Instant::now() + PATIENCE;
+    while logs
+        .of(&peer)
+        .iter()
+        .filter(|line| line.contains(unreachable))
+        .count()
+        < 2
+    {
+        assert!(
+            Instant::now() < give_up,
+            "it is not said again: {:#?}",
+            logs.of(&peer)
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
