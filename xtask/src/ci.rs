@@ -11,7 +11,7 @@ use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
 use crate::tally::Tally;
-use crate::{cargo, demo, dist, e2e, hostile, swarm, tidy};
+use crate::{cargo, demo, dist, e2e, faults, hostile, swarm, tidy};
 
 /// The steps so far.
 #[derive(Default)]
@@ -89,6 +89,10 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
     run.step("deny", |_| tools::deny(workspace, vec![]))?;
     run.step("e2e", |tally| {
         counted(&mut e2e::test_command(workspace)?, tally)
+    })?;
+    run.step("faults", |tally| {
+        let mut command = faults::test_command(workspace, &faults::Options::quick());
+        counted(&mut command, tally)
     })?;
     // Long enough for every part of the README's first command to run, and no longer.
     run.step("demo", |_| {

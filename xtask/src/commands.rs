@@ -7,7 +7,7 @@ use xtask::args::Args;
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
-use crate::{bench, cargo, ci, demo, dist, e2e, hostile, swarm, tidy};
+use crate::{bench, cargo, ci, demo, dist, e2e, faults, hostile, swarm, tidy};
 
 /// One command.
 pub(crate) struct Command {
@@ -139,6 +139,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--seeds N] [--from SEED] [--seed SEED]",
         "simulate clusters drawn from seeds, with faults: 10000 of them, or one seed that broke",
         swarm::command,
+    ),
+    command(
+        "faults",
+        "[--quick] [--rounds N] [NAME...]",
+        "kill, stop and cut off real processes and fill their disks, and count how each request ends (docs/failures.md)",
+        faults::command,
     ),
     command(
         "jaeger",

@@ -10,6 +10,7 @@ mod commands;
 mod demo;
 mod dist;
 mod e2e;
+mod faults;
 mod hostile;
 mod swarm;
 mod tally;

@@ -193,8 +193,10 @@ impl ModuleController {
             ControllerEvent::Wakeup => self.wake(now, out),
             ControllerEvent::Computed(computed) => {
                 let guidance = self.planner.computed(*computed);
-                self.tell_plan(now, out);
-                self.guide(guidance, out);
+                if !self.hears_no_worker() {
+                    self.tell_plan(now, out);
+                    self.guide(guidance, out);
+                }
             }
         }
     }
@@ -265,17 +267,19 @@ impl ModuleController {
             // A worker of a device that has not greeted by now does not count.
             self.planner.set_workers(self.n_up());
             let woken = self.planner.wake(now);
-            if let Some(state) = woken.publish {
-                self.publish(&state, out);
-            }
-            self.tell_plan(now, out);
             out.extend(
                 woken
                     .compute
                     .map(|c| ControllerCommand::Compute(Box::new(c))),
             );
-            if let Some(guidance) = woken.guidance {
-                self.guide(guidance, out);
+            if !self.hears_no_worker() {
+                if let Some(state) = woken.publish {
+                    self.publish(&state, out);
+                }
+                self.tell_plan(now, out);
+                if let Some(guidance) = woken.guidance {
+                    self.guide(guidance, out);
+                }
             }
         }
         self.try_out(now, out);

@@ -361,6 +361,33 @@ fn a_suspected_worker_counts_for_nothing_until_it_is_trusted() {
 }
 
 #[test]
+fn a_controller_that_hears_no_worker_says_nothing_of_them() {
+    let mut module = Module::new(None);
+    let said = |module: &mut Module, second: u64| {
+        let mut out: Vec<ControllerCommand<()>> = Vec::new();
+        let (turn, then) = (ms(second * 1000), ms(second * 1000 + 10));
+        for now in [turn, then] {
+            module
+                .controller
+                .on_event(now, ControllerEvent::Wakeup, &mut out);
+        }
+        let sends = |c: &&ControllerCommand<()>| matches!(c, ControllerCommand::Send(_));
+        out.iter().filter(sends).count()
+    };
+    assert!(said(&mut module, 1) > 0);
+    module.on(ms(1500), ControllerEvent::Suspected(device(0)));
+    assert!(said(&mut module, 2) > 0, "it hears one worker");
+    // Both died, which gateways know by themselves; or nothing reaches the controller, and both serve.
+    module.on(ms(2500), ControllerEvent::Suspected(device(1)));
+    assert_eq!(said(&mut module, 3), 0);
+    module.on(ms(3500), ControllerEvent::Lost(device(0)));
+    module.on(ms(3500), ControllerEvent::Lost(device(1)));
+    assert_eq!(said(&mut module, 4), 0);
+    module.on(ms(4500), ControllerEvent::Greeted(device(1), SECOND));
+    assert!(said(&mut module, 5) > 0);
+}
+
+#[test]
 fn a_published_policy_trusts_the_profile() {
     let mut module = Module::new(None);
     for (worker, took) in [(0, 10), (1, 30)].repeat(5) {

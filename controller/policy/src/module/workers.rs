@@ -117,6 +117,13 @@ impl ModuleController {
         (0..self.workers.len()).filter(takes).count()
     }
 
+    /// All workers that it heard of are silent or gone. They may all be dead, which gateways find out by themselves; or nothing
+    /// reaches this controller, and what it would say of the workers is wrong. Either way it says nothing: its guidance ages.
+    pub(super) fn hears_no_worker(&self) -> bool {
+        let is_missed = |w: &Worker| w.is_lost || (w.is_known && w.is_suspected);
+        self.n_up() == 0 && self.workers.iter().any(is_missed)
+    }
+
     fn list<L>(&mut self, ordinal: usize, out: &mut Vec<ControllerCommand<L>>) {
         self.planner.set_workers(self.n_up());
         self.tell_gateways(&self.listed(ordinal), out);
