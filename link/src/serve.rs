@@ -235,7 +235,12 @@ where
             let why = format!("the peer did not greet within {limit}");
             return links.complain(&peer.to_string(), REFUSED, &why);
         }
-        () = visit.ends.cancelled() => {}
+        () = visit.ends.cancelled() => {
+            // It gave way to another one, and there is nobody who could have last words.
+            if !visit.has_joined() {
+                return;
+            }
+        }
         () = links.stop.cancelled() => {}
     }
     http.as_mut().graceful_shutdown();

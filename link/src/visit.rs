@@ -77,6 +77,11 @@ impl Visit {
         !self.has_joined.swap(true, Ordering::Relaxed)
     }
 
+    /// Whether a session has begun.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.has_joined.load(Ordering::Relaxed)
+    }
+
     /// The peer greeted, and has a session.
     pub(crate) fn greets(&self) {
         self.all.0.lock().entrance.greeted(self.number);

@@ -167,6 +167,33 @@ fn the_documented_commands_make_certificates_that_serve() {
 }
 
 #[test]
+fn up_passes_certificates_on_to_its_processes() {
+    let authority = Authority::new("up");
+    let kinds = [
+        "gateway.spillgate",
+        "controller.spillgate",
+        "worker.spillgate",
+    ];
+    authority.certificate("all", &kinds, |_| {});
+    let mut set = Set::new("up");
+    set.start_up(&[
+        ("SPILLGATE_LINK_CA", authority.path("ca.pem")),
+        ("SPILLGATE_LINK_CERT", authority.path("all.pem")),
+        ("SPILLGATE_LINK_KEY", authority.path("all.key")),
+    ]);
+    set.waits_for("up", "all processes are ready");
+    let topology = std::fs::read_to_string(set.path("up/topology.yaml")).unwrap();
+    let addresses = topology
+        .split('"')
+        .filter(|part| part.starts_with("127.0.0.1:"));
+    let shown: Vec<Vec<u8>> = addresses.map(|at| authority.shown_at(at)).collect();
+    assert_eq!(shown.len(), 2, "a worker and the controller: {topology}");
+    assert_eq!(shown[0], shown[1]);
+    set.signal("up", Signal::SIGINT);
+    set.waits_for("up", "stopped");
+}
+
+#[test]
 fn flags_and_files_that_are_wrong_are_named() {
     let authority = Authority::new("flags");
     authority.certificate("a-0", &["worker.spillgate"], |_| {});

@@ -1,25 +1,25 @@
 //! What processes log.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::Arc;
+use std::sync::Once;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
-use tracing::subscriber::DefaultGuard;
 
 use super::process::PATIENCE;
 
-/// What is logged on this thread, on which all tasks of a test run.
-pub(crate) struct Logs {
-    text: Arc<Mutex<Vec<u8>>>,
-    _guard: DefaultGuard,
+thread_local! {
+    /// What was logged on this thread, on which all tasks of a test run.
+    static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-struct Writer(Arc<Mutex<Vec<u8>>>);
+/// What is logged on this thread from now on.
+pub(crate) struct Logs(());
+
+struct Writer;
 
 impl io::Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
+        TEXT.with_borrow_mut(|text| text.extend_from_slice(bytes));
         Ok(bytes.len())
     }
 
@@ -30,21 +30,21 @@ impl io::Write for Writer {
 
 impl Logs {
     pub(crate) fn begin() -> Self {
-        let text = Arc::new(Mutex::new(Vec::new()));
-        let writer = text.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || Writer(writer.clone()))
-            .finish();
-        Logs {
-            text,
-            _guard: tracing::subscriber::set_default(subscriber),
-        }
+        // One for all threads: with one for each of them, the tests would turn each other's lines off.
+        static SUBSCRIBED: Once = Once::new();
+        SUBSCRIBED.call_once(|| {
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_writer(|| Writer)
+                .init();
+        });
+        TEXT.take();
+        Logs(())
     }
 
     /// The lines about a peer.
     pub(crate) fn of(&self, peer: &str) -> Vec<String> {
-        let text = String::from_utf8(self.text.lock().clone()).unwrap();
+        let text = TEXT.with_borrow(|text| String::from_utf8(text.clone()).unwrap());
         let of = format!("peer=\"{peer}\"");
         let lines = text.lines().filter(|line| line.contains(&of));
         lines.map(str::to_owned).collect()

@@ -141,8 +141,28 @@ impl Set {
         };
         let mut arguments = self.arguments(role, name, flags);
         arguments.extend([listen.to_owned(), at.to_owned()]);
+        self.run(called, &arguments, &[]);
+    }
+
+    /// Starts a set of its own with `spillgate up`, with this environment; its folder is `up`.
+    pub(crate) fn start_up(&mut self, environment: &[(&str, PathBuf)]) {
+        let path = |file: &str| self.path(file).to_str().unwrap().to_owned();
+        let arguments = [
+            "up",
+            &path("one.yaml"),
+            "--port",
+            "0",
+            "--folder",
+            &path("up"),
+        ];
+        let arguments = arguments.map(str::to_owned);
+        self.run("up", &arguments, environment);
+    }
+
+    fn run(&mut self, called: &str, arguments: &[String], environment: &[(&str, PathBuf)]) {
         let mut process = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
