@@ -69,6 +69,7 @@ pub(super) const CASES: &[Case] = &[
     full("worker-stopped", SHELTERED, |r| {
         workers::shelters(r, Fault::Stopped)
     }),
+    full("worker-noticed", SHELTERED, workers::shelters_in_time),
     full("worker-deaf", SHELTERED, |r| {
         workers::shelters(r, Fault::Deaf)
     }),

@@ -50,6 +50,8 @@ pub(super) struct Plan {
     pub(super) gateways: usize,
     /// Each has a worker of every module.
     pub(super) workers: usize,
+    /// Silence after which a peer is suspected, where it is not the default.
+    pub(super) suspect: Option<&'static str>,
     pub(super) log: Log,
     /// Further flags of gateways.
     pub(super) flags: Vec<String>,
@@ -65,6 +67,7 @@ impl Default for Plan {
             slo: "600ms",
             gateways: 2,
             workers: 2,
+            suspect: None,
             log: Log::Kept,
             flags: Vec::new(),
             environment: Vec::new(),
@@ -150,7 +153,10 @@ impl Set {
         let (pipeline_file, topology_file) = (file("pipeline.yaml"), file("topology.yaml"));
         std::fs::write(&pipeline_file, plan.pipeline.text(plan.slo))?;
         std::fs::write(file("pipeline.profile.yaml"), plan.pipeline.profiles())?;
-        let mut topology = "processes:\n".to_owned();
+        let silence = plan
+            .suspect
+            .map(|suspect| format!("silence: {{ suspect: {suspect} }}\n"));
+        let mut topology = silence.unwrap_or_default() + "processes:\n";
         let mut planned = Vec::new();
         for i in 0..plan.workers {
             let modules = plan.pipeline.modules().iter();

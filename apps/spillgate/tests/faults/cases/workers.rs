@@ -26,20 +26,6 @@ const AFTER: Duration = Duration::from_secs(4);
 
 /// The other worker could serve all: what the worker had goes there. A deadline of some seconds leaves time to notice its silence.
 pub(super) fn shelters(runtime: &Handle, fault: Fault) -> anyhow::Result<Findings> {
-    sheltered(runtime, fault, Plan::default().workers)
-}
-
-/// There is no other worker: the same case has to find that requests fail, or it would find nothing.
-pub(super) fn nowhere_to_go(runtime: &Handle) -> anyhow::Result<Findings> {
-    let found = sheltered(runtime, Fault::Killed, 1)?;
-    let mut findings = Findings::default();
-    findings.holds(found.is_broken(), || {
-        "the only worker was killed, and nothing broke".to_owned()
-    });
-    Ok(findings)
-}
-
-fn sheltered(runtime: &Handle, fault: Fault, workers: usize) -> anyhow::Result<Findings> {
     let (slo, least_wait) = match fault {
         Fault::Killed => ("600ms", HANGS),
         Fault::Ended => ("600ms", Duration::ZERO),
@@ -47,11 +33,42 @@ fn sheltered(runtime: &Handle, fault: Fault, workers: usize) -> anyhow::Result<F
     };
     let plan = Plan {
         slo,
-        workers,
         ..Plan::default()
     };
+    sheltered(runtime, fault, &plan, least_wait)
+}
+
+/// The same with a short deadline, where silence is noticed soon.
+pub(super) fn shelters_in_time(runtime: &Handle) -> anyhow::Result<Findings> {
+    let plan = Plan {
+        suspect: Some("200ms"),
+        ..Plan::default()
+    };
+    sheltered(runtime, Fault::Stopped, &plan, Duration::from_millis(180))
+}
+
+/// There is no other worker: the same case has to find that requests fail, or it would find nothing.
+pub(super) fn nowhere_to_go(runtime: &Handle) -> anyhow::Result<Findings> {
+    let plan = Plan {
+        workers: 1,
+        ..Plan::default()
+    };
+    let found = sheltered(runtime, Fault::Killed, &plan, HANGS)?;
+    let mut findings = Findings::default();
+    findings.holds(found.is_broken(), || {
+        "the only worker was killed, and nothing broke".to_owned()
+    });
+    Ok(findings)
+}
+
+fn sheltered(
+    runtime: &Handle,
+    fault: Fault,
+    plan: &Plan,
+    least_wait: Duration,
+) -> anyhow::Result<Findings> {
     let rate = 0.8 * WORKER_RATE / plan.gateways as f64;
-    let mut trial = Trial::start(runtime, &plan, rate, Duration::from_secs(3))?;
+    let mut trial = Trial::start(runtime, plan, rate, Duration::from_secs(3))?;
     if fault == Fault::Killed {
         // It surely has requests when it dies.
         trial.set.send(VICTIM, Signal::SIGSTOP);
