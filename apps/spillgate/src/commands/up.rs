@@ -29,6 +29,8 @@ use rolling::Rolling;
 const PROCESSES_MAX: usize = 64;
 /// How often children are looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// A signal that comes again so soon is the same one.
+const REPEATED: Duration = Duration::from_millis(500);
 /// How long children may take to end.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
@@ -248,10 +250,15 @@ async fn supervise(mut children: Vec<Child>) -> anyhow::Result<bool> {
         }
     };
     say(&format!("{signal}: ending {} processes", children.len()));
+    let second = async {
+        // A wrapper like timeout(1) passes on what the terminal sends to all.
+        let _ = tokio::time::timeout(REPEATED, signals.stop()).await;
+        signals.stop().await
+    };
     tokio::select! {
         () = end(&mut children) => say("stopped"),
         // Children that are left are killed when they are dropped.
-        again = signals.stop() => say(&format!("{again}: killing what is left")),
+        again = second => say(&format!("{again}: killing what is left")),
     }
     Ok(children.iter().any(Child::has_died))
 }
