@@ -335,6 +335,11 @@ impl Links {
         complaints.push_back(complaint);
     }
 
+    /// What is wrong with peers: the address that is dialled, or the host of those that dial, and why. The newest last.
+    pub fn complaints(&self) -> Vec<(String, String)> {
+        self.complaints.lock().iter().cloned().collect()
+    }
+
     /// There is a session with a peer: what was wrong with it may be said again.
     pub(crate) fn is_content(&self, peer: &str) {
         self.complaints.lock().retain(|(of, _)| of != peer);

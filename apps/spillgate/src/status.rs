@@ -44,6 +44,18 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
     /// The other processes of the topology.
     pub peers: Vec<PeerStatus>,
+    /// What is wrong with peers without a session.
+    #[serde(default)]
+    pub complaints: Vec<Complaint>,
+}
+
+/// What is wrong with a peer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Complaint {
+    /// The process that is dialled, or the host of one that dials.
+    pub peer: String,
+    /// What is wrong, and what would be right where that is known.
+    pub why: String,
 }
 
 /// A pipeline, as this process sees it.
@@ -198,6 +210,7 @@ impl StatusReader {
             pipelines: self.hosts.iter().map(|host| self.pipeline(host)).collect(),
             devices: self.devices.iter().map(|d| self.device(d)).collect(),
             peers: self.peers(),
+            complaints: self.complaints(),
         }
     }
 
@@ -315,6 +328,20 @@ impl StatusReader {
             status
         });
         peers.collect()
+    }
+
+    fn complaints(&self) -> Vec<Complaint> {
+        let all = self.links.iter().flat_map(|links| links.complaints());
+        let processes = self.part.iter().flat_map(|part| &part.topology.processes);
+        let named = all.map(|(address, why)| {
+            let mut dialled = processes.clone();
+            let dialled = dialled.find(|p| p.address.as_ref() == Some(&address));
+            Complaint {
+                peer: dialled.map_or(address, |process| process.name.to_string()),
+                why,
+            }
+        });
+        named.collect()
     }
 
     /// A role in words; a device has a worker or several.

@@ -360,8 +360,15 @@ fn status_shows_what_each_process_does() {
     };
     send(victim, Signal::SIGSTOP);
     until("suspected");
+    assert_eq!(asked(admin)["complaints"], Value::Array(Vec::new()));
     send(victim, Signal::SIGKILL);
     until("away");
+    // It is dialled in vain until it is there again.
+    let give_up = Instant::now() + PATIENCE;
+    while asked(admin)["complaints"][0]["peer"] != "a-1" {
+        assert!(Instant::now() < give_up, "{}", asked(admin)["complaints"]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let (_, text) = ran(&["status", "--admin", admin]);
     assert!(text.contains("worker of a on emulated"), "{text}");
     let (code, said) = refused(&["status", "--admin", "127.0.0.1:1"]);

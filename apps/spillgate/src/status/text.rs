@@ -41,6 +41,9 @@ pub(super) fn text(status: &Status) -> String {
         text.push('\n');
         peers(&mut text, &status.peers);
     }
+    for complaint in &status.complaints {
+        line(&mut text, &format!("{}: {}", complaint.peer, complaint.why));
+    }
     text
 }
 
@@ -206,7 +209,7 @@ fn table(text: &mut String, rows: &[Vec<String>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DeviceStatus, Forecast, PlannerStatus, WorkerStatus};
+    use super::super::{Complaint, DeviceStatus, Forecast, PlannerStatus, WorkerStatus};
     use super::*;
 
     #[test]
@@ -278,6 +281,10 @@ mod tests {
                     ..PeerStatus::default()
                 },
             ],
+            complaints: vec![Complaint {
+                peer: "control".to_owned(),
+                why: "it cannot be reached: Connection refused (os error 111)".to_owned(),
+            }],
         };
         let expected = "\
 process gateway-0, spillgate 0.1.0, up 1m 15s, ready
@@ -297,6 +304,7 @@ decode:0  0        runs
 peer     state  since  clock          waiting  roles
 a-0      met    1h 1m  -0.12ms ±0.05  12 kB    worker of a on cpu:0
 control  AWAY   -      -              -        controller of a
+control: it cannot be reached: Connection refused (os error 111)
 ";
         assert_eq!(text(&status), expected);
     }
