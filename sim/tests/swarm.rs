@@ -17,10 +17,11 @@ fn clusters_hold_under_drawn_faults() {
 }
 
 /// 124: an idle worker took its ask for standing, its gateway for served. 882 and 1028: the cluster came back late. 2755: guidance that
-/// is given once was lost on purpose. 6599: the invariants forgot what a device ran before its result came.
+/// is given once was lost on purpose. 6599: the invariants forgot what a device ran before its result came. 2865, 5489 and 8661: workers
+/// whose requests differ were taken for slow. 779 and 4712: without faults the run falls short, too, when its load begins a little later.
 #[test]
 fn seeds_that_broke_hold() {
-    for seed in [124, 882, 1028, 2755, 6599] {
+    for seed in [124, 779, 882, 1028, 2755, 2865, 4712, 5489, 6599, 8661] {
         if let Err(breach) = check(seed, None) {
             panic!("{breach}; repeat it with cargo xtask swarm --seed {seed}");
         }
