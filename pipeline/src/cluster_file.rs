@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::Pipeline;
 use crate::cluster::{Cluster, Draws, Link, Node as Process, Travel};
 use crate::diagnostic::{Diagnostics, Place, Sink};
-use crate::document::{self, Content, Node};
+use crate::document::{Content, Node};
 use crate::id::{DeviceId, GatewayId, ModuleId};
 use crate::message::Address;
 use crate::near::{self, nearest};
@@ -90,18 +90,8 @@ pub fn parse_cluster(text: &str, file: &str, served: Served<'_>) -> Result<Clust
         lines: Vec::new(),
         names: Vec::new(),
     };
-    match document::read(text, None) {
-        Ok(Some(root)) => reading.read(&mut sink, &root),
-        Ok(None) => {
-            let fields = "nodes: [...]";
-            sink.error(&Place::root(), Problem::Empty { fields });
-        }
-        Err(stops) => {
-            for (line, problem) in stops {
-                let path = String::new();
-                sink.error(&Place { line, path }, problem);
-            }
-        }
+    if let Some(root) = reader::root(&mut sink, text, "nodes: [...]") {
+        reading.read(&mut sink, &root);
     }
     sink.finish()?;
     Ok(reading.cluster)

@@ -92,10 +92,7 @@ fn compile_into(
             return None;
         }
         Err(stops) => {
-            for (line, problem) in stops {
-                let path = String::new();
-                sink.error(&Place { line, path }, problem);
-            }
+            crate::reader::broken(sink, stops);
             return None;
         }
     };

@@ -106,7 +106,7 @@ impl Open {
 }
 
 /// Why reading stopped: the line and what is wrong there.
-type Stop = (usize, Problem);
+pub(crate) type Stop = (usize, Problem);
 
 #[derive(Default)]
 struct Builder {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostics, Place, Sink};
-use crate::document::{self, Content, Node};
+use crate::document::{Content, Node};
 use crate::problem::Problem;
 use crate::reader;
 use crate::spec::clients;
@@ -70,25 +70,15 @@ pub fn parse_grants(text: &str, file: &str) -> Result<Vec<Grant>, Diagnostics> {
     let mut sink = Sink::new(file);
     let mut grants = Vec::new();
     // Hashes are written by a program: no variables.
-    match document::read(text, None) {
-        Ok(root) => read_grants(&mut sink, root.as_ref(), &mut grants),
-        Err(stops) => {
-            for (line, problem) in stops {
-                let path = String::new();
-                sink.error(&Place { line, path }, problem);
-            }
-        }
+    if let Some(root) = reader::root(&mut sink, text, "tokens: [...]") {
+        read_grants(&mut sink, &root, &mut grants);
     }
     sink.finish()?;
     Ok(grants)
 }
 
-fn read_grants(sink: &mut Sink, root: Option<&Node>, grants: &mut Vec<Grant>) {
+fn read_grants(sink: &mut Sink, root: &Node, grants: &mut Vec<Grant>) {
     let place = Place::root();
-    let Some(root) = root else {
-        let fields = "tokens: [...]";
-        return sink.error(&place, Problem::Empty { fields });
-    };
     let expected = "a map with the field tokens";
     let fields = reader::record(sink, root, &place, expected, &["tokens"]);
     let Some(tokens) = fields.get("tokens") else {

@@ -45,12 +45,7 @@ pub fn parse_profiles(text: &str, file: &str) -> Result<ProfileSet, Diagnostics>
         // A file with only comments is a set without profiles, as written for a pipeline without modules.
         Ok(Some(root)) if root.describe() != "nothing" => read_set(&mut sink, &root, &mut set),
         Ok(_) => {}
-        Err(stops) => {
-            for (line, problem) in stops {
-                let path = String::new();
-                sink.error(&Place { line, path }, problem);
-            }
-        }
+        Err(stops) => reader::broken(&mut sink, stops),
     }
     sink.finish()?;
     Ok(set)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_yaml::Value;
 
 use crate::diagnostic::{Place, Sink};
-use crate::document::{Content, Node};
+use crate::document::{self, Content, Node, Stop};
 use crate::near::{self, nearest};
 use crate::problem::{Problem, one_line};
 use crate::time::{format_duration, parse_duration};
@@ -34,6 +34,24 @@ impl<'n> Fields<'n> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Field<'n>> {
         self.list.iter()
+    }
+}
+
+/// The content of a file that must have these fields. `None` where there is nothing to read, which is reported.
+pub(crate) fn root(sink: &mut Sink, text: &str, fields: &'static str) -> Option<Node> {
+    match document::read(text, None) {
+        Ok(Some(root)) => return Some(root),
+        Ok(None) => sink.error(&Place::root(), Problem::Empty { fields }),
+        Err(stops) => broken(sink, stops),
+    }
+    None
+}
+
+/// Reports what is wrong with the syntax of a file, by line.
+pub(crate) fn broken(sink: &mut Sink, stops: Vec<Stop>) {
+    for (line, problem) in stops {
+        let path = String::new();
+        sink.error(&Place { line, path }, problem);
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Process, Topology};
 use crate::Pipeline;
 use crate::catalog::ValueType;
 use crate::diagnostic::{Diagnostics, Place, Sink};
-use crate::document::{self, Content, Node};
+use crate::document::{Content, Node};
 use crate::id::{GatewayId, ModuleId};
 use crate::near::{self, nearest};
 use crate::problem::Problem;
@@ -52,18 +52,8 @@ pub fn parse_topology(
         topology: Topology::default(),
         controllers: vec![None; pipeline.modules.len()],
     };
-    match document::read(text, None) {
-        Ok(Some(root)) => reading.read(&mut sink, &root),
-        Ok(None) => {
-            let fields = "processes: [...]";
-            sink.error(&Place::root(), Problem::Empty { fields });
-        }
-        Err(stops) => {
-            for (line, problem) in stops {
-                let path = String::new();
-                sink.error(&Place { line, path }, problem);
-            }
-        }
+    if let Some(root) = reader::root(&mut sink, text, "processes: [...]") {
+        reading.read(&mut sink, &root);
     }
     sink.finish()?;
     Ok(reading.topology)
