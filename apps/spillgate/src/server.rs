@@ -354,6 +354,7 @@ impl Server {
             drain,
             ..
         } = self;
+        serving.close();
         let embedded = serving.now();
         set_health(&health, &embedded.hosts, ServingStatus::NotServing).await;
         for host in serving.all_hosts() {

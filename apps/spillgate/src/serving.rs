@@ -31,6 +31,8 @@ struct Generations {
     current: Arc<Embedded>,
     /// Earlier ones that still have requests.
     ending: Vec<Arc<Embedded>>,
+    /// The server ends: nothing takes the place of what is served any more.
+    is_closed: bool,
 }
 
 impl Serving {
@@ -38,6 +40,7 @@ impl Serving {
         Serving(Arc::new(RwLock::new(Generations {
             current: Arc::new(embedded),
             ending: Vec::new(),
+            is_closed: false,
         })))
     }
 
@@ -64,12 +67,23 @@ impl Serving {
         self.all_hosts().iter().map(|host| host.in_flight()).sum()
     }
 
+    /// From now on nothing takes the place of what is served.
+    pub(crate) fn close(&self) {
+        self.0.write().is_closed = true;
+    }
+
     /// Puts another in the place of what is served. Returns that one.
-    fn replace(&self, by: Embedded) -> Arc<Embedded> {
+    ///
+    /// # Errors
+    /// The other one, where the server ends.
+    fn replace(&self, by: Embedded) -> Result<Arc<Embedded>, Box<Embedded>> {
         let mut generations = self.0.write();
+        if generations.is_closed {
+            return Err(Box::new(by));
+        }
         let old = std::mem::replace(&mut generations.current, Arc::new(by));
         generations.ending.push(old.clone());
-        old
+        Ok(old)
     }
 
     fn forget(&self, ended: &Arc<Embedded>) {
@@ -96,6 +110,9 @@ pub enum RenewError {
     /// Devices or models.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The server ends.
+    #[error("the server ends")]
+    Ends,
 }
 
 /// Replaces what a server serves.
@@ -147,7 +164,10 @@ impl Renewal {
             self.telemetry.register_device(*id, name);
         }
         let hosts = new.hosts.clone();
-        let old = self.serving.replace(new);
+        let old = self.serving.replace(new).map_err(|new| {
+            new.stop(STOP_LIMIT);
+            RenewError::Ends
+        })?;
         self.api.replace(hosts.clone());
         let runtime = tokio::runtime::Handle::current();
         runtime.block_on(self.tell_health(&old, &hosts));

@@ -1,7 +1,7 @@
 //! Pipeline files that change while the server serves. Real processes of the program; the devices are emulated.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -278,4 +278,37 @@ async fn what_has_not_changed_is_not_started_anew() {
     kill(Pid::from_raw(server.process.id() as i32), Signal::SIGHUP).unwrap();
     let line = tokio::task::block_in_place(|| said(&server.lines, "SIGHUP: pipelines "));
     assert!(line.ends_with("nothing has changed"), "{line}");
+}
+
+/// Models without profiles are measured for seconds, and a supervisor kills what does not heed SIGTERM.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_reloads_ends_when_it_is_told_to() {
+    let mut server = Server::start("ends").await;
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../modules/models");
+    let measured = format!(
+        "
+name: p
+slo: 2s
+modules:
+  detect: {{ op: detector, model: {}, input: 320, inputs: {{ image: $source.frame }}, device: cpu:0, batch: {{ max: 64 }} }}
+outputs: {{ vehicles: $detect.vehicles }}
+",
+        models.join("road.pt").display()
+    );
+    std::fs::write(server.folder.join("p.yaml"), measured).unwrap();
+    let pid = Pid::from_raw(server.process.id() as i32);
+    kill(pid, Signal::SIGHUP).unwrap();
+    tokio::task::block_in_place(|| said(&server.lines, "are measured now"));
+    kill(pid, Signal::SIGTERM).unwrap();
+    let line = tokio::task::block_in_place(|| said(&server.lines, "SIG"));
+    assert!(line.contains("SIGTERM: draining"), "{line}");
+    let give_up = Instant::now() + PATIENCE;
+    let code = loop {
+        if let Some(status) = server.process.try_wait().unwrap() {
+            break status.code();
+        }
+        assert!(Instant::now() < give_up, "it does not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(code, Some(0));
 }

@@ -272,10 +272,10 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
         say(&format!("device {device} was still busy"));
     }
     say("stopped");
-    if !ended.busy_devices.is_empty() {
-        end(1);
-    }
-    Ok(ExitCode::from(u8::from(ended.aborted > 0)))
+    // A reload that was under way may measure models still.
+    end(i32::from(
+        !ended.busy_devices.is_empty() || ended.aborted > 0,
+    ))
 }
 
 /// Ends the process while its threads run. A normal end would first destroy state that these threads may use,

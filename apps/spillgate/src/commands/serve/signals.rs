@@ -54,9 +54,12 @@ impl Signals {
                 return signal;
             }
             let reload = reload.clone();
-            // It reads files.
-            let reloaded = tokio::task::spawn_blocking(move || reload.run()).await;
-            tell(&reloaded.unwrap_or_default());
+            // It reads files, and may load and measure models.
+            let reloading = tokio::task::spawn_blocking(move || reload.run());
+            tokio::select! {
+                reloaded = reloading => tell(&reloaded.unwrap_or_default()),
+                signal = self.stop() => return signal,
+            }
         }
     }
 }
