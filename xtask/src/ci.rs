@@ -13,6 +13,9 @@ use xtask::{setup, tools};
 use crate::tally::Tally;
 use crate::{cargo, demo, dist, e2e, faults, hostile, swarm, tidy};
 
+/// Tests that print nothing for this long hang. Compiling them prints nothing here either.
+const SILENCE: Duration = Duration::from_secs(20 * 60);
+
 /// The steps so far.
 #[derive(Default)]
 struct Run {
@@ -112,7 +115,7 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
 
 /// Runs tests and adds their results.
 fn counted(command: &mut std::process::Command, tally: &mut Tally) -> Result<()> {
-    process::run_lines(command, |line| tally.read(line))
+    process::run_lines(command, SILENCE, |line| tally.read(line))
 }
 
 /// `cargo xtask tools` beside everything else, at the lowest priority.

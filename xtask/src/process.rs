@@ -132,7 +132,14 @@ fn check(command: &Command, status: ExitStatus) -> Result<()> {
 }
 
 /// Runs to the end; its standard output is handed over line by line, and shown.
-pub fn run_lines(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<()> {
+///
+/// # Errors
+/// An unsuccessful end; and no line for `silence`: the child is stopped then, and the last line is told.
+pub fn run_lines(
+    command: &mut Command,
+    silence: Duration,
+    mut on_line: impl FnMut(&str),
+) -> Result<()> {
     let mut child = spawn(command.stdout(Stdio::piped()))?;
     let stdout = child.stdout.take().expect("stdout was asked for");
     // A line at a time through a bounded channel: the reader waits when we are slow.
@@ -145,14 +152,24 @@ pub fn run_lines(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result
             }
         }
     });
+    let mut heard = Instant::now();
+    let mut last = String::new();
     loop {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
         match received.recv_timeout(POLL) {
             Ok(line) => {
                 println!("{line}");
                 on_line(&line);
+                (heard, last) = (Instant::now(), line);
             }
             Err(Disconnected) => break,
+            Err(Timeout) if heard.elapsed() >= silence => {
+                end(&mut child, Signal::SIGTERM, GRACE)?;
+                bail!(
+                    "`{}` printed nothing for {silence:?} and was stopped; its last line: {last}",
+                    shown(command)
+                );
+            }
             Err(Timeout) => {}
         }
         if interrupted() {
@@ -343,11 +360,21 @@ mod tests {
     #[test]
     fn lines_arrive_in_order() {
         let mut lines = Vec::new();
-        run_lines(&mut shell("echo a; echo b"), |line| {
+        run_lines(&mut shell("echo a; echo b"), GRACE, |line| {
             lines.push(line.to_owned())
         })
         .unwrap();
         assert_eq!(lines, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_child_that_falls_silent_is_stopped_and_its_last_line_told() {
+        let silence = Duration::from_millis(100);
+        let begun = Instant::now();
+        let error = run_lines(&mut shell("echo one; echo two; sleep 600"), silence, |_| {});
+        let error = error.unwrap_err().to_string();
+        assert!(error.ends_with("last line: two"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
 
     #[test]

@@ -182,8 +182,7 @@ fn run(
 ) -> Result<()> {
     let live = source.is_live();
     let mut frames: u64 = 0;
-    // When a live source was lost, and the pause before the next attempt.
-    let mut lost: Option<(Instant, Backoff)> = None;
+    let mut lost: Option<Absence> = None;
     let mut after_gap = false;
     loop {
         let before = frames;
@@ -191,8 +190,8 @@ fn run(
             match source.next_frame() {
                 Ok(Some(frame)) => {
                     frames += 1;
-                    if let Some((since, _)) = lost.take() {
-                        let away = since.elapsed().as_secs_f64();
+                    if let Some(absence) = lost.take() {
+                        let away = absence.since.elapsed().as_secs_f64();
                         (config.tell)(Notice::Back(format!("the source is back after {away:.1}s")));
                         after_gap = true;
                     }
@@ -218,11 +217,12 @@ fn run(
             if !config.reconnect {
                 return Err(anyhow!("{cause:#} (--reconnect waits for it to come back)"));
             }
+            let reason = format!("{cause:#}");
             if lost.is_none() {
-                (config.tell)(Notice::Lost(format!("{cause:#}; trying to reach it again")));
+                (config.tell)(Notice::Lost(format!("{reason}; trying to reach it again")));
             }
-            let (_, backoff) = lost.get_or_insert_with(|| (Instant::now(), Backoff::default()));
-            source = match reopen(config, backoff, wanted) {
+            let absence = lost.get_or_insert_with(|| Absence::new(reason));
+            source = match reopen(config, absence, wanted) {
                 Some(source) => source,
                 None => return Ok(()),
             };
@@ -238,20 +238,46 @@ fn run(
     }
 }
 
+/// A live source that is lost.
+struct Absence {
+    since: Instant,
+    /// Pauses between attempts.
+    backoff: Backoff,
+    /// The reason that was told last.
+    reason: String,
+}
+
+impl Absence {
+    fn new(reason: String) -> Self {
+        Absence {
+            since: Instant::now(),
+            backoff: Backoff::default(),
+            reason,
+        }
+    }
+}
+
 /// Opens the source again, after a pause; `None` when its frames are not needed any more.
+/// A new reason why it cannot be opened is told, once.
 fn reopen(
     config: &ProducerConfig,
-    backoff: &mut Backoff,
+    absence: &mut Absence,
     wanted: &dyn Fn() -> bool,
 ) -> Option<Box<dyn Source>> {
     loop {
-        thread::sleep(backoff.pause());
+        thread::sleep(absence.backoff.pause());
         if !wanted() {
             return None;
         }
-        // The reason was reported when it was lost; it has not come back yet.
-        if let Ok(source) = (config.open)() {
-            return Some(source);
+        match (config.open)() {
+            Ok(source) => return Some(source),
+            Err(error) => {
+                let reason = format!("{error:#}");
+                if reason != absence.reason {
+                    (config.tell)(Notice::Lost(format!("{reason}; still trying")));
+                    absence.reason = reason;
+                }
+            }
         }
     }
 }

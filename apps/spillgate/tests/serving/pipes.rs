@@ -1,9 +1,12 @@
 //! `spillgate stream` as a process: what it reads from a pipe, what it writes into one, and its exit code.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 
 use super::support::TestServer;
 
@@ -19,8 +22,10 @@ outputs: { sky: $sky.labels }
 struct Camera(PathBuf);
 
 impl Camera {
-    fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("spillgate-pipes-{}", std::process::id()));
+    /// Each test names its own: the tests of a process run beside each other.
+    fn new(name: &str) -> Self {
+        let folder = format!("spillgate-pipes-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let program = folder.join("ffmpeg");
         let frame = "printf 'P6\\n2 1\\n255\\nabcdef'\n";
@@ -30,13 +35,16 @@ impl Camera {
     }
 }
 
+/// How long a stream may take before its test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 impl Drop for Camera {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs `spillgate stream` with these arguments and this standard input.
+/// Runs `spillgate stream` with these arguments and this standard input; one that does not end fails the test.
 async fn stream(
     server: &TestServer,
     arguments: &[&str],
@@ -44,28 +52,27 @@ async fn stream(
     camera: &Camera,
 ) -> Output {
     let path = std::env::var("PATH").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
-    command
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spillgate"))
         .arg("stream")
         .args(arguments)
         .args(["--server", &server.url()])
         .env("PATH", format!("{}:{path}", camera.0.display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let run = move || {
-        let mut child = command.spawn().unwrap();
-        // A program that wants no input closes its end.
-        let _ = child.stdin.take().unwrap().write_all(&input);
-        child.wait_with_output().unwrap()
-    };
-    tokio::task::spawn_blocking(run).await.unwrap()
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    // A program that wants no input closes its end.
+    let _ = child.stdin.take().unwrap().write_all(&input).await;
+    let ended = tokio::time::timeout(PATIENCE, child.wait_with_output());
+    ended.await.expect("it ends").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_source_that_ends_is_exit_code_1_and_one_that_is_waited_for_is_told() {
     let server = TestServer::start(&[SKY]).await;
-    let camera = Camera::new();
+    let camera = Camera::new("live");
     let live = ["rtsp://camera/1", "--fps", "20"];
     let ended = stream(&server, &live, vec![], &camera).await;
     assert_eq!(ended.status.code(), Some(1));
@@ -96,7 +103,7 @@ async fn a_live_source_that_ends_is_exit_code_1_and_one_that_is_waited_for_is_to
 #[tokio::test(flavor = "multi_thread")]
 async fn pixels_come_in_by_a_pipe_and_results_leave_by_one() {
     let server = TestServer::start(&[SKY]).await;
-    let camera = Camera::new();
+    let camera = Camera::new("pixels");
     let pipes = ["-", "--raw-video", "8x4@20", "--results", "-"];
     let output = stream(&server, &pipes, vec![7; 3 * 8 * 4 * 3], &camera).await;
     assert_eq!(output.status.code(), Some(0));

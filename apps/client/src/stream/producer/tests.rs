@@ -119,6 +119,7 @@ fn a_live_source_that_stops_is_opened_again_and_told_once_each_way() {
     const SCRIPT: &[Opened] = &[
         Opened::Breaks(1),
         Opened::Refused,
+        Opened::Refused,
         // What ffmpeg does while the camera is away: it opens, and has no frame.
         Opened::Breaks(0),
         Opened::Ends(1),
@@ -129,7 +130,11 @@ fn a_live_source_that_stops_is_opened_again_and_told_once_each_way() {
     assert_eq!(drain(camera), (vec![false, true], None));
     assert_eq!(
         *told.lock().unwrap(),
-        ["unplugged; trying to reach it again", "the source is back"]
+        [
+            "unplugged; trying to reach it again",
+            "no such camera; still trying",
+            "the source is back"
+        ]
     );
 }
 
