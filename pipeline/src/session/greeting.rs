@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rustc_hash::FxHashSet;
+
 use crate::message::{Address, Incarnation};
 
 /// Most role addresses of a process: more modules, or devices of a machine, than one process holds.
@@ -65,6 +67,12 @@ impl Greeting {
         if !(1..=ADDRESSES_MAX).contains(&n_addresses) {
             return Some(format!(
                 "the peer's greeting names {n_addresses} addresses; a process has 1 to {ADDRESSES_MAX}"
+            ));
+        }
+        let mut seen = FxHashSet::default();
+        if let Some(twice) = self.addresses.iter().find(|role| !seen.insert(**role)) {
+            return Some(format!(
+                "the peer's greeting names {twice:?} twice; a process has a role once"
             ));
         }
         (n_bytes > VERSION_BYTES_MAX).then(|| {

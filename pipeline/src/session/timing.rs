@@ -60,13 +60,14 @@ pub enum TimingError {
 }
 
 impl Default for Timing {
-    /// Suspicion after 1 s, death after 3 s, backoff up to 100 ms first and up to 5 s at last.
+    /// Suspicion after 1 s, death after 3 s, backoff up to 100 ms first and up to 1 s at last, so that a process that comes
+    /// back is met within about a second.
     fn default() -> Self {
         Timing {
             suspicion: Duration::from_secs(1),
             death: Duration::from_secs(3),
             backoff_first: Duration::from_millis(100),
-            backoff_longest: Duration::from_secs(5),
+            backoff_longest: Duration::from_secs(1),
         }
     }
 }
