@@ -13,15 +13,27 @@
 //! A number of workers stands for so many workers on the devices that the pipeline file names for the module, in turn.
 //! Without `silence:` its values are those above.
 
+mod addresses;
 mod read;
 
 use std::sync::Arc;
 
+use crate::Pipeline;
+use crate::catalog::ValueType;
 use crate::id::{GatewayId, ModuleId};
 use crate::message::Address;
+use crate::near::{self, nearest};
+use crate::pipeline::Module;
+use crate::problem::Problem;
 use crate::session::Timing;
 
+pub use addresses::{AddressError, Addresses};
 pub use read::parse_topology;
+
+/// Most processes.
+const PROCESSES_MAX: usize = 1024;
+/// Longest address: the longest name that DNS knows, and a port.
+const ADDRESS_LEN_MAX: usize = 260;
 
 /// The processes that serve a pipeline, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +107,60 @@ impl Topology {
         let controllers = of.controllers.iter().copied().map(Address::Controller);
         let gateway = of.gateway.map(Address::Gateway);
         controllers.chain(gateway).collect()
+    }
+
+    /// The modules whose controllers no process holds.
+    fn without_controller<'a>(&self, pipeline: &'a Pipeline) -> impl Iterator<Item = &'a Module> {
+        let lacks = |module: &&Module| {
+            self.processes
+                .iter()
+                .all(|p| !p.controllers.contains(&module.id))
+        };
+        pipeline.modules.iter().filter(lacks)
+    }
+
+    /// The modules that need a worker and have none.
+    fn without_worker<'a>(&self, pipeline: &'a Pipeline) -> impl Iterator<Item = &'a Module> {
+        let lacks = |module: &&Module| {
+            // Only pictures are decoded.
+            let needs = module.id != ModuleId::SOURCE || pipeline.source.ty == ValueType::Image;
+            let mut workers = self.processes.iter().flat_map(|p| &p.workers);
+            needs && !workers.any(|(of, devices)| *of == module.id && !devices.is_empty())
+        };
+        pipeline.modules.iter().filter(lacks)
+    }
+}
+
+/// Whether this is a host and a port.
+fn is_address(text: &str) -> bool {
+    text.len() <= ADDRESS_LEN_MAX
+        && text.rsplit_once(':').is_some_and(|(host, port)| {
+            let is_v6 = host.starts_with('[') && host.ends_with(']');
+            let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+            !host.is_empty()
+                && (is_v6 || host.chars().all(is_host))
+                && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+}
+
+/// The devices that the pipeline file names for so many workers.
+fn devices(module: &Module, n: u32) -> Vec<String> {
+    let named = &module.devices;
+    (0..n as usize)
+        .map(|i| match named.len() {
+            0 => format!("decode:{i}"),
+            n_named => named[i % n_named].clone(),
+        })
+        .collect()
+}
+
+fn unknown_module(pipeline: &Pipeline, name: &str) -> Problem {
+    let known = || pipeline.modules.iter().map(|m| m.name.as_str());
+    Problem::UnknownChoice {
+        what: "module".to_owned(),
+        value: name.to_owned(),
+        near: nearest(name, known()),
+        known: near::known(known()),
     }
 }
 

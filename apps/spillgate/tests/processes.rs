@@ -25,6 +25,7 @@ modules:
   a: { op: noop, inputs: { payload: $source.payload }, device: emulated, batch: { max: 1 } }
   b: { op: noop, inputs: { payload: $a.payload }, device: emulated, batch: { max: 1 } }
 outputs: { payload: $b.payload }
+clients: { by: application, streams: application }
 ";
 const PROFILE: &str = "
 emulated:
@@ -142,11 +143,17 @@ impl Up {
     }
 
     fn begin(&self, gateway: usize, rate: u32, seconds: u32) -> Child {
+        self.begin_as("nobody", gateway, rate, seconds)
+    }
+
+    /// The same for a client of this name.
+    fn begin_as(&self, client: &str, gateway: usize, rate: u32, seconds: u32) -> Child {
         Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .args(["bench", "--json", "-"])
             .args(["--server", &format!("http://{}", self.gateways[gateway])])
             .args(["--rate", &rate.to_string()])
             .args(["--duration", &format!("{seconds}s")])
+            .args(["--application", client])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -284,6 +291,20 @@ fn a_gateway_that_dies_costs_its_own_requests_only() {
     report.completes(0.97);
     up.waits_for("gateway-1: ready");
     up.bench(1, 20, 3, || {}).completes(0.95);
+}
+
+#[test]
+fn shares_of_clients_hold_over_two_gateways() {
+    let up = Up::start_in(Place::alone(), "shares", &["--gateways", "2"]);
+    // Of 50 a second the polite client asks for less than half; the greedy one asks each gateway for twice as much as there is.
+    let mut greedy = [0, 1].map(|gateway| up.begin_as("greedy", gateway, 100, 12));
+    let mut polite = up.begin_as("polite", 1, 15, 12);
+    let polite = Report::of(&mut polite);
+    let greedy = greedy.each_mut().map(Report::of);
+    polite.completes(0.85);
+    greedy.iter().for_each(Report::accounts_for_all);
+    let completed = polite.completed + greedy[0].completed + greedy[1].completed;
+    assert!(completed > 40 * 12, "{completed}: {greedy:?}");
 }
 
 #[test]

@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Process, Topology};
+use super::{PROCESSES_MAX, Process, Topology, devices, is_address, unknown_module};
 use crate::Pipeline;
-use crate::catalog::ValueType;
 use crate::diagnostic::{Diagnostics, Place, Sink};
 use crate::document::{Content, Node};
 use crate::id::{GatewayId, ModuleId};
-use crate::near::{self, nearest};
 use crate::problem::Problem;
 use crate::reader::{self, Field, Fields};
 
-/// Most processes.
-const PROCESSES_MAX: usize = 1024;
 /// Most workers of a module in one process.
 const WORKERS_MAX: u32 = 64;
-/// Longest address: the longest name that DNS knows, and a port.
-const ADDRESS_LEN_MAX: usize = 260;
 
 /// Bounds of the silence after which a process is suspected. A busy machine is silent for some milliseconds now and then.
 const SUSPECT: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(60)];
@@ -148,15 +142,7 @@ impl Reading<'_> {
     fn address(&self, sink: &mut Sink, f: &Field<'_>) -> Option<String> {
         let expected = "a host and a port, like 10.0.0.7:7720 or detect-0.example.org:7720";
         let text = reader::text(sink, f.node, &f.place, expected)?;
-        let is_address = text.len() <= ADDRESS_LEN_MAX
-            && text.rsplit_once(':').is_some_and(|(host, port)| {
-                let is_v6 = host.starts_with('[') && host.ends_with(']');
-                let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-                !host.is_empty()
-                    && (is_v6 || host.chars().all(is_host))
-                    && port.parse::<u16>().is_ok_and(|port| port > 0)
-            });
-        if !is_address {
+        if !is_address(text) {
             return reader::wrong_value(sink, f.node, &f.place, expected);
         }
         let processes = self.topology.processes.iter();
@@ -221,19 +207,11 @@ impl Reading<'_> {
     }
 
     fn module(&self, sink: &mut Sink, name: &str, place: &Place) -> Option<ModuleId> {
-        let modules = self.pipeline.modules.iter();
-        let known: Vec<&str> = modules.map(|m| m.name.as_str()).collect();
-        let found = known.iter().position(|known| *known == name);
+        let found = self.pipeline.modules.iter().find(|m| m.name == name);
         if found.is_none() {
-            let problem = Problem::UnknownChoice {
-                what: "module".to_owned(),
-                value: name.to_owned(),
-                near: nearest(name, known.iter().copied()),
-                known: near::known(known.iter().copied()),
-            };
-            sink.error(place, problem);
+            sink.error(place, unknown_module(self.pipeline, name));
         }
-        found.map(|module| ModuleId(module as u16))
+        found.map(|module| module.id)
     }
 
     fn workers(&self, sink: &mut Sink, fields: &Fields<'_>) -> Vec<(ModuleId, Vec<String>)> {
@@ -259,7 +237,7 @@ impl Reading<'_> {
                     .collect(),
                 _ => {
                     let n = reader::count(sink, entry.node, &entry.place, 1, WORKERS_MAX);
-                    self.devices(module, n.unwrap_or_default())
+                    devices(&self.pipeline.modules[module.idx()], n.unwrap_or_default())
                 }
             };
             workers.push((module, devices));
@@ -267,37 +245,21 @@ impl Reading<'_> {
         workers
     }
 
-    /// The devices that the pipeline file names for so many workers.
-    fn devices(&self, module: ModuleId, n: u32) -> Vec<String> {
-        let named = &self.pipeline.modules[module.idx()].devices;
-        (0..n as usize)
-            .map(|i| match named.len() {
-                0 => format!("decode:{i}"),
-                n_named => named[i % n_named].clone(),
-            })
-            .collect()
-    }
-
     /// Each module has a controller and a worker, and there is a gateway.
     fn check(&self, sink: &mut Sink, place: &Place) {
-        let processes = &self.topology.processes;
-        if processes.iter().all(|p| p.gateway.is_none()) {
+        let topology = &self.topology;
+        if topology.n_gateways() == 0 {
             missing(sink, place, "a gateway", PROCESS);
         }
-        for module in &self.pipeline.modules {
+        for module in topology.without_controller(self.pipeline) {
             let name = &module.name;
-            if self.controllers[module.id.idx()].is_none() {
-                let example = format!("{{ name: controller-0, controllers: [{name}], {ADDRESS} }}");
-                missing(sink, place, &format!("the controller of {name}"), &example);
-            }
-            let needs_worker =
-                module.id != ModuleId::SOURCE || self.pipeline.source.ty == ValueType::Image;
-            let mut workers = processes.iter().flat_map(|p| &p.workers);
-            if needs_worker && !workers.any(|(id, devices)| *id == module.id && !devices.is_empty())
-            {
-                let example = format!("{{ name: {name}-0, workers: {{ {name}: 1 }}, {ADDRESS} }}");
-                missing(sink, place, &format!("a worker of {name}"), &example);
-            }
+            let example = format!("{{ name: controller-0, controllers: [{name}], {ADDRESS} }}");
+            missing(sink, place, &format!("the controller of {name}"), &example);
+        }
+        for module in topology.without_worker(self.pipeline) {
+            let name = &module.name;
+            let example = format!("{{ name: {name}-0, workers: {{ {name}: 1 }}, {ADDRESS} }}");
+            missing(sink, place, &format!("a worker of {name}"), &example);
         }
     }
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, gethostname, getppid};
 use spillgate::admin::AdminPort;
 use spillgate::member::{Member, MemberConfig};
 use spillgate::reload::Reload;
@@ -25,18 +25,48 @@ use spillgate_tls::TlsError;
 use super::models::ModelArgs;
 use super::ranges::{duration, number};
 use super::serve::signals::Signals;
-use super::serve::start::{self, PartFile};
+use super::serve::start::{self, PartFile, TopologySource};
 use super::serve::{self, DECODERS_MIN, DRAIN_MAX, ServeArgs, THREADS_MAX};
 
 /// Which process of which topology.
 #[derive(Args)]
 pub(crate) struct PartArgs {
     /// File of the topology: the processes that serve the pipeline, and which roles each of them holds.
-    #[arg(long, value_name = "FILE", env = "SPILLGATE_TOPOLOGY")]
-    topology: PathBuf,
-    /// Name of this process in the topology.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SPILLGATE_TOPOLOGY",
+        required_unless_present_any = ["gateways", "controllers", "workers"],
+        conflicts_with_all = ["gateways", "controllers", "workers"]
+    )]
+    topology: Option<PathBuf>,
+    /// Without --topology: the names of the gateways, like gateway-0 or gateway-[0-3].
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        env = "SPILLGATE_GATEWAYS"
+    )]
+    gateways: Vec<String>,
+    /// Without --topology: where controllers are reached: HOST:PORT for those of all modules, or MODULE=HOST:PORT,...
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        env = "SPILLGATE_CONTROLLERS"
+    )]
+    controllers: Vec<String>,
+    /// Without --topology: where workers are reached, like detect=detect-[0-3].detect:7720,plates=plates-0.plates:7720.
+    #[arg(
+        long,
+        value_name = "MODULE=ADDRESS",
+        value_delimiter = ',',
+        env = "SPILLGATE_WORKERS"
+    )]
+    workers: Vec<String>,
+    /// Name of this process in the topology [default: the name of this machine up to the first dot]
     #[arg(long, env = "SPILLGATE_NAME")]
-    name: String,
+    name: Option<String>,
     /// File of profiles, where it does not lie beside the pipeline. All processes need the same profiles.
     #[arg(long, value_name = "FILE", env = "SPILLGATE_PROFILES")]
     profiles: Option<PathBuf>,
@@ -96,14 +126,29 @@ impl PartArgs {
 
     /// Reads the certificates: what is wrong with them is said before anything is loaded.
     fn file(&self) -> Result<PartFile, TlsError> {
+        let topology = match &self.topology {
+            Some(file) => TopologySource::File(file.clone()),
+            None => TopologySource::Addresses {
+                gateways: self.gateways.clone(),
+                controllers: self.controllers.clone(),
+                workers: self.workers.clone(),
+            },
+        };
         Ok(PartFile {
-            topology: self.topology.clone(),
-            name: self.name.clone(),
+            topology,
+            name: self.name.clone().unwrap_or_else(machine),
             profiles: self.profiles.clone(),
             link_listen: self.link_listen,
             link_tls: self.link_tls().map(LinkTls::new).transpose()?.map(Arc::new),
         })
     }
+}
+
+/// The name of this machine up to the first dot.
+fn machine() -> String {
+    let name = gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
 }
 
 /// A gateway: what it serves, where, within which bounds.

@@ -1,5 +1,6 @@
 //! From pipeline files to a server: read, checked, measured where profiles are missing, loaded.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,18 +16,62 @@ use spillgate::security::link_warnings;
 use spillgate::server::{Server, ServerConfig};
 use spillgate_backend::operator::Library;
 use spillgate_link::tls::LinkTls;
+use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::topology::{Addresses, Topology};
 use spillgate_telemetry::logging::say;
 
 use super::Progress;
 use super::again::{Again, fingerprint};
 
+/// Where a topology is written.
+#[derive(Clone, Debug)]
+pub(crate) enum TopologySource {
+    /// In a file.
+    File(PathBuf),
+    /// In flags, or variables of the environment.
+    Addresses {
+        gateways: Vec<String>,
+        controllers: Vec<String>,
+        workers: Vec<String>,
+    },
+}
+
+impl TopologySource {
+    fn read(&self, pipeline: &Pipeline) -> anyhow::Result<Topology> {
+        match self {
+            TopologySource::File(file) => Ok(files::load_topology(file, pipeline)?),
+            TopologySource::Addresses {
+                gateways,
+                controllers,
+                workers,
+            } => {
+                let addresses = Addresses {
+                    gateways,
+                    controllers,
+                    workers,
+                };
+                Ok(addresses.topology(pipeline)?)
+            }
+        }
+    }
+}
+
+impl fmt::Display for TopologySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TopologySource::File(file) => write!(f, "{}", file.display()),
+            TopologySource::Addresses { .. } => f.write_str("the topology by addresses"),
+        }
+    }
+}
+
 /// Where a process finds what it is in a topology.
 #[derive(Clone, Debug)]
 pub(crate) struct PartFile {
-    /// The file of the topology.
-    pub(crate) topology: PathBuf,
+    /// The topology.
+    pub(crate) topology: TopologySource,
     /// The name of the process.
     pub(crate) name: String,
     /// Profiles that are not in the file beside the pipeline.
@@ -182,13 +227,13 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
             all.len()
         );
     };
-    let topology = files::load_topology(&file.topology, &loaded.pipeline)?;
+    let topology = file.topology.read(&loaded.pipeline)?;
     let Some(process) = topology.position(&file.name) else {
         let names = topology.processes.iter().map(|p| &*p.name);
         let names: Vec<&str> = names.collect();
         bail!(
             "{} has no process {:?}; it has {}",
-            file.topology.display(),
+            file.topology,
             file.name,
             names.join(", ")
         );

@@ -1,19 +1,12 @@
-//! Processes that show each other certificates: real processes of the program, real sockets; the devices are emulated.
-
-#[path = "secure_processes/attacks.rs"]
-mod attacks;
-#[path = "secure_processes/certificates.rs"]
-mod certificates;
-#[path = "secure_processes/set.rs"]
-mod set;
+//! Processes that show each other certificates.
 
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use certificates::Authority;
-use set::{Set, refused};
+use super::certificates::Authority;
+use super::set::{self, Set, refused};
 
 #[test]
 fn a_set_with_certificates_serves_and_takes_new_ones_while_it_does() {
@@ -122,7 +115,7 @@ fn what_does_not_belong_to_the_set_is_refused_by_both_sides_and_harms_nobody() {
 
 /// The commands of docs/processes.md that make certificates.
 fn documented() -> String {
-    let page = include_str!("../../../docs/processes.md");
+    let page = include_str!("../../../../docs/processes.md");
     let (_, section) = page.split_once("\n## TLS between processes\n").unwrap();
     let (_, block) = section.split_once("```sh\n").unwrap();
     block.split_once("```").unwrap().0.to_owned()

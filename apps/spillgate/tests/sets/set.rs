@@ -1,7 +1,8 @@
 //! The processes of a topology, each started by the test.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,8 +121,10 @@ impl Set {
             path("topology.yaml"),
             "--name".to_owned(),
             name.to_owned(),
-            "--no-admin".to_owned(),
         ];
+        if !more.iter().any(|flag| flag == "--admin") {
+            arguments.push("--no-admin".to_owned());
+        }
         arguments.extend_from_slice(more);
         arguments
     }
@@ -159,7 +162,13 @@ impl Set {
         self.run("up", &arguments, environment);
     }
 
-    fn run(&mut self, called: &str, arguments: &[String], environment: &[(&str, PathBuf)]) {
+    /// Starts the program with these arguments, in this environment.
+    pub(crate) fn run(
+        &mut self,
+        called: &str,
+        arguments: &[String],
+        environment: &[(&str, PathBuf)],
+    ) {
         let mut process = Command::new(env!("CARGO_BIN_EXE_spillgate"))
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -227,6 +236,16 @@ impl Set {
         self.waits(called, what, |line| {
             line.contains(&peer) && line.contains(what)
         });
+    }
+
+    /// The answer of `/readyz` on this admin port.
+    pub(crate) fn ready(&self, admin: &str) -> String {
+        let mut stream = TcpStream::connect(admin).unwrap();
+        let request = format!("GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// Waits until requests are served.
@@ -311,15 +330,37 @@ impl Report {
         );
     }
 
+    /// Requests sent.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Requests that have an outcome.
+    pub(crate) fn ended(&self) -> u64 {
+        let counts = self.by_outcome.as_object().into_iter().flatten();
+        counts.filter_map(|(_, n)| n.as_u64()).sum()
+    }
+
     pub(crate) fn completes_all(&self) {
         self.completes(1.0);
     }
 }
 
-/// Runs the program until it ends; its exit code and what it said.
+/// Runs the program until it ends; its exit code and what it printed.
+pub(crate) fn run(arguments: &[String]) -> (i32, String) {
+    let output = output(arguments);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    (output.status.code().unwrap(), printed)
+}
+
+/// The same with what it said.
 pub(crate) fn refused(arguments: &[String]) -> (i32, String) {
-    let program = env!("CARGO_BIN_EXE_spillgate");
-    let output = Command::new(program).args(arguments).output().unwrap();
+    let output = output(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
     (output.status.code().unwrap(), said)
+}
+
+fn output(arguments: &[String]) -> Output {
+    let program = env!("CARGO_BIN_EXE_spillgate");
+    Command::new(program).args(arguments).output().unwrap()
 }
