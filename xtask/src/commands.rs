@@ -7,7 +7,7 @@ use xtask::args::Args;
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
-use crate::{bench, cargo, ci, demo, dist, e2e, faults, hostile, swarm, tidy};
+use crate::{bench, cargo, ci, demo, dist, e2e, faults, hostile, soak, swarm, tidy};
 
 /// One command.
 pub(crate) struct Command {
@@ -145,6 +145,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--quick] [--rounds N] [NAME...]",
         "kill, stop and cut off real processes and fill their disks, and count how each request ends (docs/failures.md)",
         faults::command,
+    ),
+    command(
+        "soak",
+        "[--minutes 30] [--seed N]",
+        "load a set of processes for long while one of them is killed, ended or stopped every 20 s, and count how each request ends",
+        soak::command,
     ),
     command(
         "jaeger",
