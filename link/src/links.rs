@@ -99,6 +99,8 @@ pub struct PeerView {
     pub clock: Option<Offset>,
     /// Bytes that wait to be written to it.
     pub waiting: usize,
+    /// Bytes that were written to it on this connection.
+    pub written: u64,
 }
 
 #[derive(Default)]
@@ -302,6 +304,7 @@ impl Links {
                 is_suspected: known.is_suspected,
                 clock: known.clock,
                 waiting: outlet.map_or(0, |outlet| outlet.waiting()),
+                written: outlet.map_or(0, |outlet| outlet.written()),
             }
         };
         peers.known.iter().map(view).collect()

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use prost::Message as _;
@@ -39,6 +39,8 @@ pub(crate) struct Outlet {
 struct Waiting {
     bytes: AtomicUsize,
     packets: AtomicUsize,
+    /// Bytes that wait no more.
+    written: AtomicU64,
 }
 
 /// The end that is written to the connection.
@@ -87,6 +89,11 @@ impl Outlet {
         self.waiting.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that were written.
+    pub(crate) fn written(&self) -> u64 {
+        self.waiting.written.load(Ordering::Relaxed)
+    }
+
     /// Waits until more was put than may wait.
     pub(crate) async fn overflowed(&self) {
         self.full.cancelled().await;
@@ -120,6 +127,9 @@ impl Stream for Writes {
             packets.push(packet);
         }
         this.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        this.waiting
+            .written
+            .fetch_add(bytes as u64, Ordering::Relaxed);
         this.waiting
             .packets
             .fetch_sub(packets.len(), Ordering::Relaxed);
@@ -243,7 +253,10 @@ mod tests {
         for bytes in [10, 10, WRITE_BYTES, 10] {
             assert!(outlet.put(&packet(bytes)));
         }
-        assert_eq!(writes.next().await.unwrap().packets.len(), 3);
+        let first = writes.next().await.unwrap().packets;
+        assert_eq!(first.len(), 3);
+        let written: usize = first.iter().map(prost::Message::encoded_len).sum();
+        assert_eq!(outlet.written(), written as u64);
         assert_eq!(writes.next().await.unwrap().packets.len(), 1);
         assert_eq!(writes.waiting.bytes.load(Ordering::Relaxed), 0);
         drop(outlet);

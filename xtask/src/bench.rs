@@ -12,6 +12,11 @@ pub(crate) fn live(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live", args)
 }
 
+/// `cargo xtask live-cluster`.
+pub(crate) fn live_cluster(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live-cluster", args)
+}
+
 /// `cargo xtask live-dynamic`.
 pub(crate) fn live_dynamic(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-dynamic", args)
@@ -30,6 +35,11 @@ pub(crate) fn peers(workspace: &Workspace, args: Args) -> Result<()> {
 /// `cargo xtask bench-overhead`.
 pub(crate) fn overhead(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "bench-overhead", args)
+}
+
+/// `cargo xtask bench-processes`.
+pub(crate) fn processes(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "bench-processes", args)
 }
 
 /// Builds the program and becomes it: it ends what it starts by itself, and paths among its arguments are relative to

@@ -7,7 +7,7 @@ use xtask::args::Args;
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
-use crate::{bench, cargo, ci, demo, dist, e2e, faults, hostile, swarm, tidy};
+use crate::{bench, cargo, ci, demo, dist, e2e, faults, hostile, soak, swarm, tidy};
 
 /// One command.
 pub(crate) struct Command {
@@ -74,6 +74,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         bench::overhead,
     ),
     command(
+        "bench-processes",
+        "[--rounds N] [--seconds S] [--spillgate PATH] [--write]",
+        "measure what separate processes cost, beside one process and a bare tonic relay (needs h2load)",
+        bench::processes,
+    ),
+    command(
         "bench-peers",
         "[--seconds N] [--rates 30,60,100] [--only spillgate,mosec,ray,triton] [--seed N] [--spillgate PATH] [--write]",
         "measure good answers under overload, beside servers that install from PyPI",
@@ -84,6 +90,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--seconds N] [--loads 0.7,0.9,1.0,1.1,1.3] [--policies spillgate,pard,...] [--real] [--spillgate PATH] [--write]",
         "serve and simulate the same arrivals side by side; --real: overload the traffic pipeline too",
         bench::live,
+    ),
+    command(
+        "live-cluster",
+        "[--seconds N] [--loads 0.7,0.9,1.1] [--seed N] [--spillgate PATH] [--write]",
+        "serve the same arrivals by separate processes and in the simulated cluster; then overload separate processes",
+        bench::live_cluster,
     ),
     command(
         "live-dynamic",
@@ -145,6 +157,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         "[--quick] [--rounds N] [NAME...]",
         "kill, stop and cut off real processes and fill their disks, and count how each request ends (docs/failures.md)",
         faults::command,
+    ),
+    command(
+        "soak",
+        "[--minutes 30] [--seed N]",
+        "load a set of processes for long while one of them is killed, ended or stopped every 20 s, and count how each request ends",
+        soak::command,
     ),
     command(
         "jaeger",

@@ -1,9 +1,14 @@
-//! Benchmarks of running servers: `live`, `live-dynamic`, `live-shares`, `bench-peers` and `bench-overhead` of `cargo xtask`, which
-//! builds and starts this program. They reach servers as users do: as processes, over ports and metrics.
+//! Benchmarks of running servers: `live`, `live-cluster`, `live-dynamic`, `live-shares`, `bench-peers`,
+//! `bench-overhead` and
+//! `bench-processes` of `cargo xtask`, which builds and starts this program. They reach servers as users do: as processes, over ports and metrics.
 
+mod h2load;
 mod live;
+mod observe;
 mod overhead;
 mod peers;
+mod processes;
+mod up;
 
 use std::process::ExitCode;
 
@@ -22,10 +27,12 @@ fn run() -> Result<ExitCode> {
     let name = args.next().unwrap_or_default();
     let command: fn(&Workspace, Args) -> Result<()> = match name.to_str() {
         Some("live") => live::command,
+        Some("live-cluster") => live::cluster::command,
         Some("live-dynamic") => live::dynamic::command,
         Some("live-shares") => live::shares::command,
         Some("bench-peers") => peers::command,
         Some("bench-overhead") => overhead::command,
+        Some("bench-processes") => processes::command,
         _ => bail!("no benchmark named {name:?}; start them with cargo xtask"),
     };
     command(&Workspace::locate()?, args.collect())?;

@@ -1,8 +1,6 @@
 //! `bench-overhead`: the cost of the framework itself. h2load drives chains of no-op modules and, in the same rounds, a
 //! bare tonic echo of the same messages, on the cores that it shares with them.
 
-mod h2load;
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +12,7 @@ use xtask::process::{self, Daemon};
 use xtask::setup;
 use xtask::workspace::Workspace;
 
-use h2load::Measured;
+use crate::h2load::{self, Measured, median, message};
 
 /// How long a server without models may take to be up.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -74,9 +72,7 @@ struct Cell {
 /// `cargo xtask bench-overhead`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let options = Options::parse(args)?;
-    if !process::succeeds("h2load", &["--version"]) {
-        bail!("h2load is missing; install it with: apt-get install nghttp2-client");
-    }
+    h2load::require()?;
     setup::run(workspace)?;
     workspace.build(&[
         "--release",
@@ -241,29 +237,6 @@ fn start(
     }
 }
 
-/// An `InferRequest` as gRPC frames it: pipeline (field 1), frame (field 2) with data (field 3).
-fn message(pipeline: &str, n_bytes: usize) -> Vec<u8> {
-    fn field(out: &mut Vec<u8>, number: u8, content: &[u8]) {
-        out.push(number << 3 | 2);
-        let mut length = content.len();
-        while length >= 0x80 {
-            out.push(length as u8 | 0x80);
-            length >>= 7;
-        }
-        out.push(length as u8);
-        out.extend_from_slice(content);
-    }
-    let mut frame = Vec::new();
-    field(&mut frame, 3, &vec![b'x'; n_bytes]);
-    let mut request = Vec::new();
-    field(&mut request, 1, pipeline.as_bytes());
-    field(&mut request, 2, &frame);
-    let mut framed = vec![0];
-    framed.extend_from_slice(&(request.len() as u32).to_be_bytes());
-    framed.extend_from_slice(&request);
-    framed
-}
-
 fn record(
     cells: &mut Vec<Cell>,
     subject: &'static str,
@@ -283,12 +256,6 @@ fn record(
             rounds: vec![measured],
         }),
     }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn render(cells: &[Cell]) -> String {
@@ -321,18 +288,4 @@ fn render(cells: &[Cell]) -> String {
         );
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_is_framed_as_grpc_frames_it() {
-        let framed = message("ab", 200);
-        assert_eq!(framed[..5], [0, 0, 0, 0, 4 + 3 + 3 + 200]);
-        assert_eq!(framed[5..9], [0x0a, 2, b'a', b'b']);
-        assert_eq!(framed[9..15], [0x12, 0xcb, 0x01, 0x1a, 0xc8, 0x01]);
-        assert_eq!(framed.len(), 5 + 4 + 3 + 3 + 200);
-    }
 }

@@ -173,6 +173,8 @@ pub struct PeerStatus {
     pub clock_error_ms: f64,
     /// Bytes that wait to be written to it.
     pub waiting: usize,
+    /// Bytes that were written to it since it was met.
+    pub written: u64,
 }
 
 impl Status {
@@ -222,6 +224,7 @@ impl StatusReader {
             peer: peer.process,
             clock_error: peer.clock_error_ms / 1e3,
             waiting: peer.waiting,
+            written: peer.written,
         };
         self.peers().into_iter().map(reading).collect()
     }
@@ -376,6 +379,7 @@ fn see(status: &mut PeerStatus, view: &PeerView, met_s: f64) {
     let error = view.clock.map(|clock| clock.error);
     status.clock_error_ms = error.unwrap_or_default().as_secs_f64() * 1e3;
     status.waiting = view.waiting;
+    status.written = view.written;
 }
 
 fn planned(module: &Module, state: Option<&ModuleState>, guidance: &Guidance) -> ModuleStatus {

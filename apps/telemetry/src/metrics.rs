@@ -112,6 +112,8 @@ pub const PEER_SUSPECTED: &str = "spillgate_peer_suspected";
 pub const PEER_CLOCK_ERROR: &str = "spillgate_peer_clock_error_seconds";
 /// Bytes that wait to be written to it.
 pub const PEER_WAITING: &str = "spillgate_peer_waiting_bytes";
+/// Bytes that were written to it since it was met.
+pub const PEER_WRITTEN: &str = "spillgate_peer_written_bytes_total";
 /// Requests that wait at a worker, read at each scrape.
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
@@ -129,7 +131,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 40] = [
+pub const ALL: [&str; 41] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -163,6 +165,7 @@ pub const ALL: [&str; 40] = [
     PEER_SUSPECTED,
     PEER_CLOCK_ERROR,
     PEER_WAITING,
+    PEER_WRITTEN,
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,

@@ -34,7 +34,7 @@ impl Side {
     }
 
     /// The results of a run of `simulate`.
-    fn simulated(said: &Value) -> Result<Side> {
+    pub(super) fn simulated(said: &Value) -> Result<Side> {
         let run = &said["runs"][0];
         Ok(Side {
             requests: whole(run, "requests")?,
@@ -195,7 +195,7 @@ pub(super) fn with_policy(text: &str, policy: &str) -> Result<String> {
 }
 
 /// The capacity of the bottleneck under the reference plan, in requests a second.
-fn capacity(workspace: &Workspace, program: &Path, pipeline: &Path) -> Result<f64> {
+pub(super) fn capacity(workspace: &Workspace, program: &Path, pipeline: &Path) -> Result<f64> {
     let mut plan = workspace.program(program);
     plan.arg("plan").arg(pipeline);
     plan.args(["--gpus", DEVICES, "--plan", "reference", "--json"]);

@@ -1,8 +1,6 @@
 //! A server under load: its process, its metrics, and the processor time of the server and of the machine.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -12,6 +10,8 @@ use serde_json::Value;
 use xtask::address::await_address;
 use xtask::process::{self, Daemon};
 use xtask::workspace::Workspace;
+
+use crate::observe::{self, admin_address, machine_time, series};
 
 /// A server that drops nothing takes long to finish the requests that wait.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -140,107 +140,11 @@ impl Server {
     }
 
     fn metrics(&self) -> Result<String> {
-        let mut connection = TcpStream::connect(&self.admin)?;
-        connection.set_read_timeout(Some(Duration::from_secs(10)))?;
-        // 1.0: the answer is not cut into chunks.
-        write!(
-            connection,
-            "GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n",
-            self.admin
-        )?;
-        let mut text = String::new();
-        connection
-            .read_to_string(&mut text)
-            .context("the metrics cannot be read")?;
-        match text.split_once("\r\n\r\n") {
-            Some((head, body)) if head.contains(" 200 ") => Ok(body.to_owned()),
-            _ => bail!("no metrics: {}", text.lines().next().unwrap_or_default()),
-        }
+        observe::metrics(&self.admin)
     }
 
     /// Ends it.
     pub(super) fn stop(self) -> Result<()> {
         self.daemon.stop(STOP_LIMIT).map(drop)
-    }
-}
-
-fn admin_address(log: &str) -> Option<String> {
-    let line = log
-        .lines()
-        .find_map(|line| line.split_once("admin on http://"))?;
-    Some(line.1.split_whitespace().next()?.to_owned())
-}
-
-/// Values of a metric, summed by one of its labels.
-fn series(text: &str, name: &str, label: &str) -> BTreeMap<String, f64> {
-    let mut values = BTreeMap::new();
-    let label = format!("{label}=\"");
-    for line in text.lines() {
-        let Some(rest) = line.strip_prefix(name).and_then(|r| r.strip_prefix('{')) else {
-            continue;
-        };
-        let Some((labels, value)) = rest.rsplit_once("} ") else {
-            continue;
-        };
-        let key = labels
-            .split_once(&label)
-            .and_then(|(_, rest)| rest.split_once('"'))
-            .map(|(key, _)| key);
-        if let (Some(key), Ok(value)) = (key, value.trim().parse::<f64>()) {
-            *values.entry(key.to_owned()).or_default() += value;
-        }
-    }
-    values
-}
-
-/// Busy and whole time of all cores since the start, in ticks.
-fn machine_time() -> Result<(u64, u64)> {
-    let text = std::fs::read_to_string("/proc/stat")?;
-    machine_ticks(&text).context("/proc/stat has an unknown shape")
-}
-
-fn machine_ticks(text: &str) -> Option<(u64, u64)> {
-    let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line
-        .split_whitespace()
-        // What guests had is in the first two already.
-        .take(8)
-        .map(|tick| tick.parse().ok())
-        .collect::<Option<_>>()?;
-    let all: u64 = ticks.iter().sum();
-    // Idle, and idle with a disk at work.
-    let idle = ticks.get(3)? + ticks.get(4)?;
-    Some((all - idle, all))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_are_summed_by_a_label() {
-        let text = "# TYPE x counter\n\
-                    x_total{pipeline=\"a\",outcome=\"completed\"} 1.5\n\
-                    x_total{pipeline=\"b\",outcome=\"completed\"} 2\n\
-                    x_total{pipeline=\"b\",outcome=\"late\"} 0.25\n\
-                    x_totals{outcome=\"late\"} 7\n";
-        let values = series(text, "x_total", "outcome");
-        let expected = [("completed".to_owned(), 3.5), ("late".to_owned(), 0.25)];
-        assert_eq!(values, BTreeMap::from(expected));
-    }
-
-    #[test]
-    fn the_admin_port_is_found_in_the_log() {
-        let log = "pipeline tm\nadmin on http://127.0.0.1:39 (/metrics, /livez)\nlistening\n";
-        assert_eq!(admin_address(log).unwrap(), "127.0.0.1:39");
-        assert!(admin_address("listening\n").is_none());
-    }
-
-    #[test]
-    fn idle_time_of_the_machine_is_told_from_the_rest() {
-        let text = "cpu  10 1 5 80 4 0 0 0 3 0\ncpu0 1 2 3 4\n";
-        assert_eq!(machine_ticks(text), Some((16, 100)));
-        assert!(machine_time().unwrap().1 > 0);
-        assert!(machine_ticks("intr 5\n").is_none());
     }
 }

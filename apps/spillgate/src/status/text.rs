@@ -273,6 +273,7 @@ mod tests {
                     clock_ms: -0.123,
                     clock_error_ms: 0.05,
                     waiting: 12_345,
+                    written: 2_000_000,
                 },
                 PeerStatus {
                     process: "control".to_owned(),

@@ -144,7 +144,8 @@ impl Row {
     }
 }
 
-fn counts_text(c: &Counts) -> String {
+/// In words.
+pub(super) fn counts_text(c: &Counts) -> String {
     format!(
         "requests {}: completed {}, late {}, dropped {}, failed {}, refused {}, lost {}, missing {}, twice {}, wrong {}",
         c.requests,

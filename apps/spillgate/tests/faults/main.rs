@@ -1,8 +1,9 @@
-//! What Spillgate promises when something fails (docs/failures.md), each promise held against real processes of the program.
+//! What Spillgate promises when something fails (docs/failures.md), each promise held against real processes of the
+//! program.
 //!
 //! `cargo xtask faults` says through the environment which cases run; a plain `cargo test` has nothing to run. A case starts a set
-//! of processes with emulated devices, sends numbered requests to its gateways, breaks something, and counts how each request
-//! ended.
+//! of processes with emulated devices, sends numbered requests to its gateways, breaks something, and counts how each
+//! request ended.
 
 mod cases;
 mod client;
@@ -11,6 +12,7 @@ mod findings;
 mod network;
 mod pipelines;
 mod set;
+mod soak;
 mod trial;
 
 use std::process::ExitCode;
@@ -29,6 +31,14 @@ const ROUNDS: &str = "SPILLGATE_FAULT_ROUNDS";
 const LANES: usize = 3;
 
 fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    if let Ok(minutes) = std::env::var(soak::MINUTES) {
+        return soak_for(runtime.handle(), &minutes);
+    }
     let Ok(which) = std::env::var(WHICH) else {
         println!("{WHICH} is not set: no fault is tried (`cargo xtask faults`)");
         return ExitCode::SUCCESS;
@@ -43,11 +53,6 @@ fn main() -> ExitCode {
     };
     let rounds = std::env::var(ROUNDS).ok();
     let rounds: usize = rounds.and_then(|n| n.parse().ok()).unwrap_or(1);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
     let rows = run(runtime.handle(), &chosen, rounds);
     print!("\n{}", findings::table(&rows));
     let failed = rows.iter().filter(|row| !row.holds()).count();
@@ -57,6 +62,23 @@ fn main() -> ExitCode {
         rows.len() - failed
     );
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// One set under load and random faults, instead of the cases.
+fn soak_for(runtime: &Handle, minutes: &str) -> ExitCode {
+    let seed = std::env::var(soak::SEED).unwrap_or_default();
+    let (Ok(minutes), Ok(seed)) = (minutes.parse(), seed.parse()) else {
+        eprintln!("{} and {} must be numbers", soak::MINUTES, soak::SEED);
+        return ExitCode::from(2);
+    };
+    match soak::run(runtime, minutes, seed) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs the cases, a few at a time. Their rows, in the order of the cases.

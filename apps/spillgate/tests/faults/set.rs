@@ -472,7 +472,7 @@ impl Drop for Set {
 }
 
 /// Resident memory of a process in MB.
-fn resident(pid: u32) -> Option<f64> {
+pub(super) fn resident(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
     let kb: f64 = line.split_whitespace().next()?.parse().ok()?;

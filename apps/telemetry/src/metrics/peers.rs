@@ -4,11 +4,11 @@ use std::fmt;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::labels::PeerLabels;
-use super::{PEER_CLOCK_ERROR, PEER_MET, PEER_SUSPECTED, PEER_WAITING};
+use super::{PEER_CLOCK_ERROR, PEER_MET, PEER_SUSPECTED, PEER_WAITING, PEER_WRITTEN};
 
 /// Another process of the topology.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,8 @@ pub struct PeerReading {
     pub clock_error: f64,
     /// Bytes that wait to be written to it.
     pub waiting: usize,
+    /// Bytes that were written to it since it was met.
+    pub written: u64,
 }
 
 /// Reads the peers.
@@ -76,6 +78,18 @@ impl Collector for PeerCollector {
                     .encode_family(&labels)?
                     .encode_gauge(&value(reading))?;
             }
+        }
+        // The encoder adds the suffix.
+        let name = PEER_WRITTEN.trim_end_matches("_total");
+        let help = "Bytes that were written to a process since it was met";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for reading in readings.iter().flatten() {
+            let labels = PeerLabels {
+                peer: reading.peer.clone(),
+            };
+            metric
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&reading.written, None)?;
         }
         Ok(())
     }

@@ -61,6 +61,7 @@ fn what_ended_is_counted() {
             is_suspected: false,
             clock_error: 0.0001,
             waiting: 4096,
+            written: 150_000,
         }]
     }));
     metrics.request_ended(&testing::completed(&pipeline));
@@ -136,6 +137,7 @@ fn what_ended_is_counted() {
         spillgate_peer_met{peer="a-0"} 1.0
         spillgate_peer_clock_error_seconds{peer="a-0"} 0.0001
         spillgate_peer_waiting_bytes{peer="a-0"} 4096.0
+        spillgate_peer_written_bytes_total{peer="a-0"} 150000
         # EOF
     "#]].assert_eq(&text);
 }

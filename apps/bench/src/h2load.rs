@@ -1,4 +1,4 @@
-//! Runs h2load and reads its output.
+//! Runs h2load with calls of the API, and reads its output.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,25 +7,33 @@ use anyhow::{Context, Result, bail};
 use xtask::process;
 
 /// What one run of h2load measured.
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// Requests a second.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// Requests that were answered.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// Requests without a 2xx answer.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
     /// Bytes of answers, without headers.
-    pub(super) data_bytes: u64,
+    pub(crate) data_bytes: u64,
     /// Median latency.
-    pub(super) p50_ms: f64,
+    pub(crate) p50_ms: f64,
     /// 99th percentile.
-    pub(super) p99_ms: f64,
+    pub(crate) p99_ms: f64,
     /// CPU time of the server for a request, filled in by the caller.
-    pub(super) cpu_us: f64,
+    pub(crate) cpu_us: f64,
+}
+
+/// Says what to do where h2load is missing.
+pub(crate) fn require() -> Result<()> {
+    if !process::succeeds("h2load", &["--version"]) {
+        bail!("h2load is missing; install it with: apt-get install nghttp2-client");
+    }
+    Ok(())
 }
 
 /// Drives `address` with that many requests in flight, one a connection.
-pub(super) fn run(
+pub(crate) fn run(
     address: &str,
     message: &[u8],
     in_flight: u32,
@@ -78,6 +86,36 @@ pub(super) fn run(
     })
 }
 
+/// An `InferRequest` as gRPC frames it: pipeline (field 1), frame (field 2) with data (field 3).
+pub(crate) fn message(pipeline: &str, n_bytes: usize) -> Vec<u8> {
+    fn field(out: &mut Vec<u8>, number: u8, content: &[u8]) {
+        out.push(number << 3 | 2);
+        let mut length = content.len();
+        while length >= 0x80 {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend_from_slice(content);
+    }
+    let mut frame = Vec::new();
+    field(&mut frame, 3, &vec![b'x'; n_bytes]);
+    let mut request = Vec::new();
+    field(&mut request, 1, pipeline.as_bytes());
+    field(&mut request, 2, &frame);
+    let mut framed = vec![0];
+    framed.extend_from_slice(&(request.len() as u32).to_be_bytes());
+    framed.extend_from_slice(&request);
+    framed
+}
+
+/// The middle one.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// The number between two texts.
 fn between(text: &str, before: &str, after: &str) -> Option<f64> {
     let end = text.find(after)?;
@@ -99,5 +137,14 @@ mod tests {
         assert_eq!(between(text, "succeeded, ", " failed"), Some(6.0));
         assert_eq!(between(text, "(", ") data"), Some(1_200_000.0));
         assert_eq!(between(text, "x", " nowhere"), None);
+    }
+
+    #[test]
+    fn a_message_is_framed_as_grpc_frames_it() {
+        let framed = message("ab", 200);
+        assert_eq!(framed[..5], [0, 0, 0, 0, 4 + 3 + 3 + 200]);
+        assert_eq!(framed[5..9], [0x0a, 2, b'a', b'b']);
+        assert_eq!(framed[9..15], [0x12, 0xcb, 0x01, 0x1a, 0xc8, 0x01]);
+        assert_eq!(framed.len(), 5 + 4 + 3 + 3 + 200);
     }
 }
