@@ -4,11 +4,11 @@ use std::fmt;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::labels::PeerLabels;
-use super::{PEER_CLOCK_ERROR, PEER_MET, PEER_SUSPECTED, PEER_WAITING};
+use super::{PEER_CLOCK_ERROR, PEER_MET, PEER_RECEIVED, PEER_SENT, PEER_SUSPECTED, PEER_WAITING};
 
 /// Another process of the topology.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,10 @@ pub struct PeerReading {
     pub clock_error: f64,
     /// Bytes that wait to be written to it.
     pub waiting: usize,
+    /// Bytes that were written to it since it was met.
+    pub sent: u64,
+    /// Bytes that came from it since then.
+    pub received: u64,
 }
 
 /// Reads the peers.
@@ -63,6 +67,22 @@ const PARTS: [Part; 4] = [
     ),
 ];
 
+/// Name, help, and value of a reading that only rises while a session lasts.
+type Count = (&'static str, &'static str, fn(&PeerReading) -> u64);
+
+const COUNTS: [Count; 2] = [
+    (
+        PEER_SENT,
+        "Bytes that were written to a process since it was met",
+        |r| r.sent,
+    ),
+    (
+        PEER_RECEIVED,
+        "Bytes that came from a process since it was met",
+        |r| r.received,
+    ),
+];
+
 impl Collector for PeerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let readings = self.source.read().as_ref().map(|read| read());
@@ -75,6 +95,19 @@ impl Collector for PeerCollector {
                 metric
                     .encode_family(&labels)?
                     .encode_gauge(&value(reading))?;
+            }
+        }
+        for (name, help, value) in COUNTS {
+            // The encoder adds the suffix.
+            let name = name.trim_end_matches("_total");
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for reading in readings.iter().flatten() {
+                let labels = PeerLabels {
+                    peer: reading.peer.clone(),
+                };
+                let value = value(reading);
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
             }
         }
         Ok(())
