@@ -26,8 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Large messages of the link that are rare, or stand in lists beside small ones.
-const LARGE: [&str; 7] = [
+const LARGE: [&str; 8] = [
     "spillgate.link.v1.Packet.content.envelope",
+    "spillgate.link.v1.Packet.content.lacking",
     "spillgate.link.v1.ToGateway.message.plan",
     "spillgate.link.v1.ToGateway.message.state",
     "spillgate.link.v1.ToGateway.message.dropped",

@@ -7,13 +7,14 @@ use prost::Message as _;
 
 use spillgate_backend::job::{Frame, FrameFormat};
 use spillgate_backend::value::Value;
-use spillgate_link::wire::{self, Brought, Packet, Parcel};
+use spillgate_link::wire::{self, Brought, Carried, Packet, Parcel};
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Arrival, Envelope, Filled, Finished, Incarnation, Message, ToDevice, ToGateway,
 };
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::values::Ports;
 use spillgate_proto::link as pb;
 
 const KB: usize = 1 << 10;
@@ -47,7 +48,7 @@ fn requests(bytes: usize) -> Packet {
         },
         payload: Parcel {
             frame: Some(frame),
-            outputs: Vec::new(),
+            ..Parcel::default()
         },
     };
     packet(DEVICE, Message::Device(ToDevice::Requests(vec![arrival])))
@@ -78,7 +79,11 @@ fn finished(bytes: usize) -> Packet {
                 batch: BatchId(1),
                 batch_size: 1,
             },
-            outputs: Some(vec![Value::Bytes(Bytes::from(vec![1; bytes]))]),
+            outputs: Some(vec![Carried::Value(Value::Bytes(Bytes::from(vec![
+                1;
+                bytes
+            ])))]),
+            kept: Ports::default(),
         });
     }
     packet

@@ -5,17 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
+use spillgate_pipeline::message::Envelope;
 use spillgate_pipeline::session::rights::{Member, Rights};
 use spillgate_pipeline::session::{
     Command, Connection, Event, Frame, Greeting, News, Session, Side,
 };
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::values::Peer;
 use spillgate_proto::link as pb;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::dial::dial;
-use crate::links::Links;
+use crate::links::{Links, LinksConfig};
 use crate::outlet::Outlet;
 use crate::visit::Seat;
 use crate::wire::{self, Packet};
@@ -64,6 +67,8 @@ pub(crate) struct End {
     dialling: Option<(Connection, Dialling)>,
     /// The roles know the peer.
     is_told: bool,
+    /// By this name.
+    peer: Option<Peer>,
     commands: Vec<Command>,
 }
 
@@ -92,6 +97,7 @@ impl End {
             wire: None,
             dialling: None,
             is_told: false,
+            peer: None,
             commands: Vec::new(),
         }
     }
@@ -272,6 +278,7 @@ impl End {
             News::Suspected => self.links.doubt(self.number, true),
             News::Trusted => self.links.doubt(self.number, false),
             News::Lost { cause, .. } => {
+                self.peer = None;
                 if std::mem::take(&mut self.is_told) {
                     self.links.part(self.number, &cause);
                 }
@@ -292,10 +299,9 @@ impl End {
         }
         self.is_told = true;
         self.links.is_content(&self.address);
-        if !self
-            .links
-            .meet(self.number, peer, &wire.outlet, &self.replaced)
-        {
+        let outlet = &wire.outlet;
+        self.peer = self.links.meet(self.number, peer, outlet, &self.replaced);
+        if self.peer.is_none() {
             self.replaced.cancel();
         }
     }
@@ -309,6 +315,9 @@ impl End {
     }
 
     fn read(&mut self, connection: Connection, packets: pb::Packets) {
+        if let Some((_, wire)) = &self.wire {
+            wire.outlet.receives(packets.encoded_len());
+        }
         let mut is_traffic = false;
         for packet in packets.packets {
             let mut packet = match wire::decode(packet) {
@@ -336,13 +345,43 @@ impl End {
             }
             let session = &self.session;
             packet.translate(|theirs| session.to_mine(theirs).unwrap_or(theirs));
-            if let Packet::Message { envelope, brought } = packet
-                && self.is_told
-                && session.admits(connection, envelope.from, envelope.incarnation)
-                && self.links.config.me.addresses.contains(&envelope.to)
-            {
-                self.links.config.roles.heard(envelope, brought);
+            if let Some(peer) = self.peer {
+                self.hear(connection, peer, packet);
             }
+        }
+    }
+
+    /// Tells the roles what the peer says, as far as it may say so.
+    fn hear(&self, connection: Connection, peer: Peer, packet: Packet) {
+        let LinksConfig { me, roles, .. } = &self.links.config;
+        let Some(greeting) = self.session.peer() else {
+            return;
+        };
+        let life = greeting.incarnation;
+        match packet {
+            Packet::Message { envelope, brought } => {
+                let Envelope {
+                    from,
+                    incarnation,
+                    to,
+                    ..
+                } = envelope;
+                if self.session.admits(connection, from, incarnation) && me.addresses.contains(&to)
+                {
+                    roles.heard(peer, envelope, brought);
+                }
+            }
+            Packet::Ended(requests) => roles.ended(greeting, requests),
+            // This process sent them in this life, to a role of the peer.
+            Packet::Lacking(envelope) => {
+                if self.session.admits(connection, envelope.to, life)
+                    && me.addresses.contains(&envelope.from)
+                    && me.incarnation == envelope.incarnation
+                {
+                    roles.lacking(peer, greeting, envelope);
+                }
+            }
+            Packet::Session(_) | Packet::Refused(_) => {}
         }
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indexmap::IndexMap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::message::{Address, Envelope, Incarnation};
 use spillgate_pipeline::session::rights::{Member, Rights, Roster};
 use spillgate_pipeline::session::{Greeting, Offset, Session, Side, Timing};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::values::Peer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -46,7 +48,13 @@ pub trait Roles: Send + Sync {
     fn doubted(&self, peer: &Greeting, is_suspected: bool);
 
     /// A role of it says something to a role of this process. Times are by this process's clock.
-    fn heard(&self, envelope: Envelope<Parcel>, brought: Vec<Brought>);
+    fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<Brought>);
+
+    /// Requests of its gateway have ended: what is kept for them is not needed any more.
+    fn ended(&self, peer: &Greeting, requests: Vec<RequestId>);
+
+    /// It gives back requests of this process's gateway: it lacks values that their parcels name.
+    fn lacking(&self, peer: Peer, greeting: &Greeting, envelope: Envelope<Parcel>);
 }
 
 /// What links are built from.
@@ -77,6 +85,7 @@ pub struct Security {
 struct Known {
     /// The number of its session.
     session: u64,
+    way: Way,
     greeting: Arc<Greeting>,
     /// Ends its session.
     replaced: CancellationToken,
@@ -99,15 +108,53 @@ pub struct PeerView {
     pub clock: Option<Offset>,
     /// Bytes that wait to be written to it.
     pub waiting: usize,
-    /// Bytes that were written to it on this connection.
-    pub written: u64,
+    /// Bytes that were written to it since then.
+    pub sent: u64,
+    /// Bytes that came from it since then.
+    pub received: u64,
+}
+
+/// The way to a process, for as long as it is met.
+#[derive(Clone)]
+pub struct Way {
+    peer: Peer,
+    outlet: Arc<Outlet>,
+}
+
+impl Way {
+    /// Which meeting it is.
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// To be held while it is decided what a message carries, and until that is sent: what it refers to was sent before.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        self.outlet.turn()
+    }
+
+    /// Sends a message. It is lost where the process is gone.
+    ///
+    /// # Errors
+    /// The message, where it brings requests and too many wait for the process already.
+    pub fn send(
+        &self,
+        envelope: Envelope<Parcel>,
+        brought: Vec<Brought>,
+    ) -> Result<(), Envelope<Parcel>> {
+        let packet = Packet::Message { envelope, brought };
+        match packet {
+            packet if self.outlet.put(&packet) => Ok(()),
+            Packet::Message { envelope, .. } => Err(envelope),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Default)]
 struct Peers {
     known: Vec<Known>,
     /// The way to each of their roles.
-    ways: IndexMap<Address, Arc<Outlet>, FxBuildHasher>,
+    ways: IndexMap<Address, Way, FxBuildHasher>,
 }
 
 impl Peers {
@@ -130,6 +177,7 @@ impl Peers {
 pub struct Links {
     pub(crate) config: LinksConfig,
     n_sessions: AtomicU64,
+    n_met: AtomicU64,
     peers: RwLock<Peers>,
     /// Held while roles hear of peers, so that they hear of one after the other.
     telling: Mutex<VecDeque<Replaced>>,
@@ -145,6 +193,7 @@ impl Links {
         Arc::new(Links {
             config,
             n_sessions: AtomicU64::new(0),
+            n_met: AtomicU64::new(0),
             peers: RwLock::default(),
             telling: Mutex::default(),
             complaints: Mutex::default(),
@@ -190,16 +239,41 @@ impl Links {
         envelope: Envelope<Parcel>,
         brought: Vec<Brought>,
     ) -> Result<(), Envelope<Parcel>> {
-        let way = self.peers.read().ways.get(&envelope.to).cloned();
-        let Some(outlet) = way else {
-            tracing::debug!(to = ?envelope.to, "there is no session with the receiver");
-            return Ok(());
-        };
-        let packet = Packet::Message { envelope, brought };
-        match packet {
-            packet if outlet.put(&packet) => Ok(()),
-            Packet::Message { envelope, .. } => Err(envelope),
-            _ => Ok(()),
+        match self.way(envelope.to) {
+            Some(way) => way.send(envelope, brought),
+            None => Ok(()),
+        }
+    }
+
+    /// The way to the process that has a role; `None` where there is no session with one.
+    pub fn way(&self, to: Address) -> Option<Way> {
+        let way = self.peers.read().ways.get(&to).cloned();
+        if way.is_none() {
+            tracing::debug!(?to, "there is no session with the receiver");
+        }
+        way
+    }
+
+    /// Tells a process that requests of this process's gateway have ended.
+    pub fn tell_ended(&self, peer: Peer, requests: Vec<RequestId>) {
+        self.put(peer, &Packet::Ended(requests));
+    }
+
+    /// Gives requests of a process's gateway back to it. Their parcels stay here.
+    pub fn give_back(&self, peer: Peer, envelope: Envelope<Parcel>) {
+        self.put(peer, &Packet::Lacking(envelope));
+    }
+
+    /// It is lost where the process is not met any more.
+    fn put(&self, peer: Peer, packet: &Packet) {
+        let peers = self.peers.read();
+        let mut known = peers.known.iter();
+        let way = known.find(|known| known.way.peer == peer);
+        let outlet = way.map(|known| known.way.outlet.clone());
+        drop(peers);
+        if let Some(outlet) = outlet {
+            // Only what brings requests may find no room.
+            let _ = outlet.put(packet);
         }
     }
 
@@ -208,7 +282,7 @@ impl Links {
         self.peers.read().ways.contains_key(&role)
     }
 
-    /// A peer's clock is known: the roles hear of it. Of several processes with one role the last that greeted counts. False for a
+    /// A peer's clock is known: the roles hear of it. Of several processes with one role the last that greeted counts. `None` for a
     /// process whose roles another one has taken over.
     pub(crate) fn meet(
         &self,
@@ -216,11 +290,11 @@ impl Links {
         greeting: &Arc<Greeting>,
         outlet: &Arc<Outlet>,
         replaced_token: &CancellationToken,
-    ) -> bool {
+    ) -> Option<Peer> {
         let mut replaced = self.telling.lock();
         let by = greeting.incarnation;
         if replaced.iter().any(|replaced| replaced.life == by) {
-            return false;
+            return None;
         }
         let shares = |known: &Known| {
             let theirs = &known.greeting.addresses;
@@ -243,13 +317,19 @@ impl Links {
             let roles = &self.config.roles;
             roles.parted(&other.greeting, "another process has its roles now");
         }
+        let peer = Peer(self.n_met.fetch_add(1, Ordering::Relaxed));
+        let way = Way {
+            peer,
+            outlet: outlet.clone(),
+        };
         {
             let mut peers = self.peers.write();
             for &address in &greeting.addresses {
-                peers.ways.insert(address, outlet.clone());
+                peers.ways.insert(address, way.clone());
             }
             peers.known.push(Known {
                 session,
+                way,
                 greeting: greeting.clone(),
                 replaced: replaced_token.clone(),
                 since: (self.config.now)(),
@@ -258,7 +338,7 @@ impl Links {
             });
         }
         self.config.roles.met(greeting);
-        true
+        Some(peer)
     }
 
     /// The connection of a session ended: the roles hear of it, if they knew the peer.
@@ -296,15 +376,15 @@ impl Links {
     pub fn peers(&self) -> Vec<PeerView> {
         let peers = self.peers.read();
         let view = |known: &Known| {
-            let role = known.greeting.addresses.first();
-            let outlet = role.and_then(|role| peers.ways.get(role));
+            let outlet = &known.way.outlet;
             PeerView {
                 greeting: known.greeting.clone(),
                 since: known.since,
                 is_suspected: known.is_suspected,
                 clock: known.clock,
-                waiting: outlet.map_or(0, |outlet| outlet.waiting()),
-                written: outlet.map_or(0, |outlet| outlet.written()),
+                waiting: outlet.waiting(),
+                sent: outlet.written(),
+                received: outlet.received(),
             }
         };
         peers.known.iter().map(view).collect()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
 use spillgate_pipeline::message::Message;
 use spillgate_proto::link as pb;
@@ -33,13 +34,16 @@ pub(crate) struct Outlet {
     queue: mpsc::UnboundedSender<(usize, pb::Packet)>,
     waiting: Arc<Waiting>,
     full: CancellationToken,
+    /// Bytes that came on the connection.
+    received: AtomicU64,
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: AtomicUsize,
     packets: AtomicUsize,
-    /// Bytes that wait no more.
+    /// Bytes that were written.
     written: AtomicU64,
 }
 
@@ -57,6 +61,8 @@ pub(crate) fn outlet() -> (Arc<Outlet>, Writes) {
         queue: tx,
         waiting: waiting.clone(),
         full: CancellationToken::new(),
+        received: AtomicU64::new(0),
+        turn: Mutex::default(),
     };
     (Arc::new(outlet), Writes { queue: rx, waiting })
 }
@@ -89,9 +95,24 @@ impl Outlet {
         self.waiting.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were written.
+    /// For those who decide by what was put before what they put: nobody else who waits for the turn puts anything meanwhile.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// Bytes that were written to the connection.
     pub(crate) fn written(&self) -> u64 {
         self.waiting.written.load(Ordering::Relaxed)
+    }
+
+    /// Bytes came on the connection.
+    pub(crate) fn receives(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes that came.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Waits until more was put than may wait.
@@ -148,10 +169,15 @@ mod tests {
     };
     use spillgate_pipeline::request::{ModuleTimes, Request};
     use spillgate_pipeline::time::Timestamp;
+    use spillgate_pipeline::values::Ports;
     use tokio_stream::StreamExt;
 
     use super::*;
-    use crate::wire::{Brought, Parcel};
+    use crate::wire::{Brought, Carried, Parcel};
+
+    fn value(bytes: usize) -> Carried {
+        Carried::Value(Value::Bytes(vec![7; bytes].into()))
+    }
 
     fn packet(bytes: usize) -> Packet {
         let request = Request {
@@ -164,8 +190,8 @@ mod tests {
             rank: 0,
         };
         let payload = Parcel {
-            frame: None,
-            outputs: vec![(ModuleId(0), vec![Value::Bytes(vec![7; bytes].into())])],
+            outputs: vec![(ModuleId(0), vec![value(bytes)])],
+            ..Parcel::default()
         };
         let arrival = Arrival {
             worker: WorkerId(0),
@@ -214,7 +240,8 @@ mod tests {
             },
             brought: vec![Brought {
                 times,
-                outputs: Some(vec![Value::Bytes(vec![7; bytes].into())]),
+                outputs: Some(vec![value(bytes)]),
+                kept: Ports::default(),
             }],
         }
     }

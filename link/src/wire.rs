@@ -19,12 +19,13 @@ mod to_gateway;
 mod values;
 
 use spillgate_backend::job::Frame;
-use spillgate_backend::operator::Outputs;
+use spillgate_backend::value::Value;
 use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::message::Envelope;
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::session::Frame as SessionFrame;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::values::Ports;
 use spillgate_proto::link as pb;
 
 use pb::packet::Content;
@@ -32,13 +33,27 @@ use pb::packet::Content;
 pub use error::WireError;
 use error::field;
 
+/// An output of a module on its way.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Carried {
+    /// The value.
+    Value(Value),
+    /// The receiver keeps it.
+    Kept,
+    /// Nothing there uses it.
+    Unused,
+}
+
 /// What a request carries to a worker of another process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parcel {
     /// The frame as its client sent it. Its own check is that of the module that decodes it, as for any client's frame.
     pub frame: Option<Frame>,
     /// Outputs of modules before the worker's.
-    pub outputs: Vec<(ModuleId, Outputs)>,
+    pub outputs: Vec<(ModuleId, Vec<Carried>)>,
+    /// The process keeps large values of the request, those that come here and those that it makes, until it hears that the
+    /// request has ended.
+    pub keep: bool,
 }
 
 /// What a member of a batch that ended brings, beside what the gateway's policy hears of it.
@@ -47,7 +62,9 @@ pub struct Brought {
     /// Its way through the module, by the sender's clock.
     pub times: ModuleTimes,
     /// The outputs of the module; there exactly where it succeeded.
-    pub outputs: Option<Outputs>,
+    pub outputs: Option<Vec<Carried>>,
+    /// Those that the worker's process keeps.
+    pub kept: Ports,
 }
 
 /// What travels on a connection, in order.
@@ -67,6 +84,9 @@ pub enum Packet {
     Refused(String),
     /// By a gateway: these requests have ended. What the receiver keeps for them is not needed any more.
     Ended(Vec<RequestId>),
+    /// By a worker: these requests of a gateway are given back, with empty parcels, since theirs name values that the process does
+    /// not keep. They are to be sent again with all values.
+    Lacking(Envelope<Parcel>),
 }
 
 impl Packet {
@@ -74,8 +94,10 @@ impl Packet {
     /// [`Session::to_mine`](spillgate_pipeline::session::Session::to_mine). The times of a session's frames stay: the session
     /// reads them itself.
     pub fn translate(&mut self, to_mine: impl Fn(Timestamp) -> Timestamp) {
-        let Packet::Message { envelope, brought } = self else {
-            return;
+        let (envelope, brought) = match self {
+            Packet::Message { envelope, brought } => (envelope, &mut brought[..]),
+            Packet::Lacking(envelope) => (envelope, &mut [][..]),
+            Packet::Session(_) | Packet::Refused(_) | Packet::Ended(_) => return,
         };
         for Brought { times, .. } in brought {
             for at in [
@@ -105,6 +127,7 @@ pub fn encode(packet: &Packet) -> pb::Packet {
         Packet::Ended(requests) => Content::Ended(pb::Ended {
             requests: requests.iter().map(|id| id.0).collect(),
         }),
+        Packet::Lacking(envelope) => Content::Lacking(Box::new(envelope::encode(envelope, &[]))),
     };
     pb::Packet {
         content: Some(content),
@@ -135,5 +158,6 @@ pub fn decode(packet: pb::Packet) -> Result<Packet, WireError> {
             field("Ended", "requests").at_most(requests.len(), bounds::REQUESTS_MAX)?;
             Packet::Ended(requests.into_iter().map(RequestId).collect())
         }
+        Content::Lacking(envelope) => Packet::Lacking(envelope::decode_lacking(*envelope)?),
     })
 }

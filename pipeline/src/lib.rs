@@ -33,6 +33,7 @@ pub mod spec;
 pub mod testing;
 pub mod time;
 pub mod topology;
+pub mod values;
 pub mod variables;
 
 pub use catalog::Catalog;

@@ -10,6 +10,7 @@ mod to_device;
 mod to_gateway;
 
 use crate::id::{DeviceId, GatewayId, ModuleId, WorkerId};
+use crate::request::Request;
 
 pub use clients::{ClientReport, NAMED_MAX, Offered, Portion};
 pub use pull::{Answer, Ask, Lent, Returned};
@@ -61,12 +62,20 @@ pub struct Envelope<L> {
 }
 
 impl<L> Envelope<L> {
-    /// The same with other payloads. `payload` hears for which worker each is.
-    pub fn map<M>(self, mut payload: impl FnMut(WorkerId, L) -> M) -> Envelope<M> {
+    /// The same with other payloads. `payload` hears for which worker and request each is.
+    pub fn map<M>(self, mut payload: impl FnMut(WorkerId, &Request, L) -> M) -> Envelope<M> {
+        self.filter_map(|worker, request, with| Some(payload(worker, request, with)))
+    }
+
+    /// The same with other payloads. Requests that have none are left out.
+    pub fn filter_map<M>(
+        self,
+        mut payload: impl FnMut(WorkerId, &Request, L) -> Option<M>,
+    ) -> Envelope<M> {
         let message = match self.message {
             Message::Gateway(message) => Message::Gateway(message),
             Message::Controller(message) => Message::Controller(message),
-            Message::Device(message) => Message::Device(message.map(&mut payload)),
+            Message::Device(message) => Message::Device(message.filter_map(&mut payload)),
         };
         Envelope {
             from: self.from,

@@ -79,6 +79,10 @@ impl Admin {
             let status = status.clone();
             move || status().peer_readings()
         }));
+        telemetry.register_values(Box::new({
+            let status = status.clone();
+            move || status().values_reading()
+        }));
         let not_ready = Arc::new(not_ready);
         Admin {
             metrics: Box::new(move || telemetry.render()),

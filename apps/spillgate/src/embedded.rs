@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::Backend;
+use spillgate_backend::account::Account;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller::host::{
@@ -44,6 +45,7 @@ use spillgate_worker_policy::device::Device;
 use crate::part::{Elsewhere, Linked, Part};
 use crate::placement::{Placed, PlacingError, place, process_and_device};
 use crate::status::{DeviceName, StatusReader};
+use crate::values::Values;
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
 /// without a switch, so this covers only how late the timer thread may be.
@@ -89,6 +91,8 @@ pub struct Embedded {
     pub hosts: Vec<Arc<PipelineHost>>,
     /// By pipeline: the links to other processes, where there are others.
     pub links: Vec<Arc<Links>>,
+    /// By pipeline: what is kept and held for other processes.
+    values: Vec<Arc<Values>>,
     devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
     /// Until they are stopped.
     threads: Mutex<Vec<(String, DeviceThread)>>,
@@ -112,6 +116,8 @@ pub struct Surroundings<'a> {
     pub part: Option<&'a Part>,
     /// What this takes the place of: ids of requests go on.
     pub replaces: Option<&'a Embedded>,
+    /// Of what other processes send.
+    pub account: Arc<Account>,
     /// Hears the name of each device before its models are loaded.
     pub loading: &'a dyn Fn(&str),
 }
@@ -132,6 +138,7 @@ impl Embedded {
             n_decoders,
             part,
             replaces,
+            account,
             loading,
         } = surroundings;
         let topology = part.map(|part| &*part.topology);
@@ -153,10 +160,18 @@ impl Embedded {
             None => Arc::new(RequestIds::new(home.unwrap_or_default(), life)),
         };
         let now: Now = Arc::new(move || clock.now());
+        let all_names = placement.devices.keys().map(|name| {
+            let (process, device) = process_and_device(name);
+            (process.to_owned(), device.to_owned())
+        });
+        let all_names: Vec<DeviceName> = all_names.collect();
         let elsewhere: Vec<Elsewhere> = deployments
             .iter()
             .zip(&placement.workers)
-            .map(|(deployment, workers)| Elsewhere::new(deployment.pipeline.clone(), workers))
+            .map(|(deployment, workers)| {
+                let pipeline = deployment.pipeline.clone();
+                Elsewhere::new(pipeline, workers, &all_names, account.clone())
+            })
             .collect();
         let hosts: Vec<Arc<PipelineHost>> = deployments
             .iter()
@@ -187,11 +202,6 @@ impl Embedded {
         let mut threads = Vec::new();
         let mut names = Vec::new();
         let n_devices = placement.devices.len() as u16;
-        let all_names = placement.devices.keys().map(|name| {
-            let (process, device) = process_and_device(name);
-            (process.to_owned(), device.to_owned())
-        });
-        let all_names: Vec<DeviceName> = all_names.collect();
         for (id, (name, places)) in (0..).map(DeviceId).zip(placement.devices) {
             if !is_here(&name) {
                 continue;
@@ -237,6 +247,7 @@ impl Embedded {
             host.connect(
                 (0..n_devices).map(way).collect(),
                 elsewhere.way(),
+                elsewhere.on_ended(),
                 Box::new({
                     let alarm = alarm.clone();
                     move |at| alarm.arm(at)
@@ -264,6 +275,7 @@ impl Embedded {
             device.greet(home.unwrap_or_default());
         }
         Ok(Embedded {
+            values: elsewhere.iter().map(Elsewhere::values).collect(),
             hosts,
             links,
             devices,
@@ -301,6 +313,7 @@ impl Embedded {
         StatusReader {
             hosts: self.hosts.clone(),
             links: self.links.clone(),
+            values: self.values.clone(),
             device_names: self.all_names.clone(),
             devices: self
                 .devices

@@ -16,3 +16,4 @@ pub mod security;
 pub mod server;
 mod serving;
 pub mod status;
+mod values;

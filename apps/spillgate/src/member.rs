@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate_backend::account::Account;
 use spillgate_backend::operator::Library;
 use spillgate_link::serve;
 use spillgate_telemetry::{Telemetry, TelemetryConfig};
@@ -15,7 +16,7 @@ use crate::embedded::{Deployment, Embedded};
 use crate::part::Part;
 use crate::reload::Reload;
 use crate::server::{
-    READINESS_INTERVAL, STOP_LIMIT, ServeError, bind, not_ready, start_observed, status_of,
+    Around, READINESS_INTERVAL, STOP_LIMIT, ServeError, bind, not_ready, start_observed, status_of,
 };
 
 /// How a process without a gateway is set up.
@@ -27,6 +28,8 @@ pub struct MemberConfig {
     pub listen: SocketAddr,
     /// Threads that decode frames.
     pub decoders: usize,
+    /// Bytes that may be held for gateways.
+    pub memory: u64,
     /// How long what its devices have may take to be served after a stop.
     pub drain: Duration,
     /// Traces and metrics.
@@ -95,10 +98,13 @@ impl Member {
             config.telemetry,
             &deployments,
             &library,
-            Clock::start(),
-            config.decoders,
-            Some(&config.part),
-            admin.as_ref(),
+            Around {
+                clock: Clock::start(),
+                n_decoders: config.decoders,
+                part: Some(&config.part),
+                account: Account::new(config.memory),
+                admin: admin.as_ref(),
+            },
         )?;
         let (leaves, stop) = (CancellationToken::new(), CancellationToken::new());
         let embedded = serving.now();

@@ -5,25 +5,27 @@ use std::sync::{Arc, OnceLock, Weak};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use sha2::{Digest, Sha256};
-use spillgate_backend::account::{Account, Holder};
-use spillgate_backend::job::{Frame, FrameFormat, Job, are_outputs_of};
-use spillgate_controller::host::{Now, Outgoing, PipelineHost, Roles, Way};
+use spillgate_backend::account::Account;
+use spillgate_controller::host::{Now, OnEnded, Outgoing, PipelineHost, Roles, Way};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_link::links::{self, Links, LinksConfig, Security};
 use spillgate_link::tls::LinkTls;
-use spillgate_link::wire::{Brought, Parcel};
+use spillgate_link::wire::{self, Parcel};
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
-    Address, Envelope, Incarnation, Message, Place, Places, ToDevice,
+    Address, Envelope, Incarnation, Message, Place, Places, ToDevice, ToGateway,
 };
+use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::session::rights::{Member, Roster, Seat};
 use spillgate_pipeline::session::{Greeting, PipelineHash};
 use spillgate_pipeline::topology::Topology;
+use spillgate_pipeline::values::Peer;
 use spillgate_worker::device::DeviceHandle;
 
 use crate::reload::Reload;
 use crate::status::DeviceName;
+use crate::values::{Unpacked, Values};
 
 /// What a process is in a topology.
 #[derive(Clone, Debug)]
@@ -118,18 +120,31 @@ impl Part {
 pub(crate) struct Elsewhere {
     links: Arc<OnceLock<Arc<Links>>>,
     host: Arc<OnceLock<Weak<PipelineHost>>>,
-    pipeline: Arc<Pipeline>,
     places: Arc<Places>,
+    values: Arc<Values>,
 }
 
 impl Elsewhere {
-    pub(crate) fn new(pipeline: Arc<Pipeline>, places: &[Place]) -> Self {
+    /// `device_names`: by id, the process that has the device, and its name there. `account`: of what other processes send.
+    pub(crate) fn new(
+        pipeline: Arc<Pipeline>,
+        places: &[Place],
+        device_names: &[DeviceName],
+        account: Arc<Account>,
+    ) -> Self {
+        let places = Arc::new(Places::new(places));
+        let values = Values::new(pipeline, places.clone(), device_names, account);
         Elsewhere {
             links: Arc::default(),
             host: Arc::default(),
-            pipeline,
-            places: Arc::new(Places::new(places)),
+            places,
+            values: Arc::new(values),
         }
+    }
+
+    /// What is kept and held for other processes.
+    pub(crate) fn values(&self) -> Arc<Values> {
+        self.values.clone()
     }
 
     /// The way for the host.
@@ -137,55 +152,67 @@ impl Elsewhere {
         let this = self.clone();
         Arc::new(move |outgoing: Outgoing| {
             // Without links there is no peer that could have been spoken to.
-            let Some(links) = this.links.get() else {
-                return;
-            };
-            let Outgoing { envelope, brought } = outgoing;
-            let envelope = envelope.map(|worker, job| this.parcel(worker, &job));
-            if let Err(unsent) = links.send(envelope, brought) {
-                this.refuse(links, unsent);
+            if let Some(links) = this.links.get()
+                && let Some(way) = links.way(outgoing.envelope.to)
+            {
+                this.send(links, &way, outgoing);
             }
         })
     }
 
+    fn send(&self, links: &Links, way: &links::Way, outgoing: Outgoing) {
+        let Outgoing { envelope, brought } = outgoing;
+        let brought = self.values.bring(&envelope, brought);
+        let turn = way.turn();
+        let (envelope, told) = self.values.pack(way.peer(), envelope);
+        let sent = way.send(envelope, brought);
+        drop(turn);
+        if let Err(unsent) = sent {
+            self.refuse(way, unsent);
+        }
+        let ended = self.values.ended_since(way.peer(), told);
+        if !ended.is_empty() {
+            links.tell_ended(way.peer(), ended);
+        }
+    }
+
     /// Requests that find no room on their way are dropped. A worker that asked for them hears that there are none.
-    fn refuse(&self, links: &Links, mut unsent: Envelope<Parcel>) {
+    fn refuse(&self, way: &links::Way, mut unsent: Envelope<Parcel>) {
         let requests = match &mut unsent.message {
             Message::Device(message) => {
                 let requests = message.requests();
                 if let ToDevice::Answer(answer) = message {
                     answer.requests.clear();
-                    let _ = links.send(unsent, Vec::new());
+                    let _ = way.send(unsent, Vec::new());
                 }
                 requests
             }
             _ => return,
         };
+        let ids = requests.iter().map(|(_, id)| *id);
+        self.values.lacks(way.peer(), ids);
         if let Some(host) = self.host.get().and_then(Weak::upgrade) {
             host.unsent(requests.into_iter());
         }
     }
 
-    /// What a worker needs of a request.
-    fn parcel(&self, worker: WorkerId, job: &Job) -> Parcel {
-        let Some(place) = self.places.get(worker) else {
-            return Parcel::default();
-        };
-        if place.module == ModuleId::SOURCE {
-            return Parcel {
-                frame: Some(job.frame().clone()),
-                outputs: Vec::new(),
+    /// Told of each request of the host's gateway that has ended.
+    pub(crate) fn on_ended(&self) -> OnEnded {
+        let this = self.clone();
+        Box::new(move |request| {
+            let Some(links) = this.links.get() else {
+                return;
             };
-        }
-        let inputs = self.pipeline.modules[place.module.idx()].inputs.iter();
-        let mut modules: Vec<ModuleId> = inputs.flatten().map(|port| port.module).collect();
-        modules.sort_unstable();
-        modules.dedup();
-        let outputs = modules.into_iter();
-        let outputs = outputs.filter_map(|module| Some((module, job.outputs(module)?.clone())));
-        Parcel {
-            frame: None,
-            outputs: outputs.collect(),
+            for peer in this.values.ends(request) {
+                links.tell_ended(peer, vec![request]);
+            }
+        })
+    }
+
+    /// Gives requests back to the process of their gateway: they refer to values that are not kept here.
+    fn give_back(&self, peer: Peer, requests: Envelope<Parcel>) {
+        if let Some(links) = self.links.get() {
+            links.give_back(peer, requests);
         }
     }
 }
@@ -194,33 +221,55 @@ impl Elsewhere {
 struct Local {
     host: Arc<PipelineHost>,
     devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
-    places: Arc<Places>,
-    /// Of values that other processes sent.
-    holder: Arc<Holder>,
+    elsewhere: Elsewhere,
     /// The process of each role.
     roster: Roster,
 }
 
 impl Local {
-    /// The values of a request at a worker of this process.
-    fn job(&self, parcel: Parcel) -> Arc<Job> {
-        let Parcel { frame, outputs } = parcel;
-        let frame = frame.unwrap_or(Frame {
-            format: FrameFormat::Bytes,
-            data: bytes::Bytes::new(),
-            width: 0,
-            height: 0,
-        });
-        let modules = &self.host.pipeline().modules;
-        let job = Job::new(frame, None, modules.len(), self.holder.clone());
-        for (module, outputs) in outputs {
-            let of = modules.get(module.idx());
-            if of.is_some_and(|of| are_outputs_of(of, &outputs)) {
-                // The account has no bound that it could break.
-                let _ = job.set_outputs(module, outputs);
-            }
+    /// A gateway or controller of another process says something to a device of this one.
+    fn tell_device(&self, peer: Peer, device: DeviceId, envelope: Envelope<Parcel>) {
+        let Some(device) = self.devices.get(&device) else {
+            return;
+        };
+        let from = envelope.from;
+        let Message::Device(message) = &envelope.message else {
+            return;
+        };
+        if !message.is_for(from, &self.elsewhere.places) {
+            return;
         }
-        Arc::new(job)
+        let Unpacked { envelope, refused } = match self.elsewhere.values.unpack(envelope) {
+            Ok(unpacked) => unpacked,
+            Err(lacking) => return self.elsewhere.give_back(peer, lacking),
+        };
+        for (worker, request) in refused {
+            self.drop_request(worker, &request);
+        }
+        if let Message::Device(message) = envelope.message {
+            device.tell(from, message);
+        }
+    }
+
+    /// The values of a request find no room.
+    fn drop_request(&self, worker: WorkerId, request: &Request) {
+        let Some(place) = self.elsewhere.places.get(worker) else {
+            return;
+        };
+        let at = self.host.now();
+        let drop = Drop {
+            module: place.module,
+            reason: DropReason::Memory,
+            at,
+            budget: request.deadline.budget_at(at),
+            estimate: None,
+        };
+        let dropped = ToGateway::Dropped {
+            worker,
+            request: request.id,
+            drop: Box::new(drop),
+        };
+        self.host.device_says(worker, request.id.home(), dropped);
     }
 
     /// The name of a process in the topology.
@@ -255,6 +304,7 @@ impl links::Roles for Local {
             life = peer.incarnation.0,
             "peer met"
         );
+        Self::gateways(peer).for_each(|home| self.elsewhere.values.loses(home));
         self.host.met(&peer.addresses, peer.incarnation);
         self.each_device(peer, DeviceHandle::greet);
     }
@@ -266,6 +316,7 @@ impl links::Roles for Local {
             cause,
             "peer lost"
         );
+        Self::gateways(peer).for_each(|home| self.elsewhere.values.loses(home));
         self.host.parted(&peer.addresses, cause);
         self.each_device(peer, DeviceHandle::lose);
     }
@@ -282,20 +333,28 @@ impl links::Roles for Local {
         }
     }
 
-    fn heard(&self, envelope: Envelope<Parcel>, brought: Vec<Brought>) {
-        let envelope = envelope.map(|_, parcel| self.job(parcel));
-        let Address::Device(device) = envelope.to else {
-            return self.host.heard(envelope, brought);
-        };
-        let Some(device) = self.devices.get(&device) else {
-            return;
-        };
-        let from = envelope.from;
-        if let Message::Device(message) = envelope.message
-            && message.is_for(from, &self.places)
-        {
-            device.tell(from, message);
+    fn heard(&self, peer: Peer, envelope: Envelope<Parcel>, brought: Vec<wire::Brought>) {
+        if let Address::Device(device) = envelope.to {
+            return self.tell_device(peer, device, envelope);
         }
+        let brought = self.elsewhere.values.take(peer, &envelope, brought);
+        // Only devices get requests.
+        let envelope = envelope.filter_map(|_, _, _| None);
+        self.host.heard(envelope, brought);
+    }
+
+    fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
+        let its: Vec<GatewayId> = Self::gateways(peer).collect();
+        let of_its = requests.into_iter().filter(|id| its.contains(&id.home()));
+        self.elsewhere.values.ended(of_its);
+    }
+
+    fn lacking(&self, peer: Peer, greeting: &Greeting, envelope: Envelope<Parcel>) {
+        if let Message::Device(message) = &envelope.message {
+            let ids = message.requests().into_iter().map(|(_, id)| id);
+            self.elsewhere.values.lacks(peer, ids);
+        }
+        self.host.lacking(envelope, greeting.incarnation);
     }
 }
 
@@ -327,8 +386,7 @@ impl Linked<'_> {
         let local = Local {
             host: self.host.clone(),
             devices: self.devices,
-            places: self.elsewhere.places.clone(),
-            holder: Account::unbounded().holder(),
+            elsewhere: self.elsewhere.clone(),
             roster,
         };
         let links = Links::new(LinksConfig {

@@ -211,25 +211,24 @@ impl Server {
         let listener = bind(config.listen, "--listen").await?;
         let limits = edge_limits(&config, &deployments);
         let clock = Clock::start();
+        let account = Account::new(config.memory);
         let (telemetry, serving) = start_observed(
             config.telemetry,
             &deployments,
             &library,
-            clock,
-            config.decoders,
-            config.part.as_ref(),
-            admin.as_ref(),
+            Around {
+                clock,
+                n_decoders: config.decoders,
+                part: config.part.as_ref(),
+                account: account.clone(),
+                admin: admin.as_ref(),
+            },
         )?;
 
         let embedded = serving.now();
         let now = embedded.now();
         let frame_bytes = limits.message_bytes - MESSAGE_OVERHEAD;
-        let edge = Edge::new(
-            limits,
-            Account::new(config.memory),
-            config.security.grants(),
-            now,
-        );
+        let edge = Edge::new(limits, account.clone(), config.security.grants(), now);
         telemetry.register_edge(Box::new({
             let edge = edge.clone();
             move || edge.view()
@@ -288,6 +287,7 @@ impl Server {
             library,
             clock,
             n_decoders: config.decoders,
+            account,
             health: health.clone(),
             frame_bytes,
             drain,
@@ -400,16 +400,30 @@ impl Server {
     }
 }
 
+/// What a process starts with, beside what it serves.
+pub(crate) struct Around<'a> {
+    pub(crate) clock: Clock,
+    pub(crate) n_decoders: usize,
+    pub(crate) part: Option<&'a Part>,
+    /// Of what other processes send.
+    pub(crate) account: Arc<Account>,
+    pub(crate) admin: Option<&'a AdminPort>,
+}
+
 /// Starts what a process holds, observed by its telemetry. The admin port, if there is one, shows how far it is.
 pub(crate) fn start_observed(
     telemetry: TelemetryConfig,
     deployments: &[Deployment],
     library: &Arc<Library>,
-    clock: Clock,
-    n_decoders: usize,
-    part: Option<&Part>,
-    admin: Option<&AdminPort>,
+    around: Around<'_>,
 ) -> Result<(Arc<Telemetry>, Serving), ServeError> {
+    let Around {
+        clock,
+        n_decoders,
+        part,
+        account,
+        admin,
+    } = around;
     let telemetry = Arc::new(Telemetry::new(telemetry, clock.epoch_wall())?);
     for deployment in deployments {
         telemetry.register_pipeline(&deployment.pipeline);
@@ -428,6 +442,7 @@ pub(crate) fn start_observed(
             n_decoders,
             part,
             replaces: None,
+            account,
             loading: &loading,
         },
     )?;

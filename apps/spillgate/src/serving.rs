@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use spillgate_backend::account::Account;
 use spillgate_backend::operator::Library;
 use spillgate_controller::api::Api;
 use spillgate_controller::host::PipelineHost;
@@ -123,6 +124,7 @@ pub(crate) struct Renewal {
     pub(crate) library: Arc<Library>,
     pub(crate) clock: Clock,
     pub(crate) n_decoders: usize,
+    pub(crate) account: Arc<Account>,
     pub(crate) health: HealthReporter,
     /// Largest frame that connections take.
     pub(crate) frame_bytes: usize,
@@ -157,6 +159,7 @@ impl Renewal {
                 n_decoders: self.n_decoders,
                 part: None,
                 replaces: Some(&self.serving.now()),
+                account: self.account.clone(),
                 loading: &|_| {},
             },
         )?;

@@ -15,10 +15,11 @@ use spillgate_pipeline::message::{Address, ModuleState};
 use spillgate_pipeline::pipeline::Module;
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
-use spillgate_telemetry::metrics::PeerReading;
+use spillgate_telemetry::metrics::{PeerReading, ValuesReading};
 use spillgate_worker::device::DeviceHandle;
 
 use crate::part::Part;
+use crate::values::Values;
 
 /// States of a peer.
 const MET: &str = "met";
@@ -42,11 +43,29 @@ pub struct Status {
     pub pipelines: Vec<PipelineStatus>,
     /// Its own devices.
     pub devices: Vec<DeviceStatus>,
+    /// The values that it exchanges with other processes.
+    #[serde(default)]
+    pub values: ValuesStatus,
     /// The other processes of the topology.
     pub peers: Vec<PeerStatus>,
     /// What is wrong with peers without a session.
     #[serde(default)]
     pub complaints: Vec<Complaint>,
+}
+
+/// Values of other processes' requests, and those that others keep.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ValuesStatus {
+    /// Bytes that the process holds on its account.
+    pub held: u64,
+    /// Bytes that it may hold (`--memory`).
+    pub limit: u64,
+    /// Those of them that are kept in case that they are needed again.
+    pub kept: u64,
+    /// Requests of other processes for which it keeps values.
+    pub kept_requests: usize,
+    /// Requests of this gateway for which other processes keep values.
+    pub known_requests: usize,
 }
 
 /// What is wrong with a peer.
@@ -174,7 +193,11 @@ pub struct PeerStatus {
     /// Bytes that wait to be written to it.
     pub waiting: usize,
     /// Bytes that were written to it since it was met.
-    pub written: u64,
+    #[serde(default)]
+    pub sent: u64,
+    /// Bytes that came from it since then.
+    #[serde(default)]
+    pub received: u64,
 }
 
 impl Status {
@@ -191,6 +214,7 @@ pub(crate) type DeviceName = (String, String);
 pub(crate) struct StatusReader {
     pub(crate) hosts: Vec<Arc<PipelineHost>>,
     pub(crate) links: Vec<Arc<Links>>,
+    pub(crate) values: Vec<Arc<Values>>,
     /// By id, those of other processes included.
     pub(crate) device_names: Vec<DeviceName>,
     /// Its own.
@@ -211,6 +235,7 @@ impl StatusReader {
             not_ready,
             pipelines: self.hosts.iter().map(|host| self.pipeline(host)).collect(),
             devices: self.devices.iter().map(|d| self.device(d)).collect(),
+            values: self.values(),
             peers: self.peers(),
             complaints: self.complaints(),
         }
@@ -224,9 +249,27 @@ impl StatusReader {
             peer: peer.process,
             clock_error: peer.clock_error_ms / 1e3,
             waiting: peer.waiting,
-            written: peer.written,
+            sent: peer.sent,
+            received: peer.received,
         };
         self.peers().into_iter().map(reading).collect()
+    }
+
+    /// The values that processes exchange, for metrics.
+    pub(crate) fn values_reading(&self) -> ValuesReading {
+        let readings = self.values.iter().map(|values| values.reading());
+        readings.fold(ValuesReading::default(), ValuesReading::and)
+    }
+
+    fn values(&self) -> ValuesStatus {
+        let reading = self.values_reading();
+        ValuesStatus {
+            held: reading.held,
+            limit: reading.budget,
+            kept: reading.kept_bytes,
+            kept_requests: reading.kept_requests,
+            known_requests: reading.known_requests,
+        }
     }
 
     fn pipeline(&self, host: &PipelineHost) -> PipelineStatus {
@@ -379,7 +422,8 @@ fn see(status: &mut PeerStatus, view: &PeerView, met_s: f64) {
     let error = view.clock.map(|clock| clock.error);
     status.clock_error_ms = error.unwrap_or_default().as_secs_f64() * 1e3;
     status.waiting = view.waiting;
-    status.written = view.written;
+    status.sent = view.sent;
+    status.received = view.received;
 }
 
 fn planned(module: &Module, state: Option<&ModuleState>, guidance: &Guidance) -> ModuleStatus {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
+use spillgate_backend::account::Account;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
 use spillgate_controller::host::{Counted, Submission};
@@ -114,6 +115,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
             n_decoders: 1,
             part: None,
             replaces: None,
+            account: Account::unbounded(),
             loading: &|_| {},
         },
     )

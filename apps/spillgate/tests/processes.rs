@@ -1,6 +1,9 @@
 //! A pipeline served by separate processes, which are killed, stopped and started again. Real processes of the program, real
 //! sockets; the devices are emulated.
 
+#[path = "processes/values.rs"]
+mod values;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

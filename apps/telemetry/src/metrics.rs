@@ -14,6 +14,7 @@ mod labels;
 mod peers;
 mod pipeline;
 mod planners;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub use peers::{PeerReading, ReadPeers};
 use pipeline::PipelineMetrics;
 use planners::PlannerCollector;
 pub use planners::{ClientReading, PlannerReading, PlannerReadings, ReadPlanners};
+use values::ValuesCollector;
+pub use values::{ReadValues, ValuesReading};
 
 /// Requests that ended: by pipeline, outcome, and for drops and failures module and reason.
 pub const REQUESTS: &str = "spillgate_gateway_requests_total";
@@ -113,7 +116,25 @@ pub const PEER_CLOCK_ERROR: &str = "spillgate_peer_clock_error_seconds";
 /// Bytes that wait to be written to it.
 pub const PEER_WAITING: &str = "spillgate_peer_waiting_bytes";
 /// Bytes that were written to it since it was met.
-pub const PEER_WRITTEN: &str = "spillgate_peer_written_bytes_total";
+pub const PEER_SENT: &str = "spillgate_peer_sent_bytes_total";
+/// Bytes that came from it since it was met.
+pub const PEER_RECEIVED: &str = "spillgate_peer_received_bytes_total";
+/// Bytes of values that are kept for gateways of other processes.
+pub const VALUES_KEPT: &str = "spillgate_values_kept_bytes";
+/// Requests of other processes for which values are kept.
+pub const VALUES_KEPT_REQUESTS: &str = "spillgate_values_kept_requests";
+/// Requests of this gateway for which other processes keep values.
+pub const VALUES_KNOWN_REQUESTS: &str = "spillgate_values_known_requests";
+/// Bytes on the account.
+pub const VALUES_HELD: &str = "spillgate_values_held_bytes";
+/// Bytes that may be on it (`--memory`).
+pub const VALUES_LIMIT: &str = "spillgate_values_limit_bytes";
+/// Values that were not sent, since the process had them.
+pub const VALUES_REFERENCES: &str = "spillgate_values_references_total";
+/// Messages given back to gateways, since a value was kept no more.
+pub const VALUES_GIVEN_BACK: &str = "spillgate_values_given_back_total";
+/// Requests of gateways for which there was no room.
+pub const VALUES_REFUSED: &str = "spillgate_values_refused_requests_total";
 /// Requests that wait at a worker, read at each scrape.
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
@@ -131,7 +152,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 41] = [
+pub const ALL: [&str; 50] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -165,7 +186,16 @@ pub const ALL: [&str; 41] = [
     PEER_SUSPECTED,
     PEER_CLOCK_ERROR,
     PEER_WAITING,
-    PEER_WRITTEN,
+    PEER_SENT,
+    PEER_RECEIVED,
+    VALUES_KEPT,
+    VALUES_KEPT_REQUESTS,
+    VALUES_KNOWN_REQUESTS,
+    VALUES_HELD,
+    VALUES_LIMIT,
+    VALUES_REFERENCES,
+    VALUES_GIVEN_BACK,
+    VALUES_REFUSED,
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
@@ -248,6 +278,7 @@ pub struct Metrics {
     planners: Arc<PlannerCollector>,
     edge: Arc<EdgeCollector>,
     peers: Arc<PeerCollector>,
+    values: Arc<ValuesCollector>,
     losses: Losses,
 }
 
@@ -336,6 +367,8 @@ impl Metrics {
         registry.register_collector(Box::new(edge.clone()));
         let peers = Arc::new(PeerCollector::default());
         registry.register_collector(Box::new(peers.clone()));
+        let values = Arc::new(ValuesCollector::default());
+        registry.register_collector(Box::new(values.clone()));
 
         let record = |kind, cause| lost_records.handle(LostLabels { kind, cause });
         let span = |cause| lost_spans.handle(CauseLabels { cause });
@@ -359,6 +392,7 @@ impl Metrics {
             planners,
             edge,
             peers,
+            values,
             losses,
         }
     }
@@ -412,6 +446,11 @@ impl Metrics {
     /// Sets the reader of the other processes, called at each scrape.
     pub fn register_peers(&self, read: ReadPeers) {
         *self.peers.source.write() = Some(read);
+    }
+
+    /// Sets the reader of values that processes exchange, called at each scrape.
+    pub fn register_values(&self, read: ReadValues) {
+        *self.values.source.write() = Some(read);
     }
 
     /// A request ended.

@@ -10,7 +10,7 @@ use spillgate_pipeline::invariants::Invariant;
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
-use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPeers, ReadPlanners};
+use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPeers, ReadPlanners, ReadValues};
 use crate::processes::{KnownProcesses, Processes};
 use crate::sampler::Sampler;
 
@@ -155,6 +155,11 @@ impl Telemetry {
     /// Sets the reader of the other processes of the topology.
     pub fn register_peers(&self, read: ReadPeers) {
         self.metrics.register_peers(read);
+    }
+
+    /// Sets the reader of values that processes exchange.
+    pub fn register_values(&self, read: ReadValues) {
+        self.metrics.register_values(read);
     }
 
     /// The metrics.

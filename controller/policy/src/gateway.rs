@@ -377,6 +377,12 @@ impl<P, L: Clone> Gateway<P, L> {
         at.flatten().collect()
     }
 
+    /// Whether a request was sent to that worker, and waits for its answer alone: it has not ended, and no other worker has it.
+    pub fn is_at(&self, worker: WorkerId, id: RequestId) -> bool {
+        let stage = (self.module_of(worker)).and_then(|module| self.stages.get(module.idx()));
+        stage.is_some_and(|stage| stage.dispatcher.location(id) == Some(worker))
+    }
+
     /// Whether the answer of that worker counts for a request.
     pub fn awaits(&self, worker: WorkerId, id: RequestId) -> bool {
         let stage = (self.module_of(worker)).and_then(|module| self.stages.get(module.idx()));

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
+use spillgate_backend::operator::Outputs;
 use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
 use spillgate_controller_policy::ledger::Offer;
@@ -22,7 +23,6 @@ use spillgate_controller_policy::planner::ModuleState;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_controller_policy::scaling::ScalingConfig;
 use spillgate_controller_policy::shares::Party;
-use spillgate_link::wire::Brought;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Checker;
@@ -106,6 +106,15 @@ impl Roles {
     }
 }
 
+/// What a member of a batch that ended brings, beside what the gateway's policy hears of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brought {
+    /// Its way through the module.
+    pub times: ModuleTimes,
+    /// The outputs of the module; `None` where it failed.
+    pub outputs: Option<Outputs>,
+}
+
 /// An envelope that leaves the host.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
@@ -126,6 +135,9 @@ impl From<Envelope<Arc<Job>>> for Outgoing {
 
 /// The way to a device of this process, or to other processes. Called without locks held; may call back.
 pub type Way = Arc<dyn Fn(Outgoing) + Send + Sync>;
+
+/// Told of each request that has ended. Called without locks held; may call back.
+pub type OnEnded = Box<dyn Fn(RequestId) + Send + Sync>;
 
 /// Wakes the host at a time or earlier.
 pub type Alarm = Box<dyn Fn(Timestamp) + Send + Sync>;
@@ -216,6 +228,8 @@ struct Outboxes {
     devices: Vec<Outbox>,
     /// To gateways and controllers of other processes.
     elsewhere: Outbox,
+    /// What other processes keep for a request they may forget.
+    ended: OnEnded,
 }
 
 /// What a host is built from.
@@ -319,12 +333,13 @@ impl PipelineHost {
         }
     }
 
-    /// Gives the ways to the devices, by id, the way to roles of other processes, and the alarm that leads to
-    /// [`PipelineHost::wake`]; once. The roles of this process greet each other.
-    pub fn connect(&self, devices: Vec<Way>, elsewhere: Way, alarm: Alarm) {
+    /// Gives the ways to the devices, by id, the way to roles of other processes, who is told of requests that have ended, and the
+    /// alarm that leads to [`PipelineHost::wake`]; once. The roles of this process greet each other.
+    pub fn connect(&self, devices: Vec<Way>, elsewhere: Way, ended: OnEnded, alarm: Alarm) {
         let outboxes = Outboxes {
             devices: devices.into_iter().map(Outbox::new).collect(),
             elsewhere: Outbox::new(elsewhere),
+            ended,
         };
         let first = self.outboxes.set(outboxes).is_ok() && self.alarm.set(alarm).is_ok();
         assert!(first, "a host is connected once");

@@ -1,7 +1,7 @@
 //! Envelopes and the addresses on them.
 
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
-use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message};
+use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, ToDevice};
 use spillgate_proto::link as pb;
 
 use super::error::{Field, WireError, field};
@@ -57,6 +57,20 @@ pub(super) fn decode(
         message,
     };
     Ok((envelope, brought))
+}
+
+/// Requests that are given back.
+pub(super) fn decode_lacking(envelope: pb::Envelope) -> Result<Envelope<Parcel>, WireError> {
+    let (envelope, _) = decode(envelope)?;
+    let is_for_device = match &envelope.message {
+        Message::Device(ToDevice::Requests(_) | ToDevice::Answer(_)) => true,
+        Message::Device(_) | Message::Gateway(_) | Message::Controller(_) => false,
+    };
+    if !is_for_device || !matches!(envelope.from, Address::Gateway(_)) {
+        let was = "is no request of a gateway".to_owned();
+        return Err(field("Packet", "lacking").wrong(was, "only requests are given back"));
+    }
+    Ok(envelope.map(|_, _, _| Parcel::default()))
 }
 
 pub(super) fn encode_address(address: &Address) -> pb::Address {

@@ -1,39 +1,48 @@
 //! Parcels: what a request carries.
 
 use spillgate_backend::job::{Frame, FrameFormat};
-use spillgate_backend::operator::Outputs;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::spec::MODULES_MAX;
 use spillgate_proto::link as pb;
 
 use super::error::{Field, WireError, field};
-use super::{Parcel, values};
+use super::{Carried, Parcel, values};
 
 /// `None` for an empty one.
 pub(super) fn encode(parcel: &Parcel) -> Option<pb::Parcel> {
-    let Parcel { frame, outputs } = parcel;
-    let module = |(module, outputs): &(ModuleId, Outputs)| pb::ModuleOutputs {
+    let Parcel {
+        frame,
+        outputs,
+        keep,
+    } = parcel;
+    let module = |(module, outputs): &(ModuleId, Vec<Carried>)| pb::ModuleOutputs {
         module: u32::from(module.0),
         outputs: Some(values::encode(outputs)),
     };
-    (frame.is_some() || !outputs.is_empty()).then(|| pb::Parcel {
+    (frame.is_some() || !outputs.is_empty() || *keep).then(|| pb::Parcel {
         frame: frame.as_ref().map(encode_frame),
         modules: outputs.iter().map(module).collect(),
+        keep: *keep,
     })
 }
 
 pub(super) fn decode(parcel: Option<pb::Parcel>) -> Result<Parcel, WireError> {
-    let pb::Parcel { frame, modules } = parcel.unwrap_or_default();
+    let pb::Parcel {
+        frame,
+        modules,
+        keep,
+    } = parcel.unwrap_or_default();
     // The source has outputs, too.
     field("Parcel", "modules").at_most(modules.len(), MODULES_MAX + 1)?;
     let outputs: Result<Vec<_>, _> = modules.into_iter().map(decode_module).collect();
     Ok(Parcel {
         frame: frame.map(decode_frame).transpose()?,
         outputs: outputs?,
+        keep,
     })
 }
 
-fn decode_module(module: pb::ModuleOutputs) -> Result<(ModuleId, Outputs), WireError> {
+fn decode_module(module: pb::ModuleOutputs) -> Result<(ModuleId, Vec<Carried>), WireError> {
     let of = |name| field("ModuleOutputs", name);
     let id = ModuleId(of("module").u16(module.module)?);
     let outputs = of("outputs").required(module.outputs)?;

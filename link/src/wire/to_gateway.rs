@@ -9,6 +9,7 @@ use spillgate_pipeline::message::{
     Ask, Fault, Filled, Finished, NAMED_MAX, Portion, Returned, Started, ToGateway,
 };
 use spillgate_pipeline::spec::BATCH_MAX;
+use spillgate_pipeline::values::Ports;
 use spillgate_proto::link as pb;
 
 use super::bounds::{REQUESTS_MAX, ns};
@@ -133,6 +134,7 @@ fn encode_finished(
             }),
             times: brought.map(|b| request::encode_times(&b.times)),
             outputs: outputs.map(|outputs| values::encode(outputs)),
+            kept: brought.map_or(0, |b| b.kept.bits()),
         }
     };
     pb::BatchEnded {
@@ -181,6 +183,7 @@ fn decode_member(member: pb::Finished) -> Result<(Finished, Brought), WireError>
     let brought = Brought {
         times: request::decode_times(of("times").required(member.times)?)?,
         outputs: member.outputs.map(values::decode).transpose()?,
+        kept: Ports::from_bits(member.kept),
     };
     let member = Finished {
         request: RequestId(member.request),

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use spillgate_backend::operator::Outputs;
 use spillgate_backend::value::{Detection, Image, Label, Tensor, Text, Value};
 use spillgate_pipeline::message::Filled;
 use spillgate_pipeline::spec::OBJECTS_MAX;
 use spillgate_proto::link as pb;
 
+use super::Carried;
 use super::bounds::DIMENSIONS_MAX;
 use super::error::{WireError, field};
 use pb::value::Value as Wire;
@@ -15,16 +15,20 @@ use pb::value::Value as Wire;
 /// Most boxes, texts or labels of a value.
 const OBJECTS: usize = OBJECTS_MAX as usize;
 
-pub(super) fn encode(outputs: &[Value]) -> pb::Outputs {
-    let value = |value: &Value| pb::Value {
-        value: Some(encode_value(value)),
+pub(super) fn encode(outputs: &[Carried]) -> pb::Outputs {
+    let value = |carried: &Carried| pb::Value {
+        value: Some(match carried {
+            Carried::Value(value) => encode_value(value),
+            Carried::Kept => Wire::Kept(pb::Kept {}),
+            Carried::Unused => Wire::Unused(pb::Unused {}),
+        }),
     };
     pb::Outputs {
         values: outputs.iter().map(value).collect(),
     }
 }
 
-pub(super) fn decode(outputs: pb::Outputs) -> Result<Outputs, WireError> {
+pub(super) fn decode(outputs: pb::Outputs) -> Result<Vec<Carried>, WireError> {
     field("Outputs", "values").at_most(outputs.values.len(), Filled::PORTS_MAX)?;
     outputs.values.into_iter().map(decode_value).collect()
 }
@@ -53,24 +57,28 @@ fn encode_value(value: &Value) -> Wire {
     }
 }
 
-fn decode_value(value: pb::Value) -> Result<Value, WireError> {
-    Ok(match field("Value", "value").required(value.value)? {
-        Wire::Image(image) => Value::Image(Arc::new(decode_image(image)?)),
-        Wire::Data(data) => Value::Bytes(data),
-        Wire::Boxes(pb::Boxes { boxes }) => {
-            field("Boxes", "boxes").at_most(boxes.len(), OBJECTS)?;
-            Value::Boxes(boxes.into_iter().map(decode_box).collect())
-        }
-        Wire::Texts(pb::Texts { texts }) => {
-            field("Texts", "texts").at_most(texts.len(), OBJECTS)?;
-            Value::Texts(texts.into_iter().map(decode_text).collect())
-        }
-        Wire::Labels(pb::Labels { labels }) => {
-            field("Labels", "labels").at_most(labels.len(), OBJECTS)?;
-            Value::Labels(labels.into_iter().map(decode_label).collect())
-        }
-        Wire::Tensor(tensor) => Value::Tensor(Arc::new(decode_tensor(tensor)?)),
-    })
+fn decode_value(value: pb::Value) -> Result<Carried, WireError> {
+    Ok(Carried::Value(
+        match field("Value", "value").required(value.value)? {
+            Wire::Kept(pb::Kept {}) => return Ok(Carried::Kept),
+            Wire::Unused(pb::Unused {}) => return Ok(Carried::Unused),
+            Wire::Image(image) => Value::Image(Arc::new(decode_image(image)?)),
+            Wire::Data(data) => Value::Bytes(data),
+            Wire::Boxes(pb::Boxes { boxes }) => {
+                field("Boxes", "boxes").at_most(boxes.len(), OBJECTS)?;
+                Value::Boxes(boxes.into_iter().map(decode_box).collect())
+            }
+            Wire::Texts(pb::Texts { texts }) => {
+                field("Texts", "texts").at_most(texts.len(), OBJECTS)?;
+                Value::Texts(texts.into_iter().map(decode_text).collect())
+            }
+            Wire::Labels(pb::Labels { labels }) => {
+                field("Labels", "labels").at_most(labels.len(), OBJECTS)?;
+                Value::Labels(labels.into_iter().map(decode_label).collect())
+            }
+            Wire::Tensor(tensor) => Value::Tensor(Arc::new(decode_tensor(tensor)?)),
+        },
+    ))
 }
 
 fn decode_image(image: pb::Image) -> Result<Image, WireError> {

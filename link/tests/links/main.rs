@@ -82,6 +82,56 @@ async fn messages_travel_both_ways_and_deadlines_hold_on_either_clock() {
 }
 
 #[tokio::test]
+async fn ends_of_requests_go_to_one_meeting_and_requests_come_back_from_it() {
+    let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
+    let device = Process::new(DEVICE, 2, Duration::ZERO);
+    let at = device.listens(any()).await;
+    gateway.dials(at);
+    gateway.heard.waits_for("met 2").await;
+    device.heard.waits_for("met 1").await;
+    let to_device = gateway.links.way(DEVICE).unwrap().peer();
+    let to_gateway = device.links.way(GATEWAY).unwrap().peer();
+    let message = requests(&gateway, gateway.now());
+    let id = RequestId::at(GatewayId(0), gateway.life, 7);
+    gateway.links.tell_ended(to_device, vec![id]);
+    device
+        .heard
+        .waits_for(&format!("ended at 1: {:?}", [id]))
+        .await;
+    // What this process did not send in this life cannot come back to it.
+    let mut of_other_life = message.clone();
+    of_other_life.incarnation = device.life;
+    device.links.give_back(to_gateway, of_other_life);
+    let mut of_other_gateway = message.clone();
+    of_other_gateway.from = Address::Gateway(GatewayId(1));
+    device.links.give_back(to_gateway, of_other_gateway);
+    let mut to_other_device = message.clone();
+    to_other_device.to = Address::Device(DeviceId(1));
+    device.links.give_back(to_gateway, to_other_device);
+    device.links.give_back(to_gateway, message);
+    let heard = format!("lacking at 2: {:?}", [(WorkerId(0), id)]);
+    gateway.heard.waits_for(&heard).await;
+    let said = gateway.heard.news.lock().join(", ");
+    assert_eq!(said, format!("met 2, {heard}"));
+    // The next meeting has another name, and hears nothing of the first.
+    device.ends().await;
+    gateway.heard.waits_for("parted 2").await;
+    let next = Process::new(DEVICE, 3, Duration::ZERO);
+    next.listens(at).await;
+    gateway.heard.waits_for("met 3").await;
+    next.heard.waits_for("met 1").await;
+    let anew = gateway.links.way(DEVICE).unwrap().peer();
+    assert_ne!(anew, to_device);
+    gateway.links.tell_ended(to_device, vec![id]);
+    let other = RequestId::at(GatewayId(0), gateway.life, 8);
+    gateway.links.tell_ended(anew, vec![other]);
+    next.heard
+        .waits_for(&format!("ended at 1: {:?}", [other]))
+        .await;
+    assert_eq!(next.heard.news.lock().len(), 2, "met 1, and one end");
+}
+
+#[tokio::test]
 async fn a_process_that_ends_is_lost_at_once_and_its_next_life_is_met() {
     let gateway = Process::new(GATEWAY, 1, Duration::ZERO);
     let device = Process::new(DEVICE, 2, Duration::ZERO);

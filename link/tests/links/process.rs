@@ -9,11 +9,12 @@ use spillgate_link::links::{Links, LinksConfig, Roles, Security};
 use spillgate_link::serve;
 use spillgate_link::tls::LinkTls;
 use spillgate_link::wire::{Brought, Parcel};
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId};
 use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, ToDevice};
 use spillgate_pipeline::session::rights::{Member, Roster, Seat};
 use spillgate_pipeline::session::{Greeting, PipelineHash, Timing};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::values::Peer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +60,7 @@ impl Roles for Heard {
         self.note(&format!("{what} {}", peer.incarnation.0));
     }
 
-    fn heard(&self, envelope: Envelope<Parcel>, _: Vec<Brought>) {
+    fn heard(&self, _: Peer, envelope: Envelope<Parcel>, _: Vec<Brought>) {
         match envelope.message {
             Message::Device(ToDevice::Requests(arrivals)) => {
                 let deadlines = arrivals.iter().map(|a| a.request.deadline);
@@ -67,6 +68,21 @@ impl Roles for Heard {
             }
             message => self.note(&format!("{message:?}")),
         }
+    }
+
+    fn ended(&self, peer: &Greeting, requests: Vec<RequestId>) {
+        self.note(&format!("ended at {}: {requests:?}", peer.incarnation.0));
+    }
+
+    fn lacking(&self, _: Peer, greeting: &Greeting, envelope: Envelope<Parcel>) {
+        let Message::Device(message) = envelope.message else {
+            panic!("only requests are given back");
+        };
+        let requests = message.requests();
+        self.note(&format!(
+            "lacking at {}: {requests:?}",
+            greeting.incarnation.0
+        ));
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn packet() -> impl Strategy<Value = Packet> {
         1 => session().prop_map(Packet::Session),
         8 => message(),
         1 => vec(request_id(), 0..4).prop_map(Packet::Ended),
+        1 => lacking().prop_map(Packet::Lacking),
         1 => "[ -~]{0,40}".prop_map(Packet::Refused),
     ]
 }
@@ -89,6 +90,20 @@ fn message() -> impl Strategy<Value = Packet> {
             message,
         };
         Packet::Message { envelope, brought }
+    })
+}
+
+/// Requests of a gateway that a device gives back.
+fn lacking() -> impl Strategy<Value = Envelope<Parcel>> {
+    let ids = any::<(u16, u16, u64)>();
+    (ids, messages::requests()).prop_map(|((from, to, life), message)| {
+        let envelope = Envelope {
+            from: Address::Gateway(GatewayId(from)),
+            incarnation: Incarnation(life),
+            to: Address::Device(DeviceId(to)),
+            message: Message::Device(message),
+        };
+        envelope.map(|_, _, _: Parcel| Parcel::default())
     })
 }
 

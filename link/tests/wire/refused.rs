@@ -123,6 +123,7 @@ fn member() -> pb::Finished {
         result: Some(pb::finished::Result::Filled(0)),
         times: Some(pb::ModuleTimes::default()),
         outputs: Some(pb::Outputs::default()),
+        kept: 0,
     }
 }
 

@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use spillgate_backend::job::{Frame, FrameFormat};
 use spillgate_backend::value::Value;
-use spillgate_link::wire::{Brought, Packet, Parcel, encode};
+use spillgate_link::wire::{Brought, Carried, Packet, Parcel, encode};
 use spillgate_pipeline::id::{
     BatchId, ClientId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId,
 };
@@ -19,6 +19,7 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::values::Ports;
 use spillgate_proto::link as pb;
 
 use crate::arbitrary::for_gateway;
@@ -44,7 +45,7 @@ pub(crate) fn requests(frame: Option<Bytes>) -> Packet {
         },
         payload: Parcel {
             frame,
-            outputs: Vec::new(),
+            ..Parcel::default()
         },
     };
     let message = Message::Device(ToDevice::Requests(vec![arrival]));
@@ -86,7 +87,11 @@ pub(crate) fn finished() -> Packet {
                 batch: BatchId(100_000),
                 batch_size: 4,
             },
-            outputs: Some(vec![Value::Bytes(Bytes::from(vec![1; 100]))]),
+            outputs: Some(vec![Carried::Value(Value::Bytes(Bytes::from(vec![
+                1;
+                100
+            ])))]),
+            kept: Ports::default(),
         });
     }
     packet

@@ -50,23 +50,30 @@ pub enum ToDevice<L> {
 }
 
 impl<L> ToDevice<L> {
-    /// The same with other payloads.
-    pub(super) fn map<M>(self, mut payload: impl FnMut(WorkerId, L) -> M) -> ToDevice<M> {
+    /// The same with other payloads. Requests that have none are left out.
+    pub(super) fn filter_map<M>(
+        self,
+        mut payload: impl FnMut(WorkerId, &Request, L) -> Option<M>,
+    ) -> ToDevice<M> {
         match self {
             ToDevice::Requests(arrivals) => {
-                let each = arrivals.into_iter().map(|a| Arrival {
-                    worker: a.worker,
-                    request: a.request,
-                    payload: payload(a.worker, a.payload),
+                let each = arrivals.into_iter().filter_map(|a| {
+                    Some(Arrival {
+                        worker: a.worker,
+                        request: a.request,
+                        payload: payload(a.worker, &a.request, a.payload)?,
+                    })
                 });
                 ToDevice::Requests(each.collect())
             }
             ToDevice::Answer(answer) => {
                 let worker = answer.worker;
-                let each = answer.requests.into_iter().map(|lent| Lent {
-                    request: lent.request,
-                    since: lent.since,
-                    payload: payload(worker, lent.payload),
+                let each = answer.requests.into_iter().filter_map(|lent| {
+                    Some(Lent {
+                        request: lent.request,
+                        since: lent.since,
+                        payload: payload(worker, &lent.request, lent.payload)?,
+                    })
                 });
                 ToDevice::Answer(Answer {
                     worker,

@@ -130,7 +130,7 @@ impl Job {
     /// When they take more bytes than the client may hold; then they are not stored.
     pub fn set_outputs(&self, module: ModuleId, outputs: Outputs) -> Result<(), Full> {
         match module {
-            ModuleId::SOURCE => self.put(module, outputs, None),
+            ModuleId::SOURCE => self.set_held(module, outputs),
             _ => self.set_brought(module, outputs)?,
         }
         Ok(())
@@ -156,6 +156,11 @@ impl Job {
         let lease = (others > 0).then(|| self.holder.take(others)).transpose()?;
         self.put(module, outputs, lease);
         Ok(())
+    }
+
+    /// The same for outputs that hold their bytes already.
+    pub fn set_held(&self, module: ModuleId, outputs: Outputs) {
+        self.put(module, outputs, None);
     }
 
     fn put(&self, module: ModuleId, outputs: Outputs, lease: Option<Lease>) {

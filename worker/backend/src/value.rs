@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use spillgate_pipeline::catalog::ValueType;
 
+use crate::account::{Full, Holder};
+
 /// A value on an edge.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -56,8 +58,25 @@ impl Value {
         }
     }
 
+    /// The same value, whose payload is on the account of that holder for as long as it lives. What has no payload is unchanged.
+    ///
+    /// # Errors
+    /// As of [`Holder::take`].
+    pub fn leased(&self, holder: &Arc<Holder>) -> Result<Value, Full> {
+        let Some(payload) = self.payload() else {
+            return Ok(self.clone());
+        };
+        let lease = holder.take(payload.len() as u64)?;
+        Ok(self.with_payload(lease.around(payload.clone())))
+    }
+
+    /// Approximate bytes that it takes, its payload included.
+    pub fn size(&self) -> u64 {
+        self.bytes() + self.payload().map_or(0, |payload| payload.len() as u64)
+    }
+
     /// Approximate bytes that it takes, beside a payload.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         fn of<T>(values: &[T]) -> usize {
             std::mem::size_of_val(values)
         }

@@ -212,7 +212,7 @@ impl Report {
              \n\
              - **CPU**: user and system time of all processes of the subject, over the answered requests. The supervisor of `spillgate up` and\n  \
                the client are left out.\n\
-             - **Bytes a message on the link**: what the processes wrote to each other (`spillgate_peer_written_bytes_total`), over four messages\n  \
+             - **Bytes a message on the link**: what the processes wrote to each other (`spillgate_peer_sent_bytes_total`), over four messages\n  \
                with the payload a request: to each worker, and back. Asks, reports of controllers and heartbeats are in it. The frames of\n  \
                HTTP/2 and TLS are not.\n\
              - **Failed**: calls without an answer, and requests that did not end in time.\n\

@@ -180,7 +180,7 @@ impl Subject {
                 Ok(Reading {
                     cpu: up.cpu_time()?,
                     unserved,
-                    written: up.sum("spillgate_peer_written_bytes_total", "peer", |_| true)?,
+                    written: up.sum("spillgate_peer_sent_bytes_total", "peer", |_| true)?,
                 })
             }
         }

@@ -92,6 +92,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
             n_decoders: 1,
             part: None,
             replaces: None,
+            account: Account::unbounded(),
             loading: &|_| {},
         },
     )

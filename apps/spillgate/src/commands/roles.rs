@@ -23,7 +23,7 @@ use spillgate_telemetry::logging::{complain, say};
 use spillgate_tls::TlsError;
 
 use super::models::ModelArgs;
-use super::ranges::{duration, number};
+use super::ranges::{duration, memory, number};
 use super::serve::signals::Signals;
 use super::serve::start::{self, PartFile, TopologySource};
 use super::serve::{self, DECODERS_MIN, DRAIN_MAX, ServeArgs, THREADS_MAX};
@@ -177,6 +177,9 @@ pub(crate) struct MemberArgs {
     #[arg(long, env = "SPILLGATE_THREADS",
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
+    /// Memory for what gateways send and what is kept for them, like 256MiB; models and the program itself come on top.
+    #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = memory)]
+    memory: u64,
     /// How long what its workers have may take to be served after SIGTERM.
     #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
@@ -290,6 +293,7 @@ fn begin(
     let config = MemberConfig {
         listen,
         decoders: DECODERS_MIN,
+        memory: args.memory,
         drain: args.drain,
         telemetry: TelemetryConfig {
             seed: rand::random(),

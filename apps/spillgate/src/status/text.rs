@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{ModuleStatus, PeerStatus, PipelineStatus, Status};
+use super::{ModuleStatus, PeerStatus, PipelineStatus, Status, ValuesStatus};
 
 /// Columns are this far apart.
 const GAP: &str = "  ";
@@ -39,12 +39,25 @@ pub(super) fn text(status: &Status) -> String {
     }
     if !status.peers.is_empty() {
         text.push('\n');
+        line(&mut text, &values(&status.values));
         peers(&mut text, &status.peers);
     }
     for complaint in &status.complaints {
         line(&mut text, &format!("{}: {}", complaint.peer, complaint.why));
     }
     text
+}
+
+fn values(of: &ValuesStatus) -> String {
+    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    format!(
+        "{} of {} are held; {} are kept for {} requests of others, others keep values of {} requests",
+        mb(of.held),
+        mb(of.limit),
+        mb(of.kept),
+        of.kept_requests,
+        of.known_requests
+    )
 }
 
 fn pipeline(text: &mut String, of: &PipelineStatus) {
@@ -263,6 +276,13 @@ mod tests {
                 is_alive: true,
                 waiting: 0,
             }],
+            values: ValuesStatus {
+                held: 2_000_000,
+                limit: 256 << 20,
+                kept: 691_200,
+                kept_requests: 1,
+                known_requests: 3,
+            },
             peers: vec![
                 PeerStatus {
                     process: "a-0".to_owned(),
@@ -273,7 +293,7 @@ mod tests {
                     clock_ms: -0.123,
                     clock_error_ms: 0.05,
                     waiting: 12_345,
-                    written: 2_000_000,
+                    ..PeerStatus::default()
                 },
                 PeerStatus {
                     process: "control".to_owned(),
@@ -302,6 +322,7 @@ worker  module  process  device  has  state
 device    waiting  state
 decode:0  0        runs
 
+2.0 MB of 268.4 MB are held; 0.7 MB are kept for 1 requests of others, others keep values of 3 requests
 peer     state  since  clock          waiting  roles
 a-0      met    1h 1m  -0.12ms ±0.05  12 kB    worker of a on cpu:0
 control  AWAY   -      -              -        controller of a

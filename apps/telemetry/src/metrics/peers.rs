@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::labels::PeerLabels;
-use super::{PEER_CLOCK_ERROR, PEER_MET, PEER_SUSPECTED, PEER_WAITING, PEER_WRITTEN};
+use super::{PEER_CLOCK_ERROR, PEER_MET, PEER_RECEIVED, PEER_SENT, PEER_SUSPECTED, PEER_WAITING};
 
 /// Another process of the topology.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,9 @@ pub struct PeerReading {
     /// Bytes that wait to be written to it.
     pub waiting: usize,
     /// Bytes that were written to it since it was met.
-    pub written: u64,
+    pub sent: u64,
+    /// Bytes that came from it since then.
+    pub received: u64,
 }
 
 /// Reads the peers.
@@ -65,6 +67,22 @@ const PARTS: [Part; 4] = [
     ),
 ];
 
+/// Name, help, and value of a reading that only rises while a session lasts.
+type Count = (&'static str, &'static str, fn(&PeerReading) -> u64);
+
+const COUNTS: [Count; 2] = [
+    (
+        PEER_SENT,
+        "Bytes that were written to a process since it was met",
+        |r| r.sent,
+    ),
+    (
+        PEER_RECEIVED,
+        "Bytes that came from a process since it was met",
+        |r| r.received,
+    ),
+];
+
 impl Collector for PeerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let readings = self.source.read().as_ref().map(|read| read());
@@ -79,17 +97,18 @@ impl Collector for PeerCollector {
                     .encode_gauge(&value(reading))?;
             }
         }
-        // The encoder adds the suffix.
-        let name = PEER_WRITTEN.trim_end_matches("_total");
-        let help = "Bytes that were written to a process since it was met";
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for reading in readings.iter().flatten() {
-            let labels = PeerLabels {
-                peer: reading.peer.clone(),
-            };
-            metric
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&reading.written, None)?;
+        for (name, help, value) in COUNTS {
+            // The encoder adds the suffix.
+            let name = name.trim_end_matches("_total");
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for reading in readings.iter().flatten() {
+                let labels = PeerLabels {
+                    peer: reading.peer.clone(),
+                };
+                let value = value(reading);
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+            }
         }
         Ok(())
     }

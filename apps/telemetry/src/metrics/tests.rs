@@ -61,8 +61,19 @@ fn what_ended_is_counted() {
             is_suspected: false,
             clock_error: 0.0001,
             waiting: 4096,
-            written: 150_000,
+            sent: 1_000_000,
+            received: 2_000,
         }]
+    }));
+    metrics.register_values(Box::new(|| ValuesReading {
+        kept_bytes: 691_200,
+        kept_requests: 1,
+        known_requests: 2,
+        held: 700_000,
+        budget: 256 << 20,
+        references: 5,
+        given_back: 3,
+        refused: 4,
     }));
     metrics.request_ended(&testing::completed(&pipeline));
     metrics.request_ended(&testing::dropped(&pipeline));
@@ -137,7 +148,16 @@ fn what_ended_is_counted() {
         spillgate_peer_met{peer="a-0"} 1.0
         spillgate_peer_clock_error_seconds{peer="a-0"} 0.0001
         spillgate_peer_waiting_bytes{peer="a-0"} 4096.0
-        spillgate_peer_written_bytes_total{peer="a-0"} 150000
+        spillgate_peer_sent_bytes_total{peer="a-0"} 1000000
+        spillgate_peer_received_bytes_total{peer="a-0"} 2000
+        spillgate_values_kept_bytes 691200
+        spillgate_values_kept_requests 1
+        spillgate_values_known_requests 2
+        spillgate_values_held_bytes 700000
+        spillgate_values_limit_bytes 268435456
+        spillgate_values_references_total 5
+        spillgate_values_given_back_total 3
+        spillgate_values_refused_requests_total 4
         # EOF
     "#]].assert_eq(&text);
 }
@@ -195,6 +215,7 @@ fn every_metric_is_described_under_its_name() {
     let metrics = Metrics::new();
     metrics.register_queue_lengths(Box::new(Vec::new));
     metrics.register_edge(Box::new(EdgeView::default));
+    metrics.register_values(Box::new(ValuesReading::default));
     let text = metrics.render();
     for name in ALL {
         let described = format!("# HELP {} ", name.strip_suffix("_total").unwrap_or(name));

@@ -128,6 +128,35 @@ impl PipelineHost {
         });
     }
 
+    /// Requests came back from a device of another process, in this life of it: it lacks values that they refer to. Those that are
+    /// still at their workers are sent again. The others had not begun there, and are forgotten.
+    pub fn lacking<L>(&self, envelope: Envelope<L>, life: Incarnation) {
+        let from = envelope.to;
+        self.act(|control, now, effects| {
+            let mut forgotten = Vec::new();
+            let envelope = envelope.filter_map(|worker, request, _| {
+                let gateway = control.gateway.as_mut()?;
+                if !gateway.is_at(worker, request.id) {
+                    forgotten.push(ToGateway::Forgotten {
+                        worker,
+                        request: request.id,
+                    });
+                    return None;
+                }
+                Some(gateway.payload_mut(request.id)?.job.clone())
+            });
+            for message in forgotten {
+                let event = Event::Message(from, life, message);
+                self.drive_gateway(control, now, event, effects);
+            }
+            match &envelope.message {
+                Message::Device(ToDevice::Requests(none)) if none.is_empty() => {}
+                // A worker that asked hears how much it gets, even if that is nothing.
+                _ => self.carry(control, now, envelope.into(), effects),
+            }
+        });
+    }
+
     /// One critical section, and what follows from it.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut Control, Timestamp, &mut Effects) -> R) -> R {
         let mut effects = Effects::new();
@@ -357,6 +386,7 @@ impl PipelineHost {
             self.counts.lock().completed(&counted);
         }
         job.end();
+        (self.outboxes().ended)(request.id);
         let record = Arc::new(RequestRecord {
             pipeline: self.pipeline.clone(),
             request,

@@ -17,6 +17,7 @@ use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Reque
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::time::Budget;
+use spillgate_pipeline::values::Ports;
 
 use super::policy::{clients, demand, guidance, order, plan, portion, state};
 use super::values::{outputs, parcel};
@@ -82,8 +83,13 @@ fn member() -> impl Strategy<Value = (Finished, Brought)> {
         text().prop_map(|text| (Err(Fault::Module(text)), None)),
         text().prop_map(|text| (Err(Fault::Memory(text)), None)),
     ];
-    (request_id(), times(), result).prop_map(|(request, times, (result, outputs))| {
-        let brought = Brought { times, outputs };
+    let kept = any::<u64>().prop_map(Ports::from_bits);
+    (request_id(), times(), result, kept).prop_map(|(request, times, (result, outputs), kept)| {
+        let brought = Brought {
+            times,
+            outputs,
+            kept,
+        };
         (Finished { request, result }, brought)
     })
 }
@@ -185,8 +191,7 @@ fn report() -> impl Strategy<Value = BatchReport> {
 
 pub(super) fn to_device() -> impl Strategy<Value = ToDevice<Parcel>> {
     prop_oneof![
-        3 => vec(arrival(), 0..4).prop_map(ToDevice::Requests),
-        3 => answer().prop_map(ToDevice::Answer),
+        6 => requests(),
         1 => (worker(), request_id()).prop_map(|(worker, id)| ToDevice::Cancel(worker, id)),
         1 => (worker(), request_id(), reason())
             .prop_map(|(worker, id, reason)| ToDevice::Withdraw(worker, id, reason)),
@@ -194,6 +199,14 @@ pub(super) fn to_device() -> impl Strategy<Value = ToDevice<Parcel>> {
         1 => (worker(), guidance()).prop_map(|(worker, told)| ToDevice::Guide(worker, told)),
         1 => worker().prop_map(ToDevice::Load),
         1 => worker().prop_map(ToDevice::Unload),
+    ]
+}
+
+/// Those that bring requests.
+pub(super) fn requests() -> impl Strategy<Value = ToDevice<Parcel>> {
+    prop_oneof![
+        vec(arrival(), 0..4).prop_map(ToDevice::Requests),
+        answer().prop_map(ToDevice::Answer),
     ]
 }
 

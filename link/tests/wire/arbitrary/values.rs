@@ -8,19 +8,31 @@ use proptest::option;
 use proptest::prelude::*;
 
 use spillgate_backend::job::{Frame, FrameFormat};
-use spillgate_backend::operator::Outputs;
 use spillgate_backend::value::{Detection, Image, Label, Tensor, Text, Value};
-use spillgate_link::wire::Parcel;
+use spillgate_link::wire::{Carried, Parcel};
 
 use super::{module, text};
 
 pub(super) fn parcel() -> impl Strategy<Value = Parcel> {
     let outputs = vec((module(), outputs()), 0..3);
-    (option::of(frame()), outputs).prop_map(|(frame, outputs)| Parcel { frame, outputs })
+    let parts = (option::of(frame()), outputs, any::<bool>());
+    parts.prop_map(|(frame, outputs, keep)| Parcel {
+        frame,
+        outputs,
+        keep,
+    })
 }
 
-pub(super) fn outputs() -> impl Strategy<Value = Outputs> {
-    vec(value(), 0..4)
+pub(super) fn outputs() -> impl Strategy<Value = Vec<Carried>> {
+    vec(carried(), 0..4)
+}
+
+fn carried() -> impl Strategy<Value = Carried> {
+    prop_oneof![
+        6 => value().prop_map(Carried::Value),
+        1 => Just(Carried::Kept),
+        1 => Just(Carried::Unused),
+    ]
 }
 
 fn frame() -> impl Strategy<Value = Frame> {

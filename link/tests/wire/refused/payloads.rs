@@ -18,16 +18,16 @@ fn outputs(values: Vec<pb::Value>) -> pb::Parcel {
         outputs: Some(pb::Outputs { values }),
     };
     pb::Parcel {
-        frame: None,
         modules: vec![module],
+        ..Default::default()
     }
 }
 
 #[test]
 fn more_modules_or_outputs_than_there_can_be() {
     let parcel = pb::Parcel {
-        frame: None,
         modules: vec![pb::ModuleOutputs::default(); 1026],
+        ..Default::default()
     };
     check(
         carrying(parcel),
@@ -42,8 +42,8 @@ fn more_modules_or_outputs_than_there_can_be() {
 #[test]
 fn outputs_or_a_value_that_is_missing() {
     let parcel = pb::Parcel {
-        frame: None,
         modules: vec![pb::ModuleOutputs::default()],
+        ..Default::default()
     };
     check(
         carrying(parcel),

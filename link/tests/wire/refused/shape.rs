@@ -56,6 +56,26 @@ fn an_envelope_without_its_addresses() {
 }
 
 #[test]
+fn what_is_no_request_of_a_gateway_cannot_be_given_back() {
+    let lacking = |packet: pb::Packet, from: Role| {
+        let Some(pb::packet::Content::Envelope(mut envelope)) = packet.content else {
+            panic!("it is an envelope");
+        };
+        envelope.from = Some(address(from));
+        content(pb::packet::Content::Lacking(envelope))
+    };
+    let refused =
+        || expect!["Packet.lacking is no request of a gateway; only requests are given back"];
+    let load = device(pb::to_device::Message::Load(1));
+    check(lacking(load, Role::Gateway(0)), refused());
+    let serve = gateway(pb::to_gateway::Message::Serve(1));
+    check(lacking(serve, Role::Device(0)), refused());
+    let request = carrying(pb::Parcel::default());
+    check(lacking(request.clone(), Role::Controller(0)), refused());
+    decode(lacking(request, Role::Gateway(0))).unwrap();
+}
+
+#[test]
 fn a_message_for_another_role_than_its_receiver() {
     let message = Some(pb::to_device::Message::Load(1));
     let load = Message::Device(pb::ToDevice { message });
