@@ -7,7 +7,9 @@
 //! the folder on to those that depend on the backend (cargo's `links` metadata).
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    // Cargo runs it again when this file or what torch-sys says changes. A path here would be looked up in the package
+    // that names this file, be missing there, and have the package built anew each time.
+    println!("cargo::rerun-if-env-changed=LIBTORCH");
     let given = |name: &str| std::env::var(name).ok();
     let Some(lib) =
         given("DEP_TCH_LIBTORCH_LIB").or_else(|| given("DEP_SPILLGATE_BACKEND_LIBTORCH_LIB"))
