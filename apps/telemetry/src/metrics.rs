@@ -14,6 +14,7 @@ mod labels;
 mod peers;
 mod pipeline;
 mod planners;
+mod read;
 mod values;
 
 use std::fmt;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
+
 use super::set::{Set, refused};
 
 #[test]
@@ -70,4 +72,20 @@ fn wrong_addresses_are_named_with_their_flag() {
     let (code, said) = run(&[]);
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("--topology <FILE>"), "{said}");
+}
+
+#[test]
+fn what_the_environment_says_of_another_set_does_not_reach_the_processes_of_up() {
+    let mut set = Set::new("environment");
+    let at = set.port();
+    set.start_up(&[
+        ("SPILLGATE_GATEWAYS", "gateway-7".into()),
+        ("SPILLGATE_CONTROLLERS", "control-7:7720".into()),
+        ("SPILLGATE_WORKERS", "a=a-7:7720".into()),
+        ("SPILLGATE_LINK_LISTEN", at.into()),
+        ("SPILLGATE_NO_ADMIN", "1".into()),
+    ]);
+    set.waits_for("up", "all processes are ready");
+    set.signal("up", Signal::SIGINT);
+    set.waits_for("up", "stopped");
 }

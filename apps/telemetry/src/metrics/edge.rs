@@ -4,14 +4,12 @@ use std::fmt;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use spillgate_controller::edge::EdgeView;
 
 use super::{
     CONNECTIONS, CONNECTIONS_CLOSED, CONNECTIONS_MAX, CONNECTIONS_TURNED_AWAY, MEMORY_BUDGET,
-    MEMORY_HELD,
+    MEMORY_HELD, read,
 };
 
 /// Reads the edge.
@@ -55,11 +53,7 @@ impl Collector for EdgeCollector {
                 view.budget as i64,
             ),
         ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(value);
-            let encoder = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-            gauge.encode(encoder)?;
-        }
+        read::gauges(&mut encoder, gauges)?;
         let counters = [
             (
                 CONNECTIONS_TURNED_AWAY,
@@ -72,13 +66,6 @@ impl Collector for EdgeCollector {
                 view.closed,
             ),
         ];
-        for (name, help, value) in counters {
-            let counter = ConstCounter::new(value);
-            // The encoder adds the suffix.
-            let name = name.trim_end_matches("_total");
-            let encoder = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-            counter.encode(encoder)?;
-        }
-        Ok(())
+        read::counters(&mut encoder, counters)
     }
 }

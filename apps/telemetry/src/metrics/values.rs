@@ -4,13 +4,11 @@ use std::fmt;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{
     VALUES_GIVEN_BACK, VALUES_HELD, VALUES_KEPT, VALUES_KEPT_REQUESTS, VALUES_KNOWN_REQUESTS,
-    VALUES_LIMIT, VALUES_REFERENCES, VALUES_REFUSED,
+    VALUES_LIMIT, VALUES_REFERENCES, VALUES_REFUSED, read,
 };
 
 /// What a process holds of the values of others, and what others keep for it.
@@ -97,11 +95,7 @@ impl Collector for ValuesCollector {
                 reading.budget.min(i64::MAX as u64) as i64,
             ),
         ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(value);
-            let encoder = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-            gauge.encode(encoder)?;
-        }
+        read::gauges(&mut encoder, gauges)?;
         let counters = [
             (
                 VALUES_REFERENCES,
@@ -119,13 +113,6 @@ impl Collector for ValuesCollector {
                 reading.refused,
             ),
         ];
-        for (name, help, value) in counters {
-            let counter = ConstCounter::new(value);
-            // The encoder adds the suffix.
-            let name = name.trim_end_matches("_total");
-            let encoder = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-            counter.encode(encoder)?;
-        }
-        Ok(())
+        read::counters(&mut encoder, counters)
     }
 }

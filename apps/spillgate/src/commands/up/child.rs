@@ -56,6 +56,15 @@ enum State {
     Ready,
 }
 
+/// Variables that say what one process is, or who is in its set: `up` says that itself.
+const NOT_INHERITED: [&str; 5] = [
+    "SPILLGATE_GATEWAYS",
+    "SPILLGATE_CONTROLLERS",
+    "SPILLGATE_WORKERS",
+    "SPILLGATE_LINK_LISTEN",
+    "SPILLGATE_NO_ADMIN",
+];
+
 /// A child that is started again when it dies.
 pub(super) struct Child {
     kind: Kind,
@@ -227,7 +236,11 @@ impl Child {
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
         let program = std::env::current_exe().context("this program's own path is not known")?;
-        Command::new(program)
+        let mut command = Command::new(program);
+        NOT_INHERITED.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        command
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
