@@ -219,6 +219,7 @@ mod tests {
             ended_at: Timestamp::ZERO,
             batch: BatchId(0),
             batch_size: 1,
+            incarnation: Incarnation(0),
         };
         let member = Finished {
             request: RequestId(1),

@@ -54,6 +54,8 @@ pub struct Parcel {
     /// The process keeps large values of the request, those that come here and those that it makes, until it hears that the
     /// request has ended.
     pub keep: bool,
+    /// Spans of the request are exported.
+    pub is_traced: bool,
 }
 
 /// What a member of a batch that ended brings, beside what the gateway's policy hears of it.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::id::{BatchId, ClientId, ModuleId, RequestId, WorkerId};
+use crate::message::Incarnation;
 use crate::schedule::Application;
 use crate::time::{Budget, Timestamp, format_duration};
 
@@ -239,6 +240,8 @@ pub struct ModuleTimes {
     pub batch: BatchId,
     /// Requests in that batch.
     pub batch_size: u32,
+    /// The life of the worker's process. Batches are numbered anew in each.
+    pub incarnation: Incarnation,
 }
 
 impl ModuleTimes {

@@ -190,7 +190,11 @@ impl Embedded {
                 }))
             })
             .collect();
-        let upstream = Arc::new(Upstreams::default());
+        let upstream = Arc::new(Upstreams {
+            life: part.map_or_else(|| Incarnation(rand::random()), |part| part.incarnation),
+            routes: OnceLock::new(),
+            hosts: OnceLock::new(),
+        });
         let routes: IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher> = hosts
             .iter()
             .flat_map(|host| host.workers().map(|w| (w.worker, host.clone())))
@@ -449,8 +453,9 @@ fn executor_factory(
 }
 
 /// Passes the reports of devices to hosts. A worker belongs to one host.
-#[derive(Default)]
 struct Upstreams {
+    /// The one in which the devices number their batches.
+    life: Incarnation,
     routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher>>,
     hosts: OnceLock<Vec<Arc<PipelineHost>>>,
 }
@@ -488,7 +493,16 @@ impl Upstream for Upstreams {
             started_at: batch.started_at,
             expected_end: batch.expected_end,
             ended_at,
+            incarnation: self.life,
+            is_traced: batch.members.iter().any(|m| m.payload.is_traced()),
         };
+        tracing::debug!(
+            target: "spillgate::batch",
+            device = device.0, worker = batch.worker.0, batch = batch.id.0,
+            took_ms = ended_at.since(batch.started_at).as_secs_f64() * 1e3,
+            requests = ?batch.members.iter().map(|m| m.request.id.0).collect::<Vec<_>>(),
+            "ended"
+        );
         let members = batch
             .members
             .into_iter()
@@ -505,6 +519,7 @@ impl Upstream for Upstreams {
                     ended_at,
                     batch: batch.id,
                     batch_size: size,
+                    incarnation: record.incarnation,
                 },
                 result,
             });

@@ -49,6 +49,7 @@ struct Whole {
     frame: Option<Frame>,
     outputs: Vec<(ModuleId, Vec<Came>)>,
     keep: bool,
+    is_traced: bool,
 }
 
 /// Requests that came from a gateway of another process.
@@ -188,6 +189,7 @@ impl Values {
                 frame: Some(job.frame().clone()),
                 outputs: Vec::new(),
                 keep,
+                is_traced: job.is_traced(),
             };
         }
         let mut modules: Vec<ModuleId> = inputs.flatten().map(|port| port.module).collect();
@@ -215,6 +217,7 @@ impl Values {
             frame: None,
             outputs: outputs.collect(),
             keep,
+            is_traced: job.is_traced(),
         }
     }
 
@@ -280,6 +283,7 @@ impl Values {
             frame,
             outputs,
             keep,
+            is_traced,
         } = parcel;
         let complete = |(module_of, carried): (ModuleId, Vec<Carried>)| {
             let came = (0..).zip(carried).map(|(port, carried)| {
@@ -302,6 +306,7 @@ impl Values {
             frame,
             outputs: outputs.collect::<Option<Vec<_>>>()?,
             keep,
+            is_traced,
         })
     }
 
@@ -311,6 +316,7 @@ impl Values {
             frame,
             outputs,
             keep,
+            is_traced,
         } = whole;
         let holder = self.holder(request.home());
         let frame = frame.unwrap_or(Frame {
@@ -327,7 +333,7 @@ impl Values {
         let bytes = frame.data.len() as u64 + beside_payloads.sum::<u64>();
         let lease = self.room(|| holder.take(bytes))?;
         let modules = &self.pipeline.modules;
-        let job = Job::new(frame, Some(lease), modules.len(), holder.clone());
+        let job = Job::new(frame, Some(lease), modules.len(), holder.clone()).traced(is_traced);
         let place = self.places.get(worker).filter(|_| keep);
         if place.is_some() {
             let given_up = self.kept.lock().open(request);

@@ -273,7 +273,7 @@ fn check_tree(jaeger: &Jaeger, result: &Value) {
 }
 
 /// The execution links to its batch's span, in a trace of its own.
-fn check_batch(jaeger: &Jaeger, execution: &Value, module: &str) {
+fn check_batch(jaeger: &Jaeger, execution: &Value, module: &str) -> Value {
     let links = references(execution, "FOLLOWS_FROM");
     assert_eq!(links.len(), 1, "{module}: an execution links to its batch");
     let batch_trace = links[0]["traceID"].as_str().unwrap();
@@ -281,6 +281,7 @@ fn check_batch(jaeger: &Jaeger, execution: &Value, module: &str) {
     let span = &batch[links[0]["spanID"].as_str().unwrap()];
     assert_eq!(span["operationName"], format!("batch {module}"));
     assert!(tag(span, "spillgate.batch_size").as_i64().unwrap() >= 1);
+    span.clone()
 }
 
 #[test]
@@ -388,6 +389,54 @@ fn frames_are_served_traced_and_explained() {
         server.program.0.try_wait().unwrap()
     });
     assert!(status.success(), "{status}");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// The port that `spillgate up` says it serves clients on.
+fn served_port(log: &Path) -> Option<u16> {
+    let log = std::fs::read_to_string(log).ok()?;
+    let line = log.lines().find(|line| line.contains("clients: "))?;
+    line.rsplit(':').next()?.trim().parse().ok()
+}
+
+#[test]
+fn a_frame_through_several_processes_has_one_trace_and_links_to_their_batches() {
+    let name = format!("spillgate-e2e-processes-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let jaeger = Jaeger::start(&folder);
+    let log = folder.join("up.log");
+    let program = Command::new(env!("CARGO_BIN_EXE_spillgate"))
+        .arg("up")
+        .arg(root().join("apps/pipelines/noop2.yaml"))
+        .args(["--port", "0", "--folder"])
+        .arg(folder.join("up"))
+        .env("SPILLGATE_OTLP", &jaeger.otlp)
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn();
+    let program = Program(program.unwrap());
+    let port = until("the processes are up", START_LIMIT, || served_port(&log));
+    let server = Server {
+        program,
+        address: format!("127.0.0.1:{port}"),
+    };
+    let call = r#"{"pipeline": "noop2", "frame": {"number": 7, "data": "aGVsbG8="}}"#;
+    let answer = server.grpcurl(&["-d", call, "spillgate.v1.Spillgate/Infer"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|e| panic!("{e}: {answer}"));
+    let id = answer["result"]["traceId"].as_str().unwrap();
+    // The request, two modules with their three parts, and the way from each of them.
+    let spans = jaeger.trace(id, 1 + 2 * 4 + 2);
+    let request = named(&spans, "request")[0];
+    assert_eq!(tag(request, "spillgate.process"), "gateway-0");
+    for execution in named(&spans, "execution") {
+        let module = parent(&spans, execution).unwrap();
+        let process = tag(module, "spillgate.process");
+        let name = tag(module, "spillgate.module").as_str().unwrap();
+        assert_eq!(process, &format!("{name}-0"));
+        let batch = check_batch(&jaeger, execution, name);
+        assert_eq!(tag(&batch, "spillgate.process"), process);
+    }
+    server.program.terminate();
     let _ = std::fs::remove_dir_all(&folder);
 }
 

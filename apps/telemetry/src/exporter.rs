@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
-use crate::batches::Batches;
 use crate::entry::Entry;
 use crate::metrics::{Losses, Metrics};
 use crate::processes::KnownProcesses;
@@ -83,7 +82,6 @@ impl Exporter {
             let worker = Worker {
                 entries,
                 builder: SpanBuilder::new(config.epoch_unix, config.seed, config.processes),
-                batches: Batches::default(),
                 spans: Vec::with_capacity(SPANS_PER_EXPORT),
                 oldest_span_at: Instant::now(),
                 sender,
@@ -175,7 +173,6 @@ fn build_sender(config: &ExporterConfig) -> Result<opentelemetry_otlp::SpanExpor
 struct Worker {
     entries: Receiver<Entry>,
     builder: SpanBuilder,
-    batches: Batches,
     spans: Vec<SpanData>,
     oldest_span_at: Instant,
     sender: opentelemetry_otlp::SpanExporter,
@@ -229,24 +226,9 @@ impl Worker {
 
     fn add(&mut self, entry: Entry) {
         match entry {
-            Entry::Request(entry) => {
-                self.builder.request(&entry, &mut self.spans);
-                for times in &entry.times {
-                    let id = self.builder.batch_of(&entry, times);
-                    if let Some(batch) = self.batches.wanted(id.span) {
-                        self.spans.push(self.builder.batch(&batch));
-                    }
-                }
-            }
-            Entry::Batch(entry) => {
-                let id = self.builder.batch_id(&entry);
-                if let Some(batch) = self.batches.ended(id.span, entry) {
-                    self.spans.push(self.builder.batch(&batch));
-                }
-            }
+            Entry::Request(entry) => self.builder.request(&entry, &mut self.spans),
+            Entry::Batch(entry) => self.spans.push(self.builder.batch(&entry)),
         }
-        let n_unknown = self.batches.take_unknown();
-        self.losses().batches_unknown.inc_by(n_unknown);
     }
 
     async fn export(&mut self, timeout: Duration) {

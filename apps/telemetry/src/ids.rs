@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
-use spillgate_pipeline::id::{BatchId, ModuleId};
-use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::id::{BatchId, WorkerId};
+use spillgate_pipeline::message::Incarnation;
 
 /// Step of SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators"): odd, so that
 /// the state visits every value.
@@ -56,21 +56,18 @@ pub(crate) struct BatchSpanId {
 }
 
 impl BatchSpanId {
-    /// The ids of one batch. A request's record names the batch and its start but not the device, so
-    /// the device is not hashed: module, batch number and the nanosecond of the start stand for it.
-    /// `salt` tells two runs of the process apart, in which batches are numbered from zero again.
+    /// The ids of one batch. The process that ran it and those of its requests know what they are made from.
     pub(crate) fn of(
-        salt: u64,
+        incarnation: Incarnation,
         pipeline: &str,
-        module: ModuleId,
+        worker: WorkerId,
         batch: BatchId,
-        started_at: Timestamp,
     ) -> Self {
         let absorb = |state: u64, word: u64| mix(state.wrapping_add(GAMMA) ^ mix(word));
         let mut state = pipeline
             .bytes()
-            .fold(salt, |state, byte| absorb(state, u64::from(byte)));
-        for word in [u64::from(module.0), batch.0, started_at.as_ns()] {
+            .fold(incarnation.0, |state, byte| absorb(state, u64::from(byte)));
+        for word in [u64::from(worker.0), batch.0] {
             state = absorb(state, word);
         }
         let [high, low, span] = [1, 2, 3].map(|word| absorb(state, word).max(1));
@@ -116,24 +113,17 @@ mod tests {
 
     #[test]
     fn every_part_of_a_batch_counts() {
-        let id = |salt, name, module, batch, at| {
-            BatchSpanId::of(
-                salt,
-                name,
-                ModuleId(module),
-                BatchId(batch),
-                Timestamp::from_ns(at),
-            )
+        let id = |life, name, worker, batch| {
+            BatchSpanId::of(Incarnation(life), name, WorkerId(worker), BatchId(batch))
         };
-        let one = id(1, "traffic", 2, 3, 4);
-        assert_eq!(one, id(1, "traffic", 2, 3, 4));
+        let one = id(1, "traffic", 2, 3);
+        assert_eq!(one, id(1, "traffic", 2, 3));
         for other in [
-            id(2, "traffic", 2, 3, 4),
-            id(1, "traffix", 2, 3, 4),
-            id(1, "traffic", 3, 3, 4),
-            id(1, "traffic", 2, 4, 4),
-            id(1, "traffic", 2, 3, 5),
-            id(1, "traffic", 3, 2, 4),
+            id(2, "traffic", 2, 3),
+            id(1, "traffix", 2, 3),
+            id(1, "traffic", 3, 3),
+            id(1, "traffic", 2, 4),
+            id(1, "traffic", 3, 2),
         ] {
             assert_ne!(one.span, other.span);
             assert_ne!(one.trace, other.trace);

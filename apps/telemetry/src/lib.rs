@@ -11,13 +11,13 @@
 //! Not here: HTTP. [`Telemetry::render`] gives the text and the admin server serves it. No decision depends on these
 //! measurements; policies have their own estimates.
 
-mod batches;
 mod entry;
 mod exporter;
 pub mod ids;
 pub mod logging;
 pub mod metrics;
 mod processes;
+mod request_log;
 pub mod sampler;
 mod spans;
 mod telemetry;

@@ -227,8 +227,6 @@ pub struct Losses {
     pub requests_stopped: Counter,
     /// Batches still queued when the time to shut down was over.
     pub batches_stopped: Counter,
-    /// Batches that a request links to and that were never reported.
-    pub batches_unknown: Counter,
     /// Spans whose export failed or timed out.
     pub spans_export_failed: Counter,
     /// Spans not yet exported when the time to shut down was over.
@@ -243,8 +241,7 @@ impl Losses {
         let records = self.requests_queue_full.get()
             + self.batches_queue_full.get()
             + self.requests_stopped.get()
-            + self.batches_stopped.get()
-            + self.batches_unknown.get();
+            + self.batches_stopped.get();
         records + self.spans_export_failed.get() + self.spans_stopped.get()
     }
 }
@@ -378,7 +375,6 @@ impl Metrics {
             batches_queue_full: record("batch", "queue_full"),
             requests_stopped: record("request", "stopped"),
             batches_stopped: record("batch", "stopped"),
-            batches_unknown: record("batch", "unknown"),
             spans_export_failed: span("export_failed"),
             spans_stopped: span("stopped"),
             spans_exported: exported,

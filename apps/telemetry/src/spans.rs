@@ -33,7 +33,6 @@ use crate::processes::KnownProcesses;
 /// Makes spans. Owned by the exporter's thread.
 pub(crate) struct SpanBuilder {
     epoch_unix: SystemTime,
-    batch_salt: u64,
     ids: IdGenerator,
     processes: KnownProcesses,
     scope: InstrumentationScope,
@@ -51,43 +50,14 @@ struct Place {
 impl SpanBuilder {
     /// Times are counted from `epoch_unix`; ids of spans follow from `seed`.
     pub(crate) fn new(epoch_unix: SystemTime, seed: u64, processes: KnownProcesses) -> Self {
-        let since_1970 = epoch_unix
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
         SpanBuilder {
             epoch_unix,
-            batch_salt: since_1970.as_nanos() as u64,
             ids: IdGenerator::new(seed),
             processes,
             scope: InstrumentationScope::builder("spillgate")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
         }
-    }
-
-    /// Ids of the batch in which a request was.
-    pub(crate) fn batch_of(&self, entry: &RequestEntry, times: &ModuleTimes) -> BatchSpanId {
-        let name = &entry.pipeline.name;
-        BatchSpanId::of(
-            self.batch_salt,
-            name,
-            times.module,
-            times.batch,
-            times.started_at,
-        )
-    }
-
-    /// Ids of a batch.
-    pub(crate) fn batch_id(&self, entry: &BatchEntry) -> BatchSpanId {
-        let BatchEntry { pipeline, record } = entry;
-        let salt = self.batch_salt;
-        BatchSpanId::of(
-            salt,
-            &pipeline.name,
-            record.module,
-            record.batch,
-            record.started_at,
-        )
     }
 
     /// Appends the spans of a request.
@@ -142,8 +112,9 @@ impl SpanBuilder {
 
     /// The span of a batch.
     pub(crate) fn batch(&self, entry: &BatchEntry) -> SpanData {
-        let record = &entry.record;
-        let id = self.batch_id(entry);
+        let BatchEntry { pipeline, record } = entry;
+        let (life, worker) = (record.incarnation, record.worker);
+        let id = BatchSpanId::of(life, &pipeline.name, worker, record.batch);
         let place = Place {
             trace: id.trace,
             parent: 0,
@@ -151,7 +122,7 @@ impl SpanBuilder {
             end: record.ended_at,
         };
         let mut span = self.span(
-            format!("batch {}", module_name(&entry.pipeline, record.module)),
+            format!("batch {}", module_name(pipeline, record.module)),
             place,
         );
         span.span_context = id.context();
@@ -159,11 +130,8 @@ impl SpanBuilder {
         let measured = record.ended_at.since(record.started_at);
         let error_ms = record.ended_at.budget_at(record.expected_end).as_ms_f64();
         span.attributes = vec![
-            KeyValue::new("spillgate.pipeline", entry.pipeline.name.clone()),
-            KeyValue::new(
-                "spillgate.module",
-                module_name(&entry.pipeline, record.module),
-            ),
+            KeyValue::new("spillgate.pipeline", pipeline.name.clone()),
+            KeyValue::new("spillgate.module", module_name(pipeline, record.module)),
             KeyValue::new("spillgate.device", i64::from(record.device.0)),
             KeyValue::new("spillgate.batch", record.batch.0 as i64),
             KeyValue::new("spillgate.batch_size", i64::from(record.size)),
@@ -171,6 +139,9 @@ impl SpanBuilder {
             KeyValue::new("spillgate.measured_ms", milliseconds(measured)),
             KeyValue::new("spillgate.prediction_error_ms", error_ms),
         ];
+        if let Some(processes) = self.processes.get() {
+            span.attributes.push(process(&processes.here));
+        }
         span
     }
 
@@ -248,10 +219,10 @@ impl SpanBuilder {
             KeyValue::new("spillgate.batch", times.batch.0 as i64),
             KeyValue::new("spillgate.batch_size", i64::from(times.batch_size)),
         ];
-        execution
-            .links
-            .links
-            .push(Link::with_context(self.batch_of(entry, times).context()));
+        let life = times.incarnation;
+        let batch = BatchSpanId::of(life, &entry.pipeline.name, times.worker, times.batch);
+        let link = Link::with_context(batch.context());
+        execution.links.links.push(link);
         out.push(execution);
     }
 

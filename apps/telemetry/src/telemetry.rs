@@ -12,6 +12,7 @@ use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
 use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPeers, ReadPlanners, ReadValues};
 use crate::processes::{KnownProcesses, Processes};
+use crate::request_log;
 use crate::sampler::Sampler;
 
 /// Entries that wait for the exporter by default: 160 ms of 50,000 requests a second, three times the number that
@@ -185,6 +186,7 @@ impl Telemetry {
 impl Observer for Telemetry {
     fn request_ended(&self, record: &Arc<RequestRecord>) {
         self.metrics.request_ended(record);
+        request_log::ended(record);
         if record.trace.sampled
             && let Some(exporter) = &self.exporter
         {
@@ -206,12 +208,12 @@ impl Observer for Telemetry {
 
     fn batch_ended(&self, pipeline: &Arc<Pipeline>, record: &BatchRecord) {
         self.metrics.batch_ended(pipeline, record);
-        let Some(exporter) = &self.exporter else {
-            return;
-        };
-        // Whether a member is sampled is known only when it ends; the exporter matches both.
-        let pipeline = pipeline.clone();
-        let record = *record;
-        exporter.push(Entry::Batch(BatchEntry { pipeline, record }));
+        if record.is_traced
+            && let Some(exporter) = &self.exporter
+        {
+            let pipeline = pipeline.clone();
+            let record = *record;
+            exporter.push(Entry::Batch(BatchEntry { pipeline, record }));
+        }
     }
 }

@@ -7,6 +7,7 @@ use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_controller::record::{BatchRecord, RequestRecord, TraceContext};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Outcome, Request};
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
@@ -17,6 +18,8 @@ pub const DETECT: ModuleId = ModuleId(1);
 pub const PLATES: ModuleId = ModuleId(2);
 /// The module that recognises faces; it works on what [`DETECT`] found.
 pub const FACES: ModuleId = ModuleId(3);
+/// The life of the process that ran all batches.
+const LIFE: Incarnation = Incarnation(5);
 
 /// `ms` milliseconds after the epoch.
 pub fn at(ms: u64) -> Timestamp {
@@ -47,6 +50,7 @@ pub fn times(module: ModuleId, [r, b, e, end]: [u64; 4], batch: u64, size: u32) 
         ended_at: at(end),
         batch: BatchId(batch),
         batch_size: size,
+        incarnation: LIFE,
     }
 }
 
@@ -116,10 +120,12 @@ pub fn batch() -> BatchRecord {
         device: DeviceId(0),
         batch: BatchId(7),
         module: DETECT,
-        worker: WorkerId(0),
+        worker: WorkerId(1),
         size: 4,
         started_at: at(1061),
         expected_end: at(1121),
         ended_at: at(1125),
+        incarnation: LIFE,
+        is_traced: true,
     }
 }

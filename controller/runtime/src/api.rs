@@ -210,12 +210,9 @@ impl Api {
                 return Err(Refusal::DecodingTooLong { decoding, limit });
             }
         }
-        let job = Arc::new(Job::new(
-            data,
-            message,
-            pipeline.modules.len(),
-            call.holder().clone(),
-        ));
+        let holder = call.holder().clone();
+        let job = Job::new(data, message, pipeline.modules.len(), holder);
+        let job = Arc::new(job.traced(trace.sampled));
         if source_done {
             if !matches!(format, FrameFormat::Auto | FrameFormat::Bytes) {
                 return Err(Refusal::InvalidFrame(format!(

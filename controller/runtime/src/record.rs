@@ -8,6 +8,7 @@ use spillgate_backend::job::Job;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, WorkerId};
 use spillgate_pipeline::invariants::Invariant;
+use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
 use spillgate_pipeline::time::Timestamp;
 
@@ -75,6 +76,10 @@ pub struct BatchRecord {
     pub expected_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
+    /// The life of the device's process.
+    pub incarnation: Incarnation,
+    /// Spans of a request in it are exported.
+    pub is_traced: bool,
 }
 
 /// Is told of every request and batch that ends. It is called on device threads and async tasks, so it must not block.

@@ -31,10 +31,11 @@ pub(super) fn decode(
     let from = decode_address(of("from"), from)?;
     let to = of("to").required(envelope.to)?;
     let to = decode_address(of("to"), to)?;
+    let incarnation = Incarnation(envelope.incarnation);
     let mut brought = Vec::new();
     let message = match of("message").required(envelope.message)? {
         Wire::Gateway(message) => {
-            let (message, all) = to_gateway::decode(message)?;
+            let (message, all) = to_gateway::decode(message, incarnation)?;
             brought = all;
             Message::Gateway(message)
         }
@@ -52,7 +53,7 @@ pub(super) fn decode(
     }
     let envelope = Envelope {
         from,
-        incarnation: Incarnation(envelope.incarnation),
+        incarnation,
         to,
         message,
     };

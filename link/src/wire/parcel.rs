@@ -14,15 +14,17 @@ pub(super) fn encode(parcel: &Parcel) -> Option<pb::Parcel> {
         frame,
         outputs,
         keep,
+        is_traced,
     } = parcel;
     let module = |(module, outputs): &(ModuleId, Vec<Carried>)| pb::ModuleOutputs {
         module: u32::from(module.0),
         outputs: Some(values::encode(outputs)),
     };
-    (frame.is_some() || !outputs.is_empty() || *keep).then(|| pb::Parcel {
+    (frame.is_some() || !outputs.is_empty() || *keep || *is_traced).then(|| pb::Parcel {
         frame: frame.as_ref().map(encode_frame),
         modules: outputs.iter().map(module).collect(),
         keep: *keep,
+        traced: *is_traced,
     })
 }
 
@@ -31,6 +33,7 @@ pub(super) fn decode(parcel: Option<pb::Parcel>) -> Result<Parcel, WireError> {
         frame,
         modules,
         keep,
+        traced,
     } = parcel.unwrap_or_default();
     // The source has outputs, too.
     field("Parcel", "modules").at_most(modules.len(), MODULES_MAX + 1)?;
@@ -39,6 +42,7 @@ pub(super) fn decode(parcel: Option<pb::Parcel>) -> Result<Parcel, WireError> {
         frame: frame.map(decode_frame).transpose()?,
         outputs: outputs?,
         keep,
+        is_traced: traced,
     })
 }
 

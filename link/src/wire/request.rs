@@ -1,6 +1,7 @@
 //! Requests, why they are dropped, and their way through a module.
 
 use spillgate_pipeline::id::{BatchId, ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::spec::BATCH_MAX;
@@ -123,7 +124,11 @@ pub(super) fn encode_times(times: &ModuleTimes) -> pb::ModuleTimes {
     }
 }
 
-pub(super) fn decode_times(times: pb::ModuleTimes) -> Result<ModuleTimes, WireError> {
+/// `incarnation` is the sender's.
+pub(super) fn decode_times(
+    times: pb::ModuleTimes,
+    incarnation: Incarnation,
+) -> Result<ModuleTimes, WireError> {
     let of = |name| field("ModuleTimes", name);
     Ok(ModuleTimes {
         module: ModuleId(of("module").u16(times.module)?),
@@ -134,5 +139,6 @@ pub(super) fn decode_times(times: pb::ModuleTimes) -> Result<ModuleTimes, WireEr
         ended_at: of("ended_at").time(times.ended_at)?,
         batch: BatchId(times.batch),
         batch_size: of("batch_size").up_to(times.batch_size, BATCH_MAX)?,
+        incarnation,
     })
 }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
-    Ask, Fault, Filled, Finished, NAMED_MAX, Portion, Returned, Started, ToGateway,
+    Ask, Fault, Filled, Finished, Incarnation, NAMED_MAX, Portion, Returned, Started, ToGateway,
 };
 use spillgate_pipeline::spec::BATCH_MAX;
 use spillgate_pipeline::values::Ports;
@@ -66,9 +66,12 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
 }
 
 /// The message, and what the members of a batch that ended bring.
-pub(super) fn decode(message: pb::ToGateway) -> Result<(ToGateway, Vec<Brought>), WireError> {
+pub(super) fn decode(
+    message: pb::ToGateway,
+    incarnation: Incarnation,
+) -> Result<(ToGateway, Vec<Brought>), WireError> {
     let message = match field("ToGateway", "message").required(message.message)? {
-        Message::Finished(ended) => return decode_finished(ended),
+        Message::Finished(ended) => return decode_finished(ended, incarnation),
         Message::Started(started) => ToGateway::Started(decode_started(started)?),
         Message::Dropped(dropped) => ToGateway::Dropped {
             worker: WorkerId(dropped.worker),
@@ -146,13 +149,16 @@ fn encode_finished(
     }
 }
 
-fn decode_finished(ended: pb::BatchEnded) -> Result<(ToGateway, Vec<Brought>), WireError> {
+fn decode_finished(
+    ended: pb::BatchEnded,
+    incarnation: Incarnation,
+) -> Result<(ToGateway, Vec<Brought>), WireError> {
     let of = |name| field("BatchEnded", name);
     of("members").at_most(ended.members.len(), BATCH_MAX as usize)?;
     let mut members = Vec::with_capacity(ended.members.len());
     let mut brought = Vec::with_capacity(ended.members.len());
     for member in ended.members {
-        let (member, its) = decode_member(member)?;
+        let (member, its) = decode_member(member, incarnation)?;
         members.push(member);
         brought.push(its);
     }
@@ -166,7 +172,11 @@ fn decode_finished(ended: pb::BatchEnded) -> Result<(ToGateway, Vec<Brought>), W
     Ok((message, brought))
 }
 
-fn decode_member(member: pb::Finished) -> Result<(Finished, Brought), WireError> {
+fn decode_member(
+    member: pb::Finished,
+    incarnation: Incarnation,
+) -> Result<(Finished, Brought), WireError> {
+    let times = field("Finished", "times").required(member.times)?;
     let of = |name| field("Finished", name);
     let result = match of("result").required(member.result)? {
         Wire::Filled(bits) => Ok(Filled::from_bits(bits)),
@@ -181,7 +191,7 @@ fn decode_member(member: pb::Finished) -> Result<(Finished, Brought), WireError>
         return Err(of("outputs").wrong(was.to_owned(), right));
     }
     let brought = Brought {
-        times: request::decode_times(of("times").required(member.times)?)?,
+        times: request::decode_times(times, incarnation)?,
         outputs: member.outputs.map(values::decode).transpose()?,
         kept: Ports::from_bits(member.kept),
     };

@@ -77,7 +77,11 @@ fn message() -> impl Strategy<Value = Packet> {
         messages::to_device().prop_map(|message| (Message::Device(message), Vec::new())),
     ];
     (address(), any::<(u64, u16)>(), content).prop_map(|(from, (incarnation, to), content)| {
-        let (message, brought): (Message<Parcel>, Vec<Brought>) = content;
+        let (message, mut brought): (Message<Parcel>, Vec<Brought>) = content;
+        let incarnation = Incarnation(incarnation);
+        for member in &mut brought {
+            member.times.incarnation = incarnation;
+        }
         let to = match &message {
             Message::Gateway(_) => Address::Gateway(GatewayId(to)),
             Message::Controller(_) => Address::Controller(ModuleId(to)),
@@ -85,7 +89,7 @@ fn message() -> impl Strategy<Value = Packet> {
         };
         let envelope = Envelope {
             from,
-            incarnation: Incarnation(incarnation),
+            incarnation,
             to,
             message,
         };

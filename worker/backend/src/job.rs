@@ -76,6 +76,7 @@ pub struct Job {
     outputs: Box<[OnceLock<Held>]>,
     holder: Arc<Holder>,
     ended: AtomicBool,
+    is_traced: bool,
 }
 
 /// Outputs and the bytes that they hold.
@@ -95,7 +96,20 @@ impl Job {
             outputs: (0..n_modules).map(|_| OnceLock::new()).collect(),
             holder,
             ended: AtomicBool::new(false),
+            is_traced: false,
         }
+    }
+
+    /// The same, with spans of its request exported or not.
+    #[must_use]
+    pub fn traced(mut self, is_traced: bool) -> Self {
+        self.is_traced = is_traced;
+        self
+    }
+
+    /// Whether spans of its request are exported.
+    pub fn is_traced(&self) -> bool {
+        self.is_traced
     }
 
     /// The same for a request without a client.

@@ -26,7 +26,7 @@ use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
 use super::serve::signals::Signals;
 use super::serve::start::{self, PartFile, TopologySource};
-use super::serve::{self, DECODERS_MIN, DRAIN_MAX, ServeArgs, THREADS_MAX};
+use super::serve::{self, DECODERS_MIN, DRAIN_MAX, OtlpArgs, ServeArgs, THREADS_MAX};
 
 /// Which process of which topology.
 #[derive(Args)]
@@ -185,6 +185,8 @@ pub(crate) struct MemberArgs {
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
     drain: Duration,
     #[command(flatten)]
+    otlp: OtlpArgs,
+    #[command(flatten)]
     models: ModelArgs,
 }
 
@@ -296,6 +298,7 @@ fn begin(
         memory: args.memory,
         drain: args.drain,
         telemetry: TelemetryConfig {
+            otlp_endpoint: args.otlp.endpoint(),
             seed: rand::random(),
             ..TelemetryConfig::default()
         },

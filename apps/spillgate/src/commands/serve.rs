@@ -122,15 +122,32 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
     drain: Duration,
-    /// Send traces there: OTLP over gRPC, like http://127.0.0.1:4317 [env: SPILLGATE_OTLP, OTEL_EXPORTER_OTLP_ENDPOINT]
-    #[arg(long, env = "SPILLGATE_OTLP", hide_env = true)]
-    otlp: Option<String>,
+    #[command(flatten)]
+    otlp: OtlpArgs,
     /// Part of the frames that is traced, 0 to 1, when the client does not decide.
     #[arg(long, env = "SPILLGATE_TRACE_SAMPLE", default_value_t = 1.0,
         value_parser = number(0.0, 1.0, "it is a part of the frames"))]
     trace_sample: f64,
     #[command(flatten)]
     models: ModelArgs,
+}
+
+/// Where spans go.
+#[derive(Args)]
+pub(crate) struct OtlpArgs {
+    /// Send traces there: OTLP over gRPC, like http://127.0.0.1:4317 [env: SPILLGATE_OTLP, OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, env = "SPILLGATE_OTLP", hide_env = true)]
+    otlp: Option<String>,
+}
+
+impl OtlpArgs {
+    pub(crate) fn endpoint(&self) -> Option<String> {
+        let otel = || {
+            let given = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+            given.filter(|endpoint| !endpoint.is_empty())
+        };
+        self.otlp.clone().or_else(otel)
+    }
 }
 
 impl ServeArgs {
@@ -149,12 +166,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The same for the gateway of a topology.
-pub(crate) fn run_as(mut args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
-    if args.otlp.is_none() {
-        // The name that OpenTelemetry gives it.
-        let given = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
-        args.otlp = given.filter(|endpoint| !endpoint.is_empty());
-    }
+pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = runtime(args.threads.unwrap_or(cores))?;
     let code = runtime.block_on(serve(args, part, cores));
@@ -200,9 +212,9 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
             .unwrap_or(cores.saturating_sub(1).max(DECODERS_MIN)),
         drain: args.drain,
         telemetry: TelemetryConfig {
-            otlp_endpoint: args.otlp.clone(),
+            otlp_endpoint: args.otlp.endpoint(),
             // Without a receiver nothing is sampled, so results name no trace that does not exist.
-            sample_ratio: if args.otlp.is_some() {
+            sample_ratio: if args.otlp.endpoint().is_some() {
                 args.trace_sample
             } else {
                 0.0
@@ -307,7 +319,7 @@ fn announce(server: &Server, args: &ServeArgs, security: &Security) {
         ));
     }
     say(&format!("devices: {}", server.devices().join(", ")));
-    if let Some(otlp) = &args.otlp {
+    if let Some(otlp) = args.otlp.endpoint() {
         say(&format!(
             "traces to {otlp}, {}% of frames",
             args.trace_sample * 100.0

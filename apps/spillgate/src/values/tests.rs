@@ -72,6 +72,7 @@ fn carrying(carried: Vec<Carried>) -> Parcel {
         frame: None,
         outputs: vec![(ModuleId::SOURCE, carried)],
         keep: true,
+        is_traced: true,
     }
 }
 
@@ -241,6 +242,7 @@ const TIMES: ModuleTimes = ModuleTimes {
     ended_at: Timestamp::ZERO,
     batch: BatchId(0),
     batch_size: 1,
+    incarnation: Incarnation(0),
 };
 
 #[test]

@@ -161,7 +161,9 @@ fn what_is_not_sampled_is_not_sent() {
     let pipeline = testing::pipeline();
     let mut record = testing::completed(&pipeline);
     record.trace.sampled = false;
-    telemetry.batch_ended(&pipeline, &testing::batch());
+    let mut batch = testing::batch();
+    batch.is_traced = false;
+    telemetry.batch_ended(&pipeline, &batch);
     telemetry.request_ended(&Arc::new(record));
     assert!(telemetry.shutdown(PROMPTLY));
     assert!(receiver.spans().is_empty());

@@ -10,8 +10,8 @@ use proptest::sample::select;
 use spillgate_link::wire::{Brought, Parcel};
 use spillgate_pipeline::id::{BatchId, ClientId};
 use spillgate_pipeline::message::{
-    Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Lent, Returned, Started,
-    ToController, ToDevice, ToGateway,
+    Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Incarnation, Lent, Returned,
+    Started, ToController, ToDevice, ToGateway,
 };
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
@@ -111,6 +111,7 @@ prop_compose! {
             ended_at: at.3,
             batch: BatchId(batch),
             batch_size,
+            incarnation: Incarnation::default(),
         }
     }
 }

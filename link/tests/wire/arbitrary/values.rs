@@ -15,11 +15,12 @@ use super::{module, text};
 
 pub(super) fn parcel() -> impl Strategy<Value = Parcel> {
     let outputs = vec((module(), outputs()), 0..3);
-    let parts = (option::of(frame()), outputs, any::<bool>());
-    parts.prop_map(|(frame, outputs, keep)| Parcel {
+    let parts = (option::of(frame()), outputs, any::<(bool, bool)>());
+    parts.prop_map(|(frame, outputs, (keep, is_traced))| Parcel {
         frame,
         outputs,
         keep,
+        is_traced,
     })
 }
 
