@@ -195,7 +195,7 @@ impl Report {
              \n\
              - **{relay}**: what remains of a gateway with two workers without Spillgate (`apps/spillgate/examples/echo.rs`). A call goes\n  \
                through two other processes in turn, over one open bidirectional stream to each, before it is answered. The messages are\n  \
-               those of the API, the server is tonic's own.\n\
+               those of the API, the server is tonic's own, its runtime tokio's default: a thread a core.\n\
              - **{serve}**: all roles in one process; nothing travels between processes.\n\
              - **{processes}**: `spillgate up`; each module has a worker process of its own.\n\
              - **{secure}**: with certificates on both sides of each link.\n\

@@ -173,10 +173,10 @@ pub(crate) struct MemberArgs {
     /// No admin port.
     #[arg(long, env = "SPILLGATE_NO_ADMIN", value_parser = FalseyValueParser::new())]
     no_admin: bool,
-    /// Threads that serve connections [default: the number of cores]
-    #[arg(long, env = "SPILLGATE_THREADS",
+    /// Threads that serve connections. One answers a request soonest; more carry more bytes, where messages are large and many.
+    #[arg(long, env = "SPILLGATE_THREADS", default_value_t = 1,
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
-    threads: Option<usize>,
+    threads: usize,
     /// Memory for what gateways send and what is kept for them, like 256MiB; models and the program itself come on top.
     #[arg(long, env = "SPILLGATE_MEMORY", default_value = "256MiB", value_parser = memory)]
     memory: u64,
@@ -207,8 +207,7 @@ pub(crate) enum Holds {
 pub(crate) fn member(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
     args.part.follow_parent()?;
     let file = args.part.file()?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let runtime = serve::runtime(args.threads.unwrap_or(cores))?;
+    let runtime = serve::runtime(args.threads)?;
     runtime.block_on(run(args, file, holds))
 }
 

@@ -114,7 +114,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_DECODERS",
         value_parser = number(1, THREADS_MAX, "each is a thread, and more than the machine has cores bring nothing"))]
     decoders: Option<usize>,
-    /// Threads that serve connections [default: the number of cores]
+    /// Threads that serve connections [default: the number of cores; in a topology one less, so that links have less to wait for]
     #[arg(long, env = "SPILLGATE_THREADS",
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
@@ -168,7 +168,10 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 /// The same for the gateway of a topology.
 pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let runtime = runtime(args.threads.unwrap_or(cores))?;
+    // Of the threads of a runtime each wakes others that look for work, on the way of a request through the links.
+    let spared = usize::from(part.is_some());
+    let n_threads = args.threads.unwrap_or(cores.saturating_sub(spared).max(1));
+    let runtime = runtime(n_threads)?;
     let code = runtime.block_on(serve(args, part, cores));
     runtime.shutdown_timeout(Duration::from_millis(200));
     code
