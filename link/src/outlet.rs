@@ -1,15 +1,18 @@
 //! What waits to be written to a peer.
 
+use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
-use spillgate_pipeline::message::Message;
+use spillgate_pipeline::message::{Message, ToController, ToGateway};
 use spillgate_proto::link as pb;
-use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
@@ -28,11 +31,13 @@ const PACKETS_MAX: usize = 256;
 /// A write ends with the packet that makes it this large.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// How long a packet that is in no hurry waits for others to travel with. At most twice as long, since timers count milliseconds.
+const HOLD: Duration = Duration::from_millis(1);
+
 /// The end that is filled.
 #[derive(Debug)]
 pub(crate) struct Outlet {
-    queue: mpsc::UnboundedSender<(usize, pb::Packet)>,
-    waiting: Arc<Waiting>,
+    shared: Arc<Shared>,
     full: CancellationToken,
     /// Bytes that came on the connection.
     received: AtomicU64,
@@ -40,31 +45,50 @@ pub(crate) struct Outlet {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Bytes that wait.
     bytes: AtomicUsize,
-    packets: AtomicUsize,
     /// Bytes that were written.
     written: AtomicU64,
 }
 
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Of those that wait.
+    n_urgent: usize,
+    /// Who writes looks again within [`HOLD`], and need not be woken for what is in no hurry.
+    is_held: bool,
+    is_closed: bool,
+    /// Of who writes, and found nothing to write.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    bytes: usize,
+    is_urgent: bool,
+    packet: pb::Packet,
+}
+
 /// The end that is written to the connection.
 pub(crate) struct Writes {
-    queue: mpsc::UnboundedReceiver<(usize, pb::Packet)>,
-    waiting: Arc<Waiting>,
+    shared: Arc<Shared>,
+    hold: Pin<Box<Sleep>>,
 }
 
 /// A queue for one connection.
 pub(crate) fn outlet() -> (Arc<Outlet>, Writes) {
-    let (tx, rx) = mpsc::unbounded_channel();
-    let waiting = Arc::new(Waiting::default());
+    let shared = Arc::new(Shared::default());
     let outlet = Outlet {
-        queue: tx,
-        waiting: waiting.clone(),
+        shared: shared.clone(),
         full: CancellationToken::new(),
         received: AtomicU64::new(0),
         turn: Mutex::default(),
     };
-    (Arc::new(outlet), Writes { queue: rx, waiting })
+    let hold = Box::pin(tokio::time::sleep(HOLD));
+    (Arc::new(outlet), Writes { shared, hold })
 }
 
 impl Outlet {
@@ -74,25 +98,38 @@ impl Outlet {
     pub(crate) fn put(&self, packet: &Packet) -> bool {
         let encoded = wire::encode(packet);
         let bytes = encoded.encoded_len();
-        let before = self.waiting.bytes.load(Ordering::Relaxed);
+        let is_urgent = !can_wait(packet);
+        let before = self.waiting();
         // One packet may be larger than the bound.
         let is_over = |bound| before > 0 && before + bytes > bound;
         if brings_requests(packet) && is_over(WAITING_BYTES_MAX) {
             return false;
         }
-        self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let n = self.waiting.packets.fetch_add(1, Ordering::Relaxed) + 1;
-        if is_over(CUT_OFF_BYTES) || n > WAITING_MAX {
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut queue = self.shared.queue.lock();
+        if is_over(CUT_OFF_BYTES) || queue.waiting.len() == WAITING_MAX {
+            drop(queue);
             self.full.cancel();
-        } else {
-            let _ = self.queue.send((bytes, encoded));
+            return true;
+        }
+        queue.n_urgent += usize::from(is_urgent);
+        queue.waiting.push_back(Waiting {
+            bytes,
+            is_urgent,
+            packet: encoded,
+        });
+        let wakes = is_urgent || !queue.is_held;
+        let waker = wakes.then(|| queue.waker.take()).flatten();
+        drop(queue);
+        if let Some(waker) = waker {
+            waker.wake();
         }
         true
     }
 
     /// Bytes that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.bytes.load(Ordering::Relaxed)
+        self.shared.bytes.load(Ordering::Relaxed)
     }
 
     /// For those who decide by what was put before what they put: nobody else who waits for the turn puts anything meanwhile.
@@ -102,7 +139,7 @@ impl Outlet {
 
     /// Bytes that were written to the connection.
     pub(crate) fn written(&self) -> u64 {
-        self.waiting.written.load(Ordering::Relaxed)
+        self.shared.written.load(Ordering::Relaxed)
     }
 
     /// Bytes came on the connection.
@@ -121,6 +158,18 @@ impl Outlet {
     }
 }
 
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue.lock();
+        queue.is_closed = true;
+        let waker = queue.waker.take();
+        drop(queue);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
 fn brings_requests(packet: &Packet) -> bool {
     match packet {
         Packet::Message { envelope, .. } => match &envelope.message {
@@ -131,41 +180,75 @@ fn brings_requests(packet: &Packet) -> bool {
     }
 }
 
+/// Whether nobody waits for it: a forecast that the end of a batch follows, statistics, and what frees memory.
+fn can_wait(packet: &Packet) -> bool {
+    match packet {
+        Packet::Message { envelope, .. } => matches!(
+            envelope.message,
+            Message::Gateway(ToGateway::Started(_)) | Message::Controller(ToController::Report(_))
+        ),
+        Packet::Ended(_) => true,
+        Packet::Session(_) | Packet::Refused(_) | Packet::Lacking(_) => false,
+    }
+}
+
+impl Queue {
+    /// The packets of one write, and their bytes.
+    fn take(&mut self) -> (Vec<pb::Packet>, usize) {
+        let (mut packets, mut bytes) = (Vec::new(), 0);
+        while bytes < WRITE_BYTES
+            && packets.len() < PACKETS_MAX
+            && let Some(waiting) = self.waiting.pop_front()
+        {
+            bytes += waiting.bytes;
+            self.n_urgent -= usize::from(waiting.is_urgent);
+            packets.push(waiting.packet);
+        }
+        (packets, bytes)
+    }
+}
+
 impl Stream for Writes {
     type Item = pb::Packets;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<pb::Packets>> {
-        let this = self.get_mut();
-        let Some((mut bytes, first)) = ready!(this.queue.poll_recv(cx)) else {
-            return Poll::Ready(None);
-        };
-        let mut packets = vec![first];
-        while bytes < WRITE_BYTES
-            && packets.len() < PACKETS_MAX
-            && let Ok((more, packet)) = this.queue.try_recv()
-        {
-            bytes += more;
-            packets.push(packet);
+        let Writes { shared, hold } = self.get_mut();
+        let mut queue = shared.queue.lock();
+        let is_over = queue.is_held && hold.as_mut().poll(cx).is_ready();
+        let is_due = queue.n_urgent > 0 || is_over || queue.is_closed;
+        if is_due && !queue.waiting.is_empty() {
+            let (packets, bytes) = queue.take();
+            drop(queue);
+            if is_over {
+                // More may follow soon.
+                hold.as_mut().reset(Instant::now() + HOLD);
+            }
+            shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            shared.written.fetch_add(bytes as u64, Ordering::Relaxed);
+            return Poll::Ready(Some(pb::Packets { packets }));
         }
-        this.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        this.waiting
-            .written
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        this.waiting
-            .packets
-            .fetch_sub(packets.len(), Ordering::Relaxed);
-        Poll::Ready(Some(pb::Packets { packets }))
+        if queue.is_closed {
+            return Poll::Ready(None);
+        }
+        if is_over {
+            queue.is_held = false;
+        } else if !queue.waiting.is_empty() && !queue.is_held {
+            queue.is_held = true;
+            hold.as_mut().reset(Instant::now() + HOLD);
+            // It is in the future: this has the timer wake the task.
+            let _ = hold.as_mut().poll(cx);
+        }
+        queue.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use spillgate_backend::value::Value;
     use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
     use spillgate_pipeline::message::{
-        Address, Arrival, Envelope, Filled, Finished, Incarnation, ToDevice, ToGateway,
+        Address, Arrival, Envelope, Filled, Finished, Incarnation, Started, ToDevice, ToGateway,
     };
     use spillgate_pipeline::request::{ModuleTimes, Request};
     use spillgate_pipeline::time::Timestamp;
@@ -286,9 +369,85 @@ mod tests {
         let written: usize = first.iter().map(prost::Message::encoded_len).sum();
         assert_eq!(outlet.written(), written as u64);
         assert_eq!(writes.next().await.unwrap().packets.len(), 1);
-        assert_eq!(writes.waiting.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(outlet.waiting(), 0);
         drop(outlet);
         assert!(writes.next().await.is_none());
+    }
+
+    fn started() -> Packet {
+        let started = Started {
+            worker: WorkerId(0),
+            batch: BatchId(0),
+            size: 1,
+            expected_end: Timestamp::ZERO,
+        };
+        Packet::Message {
+            envelope: Envelope {
+                from: Address::Device(DeviceId(0)),
+                incarnation: Incarnation(0),
+                to: Address::Gateway(GatewayId(0)),
+                message: Message::Gateway(ToGateway::Started(started)),
+            },
+            brought: Vec::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_in_no_hurry_travels_with_what_is_and_waits_no_longer_than_a_moment() {
+        let (outlet, mut writes) = outlet();
+        let start = Instant::now();
+        assert!(outlet.put(&started()));
+        let alone = writes.next().await.unwrap().packets;
+        assert_eq!(alone.len(), 1);
+        let waited = start.elapsed();
+        assert!((HOLD..=2 * HOLD).contains(&waited), "{waited:?}");
+
+        let start = Instant::now();
+        assert!(outlet.put(&started()));
+        assert!(outlet.put(&started()));
+        assert!(outlet.put(&results(10)));
+        let together = writes.next().await.unwrap().packets;
+        assert_eq!((together.len(), start.elapsed()), (3, Duration::ZERO));
+
+        // Nothing is lost where the timer runs already, nor where the end comes first.
+        assert!(outlet.put(&started()));
+        assert_eq!(writes.next().await.unwrap().packets.len(), 1);
+        assert!(outlet.put(&started()));
+        drop(outlet);
+        assert_eq!(writes.next().await.unwrap().packets.len(), 1);
+        assert!(writes.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_in_no_hurry_wakes_the_writer_once_a_moment() {
+        let (outlet, writes) = outlet();
+        let n_read = Arc::new(AtomicUsize::new(0));
+        let n_writes = Arc::new(AtomicUsize::new(0));
+        let (read, written) = (n_read.clone(), n_writes.clone());
+        let reader = tokio::spawn(async move {
+            let mut writes = writes;
+            while let Some(write) = writes.next().await {
+                read.fetch_add(write.packets.len(), Ordering::Relaxed);
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let start = Instant::now();
+        let mut n = 0;
+        while start.elapsed() < 20 * HOLD {
+            assert!(outlet.put(&started()));
+            n += 1;
+            tokio::task::yield_now().await;
+        }
+        let took = start.elapsed();
+        drop(outlet);
+        reader.await.unwrap();
+        assert_eq!(n_read.load(Ordering::Relaxed), n);
+        let most = n / PACKETS_MAX + took.div_duration_f64(HOLD) as usize + 2;
+        let n_writes = n_writes.load(Ordering::Relaxed);
+        assert!(
+            n_writes <= most,
+            "{n_writes} writes of {n} packets in {took:?}"
+        );
     }
 
     #[tokio::test]

@@ -25,6 +25,8 @@ const BACKOFF_LONGEST: Duration = Duration::from_secs(10);
 const LIVED: Duration = Duration::from_secs(10);
 /// Longest line of a log that is shown.
 const LAST_LINE_MAX: u64 = 1000;
+/// How often a process that is ready is asked whether it still is.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a child may take to say that it is ready.
 const PROBE_LIMIT: Duration = Duration::from_millis(500);
 
@@ -77,6 +79,7 @@ pub(super) struct Child {
     started_at: Instant,
     backoff: Duration,
     state: State,
+    probed_at: Instant,
     has_died: bool,
 }
 
@@ -123,6 +126,7 @@ impl Child {
             started_at: now,
             backoff: BACKOFF_FIRST,
             state: State::Down(now),
+            probed_at: now,
             has_died: false,
         }
     }
@@ -186,7 +190,11 @@ impl Child {
         if self.state == State::Restarting {
             return;
         }
+        if self.state == State::Ready && self.probed_at.elapsed() < PROBE_INTERVAL {
+            return;
+        }
         let is_ready = probe(self.admin).await;
+        self.probed_at = Instant::now();
         match (&self.state, is_ready) {
             (State::Starting, true) => {
                 let pid = self.process.as_ref().map_or(0, Process::id);
