@@ -27,9 +27,10 @@
 //! the first message comes: frames keep their order, so the peer has its answer before what this side says after its own.
 //!
 //! **Silence.** Whatever comes from the peer is a sign of life. A heartbeat is sent when nothing else was sent for a quarter of
-//! the time until suspicion. A peer that is silent for 1 s, or answers no heartbeat for so long, is suspected, one that is silent for 3 s is lost ([`Timing`]). Plain
-//! timeouts suffice: an accrual detector (Hayashibara et al., "The φ Accrual Failure Detector", 2004) adapts to networks
-//! whose delays vary by seconds, and between machines of one cluster they vary by milliseconds.
+//! the time until suspicion, and in any case every half of it. A peer that is silent for 1 s is suspected. So is one that speaks and
+//! answers no heartbeat for so long: it may not hear. One that is silent for 3 s is lost ([`Timing`]). Plain timeouts suffice: an
+//! accrual detector (Hayashibara et al., "The φ Accrual Failure Detector", 2004) adapts to networks whose delays vary by seconds, and
+//! between machines of one cluster they vary by milliseconds.
 //!
 //! **Backoff.** The side that dials waits before each further dial, exponentially longer, with full jitter (AWS Architecture
 //! Blog, 2015). A session that lasted for the longest backoff lets it begin anew, so a peer that greets and dies is

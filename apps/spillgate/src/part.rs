@@ -324,7 +324,10 @@ impl links::Roles for Local {
     fn doubted(&self, peer: &Greeting, is_suspected: bool) {
         let peer_name = self.name(peer);
         match is_suspected {
-            true => tracing::warn!(peer = peer_name, "peer is suspected: silent, or without an answer"),
+            true => tracing::warn!(
+                peer = peer_name,
+                "peer is suspected: silent, or without an answer"
+            ),
             false => tracing::info!(peer = peer_name, "peer answers again"),
         }
         self.host.doubted(&peer.addresses, is_suspected);
