@@ -44,7 +44,7 @@ pub trait Roles: Send + Sync {
     /// It is gone. What was under way may be lost.
     fn parted(&self, peer: &Greeting, cause: &str);
 
-    /// It is silent, or speaks again.
+    /// It is silent or does not answer, or does again.
     fn doubted(&self, peer: &Greeting, is_suspected: bool);
 
     /// A role of it says something to a role of this process. Times are by this process's clock.

@@ -204,6 +204,9 @@ impl Queue {
             self.n_urgent -= usize::from(waiting.is_urgent);
             packets.push(waiting.packet);
         }
+        if self.waiting.is_empty() {
+            self.waiting.shrink_to(PACKETS_MAX);
+        }
         (packets, bytes)
     }
 }

@@ -27,9 +27,10 @@
 //! the first message comes: frames keep their order, so the peer has its answer before what this side says after its own.
 //!
 //! **Silence.** Whatever comes from the peer is a sign of life. A heartbeat is sent when nothing else was sent for a quarter of
-//! the time until suspicion. A peer that is silent for 1 s is suspected, one that is silent for 3 s is lost ([`Timing`]). Plain
-//! timeouts suffice: an accrual detector (Hayashibara et al., "The φ Accrual Failure Detector", 2004) adapts to networks
-//! whose delays vary by seconds, and between machines of one cluster they vary by milliseconds.
+//! the time until suspicion, and in any case every half of it. A peer that is silent for 1 s is suspected. So is one that speaks and
+//! answers no heartbeat for so long: it may not hear. One that is silent for 3 s is lost ([`Timing`]). Plain timeouts suffice: an
+//! accrual detector (Hayashibara et al., "The φ Accrual Failure Detector", 2004) adapts to networks whose delays vary by seconds, and
+//! between machines of one cluster they vary by milliseconds.
 //!
 //! **Backoff.** The side that dials waits before each further dial, exponentially longer, with full jitter (AWS Architecture
 //! Blog, 2015). A session that lasted for the longest backoff lets it begin anew, so a peer that greets and dies is
@@ -154,9 +155,9 @@ pub enum Command {
 pub enum News {
     /// The peer greeted: messages of this incarnation count now.
     Greeted(Arc<Greeting>),
-    /// The peer has been silent for a while. It may be slow, or dead.
+    /// The peer has been silent for a while, or answered no heartbeat. It may be slow, dead, or unable to hear.
     Suspected,
-    /// A suspected peer gave a sign of life.
+    /// A suspected peer gave a sign of life, and answers.
     Trusted,
     /// The connection with the peer ended. What was under way may be lost.
     Lost {
@@ -280,8 +281,9 @@ impl Session {
                 self.give_up(now, cause.to_owned(), out);
             }
             Event::Traffic(connection) => {
+                let timing = self.timing;
                 if let Some(live) = self.live_on(connection) {
-                    live.hear(now, out);
+                    live.hear(now, &timing, out);
                 }
             }
             Event::Sent(connection) => {
@@ -341,6 +343,7 @@ impl Session {
             }
             return;
         }
+        let timing = self.timing;
         let Some(live) = self.live_on(connection) else {
             return;
         };
@@ -350,7 +353,7 @@ impl Session {
                 self.close(now, cause, out);
             }
             Frame::Heartbeat { sent_at } => {
-                live.hear(now, out);
+                live.hear(now, &timing, out);
                 let answer = Answer {
                     heartbeat_sent_at: sent_at,
                     received_at: now,
@@ -359,8 +362,8 @@ impl Session {
                 out.push(Command::Send(connection, Frame::Answer(answer)));
             }
             Frame::Answer(answer) => {
-                live.hear(now, out);
                 live.clock.answered(now, answer);
+                live.hear(now, &timing, out);
             }
         }
     }

@@ -324,8 +324,11 @@ impl links::Roles for Local {
     fn doubted(&self, peer: &Greeting, is_suspected: bool) {
         let peer_name = self.name(peer);
         match is_suspected {
-            true => tracing::warn!(peer = peer_name, "peer is silent and suspected"),
-            false => tracing::info!(peer = peer_name, "peer speaks again"),
+            true => tracing::warn!(
+                peer = peer_name,
+                "peer is suspected: silent, or without an answer"
+            ),
+            false => tracing::info!(peer = peer_name, "peer answers again"),
         }
         self.host.doubted(&peer.addresses, is_suspected);
         if is_suspected {

@@ -95,6 +95,11 @@ impl Clock {
         self.next_unanswered = (self.next_unanswered + 1) % UNANSWERED_MAX;
     }
 
+    /// When the oldest heartbeat was sent that is not answered.
+    pub(super) fn unanswered_since(&self) -> Option<Timestamp> {
+        self.unanswered.iter().flatten().min().copied()
+    }
+
     /// An answer came. An answer to no heartbeat, and one with impossible timestamps, changes nothing.
     pub(super) fn answered(&mut self, now: Timestamp, answer: Answer) {
         let sent_at = Some(answer.heartbeat_sent_at);

@@ -1,6 +1,7 @@
 //! A connection on which the peer greeted: its signs of life and its clock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::clock::Clock;
 use super::{Command, Connection, Frame, Greeting, News, Timing};
@@ -27,7 +28,7 @@ pub(super) struct Live {
 pub(super) enum Silence {
     /// Not long, or it is suspected already.
     Bearable,
-    /// So long that it is suspected from now on.
+    /// So long, or without an answer for so long, that it is suspected from now on.
     Suspicion,
     /// So long that it is lost.
     Death,
@@ -48,12 +49,18 @@ impl Live {
     }
 
     /// The peer gives a sign of life.
-    pub(super) fn hear(&mut self, now: Timestamp, out: &mut Vec<Command>) {
+    pub(super) fn hear(&mut self, now: Timestamp, timing: &Timing, out: &mut Vec<Command>) {
         self.heard_at = now;
-        if self.is_suspected {
+        if self.is_suspected && self.unanswered(now) < timing.suspicion() {
             self.is_suspected = false;
             out.push(Command::Tell(News::Trusted));
         }
+    }
+
+    /// For how long a heartbeat has waited for its answer. A peer that speaks and answers none may not hear.
+    fn unanswered(&self, now: Timestamp) -> Duration {
+        let since = self.clock.unanswered_since();
+        since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
     /// The peer was sent something that is no answer.
@@ -78,9 +85,10 @@ impl Live {
     /// How long the peer has been silent. `Suspicion` is said once.
     pub(super) fn silence(&mut self, now: Timestamp, timing: &Timing) -> Silence {
         let silent = now.since(self.heard_at);
+        let doubtful = silent.max(self.unanswered(now));
         if silent >= timing.death() {
             Silence::Death
-        } else if silent >= timing.suspicion() && !self.is_suspected {
+        } else if doubtful >= timing.suspicion() && !self.is_suspected {
             self.is_suspected = true;
             Silence::Suspicion
         } else {
@@ -89,11 +97,12 @@ impl Live {
     }
 
     pub(super) fn next_wakeup(&self, timing: &Timing) -> Timestamp {
-        let limit = if self.is_suspected {
-            timing.death()
-        } else {
-            timing.suspicion()
-        };
-        (self.heard_at + limit).min(self.heartbeat_at(timing))
+        let heartbeat_at = self.heartbeat_at(timing);
+        if self.is_suspected {
+            return heartbeat_at.min(self.heard_at + timing.death());
+        }
+        let unanswered_since = self.clock.unanswered_since().unwrap_or(self.heard_at);
+        let doubtful_since = self.heard_at.min(unanswered_since);
+        heartbeat_at.min(doubtful_since + timing.suspicion())
     }
 }

@@ -84,7 +84,7 @@ impl Fault {
         match self {
             Fault::Killed | Fault::Ended => Some("peer lost peer="),
             Fault::Stopped | Fault::Mute | Fault::Apart => {
-                Some("peer is silent and suspected peer=")
+                Some("peer is suspected: silent, or without an answer peer=")
             }
             // It speaks, until it gives its peers up.
             Fault::Deaf => Some("peer lost peer="),

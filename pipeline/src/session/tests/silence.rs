@@ -45,7 +45,7 @@ fn a_silent_peer_is_suspected_and_then_lost() {
 }
 
 #[test]
-fn a_suspected_peer_is_trusted_at_its_next_sign_of_life() {
+fn a_suspected_peer_is_trusted_at_its_next_sign_of_life_once_it_answers() {
     let signs = [
         Event::Traffic(FIRST),
         Event::Received(FIRST, heartbeat(ms(77))),
@@ -54,8 +54,9 @@ fn a_suspected_peer_is_trusted_at_its_next_sign_of_life() {
         let mut session = greeted();
         run(&mut session, ms(2_900));
         assert!(session.is_suspected());
-        let out = step(&mut session, ms(2_950), sign);
-        assert_eq!(out[0], Command::Tell(News::Trusted));
+        step(&mut session, ms(2_950), sign.clone());
+        assert!(session.is_suspected(), "it may not hear");
+        answer_all(&mut session, ms(2_950));
         assert!(!session.is_suspected());
         let did = run(&mut session, ms(3_900));
         assert_eq!(
@@ -64,6 +65,37 @@ fn a_suspected_peer_is_trusted_at_its_next_sign_of_life() {
             "nothing is told"
         );
     }
+}
+
+/// The peer answers the heartbeat of that time, if there is one without an answer.
+fn answer(session: &mut Session, now: Timestamp, heartbeat_sent_at: Timestamp) {
+    let answer = Frame::Answer(Answer {
+        heartbeat_sent_at,
+        received_at: now,
+        sent_at: now,
+    });
+    step(session, now, Event::Received(FIRST, answer));
+}
+
+/// The peer answers all heartbeats of the first three seconds.
+fn answer_all(session: &mut Session, now: Timestamp) {
+    (0..12).for_each(|n| answer(session, now, ms(n * 250)));
+}
+
+#[test]
+fn a_peer_that_speaks_and_does_not_answer_is_suspected_and_not_lost() {
+    let mut session = greeted();
+    answer_all(&mut session, ms(10));
+    let mut told = Vec::new();
+    for at in (100..10_000).step_by(100) {
+        let speaks = step(&mut session, ms(at), Event::Traffic(FIRST));
+        let did = run(&mut session, ms(at));
+        let news = did.into_iter().map(|(_, command)| command).chain(speaks);
+        let news = news.filter(|command| matches!(command, Command::Tell(_)));
+        told.extend(news.map(|news| (at, news)));
+    }
+    // The heartbeat at 250 ms is the first without an answer.
+    assert_eq!(told, [(1_300, Command::Tell(News::Suspected))]);
 }
 
 #[test]
@@ -77,11 +109,15 @@ fn a_session_that_wakes_late_tells_the_loss_only() {
 #[test]
 fn other_traffic_is_life_and_makes_most_heartbeats_unnecessary() {
     let mut session = greeted();
+    answer(&mut session, ms(5), ms(0));
     let mut did = Vec::new();
     for n in 1..=400 {
         assert_eq!(step(&mut session, ms(n * 10), Event::Traffic(FIRST)), []);
         assert_eq!(step(&mut session, ms(n * 10), Event::Sent(FIRST)), []);
         did.extend(run(&mut session, ms(n * 10)));
+        for at in times_of_heartbeats(&did) {
+            answer(&mut session, ms(n * 10), ms(at));
+        }
     }
     assert_eq!(
         times_of_heartbeats(&did),

@@ -18,7 +18,7 @@ const HANGS: Duration = Duration::from_millis(150);
 /// How long the fault lasts.
 const FAULT: Duration = Duration::from_secs(5);
 /// Peers dial again after at most 5 s, and a dial under way is given up after 3 s.
-const MET_MAX: f64 = 8.5;
+const MET_MAX: f64 = 2.5;
 /// A gateway waits for an answer for a second after the deadline.
 const WAIT_MAX: f64 = 2.5;
 /// How long requests go on after it.
@@ -123,10 +123,10 @@ pub(super) fn comes_back(runtime: &Handle, fault: Fault) -> anyhow::Result<Findi
         Fault::Killed => (0.5, 0.0),
         // It finishes what it has.
         Fault::Ended => (1.5, 0.0),
-        // Its peers hear it and send it what it asks for, until it gives them up.
-        Fault::Deaf => (4.5, 60.0),
+        // Its peers hear it and send it what it asks for, until a heartbeat has waited too long for its answer.
+        Fault::Deaf => (2.5, 30.0),
         // What it had is over when its silence is noticed.
-        _ => (2.0, 12.0),
+        _ => (2.0, 20.0),
     };
     findings.at_most("noticed after", noticed, noticed_max, " s");
     findings.at_most("failed", failed as f64, failed_max, "");
