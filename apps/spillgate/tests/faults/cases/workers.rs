@@ -17,7 +17,7 @@ const VICTIM: &str = "worker-0";
 const HANGS: Duration = Duration::from_millis(150);
 /// How long the fault lasts.
 const FAULT: Duration = Duration::from_secs(5);
-/// Peers dial again after at most 5 s, and a dial under way is given up after 3 s.
+/// Peers dial again after at most 1 s, and the process needs a moment to start.
 const MET_MAX: f64 = 2.5;
 /// A gateway waits for an answer for a second after the deadline.
 const WAIT_MAX: f64 = 2.5;
