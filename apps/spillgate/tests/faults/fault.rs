@@ -83,11 +83,9 @@ impl Fault {
     pub(super) fn noticed(self) -> Option<&'static str> {
         match self {
             Fault::Killed | Fault::Ended => Some("peer lost peer="),
-            Fault::Stopped | Fault::Mute | Fault::Apart => {
+            Fault::Stopped | Fault::Deaf | Fault::Mute | Fault::Apart => {
                 Some("peer is suspected: silent, or without an answer peer=")
             }
-            // It speaks, until it gives its peers up.
-            Fault::Deaf => Some("peer lost peer="),
             Fault::Slow => None,
         }
     }
