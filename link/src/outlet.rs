@@ -58,10 +58,11 @@ struct Queue {
     waiting: VecDeque<Waiting>,
     /// Of those that wait.
     n_urgent: usize,
-    /// Who writes looks again within [`HOLD`], and need not be woken for what is in no hurry.
+    /// The writer looks again within [`HOLD`]: what is in no hurry need not wake it.
     is_held: bool,
+    /// One of the ends is gone.
     is_closed: bool,
-    /// Of who writes, and found nothing to write.
+    /// Wakes the writer, which found nothing to write.
     waker: Option<Waker>,
 }
 
@@ -105,8 +106,11 @@ impl Outlet {
         if brings_requests(packet) && is_over(WAITING_BYTES_MAX) {
             return false;
         }
-        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut queue = self.shared.queue.lock();
+        if queue.is_closed {
+            return true;
+        }
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         if is_over(CUT_OFF_BYTES) || queue.waiting.len() == WAITING_MAX {
             drop(queue);
             self.full.cancel();
@@ -167,6 +171,16 @@ impl Drop for Outlet {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue.lock();
+        queue.is_closed = true;
+        let unwritten = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(unwritten);
     }
 }
 
@@ -451,6 +465,18 @@ mod tests {
             n_writes <= most,
             "{n_writes} writes of {n} packets in {took:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_connection_that_has_ended() {
+        let (outlet, writes) = outlet();
+        assert!(outlet.put(&packet(10)));
+        drop(writes);
+        assert!(
+            outlet.put(&packet(10)),
+            "it is lost, and its sender goes on"
+        );
+        assert!(outlet.shared.queue.lock().waiting.is_empty());
     }
 
     #[tokio::test]
