@@ -240,7 +240,7 @@ pub struct ModuleTimes {
     pub batch: BatchId,
     /// Requests in that batch.
     pub batch_size: u32,
-    /// The life of the worker's process. Batches are numbered anew in each.
+    /// The life in which the batch has its number: of the worker's process, or in one process of the definition that it serves.
     pub incarnation: Incarnation,
 }
 

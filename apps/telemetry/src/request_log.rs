@@ -6,44 +6,36 @@ use spillgate_pipeline::request::Outcome;
 /// `RUST_LOG=spillgate::request=debug` shows all lines.
 const TARGET: &str = "spillgate::request";
 
+/// A line about a request, with what tells which one it is.
+macro_rules! tell {
+    ($level:ident, $record:ident, $module:expr, $text:literal, $($more:tt)*) => {
+        tracing::$level!(
+            target: TARGET,
+            request = $record.request.id.0,
+            pipeline = $record.pipeline.name,
+            client = &*$record.client,
+            frame = $record.number,
+            module = $module.and_then(|id| $record.pipeline.modules.get(id.idx())).map(|m| &*m.name),
+            $($more)*
+            trace = $record.trace.sampled.then(|| trace_id($record)),
+            $text
+        )
+    };
+}
+
 /// Logs the end of a request.
 pub(crate) fn ended(record: &RequestRecord) {
-    if let Outcome::Failed { module } = record.outcome {
-        let trace = record.trace.sampled.then(|| trace_id(record));
-        tracing::warn!(
-            target: TARGET,
-            request = record.request.id.0,
-            pipeline = record.pipeline.name,
-            client = &*record.client,
-            frame = record.number,
-            module = record.pipeline.modules.get(module.idx()).map(|m| &*m.name),
-            error = record.error.as_deref(),
-            trace,
-            "a module failed"
-        );
-        return;
-    }
-    if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
-        return;
-    }
-    let drop = match record.outcome {
-        Outcome::Dropped(drop) => Some(drop),
-        _ => None,
+    let (module, reason) = match record.outcome {
+        Outcome::Failed { module } => {
+            let error = record.error.as_deref();
+            return tell!(warn, record, Some(module), "a module failed", error,);
+        }
+        Outcome::Dropped(drop) => (Some(drop.module), Some(drop.reason.label())),
+        Outcome::Completed | Outcome::Late => (None, None),
     };
-    let module = drop.and_then(|drop| record.pipeline.modules.get(drop.module.idx()));
-    tracing::debug!(
-        target: TARGET,
-        request = record.request.id.0,
-        pipeline = record.pipeline.name,
-        client = &*record.client,
-        frame = record.number,
-        outcome = record.outcome.label(),
-        module = module.map(|m| &*m.name),
-        reason = drop.map(|drop| drop.reason.label()),
-        latency_ms = record.latency().as_secs_f64() * 1e3,
-        trace = record.trace.sampled.then(|| trace_id(record)),
-        "ended"
-    );
+    let outcome = record.outcome.label();
+    let latency_ms = record.latency().as_secs_f64() * 1e3;
+    tell!(debug, record, module, "ended", outcome, reason, latency_ms,);
 }
 
 fn trace_id(record: &RequestRecord) -> String {
@@ -107,7 +99,7 @@ mod tests {
     fn each_request_has_its_line() {
         expect![[r#"
             DEBUG spillgate::request: ended request=41 pipeline="traffic" client="gate-3" frame=17 outcome="completed" latency_ms=238.0 trace="4bf92f3577b34da6a3ce929d0e0e4736"
-            DEBUG spillgate::request: ended request=41 pipeline="traffic" client="gate-3" frame=17 outcome="dropped" module="plates" reason="predicted" latency_ms=188.0 trace="4bf92f3577b34da6a3ce929d0e0e4736"
+            DEBUG spillgate::request: ended request=41 pipeline="traffic" client="gate-3" frame=17 module="plates" outcome="dropped" reason="predicted" latency_ms=188.0 trace="4bf92f3577b34da6a3ce929d0e0e4736"
              WARN spillgate::request: a module failed request=41 pipeline="traffic" client="gate-3" frame=17 module="detect" error="no such\nregion" trace="4bf92f3577b34da6a3ce929d0e0e4736"
         "#]].assert_eq(&lines(tracing::Level::DEBUG, &records()));
     }

@@ -76,7 +76,7 @@ pub struct BatchRecord {
     pub expected_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// The life of the device's process.
+    /// The life in which it has its id: see [`ModuleTimes::incarnation`].
     pub incarnation: Incarnation,
     /// Spans of a request in it are exported.
     pub is_traced: bool,

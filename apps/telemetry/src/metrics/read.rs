@@ -12,24 +12,29 @@ pub(super) fn gauges<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     readings: [Reading<i64>; N],
 ) -> Result<(), fmt::Error> {
-    for (name, help, value) in readings {
-        let gauge = ConstGauge::new(value);
-        let encoder = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-        gauge.encode(encoder)?;
-    }
-    Ok(())
+    let gauge = |(name, help, value)| (name, help, ConstGauge::new(value));
+    write(encoder, readings.map(gauge))
 }
 
 pub(super) fn counters<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     readings: [Reading<u64>; N],
 ) -> Result<(), fmt::Error> {
-    for (name, help, value) in readings {
-        let counter = ConstCounter::new(value);
-        // The encoder adds the suffix.
+    // The encoder adds the suffix.
+    let counter = |(name, help, value): Reading<u64>| {
         let name = name.trim_end_matches("_total");
-        let encoder = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-        counter.encode(encoder)?;
+        (name, help, ConstCounter::new(value))
+    };
+    write(encoder, readings.map(counter))
+}
+
+fn write<M: EncodeMetric, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    readings: [Reading<M>; N],
+) -> Result<(), fmt::Error> {
+    for (name, help, metric) in readings {
+        let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+        metric.encode(encoder)?;
     }
     Ok(())
 }

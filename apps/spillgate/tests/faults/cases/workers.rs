@@ -126,7 +126,7 @@ pub(super) fn comes_back(runtime: &Handle, fault: Fault) -> anyhow::Result<Findi
         // Its peers hear it and send it what it asks for, until a heartbeat has waited too long for its answer.
         Fault::Deaf => (2.5, 30.0),
         // What it had is over when its silence is noticed.
-        _ => (2.0, 20.0),
+        _ => (2.0, 12.0),
     };
     findings.at_most("noticed after", noticed, noticed_max, " s");
     findings.at_most("failed", failed as f64, failed_max, "");
