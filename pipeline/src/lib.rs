@@ -20,6 +20,7 @@ pub mod message;
 mod near;
 pub mod pipeline;
 pub mod policy;
+pub mod predict;
 pub mod problem;
 pub mod profile;
 pub mod profile_file;

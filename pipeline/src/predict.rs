@@ -1,0 +1,215 @@
+//! Predicts how long an action takes on a device from the durations of the same action before (Clockwork §5.2: a rolling
+//! profile by action, model and size). [`Estimator`] is one such profile.
+//!
+//! A single duration far above the others must not decide for long: a model whose estimate exceeds its SLO never runs
+//! again, and so is never measured again. Estimators that follow the largest duration have a cap for that
+//! ([`Cap`]). It holds for every use of the estimate, as it is part of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Durations that a rolling profile keeps (Clockwork §5.2).
+pub const WINDOW: usize = 10;
+/// The new duration's weight in an exponentially weighted mean.
+const EWMA_WEIGHT: f64 = 0.2;
+
+/// Makes the names and their properties from one list.
+macro_rules! estimators {
+    ($($(#[$doc:meta])* $name:ident: $text:literal;)*) => {
+        /// Estimators by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum EstimatorName {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl EstimatorName {
+            /// All of them.
+            pub const ALL: [EstimatorName; [$(EstimatorName::$name),*].len()] =
+                [$(EstimatorName::$name),*];
+
+            /// Its name in settings and reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(EstimatorName::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+estimators! {
+    /// The `ceil(0.99 n)`-th of the last `n`: of ten, their largest (Clockwork §5.2).
+    LastMax: "last-10-max";
+    /// The mean of the last ten.
+    LastMean: "last-10-mean";
+    /// The lower median of the last ten.
+    LastMedian: "last-10-median";
+    /// The exponentially weighted mean of all.
+    Ewma: "ewma";
+}
+
+/// What an estimate cannot exceed, whatever was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cap {
+    /// Nothing: the paper's estimate.
+    None,
+    /// This many times the duration that was profiled before serving.
+    Seed(f64),
+    /// This many times the lower median of the window.
+    Median(f64),
+}
+
+/// The rolling profile of one action: what it was profiled to take, and what it took.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    name: EstimatorName,
+    cap: Cap,
+    seed: Duration,
+    /// At most `window` durations, the oldest first.
+    measured: VecDeque<Duration>,
+    window: usize,
+    mean_ns: f64,
+    estimate: Duration,
+}
+
+impl Estimator {
+    /// An estimator with a window of [`WINDOW`] durations. Until the first is measured, its estimate is `seed`.
+    pub fn new(name: EstimatorName, cap: Cap, seed: Duration) -> Self {
+        Estimator::with_window(name, cap, seed, WINDOW)
+    }
+
+    /// The same with a window of another length.
+    ///
+    /// # Panics
+    /// When the window is 0.
+    pub fn with_window(name: EstimatorName, cap: Cap, seed: Duration, window: usize) -> Self {
+        assert!(window > 0, "an estimator needs a window");
+        Estimator {
+            name,
+            cap,
+            seed,
+            measured: VecDeque::new(),
+            window,
+            mean_ns: seed.as_nanos() as f64,
+            estimate: seed,
+        }
+    }
+
+    /// How long the action is expected to take.
+    pub fn estimate(&self) -> Duration {
+        self.estimate
+    }
+
+    /// What it was profiled to take.
+    pub fn seed(&self) -> Duration {
+        self.seed
+    }
+
+    /// The action took that long.
+    pub fn observe(&mut self, took: Duration) {
+        if self.measured.len() == self.window {
+            self.measured.pop_front();
+        }
+        self.measured.push_back(took);
+        self.mean_ns += EWMA_WEIGHT * (took.as_nanos() as f64 - self.mean_ns);
+        let uncapped = match self.name {
+            EstimatorName::LastMax => self.nth((self.measured.len() * 99).div_ceil(100)),
+            EstimatorName::LastMean => {
+                let sum: Duration = self.measured.iter().sum();
+                nanoseconds(sum.as_nanos() as f64 / self.measured.len() as f64)
+            }
+            EstimatorName::LastMedian => self.median(),
+            EstimatorName::Ewma => nanoseconds(self.mean_ns),
+        };
+        let cap = match self.cap {
+            Cap::None => uncapped,
+            Cap::Seed(times) => most(self.seed, times),
+            Cap::Median(times) => most(self.median(), times),
+        };
+        self.estimate = uncapped.min(cap);
+    }
+
+    fn median(&self) -> Duration {
+        self.nth(self.measured.len().div_ceil(2))
+    }
+
+    /// The `n`-th smallest of the window, from 1.
+    fn nth(&self, n: usize) -> Duration {
+        let mut sorted: Vec<Duration> = self.measured.iter().copied().collect();
+        sorted.sort_unstable();
+        sorted[n - 1]
+    }
+}
+
+/// That many times a duration, in whole nanoseconds below.
+fn most(duration: Duration, times: f64) -> Duration {
+    Duration::from_nanos((duration.as_nanos() as f64 * times) as u64)
+}
+
+fn nanoseconds(ns: f64) -> Duration {
+    Duration::from_nanos(ns.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: Duration = Duration::from_nanos(3_646_956);
+    /// The first of the durations is an outlier.
+    const MEASURED: [u64; 5] = [23_711_430, 3_768_480, 3_729_665, 3_713_294, 3_658_874];
+
+    fn after_each(name: EstimatorName, cap: Cap) -> Vec<u64> {
+        let mut estimator = Estimator::with_window(name, cap, SEED, 5);
+        assert_eq!(estimator.estimate(), SEED);
+        let each = MEASURED.iter().map(|&ns| {
+            estimator.observe(Duration::from_nanos(ns));
+            estimator.estimate().as_nanos() as u64
+        });
+        each.collect()
+    }
+
+    #[test]
+    fn estimates_equal_those_of_an_independent_program() {
+        assert_eq!(
+            after_each(EstimatorName::LastMax, Cap::None),
+            [23_711_430; 5]
+        );
+        assert_eq!(
+            after_each(EstimatorName::LastMean, Cap::None),
+            [23_711_430, 13_739_955, 10_403_192, 8_730_717, 7_716_349]
+        );
+        assert_eq!(
+            after_each(EstimatorName::LastMedian, Cap::None),
+            [23_711_430, 3_768_480, 3_768_480, 3_729_665, 3_729_665]
+        );
+        assert_eq!(
+            after_each(EstimatorName::LastMax, Cap::Median(1.5)),
+            [23_711_430, 5_652_720, 5_652_720, 5_594_497, 5_594_497]
+        );
+    }
+
+    #[test]
+    fn an_outlier_leaves_the_window_after_ten_more() {
+        let ms = Duration::from_millis;
+        let mut estimator = Estimator::new(EstimatorName::LastMax, Cap::None, ms(4));
+        estimator.observe(ms(30));
+        for _ in 1..WINDOW {
+            estimator.observe(ms(4));
+            assert_eq!(estimator.estimate(), ms(30));
+        }
+        estimator.observe(ms(4));
+        assert_eq!(estimator.estimate(), ms(4));
+    }
+
+    #[test]
+    fn a_capped_estimate_stays_within_its_cap_whatever_was_measured() {
+        let ms = Duration::from_millis;
+        for name in EstimatorName::ALL {
+            let mut estimator = Estimator::new(name, Cap::Seed(1.5), ms(4));
+            for took in [0, 4, 400, 40_000, 4] {
+                estimator.observe(ms(took));
+                assert!(estimator.estimate() <= ms(6), "{}", name.name());
+            }
+        }
+    }
+}
