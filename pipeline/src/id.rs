@@ -50,6 +50,14 @@ id!(
     /// One batch, unique on its device.
     BatchId(u64), "b"
 );
+id!(
+    /// One model: weights, told apart by their content. Dense among the models that share a set of devices.
+    ModelId(u32), "model "
+);
+id!(
+    /// One action, unique among those of one placement.
+    ActionId(u64), "a"
+);
 
 impl RequestId {
     /// Bits below the home.
@@ -96,6 +104,13 @@ impl GatewayId {
 
 impl WorkerId {
     /// Position in dense per-worker tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl ModelId {
+    /// Position in dense per-model tables.
     pub fn idx(self) -> usize {
         self.0 as usize
     }

@@ -2,6 +2,7 @@
 //! latency profiles. No I/O, clock, threads or randomness of its own. This crate depends on no other crate of the
 //! workspace; every other may depend on it.
 
+pub mod action;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;

@@ -9,6 +9,7 @@ pub mod bound;
 pub mod clients;
 mod draw;
 pub mod dynamic;
+pub mod placement;
 pub mod report;
 pub mod setup;
 pub mod swarm;

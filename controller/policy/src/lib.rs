@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod ledger;
 mod limits;
 pub mod module;
+pub mod placement;
 pub mod plan;
 pub mod planner;
 pub mod pool;

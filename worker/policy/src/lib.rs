@@ -8,8 +8,10 @@
 //! idle device ─▶ Profiler ─▶ Rerun of a finished request, alone: what batch schedulers learn from
 //! ```
 
+pub mod actions;
 pub mod broker;
 pub mod device;
+pub mod pages;
 pub mod profiler;
 pub mod schedule;
 

@@ -1,0 +1,237 @@
+//! Which model is loaded where, and which models give way.
+//!
+//! Links that are expected to be idle within the time ahead get a LOAD each, while there is a model worth it. A model
+//! counts as held from the moment its LOAD is sent.
+
+mod demands;
+
+use spillgate_pipeline::action::{Action, Window, Work};
+use spillgate_pipeline::id::{DeviceId, ModelId};
+use spillgate_pipeline::time::Timestamp;
+
+pub(super) use demands::Demands;
+
+use super::events::PlacementCommand;
+use super::recipe::{Eviction, LinkOrder, LoadRule, WINDOW};
+use super::{Placement, shadow::Shadow};
+
+/// Load, in devices, below which a device gets further copies of models.
+const COPIED_BELOW: f64 = 0.5;
+/// Seconds for which a model is expected to be asked for at its present rate.
+const EXPECTED_FOR_S: f64 = 1.0;
+
+impl Placement {
+    /// Gives links that are about to be idle the next LOAD.
+    pub(super) fn load(&mut self, now: Timestamp, out: &mut Vec<PlacementCommand>) {
+        let arrival = now + self.travel;
+        let horizon = arrival + WINDOW;
+        loop {
+            let mut links: Vec<(Timestamp, DeviceId)> = Vec::new();
+            for (i, device) in self.devices.iter().enumerate() {
+                let free = device.link_free().max(arrival);
+                if free < horizon {
+                    links.push((free, DeviceId(i as u16)));
+                }
+            }
+            match self.recipe.link_order {
+                LinkOrder::Free => links.sort_unstable(),
+                LinkOrder::Load => links.sort_by(|a, b| {
+                    let [a, b] = [a, b].map(|(_, device)| self.demands.load(*device));
+                    a.total_cmp(&b)
+                }),
+            }
+            let found = links.into_iter().find_map(|(free, device)| {
+                let model = self.worth_loading(now, device, free)?;
+                let victims = self.victims(now, device, model)?;
+                Some((free, device, model, victims))
+            });
+            let Some((free, device, model, victims)) = found else {
+                return;
+            };
+            self.send_load(now, (free, device), model, victims, out);
+        }
+    }
+
+    fn send_load(
+        &mut self,
+        now: Timestamp,
+        (free, device): (Timestamp, DeviceId),
+        model: ModelId,
+        victims: Vec<ModelId>,
+        out: &mut Vec<PlacementCommand>,
+    ) {
+        let at_once = Window {
+            earliest: now + self.travel,
+            latest: Timestamp::MAX,
+        };
+        for victim in victims {
+            let key = self.queues.key(victim);
+            self.devices[device.idx()].unload(victim, key);
+            self.demands.released(victim, device);
+            let id = self.next_id();
+            let work = Work::Unload(victim);
+            let expected_end = at_once.earliest;
+            let window = at_once;
+            let action = Action {
+                id,
+                work,
+                window,
+                starts_at: window.earliest,
+                expected_end,
+            };
+            out.push(PlacementCommand::Do { device, action });
+        }
+        let id = self.next_id();
+        let ends = free + self.loads[model.idx()].estimate();
+        self.devices[device.idx()].load(now, id, model, ends);
+        self.demands.held(model, device);
+        let action = Action {
+            id,
+            work: Work::Load(model),
+            window: Window {
+                earliest: free,
+                latest: free + WINDOW,
+            },
+            starts_at: free,
+            expected_end: ends,
+        };
+        out.push(PlacementCommand::Do { device, action });
+    }
+
+    /// The model that the device should load next, if any is worth it.
+    fn worth_loading(&self, now: Timestamp, device: DeviceId, free: Timestamp) -> Option<ModelId> {
+        match self.recipe.load {
+            LoadRule::Unfulfilled { also_too_late } => {
+                self.most_unfulfilled(device, free, also_too_late)
+            }
+            LoadRule::Value => self.most_valuable(now, device, free),
+            LoadRule::OnDemand => self.first_asked_for(device, free),
+        }
+    }
+
+    fn most_unfulfilled(
+        &self,
+        device: DeviceId,
+        free: Timestamp,
+        also_too_late: bool,
+    ) -> Option<ModelId> {
+        let shadow = &self.devices[device.idx()];
+        let mut best: Option<(f64, ModelId)> = None;
+        for (demand, model) in self.demands.descending() {
+            // A priority never exceeds the demand.
+            if best.is_some_and(|(priority, _)| demand < priority) {
+                break;
+            }
+            if shadow.holds(model) || !shadow.can_hold(model) {
+                continue;
+            }
+            let demand = if also_too_late {
+                demand
+            } else {
+                let alone = self.estimate(model, 0);
+                let ready = free + self.loads[model.idx()].estimate();
+                self.queues.pressure_from(model, ready + alone) * alone.as_secs_f64()
+            };
+            if demand <= 0.0 {
+                continue;
+            }
+            let priority = self.demands.priority(model, demand);
+            let beats = |(p, m): (f64, ModelId)| priority > p || priority >= p && model < m;
+            if priority > 0.0 && best.is_none_or(beats) {
+                best = Some((priority, model));
+            }
+        }
+        best.map(|(_, model)| model)
+    }
+
+    fn first_asked_for(&self, device: DeviceId, free: Timestamp) -> Option<ModelId> {
+        let shadow = &self.devices[device.idx()];
+        let mut best: Option<(Timestamp, ModelId)> = None;
+        for (_, model) in self.demands.descending() {
+            if !self.demands.holders(model).is_empty() || !shadow.can_hold(model) {
+                continue;
+            }
+            let ready = free + self.loads[model.idx()].estimate();
+            let in_time = ready + self.estimate(model, 0);
+            let Some((_, deadline)) = self.queues.first_from(model, in_time) else {
+                continue;
+            };
+            if best.is_none_or(|b| (deadline, model) < b) {
+                best = Some((deadline, model));
+            }
+        }
+        best.map(|(_, model)| model)
+    }
+
+    /// Requests that are worth the weights of a model for a while.
+    fn worth(&self, now: Timestamp, model: ModelId) -> f64 {
+        self.demands.rate(now, model) * EXPECTED_FOR_S
+    }
+
+    fn most_valuable(&self, now: Timestamp, device: DeviceId, free: Timestamp) -> Option<ModelId> {
+        let shadow = &self.devices[device.idx()];
+        let copies = self.demands.load(device) < COPIED_BELOW;
+        let mut best: Option<(f64, ModelId)> = None;
+        for (_, model) in self.demands.descending() {
+            let holders = self.demands.holders(model).len();
+            if shadow.holds(model) || !shadow.can_hold(model) || holders > 0 && !copies {
+                continue;
+            }
+            let load = self.loads[model.idx()].estimate();
+            let in_time = free + load + self.estimate(model, 0) + self.recipe.kept_back;
+            let waiting = self.queues.len(model);
+            let saved = self
+                .queues
+                .first_from(model, in_time)
+                .map_or(0, |(first, _)| waiting - first);
+            let value = saved as f64 + self.worth(now, model);
+            let Some(victims) = self.victims(now, device, model) else {
+                continue;
+            };
+            let lost: f64 = victims.iter().map(|v| self.worth(now, *v)).sum();
+            let value = (value - lost) / load.as_secs_f64();
+            if value > 0.0 && best.is_none_or(|(v, _)| value > v) {
+                best = Some((value, model));
+            }
+        }
+        best.map(|(_, model)| model)
+    }
+
+    /// The models that give way for another; none when they cannot make enough room.
+    fn victims(&self, now: Timestamp, device: DeviceId, model: ModelId) -> Option<Vec<ModelId>> {
+        let shadow = &self.devices[device.idx()];
+        let needs = self.models[model.idx()].pages;
+        let mut free = shadow.free_pages();
+        let mut victims = Vec::new();
+        if free >= needs {
+            return Some(victims);
+        }
+        let mut idle: Vec<(f64, Timestamp, ModelId, u32)> = self.ranked(now, shadow).collect();
+        idle.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        for (_, _, victim, pages) in idle {
+            victims.push(victim);
+            free += pages;
+            if free >= needs {
+                return Some(victims);
+            }
+        }
+        None
+    }
+
+    fn ranked<'a>(
+        &'a self,
+        now: Timestamp,
+        shadow: &'a Shadow,
+    ) -> impl Iterator<Item = (f64, Timestamp, ModelId, u32)> + 'a {
+        shadow.idle().map(move |(model, pages, last_used)| {
+            let rank = match self.recipe.eviction {
+                Eviction::LeastRecentlyUsed => 0.0,
+                Eviction::LeastRate => {
+                    let load = self.loads[model.idx()].estimate().as_secs_f64();
+                    self.demands.rate(now, model) * load / f64::from(pages.max(1))
+                }
+            };
+            (rank, last_used, model, pages)
+        })
+    }
+}

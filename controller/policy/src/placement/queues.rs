@@ -1,0 +1,195 @@
+//! The requests that wait, in one queue a model, in order of their deadlines (ties: the one that arrived first).
+//!
+//! Two indexes keep the cost of an event apart from the number of models: the moment at which the first request of a queue can no
+//! longer be in time, and the deadline of the first request, by which shadows of devices sort the models they hold.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use spillgate_pipeline::id::{ModelId, RequestId};
+use spillgate_pipeline::time::Timestamp;
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) id: RequestId,
+    pub(super) deadline: Timestamp,
+    /// From its arrival to its deadline.
+    pub(super) slo: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// The sum of 1 / SLO over the requests, in 1/s: by the execution time of one it gives the demand for devices.
+    pressure: f64,
+    /// The deadline of the first request, as the indexes know it.
+    key: Option<Timestamp>,
+    /// The expiry that stands in the heap for this queue.
+    expires: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+pub(super) struct Queues {
+    queues: Vec<Queue>,
+    /// Expiries of queues; one that its queue does not know any more is stale.
+    expiries: BinaryHeap<Reverse<(Timestamp, ModelId)>>,
+    waiting: usize,
+}
+
+fn pressure(waiting: &Waiting) -> f64 {
+    let slo = waiting.slo.as_secs_f64();
+    if slo > 0.0 { 1.0 / slo } else { 0.0 }
+}
+
+impl Queues {
+    pub(super) fn new(models: usize) -> Self {
+        Queues {
+            queues: (0..models).map(|_| Queue::default()).collect(),
+            expiries: BinaryHeap::new(),
+            waiting: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, model: ModelId, waiting: Waiting) {
+        let queue = &mut self.queues[model.idx()];
+        let at = queue
+            .waiting
+            .partition_point(|w| w.deadline <= waiting.deadline);
+        queue.waiting.insert(at, waiting);
+        queue.pressure += pressure(&waiting);
+        self.waiting += 1;
+    }
+
+    /// Takes `count` requests from the position `first` on.
+    pub(super) fn take(&mut self, model: ModelId, first: usize, count: usize) -> Vec<Waiting> {
+        let queue = &mut self.queues[model.idx()];
+        let taken: Vec<Waiting> = queue.waiting.drain(first..first + count).collect();
+        queue.left(&taken);
+        self.waiting -= taken.len();
+        taken
+    }
+
+    pub(super) fn remove(&mut self, model: ModelId, id: RequestId) {
+        let queue = &mut self.queues[model.idx()];
+        if let Some(at) = queue.waiting.iter().position(|w| w.id == id) {
+            let removed = queue.waiting.remove(at);
+            queue.left(removed.as_slice());
+            self.waiting -= 1;
+        }
+    }
+
+    /// Removes the requests whose deadline is before `deadline`.
+    pub(super) fn drop_before(
+        &mut self,
+        model: ModelId,
+        deadline: Timestamp,
+        mut dropped: impl FnMut(RequestId),
+    ) {
+        let queue = &mut self.queues[model.idx()];
+        while let Some(first) = queue.waiting.front().copied()
+            && first.deadline < deadline
+        {
+            queue.waiting.pop_front();
+            queue.left(&[first]);
+            self.waiting -= 1;
+            dropped(first.id);
+        }
+    }
+
+    /// The requests of a model, the first deadline first.
+    pub(super) fn of(&self, model: ModelId) -> impl Iterator<Item = &Waiting> {
+        self.queues[model.idx()].waiting.iter()
+    }
+
+    pub(super) fn len(&self, model: ModelId) -> usize {
+        self.queues[model.idx()].waiting.len()
+    }
+
+    /// The position of the first request with at least that deadline, and its deadline.
+    pub(super) fn first_from(
+        &self,
+        model: ModelId,
+        deadline: Timestamp,
+    ) -> Option<(usize, Timestamp)> {
+        let waiting = &self.queues[model.idx()].waiting;
+        // Mostly it is the first: what cannot be in time does not stay.
+        let at = match waiting.front() {
+            Some(first) if first.deadline >= deadline => 0,
+            _ => waiting.partition_point(|w| w.deadline < deadline),
+        };
+        waiting.get(at).map(|w| (at, w.deadline))
+    }
+
+    /// The sum of 1 / SLO over the requests of a model, in 1/s.
+    pub(super) fn pressure(&self, model: ModelId) -> f64 {
+        self.queues[model.idx()].pressure
+    }
+
+    /// The same over the requests with at least that deadline.
+    pub(super) fn pressure_from(&self, model: ModelId, deadline: Timestamp) -> f64 {
+        let queue = &self.queues[model.idx()];
+        match self.first_from(model, deadline) {
+            None => 0.0,
+            Some((0, _)) => queue.pressure,
+            Some((at, _)) => queue.waiting.range(at..).map(pressure).sum(),
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// The deadline of the first request, as the indexes know it.
+    pub(super) fn key(&self, model: ModelId) -> Option<Timestamp> {
+        self.queues[model.idx()].key
+    }
+
+    /// Lets the indexes follow the first request of a queue, which alone takes `alone`. Gives the key before and after.
+    pub(super) fn rekey(
+        &mut self,
+        model: ModelId,
+        alone: Duration,
+    ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let queue = &mut self.queues[model.idx()];
+        let before = queue.key;
+        queue.key = queue.waiting.front().map(|w| w.deadline);
+        // Without a deadline there is no expiry.
+        let expires = queue.key.filter(|d| *d < Timestamp::MAX).map(|d| d - alone);
+        if expires != queue.expires {
+            queue.expires = expires;
+            self.expiries.extend(expires.map(|at| Reverse((at, model))));
+        }
+        (before, queue.key)
+    }
+
+    /// When the first request of any queue can no longer be in time.
+    pub(super) fn next_expiry(&mut self) -> Option<Timestamp> {
+        while let Some(Reverse((at, model))) = self.expiries.peek() {
+            if self.queues[model.idx()].expires == Some(*at) {
+                return Some(*at);
+            }
+            self.expiries.pop();
+        }
+        None
+    }
+
+    /// A model whose first request can no longer be in time at `now`.
+    pub(super) fn pop_expired(&mut self, now: Timestamp) -> Option<ModelId> {
+        self.next_expiry().filter(|at| *at < now)?;
+        let Reverse((_, model)) = self.expiries.pop()?;
+        self.queues[model.idx()].expires = None;
+        Some(model)
+    }
+}
+
+impl Queue {
+    fn left(&mut self, gone: &[Waiting]) {
+        self.pressure -= gone.iter().map(pressure).sum::<f64>();
+        if self.waiting.is_empty() {
+            // What rounding left over goes.
+            self.pressure = 0.0;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Placements by name: each is a recipe in a file of its own. To add one: its file, a line in the list below, and a line in
+//! docs/devices.md.
+
+mod clockwork;
+mod clockwork_fixed;
+mod lru;
+mod spillgate;
+
+use std::time::Duration;
+
+use spillgate_pipeline::predict::{Cap, EstimatorName};
+
+/// Time for which a LOAD may wait for its start, and time ahead for which links get LOADs (Clockwork §5.3).
+pub(super) const WINDOW: Duration = Duration::from_millis(5);
+
+/// Which batch a device runs next; see `choose.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    RequiredStart,
+    MooreHodgson,
+    EarliestDeadline,
+}
+
+/// When an INFER may start at the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Earliest {
+    /// When the device is expected to be free.
+    PredictedStart,
+    /// As soon as the device is free.
+    Now,
+}
+
+/// When an INFER may start at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Latest {
+    /// This long after the device is expected to be free.
+    After(Duration),
+    /// While one of its requests can be in time.
+    LastUseful,
+    /// It is never too late.
+    Never,
+}
+
+/// Which model is loaded; see `load.rs`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum LoadRule {
+    /// The one with the most demand that its holders do not fulfil (Clockwork, Appendix B).
+    Unfulfilled {
+        /// Also when the LOAD is too late for each request that waits: more will come.
+        also_too_late: bool,
+    },
+    /// The one with the most requests in time for each unit of transfer, less those of the models that give way.
+    Value,
+    /// The one with the first deadline among those that no device holds.
+    OnDemand,
+}
+
+/// Which model gives way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// The one that was used longest ago.
+    LeastRecentlyUsed,
+    /// The one with the fewest requests a second by the time that its transfer takes a page.
+    LeastRate,
+}
+
+/// In which order links that are about to be idle are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkOrder {
+    /// The one that is free first.
+    Free,
+    /// That of the device with the least load.
+    Load,
+}
+
+/// How a placement decides.
+#[derive(Debug)]
+pub struct Recipe {
+    /// One line for users.
+    pub summary: &'static str,
+    pub(super) estimator: EstimatorName,
+    pub(super) cap: Cap,
+    /// Work that a device has ahead.
+    pub(super) ahead: Duration,
+    pub(super) earliest: Earliest,
+    pub(super) latest: Latest,
+    /// Starts are expected when the inputs are there.
+    pub(super) counts_input: bool,
+    /// Time before the deadline that stays free, for outputs.
+    pub(super) kept_back: Duration,
+    /// Requests of a refused action wait again.
+    pub(super) requeues: bool,
+    pub(super) choice: Choice,
+    pub(super) load: LoadRule,
+    pub(super) eviction: Eviction,
+    pub(super) link_order: LinkOrder,
+}
+
+macro_rules! placements {
+    ($($name:ident: $text:literal => $file:ident;)*) => {
+        /// Placements by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum PlacementName {
+            $(
+                #[doc = concat!("See `placement/recipe/", stringify!($file), ".rs`.")]
+                $name,
+            )*
+        }
+
+        impl PlacementName {
+            /// All, ours first.
+            pub const ALL: [PlacementName; [$(PlacementName::$name),*].len()] =
+                [$(PlacementName::$name),*];
+
+            /// Its name on the command line and in reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(PlacementName::$name => $text,)*
+                }
+            }
+
+            /// How it decides.
+            pub fn recipe(self) -> &'static Recipe {
+                match self {
+                    $(PlacementName::$name => &$file::RECIPE,)*
+                }
+            }
+        }
+    };
+}
+
+placements! {
+    Spillgate: "spillgate" => spillgate;
+    Clockwork: "clockwork" => clockwork;
+    ClockworkFixed: "clockwork-fixed" => clockwork_fixed;
+    Lru: "lru" => lru;
+}

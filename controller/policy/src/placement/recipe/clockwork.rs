@@ -1,0 +1,25 @@
+//! Clockwork as its text describes it (Gujarati et al., OSDI 2020, §5.3 and Appendix B).
+
+use std::time::Duration;
+
+use spillgate_pipeline::predict::{Cap, EstimatorName};
+
+use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    summary: "Clockwork as published",
+    estimator: EstimatorName::LastMax,
+    cap: Cap::None,
+    ahead: Duration::from_millis(5),
+    earliest: Earliest::PredictedStart,
+    latest: Latest::After(Duration::from_millis(5)),
+    counts_input: false,
+    kept_back: Duration::ZERO,
+    requeues: false,
+    choice: Choice::RequiredStart,
+    load: LoadRule::Unfulfilled {
+        also_too_late: false,
+    },
+    eviction: Eviction::LeastRecentlyUsed,
+    link_order: LinkOrder::Free,
+};

@@ -1,0 +1,31 @@
+//! Clockwork with the faults of its text repaired:
+//!
+//! - one outlier cannot stop a model for good: the estimate has a cap;
+//! - a model that no waiting request can wait for is loaded too, since more will come;
+//! - an action may start as soon as its device is free: an estimate that is a maximum leaves the device idle otherwise;
+//! - the copies of inputs and outputs count;
+//! - the requests of a refused action wait again.
+
+use std::time::Duration;
+
+use spillgate_pipeline::predict::{Cap, EstimatorName};
+
+use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    summary: "Clockwork with the faults of its text repaired",
+    estimator: EstimatorName::LastMax,
+    cap: Cap::Seed(1.5),
+    ahead: Duration::from_millis(5),
+    earliest: Earliest::Now,
+    latest: Latest::After(Duration::from_millis(5)),
+    counts_input: true,
+    kept_back: Duration::from_micros(200),
+    requeues: true,
+    choice: Choice::RequiredStart,
+    load: LoadRule::Unfulfilled {
+        also_too_late: true,
+    },
+    eviction: Eviction::LeastRecentlyUsed,
+    link_order: LinkOrder::Load,
+};

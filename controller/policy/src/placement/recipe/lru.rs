@@ -1,0 +1,24 @@
+//! What a server without a plan does: earliest deadline first, models loaded on demand, the least recently used one gives way,
+//! and a batch is sent when the device is idle.
+
+use std::time::Duration;
+
+use spillgate_pipeline::predict::{Cap, EstimatorName};
+
+use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    summary: "earliest deadline first, models loaded on demand",
+    estimator: EstimatorName::LastMax,
+    cap: Cap::None,
+    ahead: Duration::from_nanos(1),
+    earliest: Earliest::Now,
+    latest: Latest::Never,
+    counts_input: false,
+    kept_back: Duration::ZERO,
+    requeues: false,
+    choice: Choice::EarliestDeadline,
+    load: LoadRule::OnDemand,
+    eviction: Eviction::LeastRecentlyUsed,
+    link_order: LinkOrder::Free,
+};

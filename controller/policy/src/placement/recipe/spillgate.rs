@@ -1,0 +1,23 @@
+//! Our placement: the set of batches with the most requests in time, and the models whose weights save most requests.
+
+use std::time::Duration;
+
+use spillgate_pipeline::predict::{Cap, EstimatorName};
+
+use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+
+pub(super) const RECIPE: Recipe = Recipe {
+    summary: "most requests in time, models by the requests that they save",
+    estimator: EstimatorName::LastMean,
+    cap: Cap::Seed(1.5),
+    ahead: Duration::from_millis(2),
+    earliest: Earliest::Now,
+    latest: Latest::LastUseful,
+    counts_input: true,
+    kept_back: Duration::from_micros(200),
+    requeues: true,
+    choice: Choice::MooreHodgson,
+    load: LoadRule::Value,
+    eviction: Eviction::LeastRate,
+    link_order: LinkOrder::Load,
+};

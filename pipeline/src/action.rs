@@ -1,0 +1,59 @@
+//! Actions: what a placement asks of a device (Clockwork §4.3 and §5.1). An action has a window. What cannot start in its window
+//! is refused and never runs late.
+
+use crate::id::{ActionId, ModelId};
+use crate::time::Timestamp;
+
+/// Bytes of a page of a device's weight cache (Clockwork §5.1).
+pub const PAGE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// When an action may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Not before this moment.
+    pub earliest: Timestamp,
+    /// Not after this moment.
+    pub latest: Timestamp,
+}
+
+/// What a device is to do. `M` is a member of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work<M> {
+    /// Bring the weights of a model into the cache. Its pages are taken when the action arrives.
+    Load(ModelId),
+    /// Give back the pages of a model. It takes no time.
+    Unload(ModelId),
+    /// Run a batch.
+    Infer {
+        /// Its model.
+        model: ModelId,
+        /// Its members: as many as the batch is large.
+        members: Vec<M>,
+    },
+}
+
+/// An action on its way to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action<M> {
+    /// Its id.
+    pub id: ActionId,
+    /// What is to be done.
+    pub work: Work<M>,
+    /// When it may start.
+    pub window: Window,
+    /// When it is expected to start.
+    pub starts_at: Timestamp,
+    /// When it is expected to end.
+    pub expected_end: Timestamp,
+}
+
+/// Why a device did not run an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// Its window passed.
+    Late,
+    /// The weights of its model are not in the cache.
+    NotLoaded,
+    /// The cache has too few free pages.
+    NoPages,
+}

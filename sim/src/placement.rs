@@ -1,0 +1,16 @@
+//! Virtual time for a placement: the policy of [`spillgate_controller_policy::placement`], the queues of actions of
+//! [`spillgate_worker_policy::actions`], and around them devices with emulated hardware. A device executes one batch at a time. It reads
+//! weights over a link beside that, one model at a time. Inputs and outputs are copied on streams of their own.
+//!
+//! What is served is a [`Scenario`]: models, devices, and requests one by one.
+
+mod agenda;
+mod device;
+mod noise;
+mod report;
+mod run;
+mod scenario;
+
+pub use report::{Figures, Logged};
+pub use run::{Noticed, run};
+pub use scenario::{Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System};

@@ -1,0 +1,38 @@
+//! The events to come, in order of time. At one moment what devices report comes before arrivals, and wake-ups come last.
+
+use std::collections::BTreeMap;
+
+use spillgate_pipeline::time::Timestamp;
+
+/// The order of events at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    Device,
+    Arrival,
+    Wakeup,
+}
+
+#[derive(Debug)]
+pub(super) struct Agenda<E> {
+    events: BTreeMap<(Timestamp, Rank, u64), E>,
+    next: u64,
+}
+
+impl<E> Agenda<E> {
+    pub(super) fn new() -> Self {
+        Agenda {
+            events: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, at: Timestamp, rank: Rank, event: E) {
+        self.events.insert((at, rank, self.next), event);
+        self.next += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Timestamp, E)> {
+        let ((at, ..), event) = self.events.pop_first()?;
+        Some((at, event))
+    }
+}

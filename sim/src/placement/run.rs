@@ -1,0 +1,401 @@
+//! Drives a placement and its devices through a scenario.
+
+use std::time::Duration;
+
+use spillgate_controller_policy::placement::{
+    DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
+    PlacementName,
+};
+use spillgate_pipeline::action::Work;
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId};
+use spillgate_pipeline::time::Timestamp;
+
+use super::agenda::{Agenda, Rank};
+use super::device::{Device, World, copy};
+use super::report::{Figures, Logged, error, quantile};
+use super::scenario::Scenario;
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The next request of the list.
+    Offer,
+    /// A request of the closed-loop client of that ordinal.
+    Ask(usize),
+    InputReady {
+        device: usize,
+        action: ActionId,
+    },
+    Executed {
+        device: usize,
+        action: ActionId,
+    },
+    LoadEnded {
+        device: usize,
+        action: ActionId,
+        took: Duration,
+    },
+    DeviceWakeup {
+        device: usize,
+    },
+    /// The placement hears of an INFER.
+    Result {
+        device: usize,
+        action: ActionId,
+        ended_at: Option<Timestamp>,
+    },
+    /// The placement hears of a LOAD.
+    LoadResult {
+        device: usize,
+        action: ActionId,
+        took: Option<Duration>,
+    },
+    Wakeup,
+    Deliver {
+        device: usize,
+        action: Box<spillgate_pipeline::action::Action<RequestId>>,
+        estimate: Duration,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noticed {
+    /// Not yet.
+    Open,
+    /// Answered after that time.
+    Answered(Duration),
+    /// Ended without an answer.
+    Cancelled,
+    /// Ended by a refused action.
+    Refused,
+}
+
+struct Asked {
+    at: Timestamp,
+    model: ModelId,
+    slo: Duration,
+    client: Option<usize>,
+    end: Noticed,
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    agenda: Agenda<Event>,
+    placement: Placement,
+    devices: Vec<Device>,
+    asked: Vec<Asked>,
+    offered: usize,
+    travel: Duration,
+    warm_until: Timestamp,
+    end: Timestamp,
+    wakes_at: Option<Timestamp>,
+    log: Option<Vec<Logged>>,
+    batches: (usize, usize),
+    loads: usize,
+    refused_actions: usize,
+    errors: Vec<i64>,
+    completions: Vec<i64>,
+}
+
+/// Serves a scenario by a placement. Gives its figures, how each request ended and, if asked for, the actions in order.
+pub fn run(
+    scenario: &Scenario,
+    name: PlacementName,
+    logs: bool,
+) -> (Figures, Vec<Noticed>, Vec<Logged>) {
+    let system = &scenario.system;
+    let travel = Duration::from_nanos((system.net_ms * 1e6) as u64);
+    let second = |s: f64| Timestamp::from_ns((s * 1e9) as u64);
+    let models = scenario.models.iter().map(|m| Model {
+        pages: m.pages,
+        load: m.load,
+        execution: m.execution.clone(),
+        input: copy(m.input_kb, system.link_mb_per_ms),
+    });
+    let devices = scenario.resident.iter().map(|resident| DeviceSpec {
+        pages: system.pages_per_gpu,
+        resident: resident.clone(),
+    });
+    let config = PlacementConfig {
+        sizes: scenario.sizes.clone(),
+        models: models.collect(),
+        devices: devices.collect(),
+        travel,
+    };
+    let mut run = Run {
+        scenario,
+        agenda: Agenda::new(),
+        placement: Placement::new(name, config),
+        devices: (0..usize::from(system.gpus))
+            .map(|i| Device::new(scenario, i))
+            .collect(),
+        asked: Vec::with_capacity(scenario.arrivals.len()),
+        offered: 0,
+        travel,
+        warm_until: second(system.warm_s),
+        end: second(system.end_s),
+        wakes_at: None,
+        log: logs.then(Vec::new),
+        batches: (0, 0),
+        loads: 0,
+        refused_actions: 0,
+        errors: Vec::new(),
+        completions: Vec::new(),
+    };
+    run.offer_next();
+    for (i, client) in scenario.clients.iter().enumerate() {
+        for _ in 0..client.concurrency {
+            run.agenda
+                .push(Timestamp::ZERO, Rank::Arrival, Event::Ask(i));
+        }
+    }
+    while let Some((now, event)) = run.agenda.pop() {
+        run.on_event(now, event);
+    }
+    run.finish(name)
+}
+
+impl Run<'_> {
+    fn offer_next(&mut self) {
+        if let Some(arrival) = self.scenario.arrivals.get(self.offered) {
+            self.agenda.push(arrival.at, Rank::Arrival, Event::Offer);
+        }
+    }
+
+    fn on_event(&mut self, now: Timestamp, event: Event) {
+        match event {
+            Event::Offer => {
+                let arrival = self.scenario.arrivals[self.offered];
+                self.offered += 1;
+                self.offer_next();
+                self.ask(now, arrival.model, arrival.slo, None);
+            }
+            Event::Ask(client) => {
+                let asks = self.scenario.clients[client];
+                self.ask(now, asks.model, asks.slo, Some(client));
+            }
+            Event::InputReady { device, action } => {
+                self.on_device(device, |d, world| d.input_ready(now, world, action));
+            }
+            Event::Executed { device, action } => {
+                self.on_device(device, |d, world| d.executed(now, world, action));
+            }
+            Event::LoadEnded {
+                device,
+                action,
+                took,
+            } => self.on_device(device, |d, world| d.loaded(now, world, action, took)),
+            Event::DeviceWakeup { device } => {
+                self.on_device(device, |d, world| d.wake(now, world));
+            }
+            Event::Deliver {
+                device,
+                action,
+                estimate,
+            } => self.on_device(device, |d, world| d.receive(now, world, *action, estimate)),
+            Event::Result {
+                device,
+                action,
+                ended_at,
+            } => self.result(now, device, action, ended_at),
+            Event::LoadResult {
+                device,
+                action,
+                took,
+            } => {
+                self.devices[device].held.swap_remove(&action);
+                let device = DeviceId(device as u16);
+                self.tell(
+                    now,
+                    PlacementEvent::Loaded {
+                        device,
+                        action,
+                        took,
+                    },
+                );
+            }
+            Event::Wakeup => {
+                if self.wakes_at.is_some_and(|at| at <= now) {
+                    self.wakes_at = None;
+                    self.tell(now, PlacementEvent::Wakeup);
+                }
+            }
+        }
+    }
+
+    fn on_device(&mut self, device: usize, act: impl FnOnce(&mut Device, &mut World<'_>)) {
+        let mut world = World {
+            scenario: self.scenario,
+            agenda: &mut self.agenda,
+            warm_until: self.warm_until,
+            log: self.log.as_mut(),
+        };
+        act(&mut self.devices[device], &mut world);
+    }
+
+    fn ask(&mut self, now: Timestamp, model: ModelId, slo: Duration, client: Option<usize>) {
+        let request = RequestId(self.asked.len() as u64);
+        self.asked.push(Asked {
+            at: now,
+            model,
+            slo,
+            client,
+            end: Noticed::Open,
+        });
+        let deadline = now + slo;
+        self.tell(
+            now,
+            PlacementEvent::Arrived {
+                request,
+                model,
+                deadline,
+            },
+        );
+    }
+
+    fn end(&mut self, now: Timestamp, request: RequestId, end: Noticed) {
+        let asked = &mut self.asked[request.0 as usize];
+        assert_eq!(asked.end, Noticed::Open, "{request} ended twice");
+        asked.end = end;
+        if let Some(client) = asked.client
+            && now < self.end
+        {
+            self.agenda.push(now, Rank::Arrival, Event::Ask(client));
+        }
+    }
+
+    fn result(
+        &mut self,
+        now: Timestamp,
+        device: usize,
+        action: ActionId,
+        ended_at: Option<Timestamp>,
+    ) {
+        let Some(held) = self.devices[device].held.swap_remove(&action) else {
+            return;
+        };
+        let ended = match ended_at {
+            None => {
+                self.refused_actions += 1;
+                Ended::Refused
+            }
+            Some(at) => {
+                for request in &held.members {
+                    let latency = now.since(self.asked[request.0 as usize].at);
+                    self.end(now, *request, Noticed::Answered(latency));
+                }
+                if now >= self.warm_until {
+                    self.batches.0 += 1;
+                    self.batches.1 += held.members.len();
+                    self.errors.push(error(held.took, held.estimate));
+                    let completion = at.as_ns() as i64 - held.expected_end.as_ns() as i64;
+                    self.completions.push(completion);
+                }
+                let took = held.took;
+                Ended::Ran { at, took }
+            }
+        };
+        let was_refused = ended == Ended::Refused;
+        let device = DeviceId(device as u16);
+        let event = PlacementEvent::Inferred {
+            device,
+            action,
+            ended,
+        };
+        let refused = if was_refused {
+            held.members
+        } else {
+            Vec::new()
+        };
+        self.tell_of(now, event, &refused);
+    }
+
+    fn tell(&mut self, now: Timestamp, event: PlacementEvent) {
+        self.tell_of(now, event, &[]);
+    }
+
+    /// Tells the placement of an event. Those of `refused` that it cancels at once are refused.
+    fn tell_of(&mut self, now: Timestamp, event: PlacementEvent, refused: &[RequestId]) {
+        let mut out = Vec::new();
+        self.placement.on_event(now, event, &mut out);
+        for command in out {
+            match command {
+                PlacementCommand::Do { device, action } => {
+                    let estimate = match &action.work {
+                        Work::Infer { .. } => action.expected_end.since(action.starts_at),
+                        Work::Load(_) | Work::Unload(_) => Duration::ZERO,
+                    };
+                    self.loads +=
+                        usize::from(matches!(action.work, Work::Load(_)) && now >= self.warm_until);
+                    let device = device.idx();
+                    if self.travel.is_zero() {
+                        self.on_device(device, |d, world| d.receive(now, world, action, estimate));
+                    } else {
+                        let action = Box::new(action);
+                        let event = Event::Deliver {
+                            device,
+                            action,
+                            estimate,
+                        };
+                        self.agenda.push(now + self.travel, Rank::Device, event);
+                    }
+                }
+                PlacementCommand::Cancel { request } => {
+                    let end = match refused.contains(&request) {
+                        true => Noticed::Refused,
+                        false => Noticed::Cancelled,
+                    };
+                    self.end(now, request, end);
+                }
+            }
+        }
+        if let Some(at) = self.placement.next_wakeup(now)
+            && self.wakes_at.is_none_or(|w| at < w)
+        {
+            self.wakes_at = Some(at);
+            self.agenda.push(at, Rank::Wakeup, Event::Wakeup);
+        }
+    }
+
+    fn finish(mut self, name: PlacementName) -> (Figures, Vec<Noticed>, Vec<Logged>) {
+        let counted = self.asked.iter().filter(|a| a.at >= self.warm_until);
+        let counted: Vec<&Asked> = counted.collect();
+        let count = |is: fn(&Asked) -> bool| counted.iter().filter(|a| is(a)).count();
+        let in_time = count(|a| matches!(a.end, Noticed::Answered(l) if l <= a.slo));
+        let latencies = counted.iter().filter_map(|a| match a.end {
+            Noticed::Answered(latency) if latency <= a.slo => Some(latency.as_nanos() as i64),
+            _ => None,
+        });
+        let mut latencies: Vec<i64> = latencies.collect();
+        latencies.sort_unstable();
+        self.errors.sort_unstable();
+        self.completions.sort_unstable();
+        let span = self.end.since(self.warm_until).as_secs_f64();
+        let device_time = span * self.devices.len() as f64;
+        let part = |time: Duration| time.as_secs_f64() / device_time;
+        let figures = Figures {
+            placement: name.name(),
+            requests: counted.len(),
+            in_time,
+            share: in_time as f64 / counted.len().max(1) as f64,
+            goodput: in_time as f64 / span,
+            late: count(|a| matches!(a.end, Noticed::Answered(l) if l > a.slo)),
+            cancelled: count(|a| a.end == Noticed::Cancelled),
+            refused: count(|a| a.end == Noticed::Refused),
+            refused_actions: self.refused_actions,
+            loads: self.loads,
+            mean_batch: self.batches.1 as f64 / self.batches.0.max(1) as f64,
+            exec_utilisation: part(self.devices.iter().map(|d| d.executed).sum()),
+            link_utilisation: part(self.devices.iter().map(|d| d.transferred).sum()),
+            p50_ms: quantile(&latencies, 0.5),
+            p99_ms: quantile(&latencies, 0.99),
+            p9999_ms: quantile(&latencies, 0.9999),
+            error_p01_ms: quantile(&self.errors, 0.01),
+            error_p99_ms: quantile(&self.errors, 0.99),
+            completion_p99_ms: quantile(&self.completions, 0.99),
+            least_fair: None,
+        };
+        let ends = self.asked.iter().map(|a| a.end).collect();
+        (figures, ends, self.log.unwrap_or_default())
+    }
+}

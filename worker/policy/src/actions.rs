@@ -1,0 +1,220 @@
+//! The queues of actions of one device (Clockwork §5.1 and §5.2): what it was asked to do, in the order in which it does it.
+//!
+//! INFER actions run in order of their earliest start (ties: the one received first), one at a time. The first of the queue is
+//! waited for, also while a later one could start: an order that depends on small delays is not predictable. An action whose
+//! window has passed, or whose weights are missing, is refused. LOADs run in the order of their arrival, one at a time, beside
+//! INFERs. An UNLOAD is done at once.
+//!
+//! Invariants: one EXEC at a time; one LOAD at a time; no action starts outside its window; each action is answered by exactly one
+//! `Done` or, when it ran, by the driver's report of its end.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use spillgate_pipeline::action::{Action, RefusalCause, Window, Work};
+use spillgate_pipeline::id::{ActionId, ModelId};
+use spillgate_pipeline::time::Timestamp;
+
+use crate::pages::Pages;
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActionCommand<M> {
+    /// Bring the inputs of a batch to the device, then say `input_ready`.
+    CopyInput(ActionId, ModelId, Vec<M>),
+    /// Run the batch, then say `executed`.
+    Execute(ActionId),
+    /// Read the weights of a model into its pages, then say `loaded`.
+    Load(ActionId, ModelId),
+    /// Give back what the model holds.
+    Unload(ModelId),
+    /// The action does not run.
+    Refuse(ActionId, RefusalCause),
+}
+
+#[derive(Debug)]
+struct Infer {
+    id: ActionId,
+    model: ModelId,
+    window: Window,
+    is_ready: bool,
+}
+
+#[derive(Debug)]
+struct Load {
+    id: ActionId,
+    model: ModelId,
+    window: Window,
+}
+
+/// The actions of one device.
+#[derive(Debug)]
+pub struct Actions {
+    pages: Pages,
+    /// Pages that the weights of each model take.
+    needs: Vec<u32>,
+    infers: BTreeMap<(Timestamp, u64), Infer>,
+    received: u64,
+    executing: Option<ActionId>,
+    loads: VecDeque<Load>,
+    loading: Option<(ActionId, ModelId)>,
+}
+
+impl Actions {
+    /// A device with that cache. `needs` has the pages of each model; `resident` are those whose weights are there from the
+    /// start.
+    pub fn new(cache: u32, needs: Vec<u32>, resident: &[ModelId]) -> Self {
+        let mut pages = Pages::new(cache);
+        for &model in resident {
+            if pages.take(model, needs[model.idx()]) {
+                pages.ready(model);
+            }
+        }
+        Actions {
+            pages,
+            needs,
+            infers: BTreeMap::new(),
+            received: 0,
+            executing: None,
+            loads: VecDeque::new(),
+            loading: None,
+        }
+    }
+
+    /// An action arrives.
+    pub fn receive<M>(
+        &mut self,
+        now: Timestamp,
+        action: Action<M>,
+        out: &mut Vec<ActionCommand<M>>,
+    ) {
+        let Action {
+            id, work, window, ..
+        } = action;
+        match work {
+            Work::Load(model) => {
+                if self.pages.take(model, self.needs[model.idx()]) {
+                    self.loads.push_back(Load { id, model, window });
+                } else {
+                    out.push(ActionCommand::Refuse(id, RefusalCause::NoPages));
+                }
+            }
+            Work::Unload(model) => {
+                // Weights that are still being read are not given back: their LOAD would end in pages of another model.
+                if self.loading.is_none_or(|(_, m)| m != model) && self.pages.release(model) {
+                    self.loads.retain(|l| l.model != model);
+                    out.push(ActionCommand::Unload(model));
+                }
+            }
+            Work::Infer { model, members } => {
+                let infer = Infer {
+                    id,
+                    model,
+                    window,
+                    is_ready: false,
+                };
+                self.infers.insert((window.earliest, self.received), infer);
+                self.received += 1;
+                out.push(ActionCommand::CopyInput(id, model, members));
+            }
+        }
+        self.start(now, out);
+    }
+
+    /// The inputs of an action are on the device.
+    pub fn input_ready<M>(
+        &mut self,
+        now: Timestamp,
+        id: ActionId,
+        out: &mut Vec<ActionCommand<M>>,
+    ) {
+        if let Some(infer) = self.infers.values_mut().find(|i| i.id == id) {
+            infer.is_ready = true;
+        }
+        self.start(now, out);
+    }
+
+    /// The batch of an action has run.
+    pub fn executed<M>(&mut self, now: Timestamp, id: ActionId, out: &mut Vec<ActionCommand<M>>) {
+        debug_assert_eq!(self.executing, Some(id), "only what runs can end");
+        self.executing = None;
+        self.start(now, out);
+    }
+
+    /// A LOAD has ended, with the weights in the cache or not.
+    pub fn loaded<M>(
+        &mut self,
+        now: Timestamp,
+        id: ActionId,
+        is_there: bool,
+        out: &mut Vec<ActionCommand<M>>,
+    ) {
+        let Some((_, model)) = self.loading.take_if(|(loading, _)| *loading == id) else {
+            debug_assert!(false, "only what loads can end");
+            return;
+        };
+        if is_there {
+            self.pages.ready(model);
+        } else {
+            self.pages.release(model);
+        }
+        self.start(now, out);
+    }
+
+    /// The moment that `next_wakeup` named has come.
+    pub fn wake<M>(&mut self, now: Timestamp, out: &mut Vec<ActionCommand<M>>) {
+        self.start(now, out);
+    }
+
+    /// When an action may start without an event from outside.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        let infer = self.infers.values().next();
+        let infer = infer.filter(|i| i.is_ready && self.executing.is_none());
+        let load = self.loads.front().filter(|_| self.loading.is_none());
+        let starts = [
+            infer.map(|i| i.window.earliest),
+            load.map(|l| l.window.earliest),
+        ];
+        starts.into_iter().flatten().min()
+    }
+
+    /// The account of the weight cache.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    fn start<M>(&mut self, now: Timestamp, out: &mut Vec<ActionCommand<M>>) {
+        while self.executing.is_none()
+            && let Some(first) = self.infers.first_entry()
+        {
+            let infer = first.get();
+            let is_late = now > infer.window.latest;
+            if !is_late && (now < infer.window.earliest || !infer.is_ready) {
+                break;
+            }
+            let infer = first.remove();
+            if is_late {
+                out.push(ActionCommand::Refuse(infer.id, RefusalCause::Late));
+            } else if !self.pages.is_ready(infer.model) {
+                out.push(ActionCommand::Refuse(infer.id, RefusalCause::NotLoaded));
+            } else {
+                self.executing = Some(infer.id);
+                out.push(ActionCommand::Execute(infer.id));
+            }
+        }
+        while self.loading.is_none()
+            && let Some(load) = self.loads.front()
+            && load.window.earliest <= now
+        {
+            let Some(load) = self.loads.pop_front() else {
+                break;
+            };
+            if now > load.window.latest {
+                self.pages.release(load.model);
+                out.push(ActionCommand::Refuse(load.id, RefusalCause::Late));
+            } else {
+                self.loading = Some((load.id, load.model));
+                out.push(ActionCommand::Load(load.id, load.model));
+            }
+        }
+    }
+}
