@@ -326,6 +326,7 @@ impl Placement {
             members: members.clone(),
         });
         let expected_end = starts_at + estimate;
+        self.queues.went(model, &members);
         let members = members.iter().map(|m| m.id).collect();
         let work = Work::Infer { model, members };
         out.push(PlacementCommand::Do {
@@ -358,6 +359,7 @@ impl Placement {
         let Some(sent) = self.devices[device.idx()].ended(action, ended) else {
             return;
         };
+        self.queues.came_back(sent.model, &sent.members);
         match ended {
             Ended::Ran { took, .. } => {
                 let estimator = &mut self.executions[sent.model.idx()][sent.at];

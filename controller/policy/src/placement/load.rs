@@ -130,7 +130,13 @@ impl Placement {
             } else {
                 let alone = self.estimate(model, 0);
                 let ready = free + self.loads[model.idx()].estimate();
-                self.queues.pressure_from(model, ready + alone) * alone.as_secs_f64()
+                let deadline = ready + alone;
+                let holders = self.demands.holders(model).iter();
+                let under_way = holders
+                    .map(|h| self.devices[h.idx()].pressure_from(model, deadline))
+                    .sum::<f64>();
+                let pressure = self.queues.pressure_from(model, deadline) + under_way;
+                pressure * alone.as_secs_f64()
             };
             if demand <= 0.0 {
                 continue;

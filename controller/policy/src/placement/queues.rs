@@ -22,8 +22,10 @@ pub(super) struct Waiting {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// The sum of 1 / SLO over the requests, in 1/s: by the execution time of one it gives the demand for devices.
+    /// The sum of 1 / SLO over the requests that wait, in 1/s: by the execution time of one it gives their demand for devices.
     pressure: f64,
+    /// The same over those that devices have.
+    under_way: f64,
     /// The deadline of the first request, as the indexes know it.
     key: Option<Timestamp>,
     /// The expiry that stands in the heap for this queue.
@@ -38,9 +40,12 @@ pub(super) struct Queues {
     waiting: usize,
 }
 
-fn pressure(waiting: &Waiting) -> f64 {
-    let slo = waiting.slo.as_secs_f64();
-    if slo > 0.0 { 1.0 / slo } else { 0.0 }
+impl Waiting {
+    /// 1 / SLO, in 1/s.
+    pub(super) fn pressure(&self) -> f64 {
+        let slo = self.slo.as_secs_f64();
+        if slo > 0.0 { 1.0 / slo } else { 0.0 }
+    }
 }
 
 impl Queues {
@@ -58,7 +63,7 @@ impl Queues {
             .waiting
             .partition_point(|w| w.deadline <= waiting.deadline);
         queue.waiting.insert(at, waiting);
-        queue.pressure += pressure(&waiting);
+        queue.pressure += waiting.pressure();
         self.waiting += 1;
     }
 
@@ -122,18 +127,29 @@ impl Queues {
         waiting.get(at).map(|w| (at, w.deadline))
     }
 
-    /// The sum of 1 / SLO over the requests of a model, in 1/s.
-    pub(super) fn pressure(&self, model: ModelId) -> f64 {
-        self.queues[model.idx()].pressure
+    /// Requests of a model are under way.
+    pub(super) fn went(&mut self, model: ModelId, members: &[Waiting]) {
+        self.queues[model.idx()].under_way += members.iter().map(Waiting::pressure).sum::<f64>();
     }
 
-    /// The same over the requests with at least that deadline.
+    /// They are no more.
+    pub(super) fn came_back(&mut self, model: ModelId, members: &[Waiting]) {
+        self.queues[model.idx()].under_way -= members.iter().map(Waiting::pressure).sum::<f64>();
+    }
+
+    /// The sum of 1 / SLO over the open requests of a model, those under way among them, in 1/s.
+    pub(super) fn pressure(&self, model: ModelId) -> f64 {
+        let queue = &self.queues[model.idx()];
+        queue.pressure + queue.under_way
+    }
+
+    /// The same over those that wait and have at least that deadline.
     pub(super) fn pressure_from(&self, model: ModelId, deadline: Timestamp) -> f64 {
         let queue = &self.queues[model.idx()];
         match self.first_from(model, deadline) {
             None => 0.0,
             Some((0, _)) => queue.pressure,
-            Some((at, _)) => queue.waiting.range(at..).map(pressure).sum(),
+            Some((at, _)) => queue.waiting.range(at..).map(Waiting::pressure).sum(),
         }
     }
 
@@ -186,7 +202,7 @@ impl Queues {
 
 impl Queue {
     fn left(&mut self, gone: &[Waiting]) {
-        self.pressure -= gone.iter().map(pressure).sum::<f64>();
+        self.pressure -= gone.iter().map(Waiting::pressure).sum::<f64>();
         if self.waiting.is_empty() {
             // What rounding left over goes.
             self.pressure = 0.0;

@@ -106,6 +106,14 @@ impl Shadow {
         })
     }
 
+    /// The sum of 1 / SLO over the requests of a model that it has, with at least that deadline, in 1/s.
+    pub(super) fn pressure_from(&self, model: ModelId, deadline: Timestamp) -> f64 {
+        let sent = self.sent.iter().filter(|s| s.model == model);
+        let members = sent.flat_map(|s| &s.members);
+        let members = members.filter(|w| w.deadline >= deadline);
+        members.map(Waiting::pressure).sum()
+    }
+
     /// When the inputs of the batches that it has are expected to be there.
     pub(super) fn input_free(&self) -> Timestamp {
         self.input_free
