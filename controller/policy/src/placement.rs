@@ -29,7 +29,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use choose::View;
 pub use events::{Ended, PlacementCommand, PlacementEvent};
-use load::Demands;
+use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 use recipe::{Earliest, Latest};
 pub use recipe::{PlacementName, Recipe};
@@ -83,6 +83,7 @@ pub struct Placement {
     queues: Queues,
     devices: Vec<Shadow>,
     demands: Demands,
+    rates: Rates,
     /// No batch was ever expected to take longer.
     longest: Duration,
     next_action: u64,
@@ -109,9 +110,15 @@ impl Placement {
         let pages: Vec<u32> = models.iter().map(|m| m.pages).collect();
         let devices: Vec<Shadow> = devices.iter().map(|d| Shadow::new(d, &pages)).collect();
         let mut demands = Demands::new(models.len(), devices.len());
+        let costs = models.iter().map(|m| {
+            let alone = m.execution.first().copied().unwrap_or_default();
+            (m.pages, m.load, alone)
+        });
+        let mut rates = Rates::new(costs, devices.len());
         for (i, device) in devices.iter().enumerate() {
             for model in device.held() {
                 demands.held(model, DeviceId(i as u16));
+                rates.held(model, DeviceId(i as u16));
             }
         }
         Placement {
@@ -124,6 +131,7 @@ impl Placement {
             loads,
             devices,
             demands,
+            rates,
             longest,
             next_action: 0,
         }
@@ -142,7 +150,7 @@ impl Placement {
                 model,
                 deadline,
             } => {
-                self.demands.arrived(now, model);
+                self.rates.arrived(now, model);
                 let slo = deadline.since(now);
                 let waiting = Waiting {
                     id: request,
@@ -396,7 +404,10 @@ impl Placement {
         };
         match took {
             Some(took) => self.loads[model.idx()].observe(took),
-            None => self.demands.released(model, device),
+            None => {
+                self.demands.released(model, device);
+                self.rates.released(model, device);
+            }
         }
         self.requeued(model);
     }

@@ -4,19 +4,23 @@
 //! counts as held from the moment its LOAD is sent.
 
 mod demands;
+mod rates;
 
 use spillgate_pipeline::action::{Action, Window, Work};
 use spillgate_pipeline::id::{DeviceId, ModelId};
 use spillgate_pipeline::time::Timestamp;
 
 pub(super) use demands::Demands;
+pub(super) use rates::Rates;
 
+use super::Placement;
 use super::events::PlacementCommand;
 use super::recipe::{Eviction, LinkOrder, LoadRule, WINDOW};
-use super::{Placement, shadow::Shadow};
 
 /// Load, in devices, below which a device gets further copies of models.
 const COPIED_BELOW: f64 = 0.5;
+/// Models without requests that are weighed, those with the most requests a second of transfer.
+const WEIGHED_MAX: usize = 0;
 /// Seconds for which a model is expected to be asked for at its present rate.
 const EXPECTED_FOR_S: f64 = 1.0;
 
@@ -36,13 +40,17 @@ impl Placement {
             match self.recipe.link_order {
                 LinkOrder::Free => links.sort_unstable(),
                 LinkOrder::Load => links.sort_by(|a, b| {
-                    let [a, b] = [a, b].map(|(_, device)| self.demands.load(*device));
+                    let load = |device| match self.recipe.load {
+                        LoadRule::Value => self.rates.load(now, device),
+                        _ => self.demands.load(device),
+                    };
+                    let [a, b] = [a, b].map(|(_, device)| load(*device));
                     a.total_cmp(&b)
                 }),
             }
             let found = links.into_iter().find_map(|(free, device)| {
                 let model = self.worth_loading(now, device, free)?;
-                let victims = self.victims(now, device, model)?;
+                let victims = self.victims(device, model)?;
                 Some((free, device, model, victims))
             });
             let Some((free, device, model, victims)) = found else {
@@ -68,6 +76,7 @@ impl Placement {
             let key = self.queues.key(victim);
             self.devices[device.idx()].unload(victim, key);
             self.demands.released(victim, device);
+            self.rates.released(victim, device);
             let id = self.next_id();
             let work = Work::Unload(victim);
             let expected_end = at_once.earliest;
@@ -85,6 +94,7 @@ impl Placement {
         let ends = free + self.loads[model.idx()].estimate();
         self.devices[device.idx()].load(now, id, model, ends);
         self.demands.held(model, device);
+        self.rates.held(model, device);
         let action = Action {
             id,
             work: Work::Load(model),
@@ -169,42 +179,60 @@ impl Placement {
         best.map(|(_, model)| model)
     }
 
-    /// Requests that are worth the weights of a model for a while.
+    /// Requests that the weights of a model are worth while they are there.
     fn worth(&self, now: Timestamp, model: ModelId) -> f64 {
-        self.demands.rate(now, model) * EXPECTED_FOR_S
+        self.rates.rate(now, model) * EXPECTED_FOR_S + self.queues.len(model) as f64
     }
 
     fn most_valuable(&self, now: Timestamp, device: DeviceId, free: Timestamp) -> Option<ModelId> {
-        let shadow = &self.devices[device.idx()];
+        let asked_for = self.demands.descending().map(|(_, model)| model);
         let copies = self.demands.load(device) < COPIED_BELOW;
+        let asked_for = asked_for.filter(|m| copies || self.demands.holders(*m).is_empty());
+        let soon = self.rates.unheld().take(WEIGHED_MAX);
         let mut best: Option<(f64, ModelId)> = None;
-        for (_, model) in self.demands.descending() {
-            let holders = self.demands.holders(model).len();
-            if shadow.holds(model) || !shadow.can_hold(model) || holders > 0 && !copies {
-                continue;
-            }
-            let load = self.loads[model.idx()].estimate();
-            let in_time = free + load + self.estimate(model, 0) + self.recipe.kept_back;
-            let waiting = self.queues.len(model);
-            let saved = self
-                .queues
-                .first_from(model, in_time)
-                .map_or(0, |(first, _)| waiting - first);
-            let value = saved as f64 + self.worth(now, model);
-            let Some(victims) = self.victims(now, device, model) else {
-                continue;
-            };
-            let lost: f64 = victims.iter().map(|v| self.worth(now, *v)).sum();
-            let value = (value - lost) / load.as_secs_f64();
-            if value > 0.0 && best.is_none_or(|(v, _)| value > v) {
+        for model in asked_for.chain(soon) {
+            if let Some(value) = self.value(now, device, free, model)
+                && value > 0.0
+                && best.is_none_or(|b| value > b.0)
+            {
                 best = Some((value, model));
             }
         }
         best.map(|(_, model)| model)
     }
 
+    /// Requests in time that a LOAD gains for each second of transfer; none where the model cannot go.
+    fn value(
+        &self,
+        now: Timestamp,
+        device: DeviceId,
+        free: Timestamp,
+        model: ModelId,
+    ) -> Option<f64> {
+        let shadow = &self.devices[device.idx()];
+        if shadow.holds(model) || !shadow.can_hold(model) {
+            return None;
+        }
+        let load = self.loads[model.idx()].estimate();
+        let in_time = free + load + self.estimate(model, 0) + self.recipe.kept_back;
+        let first = self.queues.first_from(model, in_time);
+        let saved = first.map_or(0, |(first, _)| self.queues.len(model) - first);
+        let victims = self.victims(device, model)?;
+        let lost: f64 = victims.iter().map(|v| self.worth(now, *v)).sum();
+        let saved = match self.demands.holders(model) {
+            [] => saved as f64 + self.rates.rate(now, model) * EXPECTED_FOR_S,
+            _ => {
+                let demand = self.queues.pressure(model) * self.estimate(model, 0).as_secs_f64();
+                let priority = self.demands.priority(model, demand);
+                if priority <= 0.0 { return None; }
+                saved as f64 * priority / demand
+            }
+        };
+        Some((saved - lost) / load.as_secs_f64().max(1e-9))
+    }
+
     /// The models that give way for another; none when they cannot make enough room.
-    fn victims(&self, now: Timestamp, device: DeviceId, model: ModelId) -> Option<Vec<ModelId>> {
+    fn victims(&self, device: DeviceId, model: ModelId) -> Option<Vec<ModelId>> {
         let shadow = &self.devices[device.idx()];
         let needs = self.models[model.idx()].pages;
         let mut free = shadow.free_pages();
@@ -212,32 +240,22 @@ impl Placement {
         if free >= needs {
             return Some(victims);
         }
-        let mut idle: Vec<(f64, Timestamp, ModelId, u32)> = self.ranked(now, shadow).collect();
-        idle.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
-        for (_, _, victim, pages) in idle {
+        let mut give = |victim: ModelId| {
             victims.push(victim);
-            free += pages;
-            if free >= needs {
-                return Some(victims);
+            free += self.models[victim.idx()].pages;
+            free >= needs
+        };
+        let is_enough = match self.recipe.eviction {
+            Eviction::LeastRecentlyUsed => {
+                let mut idle: Vec<(Timestamp, ModelId)> = shadow.idle().collect();
+                idle.sort_unstable();
+                idle.into_iter().any(|(_, victim)| give(victim))
             }
-        }
-        None
-    }
-
-    fn ranked<'a>(
-        &'a self,
-        now: Timestamp,
-        shadow: &'a Shadow,
-    ) -> impl Iterator<Item = (f64, Timestamp, ModelId, u32)> + 'a {
-        shadow.idle().map(move |(model, pages, last_used)| {
-            let rank = match self.recipe.eviction {
-                Eviction::LeastRecentlyUsed => 0.0,
-                Eviction::LeastRate => {
-                    let load = self.loads[model.idx()].estimate().as_secs_f64();
-                    self.demands.rate(now, model) * load / f64::from(pages.max(1))
-                }
-            };
-            (rank, last_used, model, pages)
-        })
+            Eviction::LeastRate => {
+                let mut least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
+                least.any(give)
+            }
+        };
+        is_enough.then_some(victims)
     }
 }

@@ -26,6 +26,8 @@ struct Queue {
     pressure: f64,
     /// The same over those that devices have.
     under_way: f64,
+    /// How many of them.
+    n_under_way: usize,
     /// The deadline of the first request, as the indexes know it.
     key: Option<Timestamp>,
     /// The expiry that stands in the heap for this queue.
@@ -129,12 +131,20 @@ impl Queues {
 
     /// Requests of a model are under way.
     pub(super) fn went(&mut self, model: ModelId, members: &[Waiting]) {
-        self.queues[model.idx()].under_way += members.iter().map(Waiting::pressure).sum::<f64>();
+        let queue = &mut self.queues[model.idx()];
+        queue.n_under_way += members.len();
+        queue.under_way += members.iter().map(Waiting::pressure).sum::<f64>();
     }
 
     /// They are no more.
     pub(super) fn came_back(&mut self, model: ModelId, members: &[Waiting]) {
-        self.queues[model.idx()].under_way -= members.iter().map(Waiting::pressure).sum::<f64>();
+        let queue = &mut self.queues[model.idx()];
+        queue.n_under_way -= members.len();
+        queue.under_way -= members.iter().map(Waiting::pressure).sum::<f64>();
+        if queue.n_under_way == 0 {
+            // What rounding left over goes.
+            queue.under_way = 0.0;
+        }
     }
 
     /// The sum of 1 / SLO over the open requests of a model, those under way among them, in 1/s.

@@ -213,11 +213,15 @@ impl Shadow {
         self.free_pages
     }
 
-    /// Models that may be unloaded: they are there, and no action under way needs them; with their pages and their last use.
-    pub(super) fn idle(&self) -> impl Iterator<Item = (ModelId, u32, Timestamp)> {
-        let slots = self.held.iter().map(|m| (*m, &self.slots[m.idx()]));
-        slots
-            .filter(|(_, s)| s.is_loaded && s.under_way == 0)
-            .map(|(m, s)| (m, s.pages, s.last_used))
+    /// Models that may be unloaded, with their last use.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (Timestamp, ModelId)> {
+        let idle = self.held.iter().filter(|m| self.is_idle(**m));
+        idle.map(|m| (self.slots[m.idx()].last_used, *m))
+    }
+
+    /// Whether a model is there and no action under way needs it.
+    pub(super) fn is_idle(&self, model: ModelId) -> bool {
+        let slot = &self.slots[model.idx()];
+        slot.is_loaded && slot.under_way == 0
     }
 }

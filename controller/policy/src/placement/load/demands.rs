@@ -5,15 +5,11 @@
 //! are renewed for a model when something changes about it, and not otherwise.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use spillgate_pipeline::id::{DeviceId, ModelId};
-use spillgate_pipeline::time::Timestamp;
 
 /// Other load, in devices, below which a device counts as this much loaded.
 const LOAD_MIN: f64 = 0.05;
-/// Time over which requests count towards a rate: after this time they weigh 1/e.
-const RATE_OVER: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
 struct Demand {
@@ -21,9 +17,6 @@ struct Demand {
     holders: Vec<DeviceId>,
     /// Of each holder.
     shares: Vec<f64>,
-    /// Requests, each weighed by its age at `counted_at`.
-    count: f64,
-    counted_at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -41,25 +34,6 @@ impl Demands {
             loads: vec![0.0; devices],
             descending: BTreeSet::new(),
         }
-    }
-
-    /// A request for a model arrived.
-    pub(in crate::placement) fn arrived(&mut self, now: Timestamp, model: ModelId) {
-        let count = self.count(now, model) + 1.0;
-        let demand = &mut self.models[model.idx()];
-        demand.count = count;
-        demand.counted_at = now;
-    }
-
-    fn count(&self, now: Timestamp, model: ModelId) -> f64 {
-        let demand = &self.models[model.idx()];
-        let age = now.since(demand.counted_at).as_secs_f64();
-        demand.count * (-age / RATE_OVER.as_secs_f64()).exp()
-    }
-
-    /// Requests a second for a model.
-    pub(in crate::placement) fn rate(&self, now: Timestamp, model: ModelId) -> f64 {
-        self.count(now, model) / RATE_OVER.as_secs_f64()
     }
 
     /// Devices that hold a model.
