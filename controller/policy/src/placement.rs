@@ -235,6 +235,7 @@ impl Placement {
             let alone = self.estimate(model, 0) + self.recipe.kept_back;
             self.queues.drop_before(model, now + alone, |request| {
                 out.push(PlacementCommand::Cancel { request });
+                if std::env::var("DBG").is_ok() { let h: Vec<String> = self.demands.holders(model).iter().map(|h| { let d = &self.devices[h.idx()]; format!("{}:{}:{:.1}ms", h.idx(), d.is_loaded(model), d.free_at(now).since(now).as_secs_f64()*1e3) }).collect(); eprintln!("CANCEL {:.3} m{} est {:?} load {:?} holders {:?}", now.as_secs_f64(), model.0, self.executions[model.idx()][0].estimate(), self.loads[model.idx()].estimate(), h); }
             });
             self.requeued(model);
         }

@@ -51,7 +51,7 @@ impl Placement {
     pub(super) fn choose(&self, view: View<'_>) -> Option<Chosen> {
         match self.recipe.choice {
             Choice::RequiredStart => self.by_required_start(view),
-            Choice::MooreHodgson => self.by_moore_hodgson(view),
+            Choice::MooreHodgson => if super::load::tune("DP",1.0) > 0.0 { self.by_dp(view) } else { self.by_moore_hodgson(view) },
             Choice::EarliestDeadline => self.by_deadline(view),
         }
     }
@@ -148,14 +148,56 @@ impl Placement {
         for strategy in strategies {
             let is_late = start > strategy.required_start.as_ns() as f64;
             kept.push(strategy);
-            start += takes(&strategy);
+            start += takes(&strategy) * super::load::tune("INFL", 1.0);
             if is_late {
                 let costs = kept.iter().map(a_request).enumerate();
                 let most = costs.max_by(|a, b| a.1.total_cmp(&b.1));
                 let (idx, _) = most.expect("one was pushed");
-                start -= takes(&kept.remove(idx));
+                start -= takes(&kept.remove(idx)) * super::load::tune("INFL", 1.0);
             }
         }
         kept.first().map(|s| s.chosen)
+    }
+
+    fn by_dp(&self, view: View<'_>) -> Option<Chosen> {
+        use super::load::tune;
+        let lambda = tune("LAMBDA", 0.0) * 1e-6;
+        let edd = tune("EDD", 1.0) > 0.0;
+        let ready = view.device.ready().take(WEIGHED_MAX);
+        let mut strategies: Vec<Strategy> = ready
+            .filter_map(|(_, model)| self.strategy(view, model))
+            .collect();
+        let est = |s: &Strategy| self.estimate(s.chosen.model, s.chosen.at);
+        if edd {
+            strategies.sort_unstable_by_key(|s| (s.required_start + est(s), s.chosen.model));
+        } else {
+            strategies.sort_unstable_by_key(|s| (s.required_start, s.chosen.model));
+        }
+        let takes = |s: &Strategy| {
+            let holders = self.demands.holders(s.chosen.model).len().max(1);
+            est(s).as_nanos() as f64 / holders as f64
+        };
+        // by weight: end, first
+        let mut best: Vec<(f64, u32)> = vec![(view.free.as_ns() as f64, u32::MAX)];
+        for (i, s) in strategies.iter().enumerate() {
+            let size = self.sizes[s.chosen.at] as usize;
+            let n = best.len();
+            best.resize(n + size, (f64::INFINITY, u32::MAX));
+            let t = takes(s);
+            let req = s.required_start.as_ns() as f64;
+            for w in (0..n).rev() {
+                let (end, first) = best[w];
+                if end <= req {
+                    let e = end + t;
+                    if e < best[w + size].0 {
+                        best[w + size] = (e, if first == u32::MAX { i as u32 } else { first });
+                    }
+                }
+            }
+            while best.last().is_some_and(|b| b.0.is_infinite()) { best.pop(); }
+        }
+        let f0 = view.free.as_ns() as f64;
+        let (_, first) = best.iter().enumerate().skip(1).filter(|(_, b)| b.0.is_finite()).map(|(w, b)| (w as f64 - lambda * (b.0 - f0), b.1)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(strategies[first as usize].chosen)
     }
 }

@@ -18,11 +18,11 @@ use super::events::PlacementCommand;
 use super::recipe::{Eviction, LinkOrder, LoadRule, WINDOW};
 
 /// Load, in devices, below which a device gets further copies of models.
-const COPIED_BELOW: f64 = 0.5;
+static COPIED_BELOW: std::sync::LazyLock<f64> = std::sync::LazyLock::new(|| tune("COPY", 0.5));
 /// Models without requests that are weighed, those with the most requests a second of transfer.
-const WEIGHED_MAX: usize = 0;
+static WEIGHED_MAX: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| tune("PRE", 0.0) as usize);
 /// Seconds for which a model is expected to be asked for at its present rate.
-const EXPECTED_FOR_S: f64 = 1.0;
+static EXPECTED_FOR_S: std::sync::LazyLock<f64> = std::sync::LazyLock::new(|| tune("EXP", 1.0));
 
 impl Placement {
     /// Gives links that are about to be idle the next LOAD.
@@ -181,54 +181,72 @@ impl Placement {
 
     /// Requests that the weights of a model are worth while they are there.
     fn worth(&self, now: Timestamp, model: ModelId) -> f64 {
-        self.rates.rate(now, model) * EXPECTED_FOR_S + self.queues.len(model) as f64
+        self.rates.rate(now, model) * *EXPECTED_FOR_S + self.queues.len(model) as f64
     }
 
     fn most_valuable(&self, now: Timestamp, device: DeviceId, free: Timestamp) -> Option<ModelId> {
         let asked_for = self.demands.descending().map(|(_, model)| model);
-        let copies = self.demands.load(device) < COPIED_BELOW;
+        let copies = self.demands.load(device) < *COPIED_BELOW;
         let asked_for = asked_for.filter(|m| copies || self.demands.holders(*m).is_empty());
-        let soon = self.rates.unheld().take(WEIGHED_MAX);
-        let mut best: Option<(f64, ModelId)> = None;
+        let soon = self.rates.unheld().take(*WEIGHED_MAX);
+        let mut jobs: Vec<(Timestamp, f64, f64, ModelId)> = Vec::new();
         for model in asked_for.chain(soon) {
-            if let Some(value) = self.value(now, device, free, model)
-                && value > 0.0
-                && best.is_none_or(|b| value > b.0)
+            if let Some((latest, gained)) = self.value(now, device, free, model)
+                && gained > 0.0
             {
-                best = Some((value, model));
+                let load = self.loads[model.idx()].estimate().as_nanos() as f64;
+                jobs.push((latest, gained, load, model));
             }
         }
-        best.map(|(_, model)| model)
+        jobs.sort_by(|a, b| (a.0, a.3).cmp(&(b.0, b.3)));
+        let mut kept: Vec<(Timestamp, f64, f64, ModelId)> = Vec::new();
+        let mut start = free.as_ns() as f64;
+        for job in jobs {
+            let is_late = start > job.0.as_ns() as f64;
+            kept.push(job);
+            start += job.2;
+            if is_late {
+                let worst = kept.iter().enumerate().max_by(|a, b| (a.1.2 / a.1.1).total_cmp(&(b.1.2 / b.1.1)));
+                let (idx, _) = worst.expect("one was pushed");
+                start -= kept.remove(idx).2;
+            }
+        }
+        kept.first().map(|job| job.3)
     }
 
-    /// Requests in time that a LOAD gains for each second of transfer; none where the model cannot go.
+    /// The latest start of a LOAD, and the requests in time that it gains; none where the model cannot go.
     fn value(
         &self,
         now: Timestamp,
         device: DeviceId,
         free: Timestamp,
         model: ModelId,
-    ) -> Option<f64> {
+    ) -> Option<(Timestamp, f64)> {
         let shadow = &self.devices[device.idx()];
         if shadow.holds(model) || !shadow.can_hold(model) {
             return None;
         }
         let load = self.loads[model.idx()].estimate();
-        let in_time = free + load + self.estimate(model, 0) + self.recipe.kept_back;
-        let first = self.queues.first_from(model, in_time);
+        let takes = load + self.estimate(model, 0) + self.recipe.kept_back;
+        let first = self.queues.first_from(model, free + takes);
+        let latest = first.map_or(Timestamp::MAX, |(_, deadline)| deadline - takes);
         let saved = first.map_or(0, |(first, _)| self.queues.len(model) - first);
         let victims = self.victims(device, model)?;
         let lost: f64 = victims.iter().map(|v| self.worth(now, *v)).sum();
-        let saved = match self.demands.holders(model) {
-            [] => saved as f64 + self.rates.rate(now, model) * EXPECTED_FOR_S,
+        let soon = self.rates.rate(now, model) * *EXPECTED_FOR_S;
+        let gained = saved as f64 + soon;
+        let gained = match self.demands.holders(model) {
+            [] => gained,
             _ => {
                 let demand = self.queues.pressure(model) * self.estimate(model, 0).as_secs_f64();
                 let priority = self.demands.priority(model, demand);
-                if priority <= 0.0 { return None; }
-                saved as f64 * priority / demand
+                if priority <= 0.0 {
+                    return None;
+                }
+                gained * priority / demand
             }
         };
-        Some((saved - lost) / load.as_secs_f64().max(1e-9))
+        Some((latest, gained - lost))
     }
 
     /// The models that give way for another; none when they cannot make enough room.
@@ -258,4 +276,9 @@ impl Placement {
         };
         is_enough.then_some(victims)
     }
+}
+
+#[allow(missing_docs)]
+pub fn tune(name: &str, default: f64) -> f64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }

@@ -90,6 +90,7 @@ impl Shadow {
         self.held.iter().copied()
     }
 
+    pub(super) fn is_loaded(&self, m: ModelId) -> bool { self.slots[m.idx()].is_loaded }
     pub(super) fn holds(&self, model: ModelId) -> bool {
         self.slots[model.idx()].is_held
     }

@@ -8,7 +8,7 @@ use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "most requests in time, models by the requests that they save",
-    estimator: EstimatorName::LastMean,
+    estimator: EstimatorName::Ewma,
     cap: Cap::Seed(1.5),
     ahead: Duration::from_millis(2),
     earliest: Earliest::Now,
