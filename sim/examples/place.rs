@@ -13,7 +13,7 @@ fn main() {
     for s in &args[1..] {
         let d = format!("/tmp/sc/{s}");
         let rd = |f: &str| std::fs::read_to_string(format!("{d}/{f}")).unwrap();
-        let system = serde_json::from_str(&rd("system.json")).unwrap();
+        let mut system: spillgate_sim::placement::System = serde_json::from_str(&rd("system.json")).unwrap(); if let Ok(x) = std::env::var("SEED") { system.noise_seed += x.parse::<u64>().unwrap(); }
         let sc = Scenario::parse(system, &rd("models.csv"), &rd("arrivals.csv"), &rd("clients.csv")).unwrap();
         for (i, n) in names.iter().enumerate() {
             let name = PlacementName::ALL.into_iter().find(|p| p.name() == *n).unwrap();

@@ -184,7 +184,7 @@ impl Placement {
     /// no longer be in time.
     pub fn next_wakeup(&mut self, now: Timestamp) -> Option<Timestamp> {
         let just_after = Duration::from_nanos(1);
-        let lead = self.travel + self.recipe.ahead;
+        let lead = self.travel + self.ahead();
         let due = |free: Timestamp| free - lead + just_after;
         let devices = self.devices.iter();
         let devices = devices
@@ -192,7 +192,8 @@ impl Placement {
             .filter(|at| *at > now)
             .min();
         let expiry = self.queues.next_expiry().map(|at| at + just_after);
-        [devices, expiry].into_iter().flatten().min()
+        let waits = self.devices.iter().filter_map(|d| d.waits_until).min();
+        [devices, expiry, waits].into_iter().flatten().min()
     }
 
     /// Requests that wait.
@@ -244,7 +245,7 @@ impl Placement {
     /// Gives devices that are about to be free their next batches, the one that is free first one, and so on.
     fn infer(&mut self, now: Timestamp, out: &mut Vec<PlacementCommand>) {
         let arrival = now + self.travel;
-        let horizon = arrival + self.recipe.ahead;
+        let horizon = arrival + self.ahead();
         let free = (0..self.devices.len()).map(|i| (self.device_free(now, i), i));
         let mut hungry: BinaryHeap<Reverse<(Timestamp, usize)>> = free
             .filter(|(free, _)| *free < horizon)
@@ -263,6 +264,7 @@ impl Placement {
         self.devices[device].free_at(now).max(now + self.travel)
     }
 
+    fn ahead(&self) -> Duration { if self.recipe.requeues && self.recipe.ahead < Duration::from_millis(3) { Duration::from_secs_f64(load::tune("AHEAD", 2.0)*1e-3) } else { self.recipe.ahead } }
     /// Sends a device its next batch. False when it has none.
     fn infer_on(
         &mut self,
@@ -275,11 +277,20 @@ impl Placement {
             arrival: now + self.travel,
             free: self.device_free(now, device.idx()),
         };
-        let chosen = self.choose(view);
-        if let Some(chosen) = chosen {
-            self.send(now, device, chosen, out);
+        let (arrival, free) = (view.arrival, view.free);
+        self.devices[device.idx()].waits_until = None;
+        let view = View { device: &self.devices[device.idx()], arrival, free };
+        let Some(chosen) = self.choose(view) else { return false };
+        if let Some(margin) = self.recipe.as_late_as_possible() {
+            let copied = self.models[chosen.model.idx()].input * self.sizes[chosen.at];
+            let due = free - (copied + margin);
+            if due > arrival {
+                self.devices[device.idx()].waits_until = Some(due - self.travel);
+                return false;
+            }
         }
-        chosen.is_some()
+        self.send(now, device, chosen, out);
+        true
     }
 
     fn send(

@@ -143,6 +143,7 @@ impl Placement {
             estimate.as_nanos() as f64 / holders as f64
         };
         let a_request = |s: &Strategy| takes(s) / f64::from(self.sizes[s.chosen.at]);
+        let mut price: f64 = 0.0;
         let mut kept: Vec<Strategy> = Vec::new();
         let mut start = view.free.as_ns() as f64;
         for strategy in strategies {
@@ -153,9 +154,12 @@ impl Placement {
                 let costs = kept.iter().map(a_request).enumerate();
                 let most = costs.max_by(|a, b| a.1.total_cmp(&b.1));
                 let (idx, _) = most.expect("one was pushed");
-                start -= takes(&kept.remove(idx)) * super::load::tune("INFL", 1.0);
+                let gone = kept.remove(idx);
+                start -= takes(&gone) * super::load::tune("INFL", 1.0);
+                price = price.max(1.0 / a_request(&gone));
             }
         }
+        view.device.price.set(view.device.price.get() * 0.95 + 0.05 * price);
         kept.first().map(|s| s.chosen)
     }
 

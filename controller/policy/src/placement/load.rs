@@ -204,11 +204,11 @@ impl Placement {
         for job in jobs {
             let is_late = start > job.0.as_ns() as f64;
             kept.push(job);
-            start += job.2;
+            start += job.2 * tune("LINFL", 1.0);
             if is_late {
                 let worst = kept.iter().enumerate().max_by(|a, b| (a.1.2 / a.1.1).total_cmp(&(b.1.2 / b.1.1)));
                 let (idx, _) = worst.expect("one was pushed");
-                start -= kept.remove(idx).2;
+                start -= kept.remove(idx).2 * tune("LINFL", 1.0);
             }
         }
         kept.first().map(|job| job.3)
@@ -234,7 +234,13 @@ impl Placement {
         let victims = self.victims(device, model)?;
         let lost: f64 = victims.iter().map(|v| self.worth(now, *v)).sum();
         let soon = self.rates.rate(now, model) * *EXPECTED_FOR_S;
-        let gained = saved as f64 + soon;
+        let price = shadow.price.get() * tune("PRICE", 1.0);
+        let gained = {
+            let at = self.sizes.partition_point(|s| *s as usize <= saved.max(1)) - 1;
+            let each = |at: usize| self.estimate(model, at).as_nanos() as f64 / f64::from(self.sizes[at]);
+            let at2 = match tune("SOON", 0.0) as u8 { 0 => at, 1 => 0, _ => self.sizes.len() - 1 };
+            saved as f64 * (1.0 - price * each(at)).max(0.0) + soon * (1.0 - price * each(at2)).max(0.0)
+        };
         let gained = match self.demands.holders(model) {
             [] => gained,
             _ => {

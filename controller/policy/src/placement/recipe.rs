@@ -96,6 +96,7 @@ pub struct Recipe {
     pub(super) link_order: LinkOrder,
 }
 
+impl Recipe { pub(super) fn as_late_as_possible(&self) -> Option<Duration> { (self.choice == Choice::MooreHodgson && super::load::tune("MARGIN", -1.0) >= 0.0).then(|| Duration::from_secs_f64(super::load::tune("MARGIN", 0.0) * 1e-3)) } }
 macro_rules! placements {
     ($($name:ident: $text:literal => $file:ident;)*) => {
         /// Placements by name.

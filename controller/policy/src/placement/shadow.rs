@@ -48,6 +48,8 @@ pub(super) struct Shadow {
     input_free: Timestamp,
     link_free: Timestamp,
     loading: VecDeque<Loading>,
+    pub(super) waits_until: Option<Timestamp>,
+    pub(super) price: std::cell::Cell<f64>,
     free_pages: u32,
     pages: u32,
     /// By model.
@@ -70,6 +72,8 @@ impl Shadow {
             input_free: Timestamp::ZERO,
             link_free: Timestamp::ZERO,
             loading: VecDeque::new(),
+            waits_until: None,
+            price: std::cell::Cell::new(0.0),
             free_pages: spec.pages,
             pages: spec.pages,
             slots: pages.iter().map(slot).collect(),
