@@ -4,20 +4,21 @@
 //! size*. The deadline of the first of them less the expected duration is the strategy's required start. A batch is never padded.
 //!
 //! - `RequiredStart` takes the smallest required start (Clockwork, Appendix B).
-//! - `MooreHodgson` takes the first of a largest set of strategies that all start in time one after another (Moore 1968, the
-//!   algorithm by Moore and Hodgson for one machine). In order of required start; when one would start too late, the kept one with the
-//!   most time a request goes.
+//! - `MooreHodgson` takes the first of the strategies that all start in time one after another; of the others, those went that take the
+//!   most time a request (`most.rs`).
 //! - `EarliestDeadline` takes the model of the first request that is in time alone.
 
 use spillgate_pipeline::id::ModelId;
 use spillgate_pipeline::time::Timestamp;
 
 use super::Placement;
+use super::most::{Crowding, Job, most_in_time};
 use super::recipe::Choice;
 use super::shadow::Shadow;
 
 /// Strategies that are weighed against each other, the most urgent first.
-const WEIGHED_MAX: usize = 256;
+const WEIGHED_MAX: usize = 128;
+const CROWDING: Crowding = Crowding(1.1);
 
 /// A batch to be sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +52,7 @@ impl Placement {
     pub(super) fn choose(&self, view: View<'_>) -> Option<Chosen> {
         match self.recipe.choice {
             Choice::RequiredStart => self.by_required_start(view),
-            Choice::MooreHodgson => if super::load::tune("DP",1.0) > 0.0 { self.by_dp(view) } else { self.by_moore_hodgson(view) },
+            Choice::MooreHodgson => self.by_moore_hodgson(view),
             Choice::EarliestDeadline => self.by_deadline(view),
         }
     }
@@ -136,72 +137,19 @@ impl Placement {
             .filter_map(|(_, model)| self.strategy(view, model))
             .collect();
         strategies.sort_unstable_by_key(|s| (s.required_start, s.chosen.model));
-        // Nanoseconds on this device: a model that several devices hold takes its part of each.
-        let takes = |s: &Strategy| {
-            let holders = self.demands.holders(s.chosen.model).len().max(1);
-            let estimate = self.estimate(s.chosen.model, s.chosen.at);
-            estimate.as_nanos() as f64 / holders as f64
-        };
-        let a_request = |s: &Strategy| takes(s) / f64::from(self.sizes[s.chosen.at]);
-        let mut price: f64 = 0.0;
-        let mut kept: Vec<Strategy> = Vec::new();
-        let mut start = view.free.as_ns() as f64;
-        for strategy in strategies {
-            let is_late = start > strategy.required_start.as_ns() as f64;
-            kept.push(strategy);
-            start += takes(&strategy) * super::load::tune("INFL", 1.0);
-            if is_late {
-                let costs = kept.iter().map(a_request).enumerate();
-                let most = costs.max_by(|a, b| a.1.total_cmp(&b.1));
-                let (idx, _) = most.expect("one was pushed");
-                let gone = kept.remove(idx);
-                start -= takes(&gone) * super::load::tune("INFL", 1.0);
-                price = price.max(1.0 / a_request(&gone));
+        let jobs = strategies.iter().map(|s| {
+            let Chosen { model, at, .. } = s.chosen;
+            // A model that several devices hold takes its part of each.
+            let holders = self.demands.holders(model).len().max(1);
+            Job {
+                latest: s.required_start.as_ns() as f64,
+                takes: self.estimate(model, at).as_nanos() as f64 / holders as f64,
+                gains: f64::from(self.sizes[at]),
             }
-        }
-        view.device.price.set(view.device.price.get() * 0.95 + 0.05 * price);
-        kept.first().map(|s| s.chosen)
-    }
-
-    fn by_dp(&self, view: View<'_>) -> Option<Chosen> {
-        use super::load::tune;
-        let lambda = tune("LAMBDA", 0.0) * 1e-6;
-        let edd = tune("EDD", 1.0) > 0.0;
-        let ready = view.device.ready().take(WEIGHED_MAX);
-        let mut strategies: Vec<Strategy> = ready
-            .filter_map(|(_, model)| self.strategy(view, model))
-            .collect();
-        let est = |s: &Strategy| self.estimate(s.chosen.model, s.chosen.at);
-        if edd {
-            strategies.sort_unstable_by_key(|s| (s.required_start + est(s), s.chosen.model));
-        } else {
-            strategies.sort_unstable_by_key(|s| (s.required_start, s.chosen.model));
-        }
-        let takes = |s: &Strategy| {
-            let holders = self.demands.holders(s.chosen.model).len().max(1);
-            est(s).as_nanos() as f64 / holders as f64
-        };
-        // by weight: end, first
-        let mut best: Vec<(f64, u32)> = vec![(view.free.as_ns() as f64, u32::MAX)];
-        for (i, s) in strategies.iter().enumerate() {
-            let size = self.sizes[s.chosen.at] as usize;
-            let n = best.len();
-            best.resize(n + size, (f64::INFINITY, u32::MAX));
-            let t = takes(s);
-            let req = s.required_start.as_ns() as f64;
-            for w in (0..n).rev() {
-                let (end, first) = best[w];
-                if end <= req {
-                    let e = end + t;
-                    if e < best[w + size].0 {
-                        best[w + size] = (e, if first == u32::MAX { i as u32 } else { first });
-                    }
-                }
-            }
-            while best.last().is_some_and(|b| b.0.is_infinite()) { best.pop(); }
-        }
-        let f0 = view.free.as_ns() as f64;
-        let (_, first) = best.iter().enumerate().skip(1).filter(|(_, b)| b.0.is_finite()).map(|(w, b)| (w as f64 - lambda * (b.0 - f0), b.1)).max_by(|a, b| a.0.total_cmp(&b.0))?;
-        Some(strategies[first as usize].chosen)
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let kept = most_in_time(view.free.as_ns() as f64, &jobs, &CROWDING);
+        view.device.note_price(kept.price);
+        kept.first.map(|first| strategies[first].chosen)
     }
 }

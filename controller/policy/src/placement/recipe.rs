@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-/// Time for which a LOAD may wait for its start, and time ahead for which links get LOADs (Clockwork §5.3).
+/// Time for which an action may wait for its start, and time ahead for which links get LOADs (Clockwork §5.3).
 pub(super) const WINDOW: Duration = Duration::from_millis(5);
 
 /// Which batch a device runs next; see `choose.rs`.
@@ -19,6 +19,33 @@ pub(super) enum Choice {
     RequiredStart,
     MooreHodgson,
     EarliestDeadline,
+}
+
+/// When a device gets its next batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// This long before it is expected to be free.
+    Fixed(Duration),
+    /// When there is just time to copy the batch's inputs, and this long.
+    LastMoment(Duration),
+}
+
+impl Ahead {
+    /// How long before a device is expected to be free its next batch is looked for.
+    pub(super) fn looks(self, longest_input: Duration) -> Duration {
+        match self {
+            Ahead::Fixed(ahead) => ahead,
+            Ahead::LastMoment(margin) => margin + longest_input,
+        }
+    }
+
+    /// How long before a link is expected to be free its next LOAD is chosen.
+    pub(super) fn loads(self) -> Duration {
+        match self {
+            Ahead::Fixed(_) => WINDOW,
+            Ahead::LastMoment(margin) => margin,
+        }
+    }
 }
 
 /// When an INFER may start at the earliest.
@@ -80,8 +107,8 @@ pub struct Recipe {
     pub summary: &'static str,
     pub(super) estimator: EstimatorName,
     pub(super) cap: Cap,
-    /// Work that a device has ahead.
-    pub(super) ahead: Duration,
+    /// When a device gets its next batch, and its link its next LOAD.
+    pub(super) ahead: Ahead,
     pub(super) earliest: Earliest,
     pub(super) latest: Latest,
     /// Starts are expected when the inputs are there.
@@ -96,7 +123,6 @@ pub struct Recipe {
     pub(super) link_order: LinkOrder,
 }
 
-impl Recipe { pub(super) fn as_late_as_possible(&self) -> Option<Duration> { (self.choice == Choice::MooreHodgson && super::load::tune("MARGIN", -1.0) >= 0.0).then(|| Duration::from_secs_f64(super::load::tune("MARGIN", 0.0) * 1e-3)) } }
 macro_rules! placements {
     ($($name:ident: $text:literal => $file:ident;)*) => {
         /// Placements by name.

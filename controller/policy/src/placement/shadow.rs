@@ -1,5 +1,6 @@
 //! The shadow of a device: what it was sent, when it is expected to be free, and what its cache holds.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -9,6 +10,9 @@ use spillgate_pipeline::time::Timestamp;
 use super::DeviceSpec;
 use super::events::Ended;
 use super::queues::Waiting;
+
+/// The weight of the newest choice in the price of a device's time.
+const PRICE_WEIGHT: f64 = 0.05;
 
 /// An INFER action that the device has.
 #[derive(Debug)]
@@ -48,14 +52,18 @@ pub(super) struct Shadow {
     input_free: Timestamp,
     link_free: Timestamp,
     loading: VecDeque<Loading>,
-    pub(super) waits_until: Option<Timestamp>,
-    pub(super) price: std::cell::Cell<f64>,
+    /// The next batch is chosen at this moment.
+    pub(super) chooses_at: Option<Timestamp>,
+    /// Requests that a ns of its time is worth, as a smoothed mean; see [`Shadow::price`].
+    price: Cell<f64>,
+    /// Its link is idle, and nothing was worth a LOAD.
+    pub(super) is_content: bool,
     free_pages: u32,
     pages: u32,
     /// By model.
     slots: Vec<Slot>,
-    /// Models that are held.
-    held: Vec<ModelId>,
+    /// Models that are held, by their last use.
+    recent: BTreeSet<(Timestamp, ModelId)>,
     /// Models whose weights are there and that have requests, by the deadline of the first.
     ready: BTreeSet<(Timestamp, ModelId)>,
 }
@@ -72,12 +80,13 @@ impl Shadow {
             input_free: Timestamp::ZERO,
             link_free: Timestamp::ZERO,
             loading: VecDeque::new(),
-            waits_until: None,
-            price: std::cell::Cell::new(0.0),
+            chooses_at: None,
+            price: Cell::new(0.0),
+            is_content: false,
             free_pages: spec.pages,
             pages: spec.pages,
             slots: pages.iter().map(slot).collect(),
-            held: Vec::new(),
+            recent: BTreeSet::new(),
             ready: BTreeSet::new(),
         };
         for &model in &spec.resident {
@@ -89,12 +98,21 @@ impl Shadow {
         shadow
     }
 
-    /// Models that the device holds or is loading.
-    pub(super) fn held(&self) -> impl Iterator<Item = ModelId> {
-        self.held.iter().copied()
+    /// What it would gain for a ns more: the largest gain among the batches that went when the last ones were chosen.
+    pub(super) fn price(&self) -> f64 {
+        self.price.get()
     }
 
-    pub(super) fn is_loaded(&self, m: ModelId) -> bool { self.slots[m.idx()].is_loaded }
+    pub(super) fn note_price(&self, price: f64) {
+        let smoothed = self.price.get();
+        self.price.set(smoothed + PRICE_WEIGHT * (price - smoothed));
+    }
+
+    /// Models that the device holds or is loading.
+    pub(super) fn held(&self) -> impl Iterator<Item = ModelId> {
+        self.recent.iter().map(|(_, model)| *model)
+    }
+
     pub(super) fn holds(&self, model: ModelId) -> bool {
         self.slots[model.idx()].is_held
     }
@@ -102,6 +120,11 @@ impl Shadow {
     /// Models that have requests and whose weights are there, the first deadline first.
     pub(super) fn ready(&self) -> impl Iterator<Item = (Timestamp, ModelId)> {
         self.ready.iter().copied()
+    }
+
+    /// Whether it holds a model that has requests.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// When the device is expected to have run what it has.
@@ -132,7 +155,9 @@ impl Shadow {
     pub(super) fn sent(&mut self, sent: Sent) {
         let slot = &mut self.slots[sent.model.idx()];
         slot.under_way += 1;
+        self.recent.remove(&(slot.last_used, sent.model));
         slot.last_used = sent.sent_at;
+        self.recent.insert((slot.last_used, sent.model));
         self.input_free = sent.input_ends;
         self.sent.push_back(sent);
     }
@@ -142,6 +167,7 @@ impl Shadow {
         let at = self.sent.iter().position(|s| s.id == id)?;
         let sent = self.sent.remove(at)?;
         self.slots[sent.model.idx()].under_way -= 1;
+        self.chooses_at = None;
         if let Ended::Ran { at, .. } = ended {
             self.heard = self.heard.max(at);
         }
@@ -153,13 +179,14 @@ impl Shadow {
         slot.is_held = true;
         slot.last_used = now;
         self.free_pages -= slot.pages;
-        self.held.push(model);
+        self.recent.insert((now, model));
     }
 
     /// A LOAD was sent that is expected to end then.
     pub(super) fn load(&mut self, now: Timestamp, id: ActionId, model: ModelId, ends: Timestamp) {
         self.hold(now, model);
         self.link_free = ends;
+        self.is_content = false;
         self.loading.push_back(Loading { id, model });
     }
 
@@ -169,7 +196,7 @@ impl Shadow {
         slot.is_held = false;
         slot.is_loaded = false;
         self.free_pages += slot.pages;
-        self.held.retain(|m| *m != model);
+        self.recent.remove(&(slot.last_used, model));
         if let Some(key) = key {
             self.ready.remove(&(key, model));
         }
@@ -218,10 +245,10 @@ impl Shadow {
         self.free_pages
     }
 
-    /// Models that may be unloaded, with their last use.
-    pub(super) fn idle(&self) -> impl Iterator<Item = (Timestamp, ModelId)> {
-        let idle = self.held.iter().filter(|m| self.is_idle(**m));
-        idle.map(|m| (self.slots[m.idx()].last_used, *m))
+    /// Models that may be unloaded, the one that was used longest ago first.
+    pub(super) fn least_recent(&self) -> impl Iterator<Item = ModelId> {
+        let models = self.recent.iter().map(|(_, model)| *model);
+        models.filter(|m| self.is_idle(*m))
     }
 
     /// Whether a model is there and no action under way needs it.

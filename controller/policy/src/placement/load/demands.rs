@@ -25,6 +25,8 @@ pub(in crate::placement) struct Demands {
     loads: Vec<f64>,
     /// Models with demand, by the bits of it: those of positive numbers are in their order.
     descending: BTreeSet<(u64, ModelId)>,
+    /// The same of those that no device holds.
+    unheld: BTreeSet<(u64, ModelId)>,
 }
 
 impl Demands {
@@ -33,6 +35,7 @@ impl Demands {
             models: vec![Demand::default(); models],
             loads: vec![0.0; devices],
             descending: BTreeSet::new(),
+            unheld: BTreeSet::new(),
         }
     }
 
@@ -52,33 +55,61 @@ impl Demands {
         models.map(|&(bits, model)| (f64::from_bits(bits), model))
     }
 
+    /// Models with demand that no device holds, the one with the most first.
+    pub(in crate::placement) fn unheld(&self) -> impl Iterator<Item = ModelId> {
+        self.unheld.iter().rev().map(|(_, model)| *model)
+    }
+
+    /// What the requests of a model ask for, in devices.
+    pub(in crate::placement) fn demand(&self, model: ModelId) -> f64 {
+        self.models[model.idx()].demand
+    }
+
     pub(in crate::placement) fn held(&mut self, model: ModelId, device: DeviceId) {
+        self.leave(model);
         let demand = &mut self.models[model.idx()];
         demand.holders.push(device);
         demand.shares.push(0.0);
+        self.enter(model);
         self.share(model);
     }
 
     pub(in crate::placement) fn released(&mut self, model: ModelId, device: DeviceId) {
+        self.leave(model);
         let demand = &mut self.models[model.idx()];
         if let Some(at) = demand.holders.iter().position(|h| *h == device) {
             demand.holders.remove(at);
             self.loads[device.idx()] -= demand.shares.remove(at);
             self.share(model);
         }
+        self.enter(model);
     }
 
     /// The requests of a model that wait ask for that much.
     pub(in crate::placement) fn changed(&mut self, model: ModelId, asked: f64) {
-        let demand = &mut self.models[model.idx()];
-        if demand.demand > 0.0 {
-            self.descending.remove(&(demand.demand.to_bits(), model));
-        }
-        demand.demand = asked.max(0.0);
-        if demand.demand > 0.0 {
-            self.descending.insert((demand.demand.to_bits(), model));
-        }
+        self.leave(model);
+        self.models[model.idx()].demand = asked.max(0.0);
+        self.enter(model);
         self.share(model);
+    }
+
+    fn enter(&mut self, model: ModelId) {
+        let Demand {
+            demand, holders, ..
+        } = &self.models[model.idx()];
+        if *demand > 0.0 {
+            let key = (demand.to_bits(), model);
+            self.descending.insert(key);
+            if holders.is_empty() {
+                self.unheld.insert(key);
+            }
+        }
+    }
+
+    fn leave(&mut self, model: ModelId) {
+        let key = (self.models[model.idx()].demand.to_bits(), model);
+        self.descending.remove(&key);
+        self.unheld.remove(&key);
     }
 
     /// Other load of each holder of a model, and the part of a demand that it takes.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "Clockwork as published",
     estimator: EstimatorName::LastMax,
     cap: Cap::None,
-    ahead: Duration::from_millis(5),
+    ahead: Ahead::Fixed(Duration::from_millis(5)),
     earliest: Earliest::PredictedStart,
     latest: Latest::After(Duration::from_millis(5)),
     counts_input: false,

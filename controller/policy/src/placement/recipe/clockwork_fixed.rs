@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "Clockwork with the faults of its text repaired",
     estimator: EstimatorName::LastMax,
     cap: Cap::Seed(1.5),
-    ahead: Duration::from_millis(5),
+    ahead: Ahead::Fixed(Duration::from_millis(5)),
     earliest: Earliest::Now,
     latest: Latest::After(Duration::from_millis(5)),
     counts_input: true,

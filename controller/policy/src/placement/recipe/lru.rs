@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "earliest deadline first, models loaded on demand",
     estimator: EstimatorName::LastMax,
     cap: Cap::None,
-    ahead: Duration::from_nanos(1),
+    ahead: Ahead::Fixed(Duration::from_nanos(1)),
     earliest: Earliest::Now,
     latest: Latest::Never,
     counts_input: false,

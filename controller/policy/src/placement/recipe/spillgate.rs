@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "most requests in time, models by the requests that they save",
     estimator: EstimatorName::Ewma,
     cap: Cap::Seed(1.5),
-    ahead: Duration::from_millis(2),
+    ahead: Ahead::LastMoment(Duration::from_micros(200)),
     earliest: Earliest::Now,
     latest: Latest::LastUseful,
     counts_input: true,

@@ -1,0 +1,182 @@
+//! Sending batches, and hearing how they ended.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use spillgate_pipeline::action::{Action, Window, Work};
+use spillgate_pipeline::id::{ActionId, DeviceId};
+use spillgate_pipeline::time::Timestamp;
+
+use super::Placement;
+use super::choose::{Chosen, View};
+use super::events::{Ended, PlacementCommand};
+use super::recipe::{Ahead, Earliest, Latest};
+use super::shadow::Sent;
+
+impl Placement {
+    /// Gives devices that are about to be free their next batches, the one that is free first one, and so on.
+    pub(super) fn infer(&mut self, now: Timestamp, out: &mut Vec<PlacementCommand>) {
+        let arrival = now + self.travel;
+        let horizon = arrival + self.recipe.ahead.looks(self.longest_input);
+        let mut hungry: BinaryHeap<Reverse<(Timestamp, usize)>> = BinaryHeap::new();
+        for (i, device) in self.devices.iter().enumerate() {
+            let chooses = device.chooses_at.is_none_or(|at| at <= now);
+            if chooses && device.has_ready() {
+                let free = self.device_free(now, i);
+                hungry.extend((free < horizon).then_some(Reverse((free, i))));
+            }
+        }
+        while let Some(Reverse((_, i))) = hungry.pop() {
+            if self.infer_on(now, DeviceId(i as u16), out) {
+                let free = self.device_free(now, i);
+                hungry.extend((free < horizon).then_some(Reverse((free, i))));
+            }
+        }
+    }
+
+    /// When a device is expected to be free for an action that is sent now.
+    fn device_free(&self, now: Timestamp, device: usize) -> Timestamp {
+        self.devices[device].free_at(now).max(now + self.travel)
+    }
+
+    /// Sends a device its next batch. False when it has none.
+    fn infer_on(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        out: &mut Vec<PlacementCommand>,
+    ) -> bool {
+        let shadow = &mut self.devices[device.idx()];
+        shadow.chooses_at = None;
+        let view = View {
+            device: &self.devices[device.idx()],
+            arrival: now + self.travel,
+            free: self.device_free(now, device.idx()),
+        };
+        let Some(chosen) = self.choose(view) else {
+            return false;
+        };
+        if let Ahead::LastMoment(margin) = self.recipe.ahead {
+            let copied = self.models[chosen.model.idx()].input * self.sizes[chosen.at];
+            let due = view.free - (copied + margin);
+            if due > view.arrival {
+                self.devices[device.idx()].chooses_at = Some(due - self.travel);
+                return false;
+            }
+        }
+        self.send(now, device, chosen, out);
+        true
+    }
+
+    fn send(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        chosen: Chosen,
+        out: &mut Vec<PlacementCommand>,
+    ) {
+        let arrival = now + self.travel;
+        let Chosen {
+            model,
+            at,
+            first,
+            starts_at,
+        } = chosen;
+        let size = self.sizes[at];
+        let members = self.queues.take(model, first, size as usize);
+        let estimate = self.estimate(model, at);
+        let earliest = match self.recipe.earliest {
+            Earliest::PredictedStart => starts_at,
+            Earliest::Now => arrival,
+        };
+        let latest = match self.recipe.latest {
+            Latest::After(window) => starts_at + window,
+            Latest::Never => Timestamp::MAX,
+            Latest::LastUseful => {
+                let last = members
+                    .iter()
+                    .map(|m| m.deadline)
+                    .max()
+                    .unwrap_or(starts_at);
+                let takes = self.estimate(model, at) + self.recipe.kept_back;
+                (last - takes).max(starts_at)
+            }
+        };
+        let window = Window { earliest, latest };
+        let id = self.next_id();
+        let shadow = &mut self.devices[device.idx()];
+        let input_ends = arrival.max(shadow.input_free()) + self.models[model.idx()].input * size;
+        let counted = if self.recipe.counts_input {
+            input_ends
+        } else {
+            arrival
+        };
+        shadow.sent(Sent {
+            id,
+            model,
+            at,
+            earliest: earliest.max(counted),
+            estimate,
+            sent_at: now,
+            input_ends,
+            members: members.clone(),
+        });
+        let expected_end = starts_at + estimate;
+        self.queues.went(model, &members);
+        let members = members.iter().map(|m| m.id).collect();
+        let work = Work::Infer { model, members };
+        out.push(PlacementCommand::Do {
+            device,
+            action: Action {
+                id,
+                work,
+                window,
+                starts_at,
+                expected_end,
+            },
+        });
+        self.requeued(model);
+    }
+
+    /// An INFER action has ended.
+    pub(super) fn inferred(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        action: ActionId,
+        ended: Ended,
+        out: &mut Vec<PlacementCommand>,
+    ) {
+        let Some(sent) = self.devices[device.idx()].ended(action, ended) else {
+            return;
+        };
+        self.queues.came_back(sent.model, &sent.members);
+        match ended {
+            Ended::Ran { took, .. } => {
+                let estimator = &mut self.executions[sent.model.idx()][sent.at];
+                estimator.observe(took);
+                let takes = estimator.estimate() + self.recipe.kept_back;
+                self.longest = self.longest.max(takes);
+                self.requeued(sent.model);
+            }
+            Ended::Refused if self.recipe.requeues => {
+                let alone = self.estimate(sent.model, 0) + self.recipe.kept_back;
+                for waiting in sent.members {
+                    if waiting.deadline >= now + alone {
+                        self.queues.push(sent.model, waiting);
+                    } else {
+                        out.push(PlacementCommand::Cancel {
+                            request: waiting.id,
+                        });
+                    }
+                }
+                self.requeued(sent.model);
+            }
+            Ended::Refused => out.extend(
+                sent.members
+                    .iter()
+                    .map(|w| PlacementCommand::Cancel { request: w.id }),
+            ),
+        }
+    }
+}
