@@ -1,14 +1,16 @@
 //! Which model is loaded where, and which models give way.
 //!
 //! Links that are expected to be idle within the time ahead get a LOAD each, while there is a model worth it. A model
-//! counts as held from the moment its LOAD is sent. A device for which nothing was worth a LOAD is content: from then on only
-//! models for which a request arrives are weighed for it, until its link has carried something again.
+//! counts as held from the moment its LOAD is sent. A device for which nothing was worth a LOAD is content for a
+//! while: only models for which a request arrives are weighed for it. So the cost of an event does not grow with the number of models.
 
 mod demands;
 mod on_demand;
 mod rates;
 mod unfulfilled;
 mod value;
+
+use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Window, Work};
 use spillgate_pipeline::id::{DeviceId, ModelId};
@@ -21,6 +23,9 @@ use super::Placement;
 use super::events::PlacementCommand;
 use super::recipe::{Eviction, LinkOrder, LoadRule, WINDOW};
 
+/// A content device weighs all models again after this time.
+const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
+
 impl Placement {
     /// Gives links that are about to be idle the next LOAD. A request for `arrived` arrived.
     pub(super) fn load(
@@ -31,14 +36,15 @@ impl Placement {
     ) {
         loop {
             let found = self.idle_links(now).into_iter().find_map(|(free, device)| {
-                let only = match self.devices[device.idx()].is_content {
+                let content_until = self.devices[device.idx()].content_until;
+                let only = match content_until.is_some_and(|until| now < until) {
                     true => Some(arrived?),
                     false => None,
                 };
                 let model = self.worth_loading(now, device, free, only);
                 let victims = model.and_then(|model| self.victims(device, model));
-                if victims.is_none() {
-                    self.devices[device.idx()].is_content = true;
+                if only.is_none() && victims.is_none() {
+                    self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
                 }
                 Some((free, device, model?, victims?))
             });

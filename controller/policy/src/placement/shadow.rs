@@ -56,8 +56,8 @@ pub(super) struct Shadow {
     pub(super) chooses_at: Option<Timestamp>,
     /// Requests that a ns of its time is worth, as a smoothed mean; see [`Shadow::price`].
     price: Cell<f64>,
-    /// Its link is idle, and nothing was worth a LOAD.
-    pub(super) is_content: bool,
+    /// Its link is idle, and nothing was worth a LOAD: all models are weighed again at this moment.
+    pub(super) content_until: Option<Timestamp>,
     free_pages: u32,
     pages: u32,
     /// By model.
@@ -82,7 +82,7 @@ impl Shadow {
             loading: VecDeque::new(),
             chooses_at: None,
             price: Cell::new(0.0),
-            is_content: false,
+            content_until: None,
             free_pages: spec.pages,
             pages: spec.pages,
             slots: pages.iter().map(slot).collect(),
@@ -186,7 +186,7 @@ impl Shadow {
     pub(super) fn load(&mut self, now: Timestamp, id: ActionId, model: ModelId, ends: Timestamp) {
         self.hold(now, model);
         self.link_free = ends;
-        self.is_content = false;
+        self.content_until = None;
         self.loading.push_back(Loading { id, model });
     }
 
