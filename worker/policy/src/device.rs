@@ -324,7 +324,8 @@ impl<T> Device<T> {
         let ended = self.leave(now, batch);
         debug_assert!(!ended.is_rerun, "a rerun ends as one");
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.executed(ended.size, (ended.execution, ended.lengths), took);
+            let expected = (ended.execution, ended.lengths);
+            broker.executed(now, ended.size, expected, took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
