@@ -37,6 +37,7 @@ pub mod time;
 pub mod topology;
 pub mod values;
 pub mod variables;
+pub mod window;
 
 pub use catalog::Catalog;
 pub use compile::{Compiled, compile};

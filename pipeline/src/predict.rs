@@ -1,12 +1,41 @@
-//! Predicts how long an action takes on a device from the durations of the same action before (Clockwork §5.2: a rolling
-//! profile by action, model and size). [`Estimator`] is one such profile.
+//! Predicts how long an action takes on a device, from what the same action took before. [`Predictor`] does so by kind of
+//! action, model and size, and is the one place that does. A [`Rule`] is its estimator, by name. There are two sorts:
+//!
+//! | rule | what it learns | who uses it |
+//! |---|---|---|
+//! | `last-10-max`, `last-10-mean`, `last-10-median`, `ewma` | durations, each size apart (Clockwork §5.2: a rolling profile) | batch schedulers `clockwork`, `clockwork-mean` |
+//! | `pace-ewma` | one factor over the profile for all sizes: measured over profiled time | brokers |
+//! | `pace-window` | the same over a span of time, and how much single batches deviate | State Planners |
+//! | `pace-held` | the same, in force once it is off by much | batch schedulers that know distributions |
+//!
+//! A rolling profile needs no profile that is right, but measures each size anew. A pace needs one batch of any size to
+//! correct all of them, but keeps the shape of the profile.
+//!
+//! [`Estimator`] is the rolling profile of one action, and [`Pace`] the factor of one model. [`PredictionErrors`] counts
+//! by how much predictions were wrong.
 //!
 //! A single duration far above the others must not decide for long: a model whose estimate exceeds its SLO never runs
 //! again, and so is never measured again. Estimators that follow the largest duration have a cap for that
-//! ([`Cap`]). It holds for every use of the estimate, as it is part of it.
+//! ([`Cap`]). It holds for every use of the estimate, as it is part of it. Paces bound what a single batch can do.
+//!
+//! The distribution of the lengths of an application's requests ([`crate::distribution::Learner`]) is no rule here. It
+//! predicts requests and not actions: it knows requests that ran alone, and the time of a batch follows from the
+//! lengths of its members by [`crate::distribution::BatchTime`].
+
+mod action;
+mod errors;
+mod pace;
+mod predictor;
+#[cfg(test)]
+mod properties;
 
 use std::collections::VecDeque;
 use std::time::Duration;
+
+pub use action::{Action, ActionKind, ActionRecord};
+pub use errors::{ErrorSummary, PredictionErrors};
+pub use pace::{Pace, PaceRule};
+pub use predictor::{Predictor, Rule};
 
 /// Durations that a rolling profile keeps (Clockwork §5.2).
 pub const WINDOW: usize = 10;
@@ -55,7 +84,8 @@ pub enum Cap {
     None,
     /// This many times the duration that was profiled before serving.
     Seed(f64),
-    /// This many times the lower median of the window.
+    /// This many times the lower median of the window. A single duration is its own median: the cap holds from the second
+    /// duration on.
     Median(f64),
 }
 
@@ -67,6 +97,8 @@ pub struct Estimator {
     seed: Duration,
     /// At most `window` durations, the oldest first.
     measured: VecDeque<Duration>,
+    /// The same, the shortest first.
+    sorted: Vec<Duration>,
     window: usize,
     mean_ns: f64,
     estimate: Duration,
@@ -89,6 +121,7 @@ impl Estimator {
             cap,
             seed,
             measured: VecDeque::new(),
+            sorted: Vec::new(),
             window,
             mean_ns: seed.as_nanos() as f64,
             estimate: seed,
@@ -107,10 +140,13 @@ impl Estimator {
 
     /// The action took that long.
     pub fn observe(&mut self, took: Duration) {
-        if self.measured.len() == self.window {
-            self.measured.pop_front();
+        if self.measured.len() == self.window
+            && let Some(oldest) = self.measured.pop_front()
+        {
+            self.sorted.remove(self.place(oldest));
         }
         self.measured.push_back(took);
+        self.sorted.insert(self.place(took), took);
         self.mean_ns += EWMA_WEIGHT * (took.as_nanos() as f64 - self.mean_ns);
         let uncapped = match self.name {
             EstimatorName::LastMax => self.nth((self.measured.len() * 99).div_ceil(100)),
@@ -135,9 +171,12 @@ impl Estimator {
 
     /// The `n`-th smallest of the window, from 1.
     fn nth(&self, n: usize) -> Duration {
-        let mut sorted: Vec<Duration> = self.measured.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted[n - 1]
+        self.sorted[n - 1]
+    }
+
+    /// Where a duration stands in the sorted window.
+    fn place(&self, took: Duration) -> usize {
+        self.sorted.partition_point(|shorter| *shorter < took)
     }
 }
 

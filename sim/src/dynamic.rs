@@ -231,7 +231,7 @@ pub fn run(instance: &Instance, name: ScheduleName) -> Result<Finish, ScheduleEr
         tally.batch(instance, &members, now, took);
         now = now + took;
         end = now;
-        scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
+        scheduler.executed(now, batch.size, (batch.expected, batch.lengths), took);
         for member in members {
             finished += 1;
             if instance.sample_every > 0 && finished.is_multiple_of(instance.sample_every) {

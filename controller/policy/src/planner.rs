@@ -11,11 +11,10 @@ mod guidance;
 mod in_force;
 mod measured;
 mod order;
-mod pace;
+mod reservoir;
 mod shared;
 mod sizes;
 mod state;
-mod window;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +34,8 @@ use crate::plan::Planned;
 
 pub use computation::{Computation, Computed};
 use measured::Measured;
+pub use reservoir::{Reservoir, SAMPLES_MAX};
 pub use spillgate_pipeline::message::ModuleState;
-pub use window::{Reservoir, SAMPLES_MAX, Window};
 
 /// States are exchanged this often (PARD §4.2: every second).
 pub const EXCHANGE_PERIOD: Duration = Duration::from_secs(1);
@@ -127,7 +126,7 @@ impl StatePlanner {
             scratch: Scratch::default(),
             states: vec![None; n_modules],
             workers_up: n_workers,
-            measured: Measured::new(length, born, is_first, is_dynamic),
+            measured: Measured::new(module, length, born, is_first, is_dynamic),
             leaves_time: true,
             batch,
             version: 0,

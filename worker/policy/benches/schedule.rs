@@ -219,7 +219,9 @@ fn decision(bencher: divan::Bencher<'_, '_>, name: &str, applications: u64) {
             let mut full = full.borrow_mut();
             full.pass(4 * MS);
             let took = Duration::from_millis(100);
-            full.scheduler.executed(8, (took, Lengths::default()), took);
+            let now = at(full.now);
+            let expected = (took, Lengths::default());
+            full.scheduler.executed(now, 8, expected, took);
             full.fill();
         })
         .bench_local_values(|()| full.borrow_mut().decide());

@@ -15,7 +15,6 @@ mod core;
 mod decoding;
 mod formation;
 mod late;
-mod pace;
 mod scheduled;
 #[cfg(test)]
 mod tests;
@@ -224,10 +223,16 @@ impl<T> Broker<T> {
     }
 
     /// Takes in how long a batch of that size took, and how long it was expected to take when it was formed.
-    pub fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
+    pub fn executed(
+        &mut self,
+        now: Timestamp,
+        size: usize,
+        expected: (Duration, Lengths),
+        took: Duration,
+    ) {
         match &mut self.formation {
-            Formation::Scheduled(scheduled) => scheduled.executed(size, expected, took),
-            _ => self.core.executed(size, expected.0, took),
+            Formation::Scheduled(scheduled) => scheduled.executed(now, size, expected, took),
+            _ => self.core.executed(now, size, expected.0, took),
         }
     }
 

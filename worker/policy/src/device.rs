@@ -19,15 +19,16 @@ mod asks;
 mod events;
 mod loads;
 mod pull;
+mod running;
 
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{BatchId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{Arrival, Started, ToGateway};
+use spillgate_pipeline::predict::{Action, ActionKind, PredictionErrors};
 use spillgate_pipeline::request::DropReason;
-use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
@@ -36,6 +37,7 @@ use crate::schedule::Lengths;
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
 use loads::Loads;
+use running::Running;
 
 /// Where a full batch waits for the device, it is bound this many usual deviations before the expected end of the
 /// running batch.
@@ -43,20 +45,6 @@ const EARLY: u32 = 2;
 /// But at most this many times the lead before: long batches deviate by much more than the lead, and an early batch
 /// misses later arrivals.
 const EARLY_MAX: u32 = 4;
-
-struct Running {
-    id: BatchId,
-    worker: WorkerId,
-    size: usize,
-    /// Whose request it is, where there is but one.
-    alone: Option<Application>,
-    /// The member to be kept for a rerun.
-    sampled: Option<(RequestId, Application)>,
-    is_rerun: bool,
-    execution: Duration,
-    lengths: Lengths,
-    expected_end: Timestamp,
-}
 
 /// The executor of one device.
 pub struct Device<T> {
@@ -76,6 +64,7 @@ pub struct Device<T> {
     closed: Option<DropReason>,
     next_batch: u64,
     profiler: Profiler<T>,
+    errors: PredictionErrors,
     rejected: Vec<Rejected<T>>,
 }
 
@@ -100,6 +89,7 @@ impl<T> Device<T> {
             closed: None,
             next_batch: 0,
             profiler: Profiler::new(),
+            errors: PredictionErrors::default(),
             rejected: Vec::new(),
         }
     }
@@ -242,7 +232,7 @@ impl<T> Device<T> {
     /// How much earlier than expected the running batch may end.
     fn early(&self, running: &Running) -> Duration {
         let broker = self.workers.get(&running.worker);
-        let stray = broker.map_or(Duration::ZERO, |b| b.stray(running.size));
+        let stray = broker.map_or(Duration::ZERO, |b| b.stray(running.size()));
         (stray * EARLY).min(self.lead * EARLY_MAX)
     }
 
@@ -263,6 +253,12 @@ impl<T> Device<T> {
     pub fn forecasters(&self, worker: WorkerId) -> &[GatewayId] {
         let pulls = self.workers.get(&worker).is_none_or(Broker::pulls);
         if pulls { &[] } else { &self.homes }
+    }
+
+    /// By how much batches and reruns took longer and ended later than expected, or less long and earlier, since the device
+    /// began. A batch is expected to end when gateways were told, as it was bound.
+    pub fn prediction_errors(&self) -> &PredictionErrors {
+        &self.errors
     }
 
     /// Requests that wait at a worker.
@@ -322,9 +318,11 @@ impl<T> Device<T> {
 
     fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration, sampled: Option<T>) {
         let ended = self.leave(now, batch);
-        debug_assert!(!ended.is_rerun, "a rerun ends as one");
+        debug_assert!(!ended.is_rerun(), "a rerun ends as one");
+        self.errors.record(&ended.record(now, took));
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.executed(ended.size, (ended.execution, ended.lengths), took);
+            let expected = (ended.execution, ended.lengths);
+            broker.executed(now, ended.size(), expected, took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
@@ -343,8 +341,11 @@ impl<T> Device<T> {
 
     fn reran(&mut self, now: Timestamp, batch: BatchId, took: Option<Duration>) {
         let ended = self.leave(now, batch);
-        debug_assert!(ended.is_rerun, "a batch ends as one");
+        debug_assert!(ended.is_rerun(), "a batch ends as one");
         self.profiler.reran(took.unwrap_or(ended.execution));
+        if let Some(took) = took {
+            self.errors.record(&ended.record(now, took));
+        }
         let broker = self.workers.get_mut(&ended.worker);
         if let (Some(broker), Some(took), Some(application)) = (broker, took, ended.alone) {
             broker.learn(now, application, took);
@@ -365,16 +366,20 @@ impl<T> Device<T> {
             return;
         };
         let execution = broker.execution(1);
+        let action = Action {
+            kind: ActionKind::Rerun,
+            ..Action::execute(broker.module(), 1)
+        };
         let id = self.next_id();
         self.running = Some(Running {
             id,
             worker: kept.worker,
-            size: 1,
+            action,
             alone: Some(kept.application),
             sampled: None,
-            is_rerun: true,
             execution,
             lengths: Lengths::default(),
+            told_end: now + execution,
             expected_end: now + execution,
         });
         out.push(DeviceCommand::Rerun(Rerun {
@@ -466,18 +471,18 @@ impl<T> Device<T> {
             let bound = Running {
                 id,
                 worker,
-                size,
+                action: Action::execute(module, size),
                 sampled: sampled.map(|i| {
                     let request = &members[i].request;
                     (request.id, request.application)
                 }),
-                is_rerun: false,
                 alone: match members.as_slice() {
                     [one] => Some(one.request.application),
                     _ => None,
                 },
                 execution,
                 lengths,
+                told_end: starts_at + execution,
                 expected_end: starts_at + execution,
             };
             // Gateways of which a worker asks for requests make no forecast of it.

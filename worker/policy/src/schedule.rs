@@ -54,7 +54,7 @@ pub use spillgate_pipeline::schedule::APPLICATIONS_MAX;
 use book::Book;
 use exploring::Explorer;
 use pending::PendingSet;
-use score::span;
+use score::{ms, span};
 use strategy::{Leaving, Strategy, View};
 
 /// Why a request is not admitted.
@@ -174,7 +174,7 @@ impl Scheduler {
 
     /// The length of a request that took this long alone.
     pub fn length_ms(&self, took: Duration) -> f64 {
-        self.book.length_ms(took.as_secs_f64() * 1e3)
+        self.book.length_ms(ms(took))
     }
 
     /// Admits a request.
@@ -242,6 +242,7 @@ impl Scheduler {
     /// members share. When batches repeatedly take twice as long as expected, or half as long, all expectations follow.
     pub fn executed(
         &mut self,
+        now: Timestamp,
         size: u32,
         (expected, lengths): (Duration, Lengths),
         took: Duration,
@@ -249,10 +250,15 @@ impl Scheduler {
         let Some(at) = self.config.sizes.iter().position(|&s| s == size) else {
             return;
         };
-        let took_ms = took.as_secs_f64() * 1e3;
-        self.strategy.executed(&self.book, at, took_ms);
+        let view = View {
+            now,
+            book: &self.book,
+            set: &self.set,
+        };
+        self.strategy.executed(view, at, took);
+        let took_ms = ms(took);
         self.book.keep_sharing(lengths, took_ms);
-        self.book.keep_pace(expected.as_secs_f64() * 1e3, took_ms);
+        self.book.keep_pace(now, ms(expected), took_ms);
     }
 
     /// The batch to start at `now`, if the device is free then. `None`: wait until a request arrives or until

@@ -8,7 +8,7 @@ use spillgate_pipeline::id::GatewayId;
 use spillgate_pipeline::message::{Demand, Incarnation};
 use spillgate_pipeline::time::Timestamp;
 
-use crate::planner::Window;
+use spillgate_pipeline::window::Window;
 
 /// Parts follow the requests of this span.
 const SPAN: Duration = Duration::from_secs(2);

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::{BatchReport, Demand};
+use spillgate_pipeline::predict::{Action, PaceRule, Predictor, Rule};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::window::Window;
 
-use super::pace::Pace;
+use super::reservoir::Reservoir;
 use super::sizes::Asked;
-use super::window::{Reservoir, Window};
 
 /// The input rate of the load factor is taken over this last span.
 const INPUT_SPAN: Duration = Duration::from_secs(1);
@@ -16,6 +18,7 @@ const DEMAND_SPAN: Duration = Duration::from_secs(2);
 
 /// The windows of one module.
 pub(super) struct Measured {
+    module: ModuleId,
     /// Requests enter the pipeline at this module, so the planner counts the shares of the SLO that they ask for.
     is_first: bool,
     /// Execution times are exchanged as a distribution.
@@ -31,7 +34,8 @@ pub(super) struct Measured {
     pub(super) latency: Window,
     pub(super) batch_waits: Reservoir,
     pub(super) executions: Reservoir,
-    pub(super) pace: Pace,
+    /// Of the batches of all workers.
+    pub(super) predictor: Predictor,
     pub(super) asked: Asked,
     /// Requests that ran the module (1) or skipped it (0).
     ran: Window,
@@ -39,8 +43,16 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Windows of that length, for a planner that begins at `born`.
-    pub(super) fn new(length: Duration, born: Timestamp, is_first: bool, is_dynamic: bool) -> Self {
+    pub(super) fn new(
+        module: ModuleId,
+        length: Duration,
+        born: Timestamp,
+        is_first: bool,
+        is_dynamic: bool,
+    ) -> Self {
+        let rule = Rule::ByPace(PaceRule::Window { spread: length });
         Measured {
+            module,
             is_first,
             is_dynamic,
             queueing: Window::new(length, born),
@@ -52,7 +64,7 @@ impl Measured {
             latency: Window::new(length, born),
             batch_waits: Reservoir::new(length),
             executions: Reservoir::new(length),
-            pace: Pace::new(length, born),
+            predictor: Predictor::new(rule),
             asked: Asked::new(length, born),
             ran: Window::new(length, born),
         }
@@ -94,7 +106,8 @@ impl Measured {
             }
         }
         if let Some(planned) = planned {
-            self.pace.add(now, took, planned);
+            let action = Action::execute(self.module, n);
+            self.predictor.observe(now, action, planned, took);
         }
         self.queueing.add(now, queueing, n as u64, queueing);
         self.last_second.add(now, queueing, n as u64, queueing);

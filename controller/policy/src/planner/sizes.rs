@@ -17,9 +17,9 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::message::{SHARE_STEPS, Shares};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_pipeline::window::Window;
 
 use super::ModuleState;
-use super::window::Window;
 use crate::plan::{self, Planned};
 
 /// Least share of requests in a hurry for which smaller batches are considered.

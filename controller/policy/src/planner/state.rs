@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spillgate_pipeline::message::ModuleState;
+use spillgate_pipeline::predict::Action;
 use spillgate_pipeline::time::Timestamp;
 
 use super::StatePlanner;
@@ -14,9 +15,13 @@ impl StatePlanner {
         let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
         let batch = self.batch[self.module.idx()].max(1);
         let mut planned = self.planned.duration_of(self.module, batch);
-        let pace = self.measured.pace.mean(now);
+        let predictor = &mut self.measured.predictor;
+        predictor.age(now);
+        let action = Action::execute(self.module, batch as usize);
+        let pace = predictor.pace(action);
+        let (pace, spread) = pace.map_or((1.0, 0.0), |p| (p.factor(), p.spread()));
         if self.recipe.learns_pace {
-            planned = planned.mul_f64(pace);
+            planned = predictor.expect(action, planned);
         }
         let capacity = if planned.is_zero() {
             f64::INFINITY
@@ -51,7 +56,7 @@ impl StatePlanner {
             probability: self.probability(now),
             workers: self.workers_up as u32,
             pace,
-            spread: self.measured.pace.spread(now),
+            spread,
             asked: self.measured.asked.shares(now),
             admit,
         }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
+use spillgate_pipeline::predict::{Action, Pace, PaceRule, Predictor, Rule};
 use spillgate_pipeline::queue::Queue;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::decoding::DecodingShares;
-use super::pace::Pace;
 use super::{BrokerConfig, Rejected};
 
 /// How gateways chose what they gave to a broker that asked.
@@ -47,7 +47,7 @@ pub(super) struct Core<T> {
     pub(super) queue: Queue<T>,
     /// From which end of their queues gateways took the requests that wait.
     pub(super) offers: Offers,
-    pace: Pace,
+    predictor: Predictor,
     /// At the source, where clients share the time for decoding.
     decoding: DecodingShares,
 }
@@ -59,7 +59,7 @@ impl<T> Core<T> {
             guidance: Guidance::NONE,
             queue: Queue::default(),
             offers: Offers::default(),
-            pace: Pace::default(),
+            predictor: Predictor::new(Rule::ByPace(PaceRule::Ewma)),
             decoding: DecodingShares::default(),
         }
     }
@@ -76,22 +76,33 @@ impl<T> Core<T> {
         self.config.execution[size.max(1) - 1]
     }
 
+    fn action(&self, size: usize) -> Action {
+        Action::execute(self.config.module, size)
+    }
+
+    /// How fast the worker is compared with its profile; `None` before the first batch ended.
+    fn pace(&self) -> Option<&Pace> {
+        self.predictor.pace(self.action(1))
+    }
+
     /// Expected execution time of a batch of that size.
     pub(super) fn execution(&self, size: usize) -> Duration {
-        self.pace.of(self.profiled(size))
+        let profiled = self.profiled(size);
+        self.predictor.expect(self.action(size), profiled)
     }
 
     /// Expected execution time of a request in a batch of its own. At the source it is the time to decode its picture.
     pub(super) fn execution_alone(&self, request: &Request) -> Duration {
         if self.decodes(request) {
-            return self.pace.of(request.decoding());
+            return self.predictor.expect(self.action(1), request.decoding());
         }
         self.execution(1)
     }
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.
     pub(super) fn stray(&self, size: usize) -> Duration {
-        self.pace.stray(self.profiled(size))
+        let spread = self.pace().map_or(0.0, Pace::spread);
+        self.profiled(size).mul_f64(spread)
     }
 
     /// Whether the request's picture is decoded here.
@@ -109,14 +120,21 @@ impl<T> Core<T> {
 
     /// Takes in how long a batch took that was expected to take `expected`. Our own policies learn the worker's pace
     /// from it; published policies trust the profile, as their authors do.
-    pub(super) fn executed(&mut self, size: usize, expected: Duration, took: Duration) {
+    pub(super) fn executed(
+        &mut self,
+        now: Timestamp,
+        size: usize,
+        expected: Duration,
+        took: Duration,
+    ) {
         let profiled = match self.config.module {
             // The time to decode a picture depends on the picture; no table by batch size has it.
-            ModuleId::SOURCE => self.pace.profiled(expected),
+            ModuleId::SOURCE => self.pace().map_or(expected, |p| p.profiled(expected)),
             _ => self.profiled(size),
         };
-        if self.config.recipe.learns_pace && !profiled.is_zero() {
-            self.pace.observe(profiled, took);
+        if self.config.recipe.learns_pace {
+            let action = self.action(size);
+            self.predictor.observe(now, action, profiled, took);
         }
     }
 
@@ -125,8 +143,9 @@ impl<T> Core<T> {
     /// the pace moves a little towards the profile each time. Otherwise one slow batch could make a worker refuse
     /// everything for good.
     pub(super) fn doubt(&mut self, now: Timestamp, starts_at: Timestamp, deadline: Timestamp) {
-        if self.pace.is_slow() && starts_at <= now && now + self.profiled(1) <= deadline {
-            self.pace.doubt();
+        let is_slow = self.pace().is_some_and(Pace::is_slow);
+        if is_slow && starts_at <= now && now + self.profiled(1) <= deadline {
+            self.predictor.doubt(self.action(1));
         }
     }
 

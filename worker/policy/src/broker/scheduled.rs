@@ -87,8 +87,14 @@ impl<T> Scheduled<T> {
     }
 
     /// Takes in how long a batch took that was expected to take `expected`.
-    pub(super) fn executed(&mut self, size: usize, expected: (Duration, Lengths), took: Duration) {
-        self.scheduler.executed(size as u32, expected, took);
+    pub(super) fn executed(
+        &mut self,
+        now: Timestamp,
+        size: usize,
+        expected: (Duration, Lengths),
+        took: Duration,
+    ) {
+        self.scheduler.executed(now, size as u32, expected, took);
         self.declined = false;
     }
 

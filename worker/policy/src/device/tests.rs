@@ -1,13 +1,14 @@
 mod loads;
 mod pull;
 
-use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::id::{ModuleId, RequestId};
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::policy::DropPolicyName;
+use spillgate_pipeline::predict::ErrorSummary;
 use spillgate_pipeline::request::Request;
-use spillgate_pipeline::schedule::ScheduleName;
+use spillgate_pipeline::schedule::{Application, ScheduleName};
 
 use super::*;
 use crate::profiler;
@@ -103,6 +104,29 @@ fn an_idle_device_starts_at_once_with_all_that_came_together() {
     let out = arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
     assert_eq!(executed(&out), [(1, vec![1, 2])]);
     assert_eq!(device.free_at(at(3)), at(10));
+}
+
+#[test]
+fn a_batch_records_what_was_expected_and_what_came() {
+    let mut device = device_with(DropPolicyName::Spillgate, 1);
+    assert_eq!(
+        device.prediction_errors().durations(ActionKind::Execute),
+        None
+    );
+    // The second one is bound at 8, when the first one is expected to end at 10.
+    arrive(&mut device, 0, &[(1, 1, 100), (1, 2, 100)]);
+    device.on_event(at(8), DeviceEvent::Wakeup, &mut Vec::new());
+    end_after(&mut device, 13, 0, 12);
+    end_after(&mut device, 25, 1, 11);
+    let errors = device.prediction_errors();
+    let numbers = |summary: Option<ErrorSummary>| {
+        let summary = summary.unwrap();
+        (summary.count, summary.p1_ns, summary.max_ns)
+    };
+    let execute = ActionKind::Execute;
+    assert_eq!(numbers(errors.durations(execute)), (2, 1, 2));
+    assert_eq!(numbers(errors.completions(execute)), (2, 3, 5));
+    assert_eq!(errors.durations(ActionKind::Rerun), None);
 }
 
 /// Gateways hear of a batch when it is bound, in every driver: one that is bound behind the running one, too.
@@ -441,6 +465,9 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
     device.on_event(ms(40), ended, &mut out);
     // The member of the second batch failed, and the first has had its turn.
     assert_eq!(device.next_wakeup(), None);
+    let errors = device.prediction_errors();
+    let [reruns, batches] = [ActionKind::Rerun, ActionKind::Execute].map(|k| errors.durations(k));
+    assert_eq!((reruns.unwrap().count, batches.unwrap().count), (1, 2));
     assert!(out.is_empty());
 }
 

@@ -1,10 +1,12 @@
 //! What a scheduler knows of execution times. A *law* is the distribution of a request's length, the time that it takes
 //! alone. The book keeps the law of each application and their mixture, and computes them anew after every few samples.
-//! It also keeps how the time of a batch follows from the lengths of its members.
+//! It also keeps how the time of a batch follows from the lengths of its members, and the pace of the device
+//! ([`spillgate_pipeline::predict::Pace`]), by which these times are corrected.
 
 use spillgate_pipeline::distribution::{
     BatchTime, Distribution, DistributionError, Learner, LearnerError, Learnt, Window, prior,
 };
+use spillgate_pipeline::predict::{Pace, PaceRule};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
 use spillgate_pipeline::time::Timestamp;
 
@@ -16,23 +18,12 @@ const REMAKE_EVERY: usize = 16;
 /// The laws are remade after new samples are one in this many of all in the windows: a few samples among many change
 /// little.
 const REMAKE_SHARE: usize = 16;
-/// Weight of the newest batch in the smoothed ratio of measured to expected time.
-const PACE_WEIGHT: f64 = 0.125;
-/// Bounds of that ratio for one batch: a clock that jumps must not make a device look infinitely slow.
-const PACE_MIN: f64 = 0.05;
-/// See [`PACE_MIN`].
-const PACE_MAX: f64 = 20.0;
-/// The ratio counts once it differs from 1 by this factor: chance alone does not make it so large.
-const PACE_CHANGE: f64 = 2.0;
 /// Requests over which an application's share is counted: halved at twice this number.
 const SHARE_COUNT: f64 = 4096.0;
 
 /// Length of a request that took no time, ms. Rates are per time, so a batch must take some time.
 const LENGTH_MIN: f64 = 1e-6;
 
-const _: () = assert!(0.0 < PACE_WEIGHT && PACE_WEIGHT <= 1.0);
-const _: () = assert!(1.0 < PACE_CHANGE && PACE_CHANGE < PACE_MAX);
-const _: () = assert!(0.0 < PACE_MIN && PACE_MIN < 1.0 / PACE_CHANGE);
 const _: () = assert!(REMAKE_EVERY > 0 && REMAKE_SHARE > 0);
 
 /// Laws of execution times, as of the last remaking.
@@ -46,9 +37,8 @@ pub(crate) struct Book {
     sharing: Option<Sharing>,
     /// As the batches on the device show it.
     time: BatchTime,
-    /// Measured over profiled time: smoothed, and as used.
-    pace: f64,
-    pace_applied: f64,
+    /// Measured over expected time, held: what follows from it is computed anew when it changes.
+    pace: Pace,
     window: Window,
     bins: usize,
     prior: Distribution,
@@ -86,8 +76,7 @@ impl Book {
             shared,
             sharing,
             time: shared,
-            pace: 1.0,
-            pace_applied: 1.0,
+            pace: Pace::new(PaceRule::Held),
             window,
             bins,
             grid: Grid::new(&laws),
@@ -192,8 +181,7 @@ impl Book {
         let is_first = !was_taught && self.learners[idx].is_taught();
         if is_first || learnt != Learnt::Added {
             // From here on the lengths themselves contain the error of the prior, or of the lengths before the jump.
-            self.pace = 1.0;
-            self.pace_applied = 1.0;
+            self.pace = Pace::new(PaceRule::Held);
             if let Some(sharing) = self.sharing.as_mut().filter(|_| is_first) {
                 sharing.forget();
                 self.shared = sharing.time();
@@ -218,19 +206,12 @@ impl Book {
     }
 
     /// Takes in how long a batch took and what was expected.
-    pub(crate) fn keep_pace(&mut self, expected_ms: f64, took_ms: f64) {
-        let ratio = took_ms / expected_ms * self.pace_applied;
-        if !ratio.is_finite() {
-            return;
+    pub(crate) fn keep_pace(&mut self, now: Timestamp, expected_ms: f64, took_ms: f64) {
+        let ratio = took_ms / expected_ms * self.pace.factor();
+        if self.pace.observe(now, ratio) {
+            self.time = self.shared.slowed(self.pace.factor());
+            self.version += 1;
         }
-        self.pace += PACE_WEIGHT * (ratio.clamp(PACE_MIN, PACE_MAX) - self.pace);
-        let off = self.pace / self.pace_applied;
-        if off < PACE_CHANGE && off > 1.0 / PACE_CHANGE {
-            return;
-        }
-        self.pace_applied = self.pace;
-        self.time = self.shared.slowed(self.pace);
-        self.version += 1;
     }
 
     /// The expected times of members of these applications alone; zero where nothing is learnt from them.
@@ -251,9 +232,9 @@ impl Book {
         let Some(sharing) = &mut self.sharing else {
             return;
         };
-        if sharing.observe(lengths, took_ms / self.pace_applied) {
+        if sharing.observe(lengths, took_ms / self.pace.factor()) {
             self.shared = sharing.time();
-            self.time = self.shared.slowed(self.pace_applied);
+            self.time = self.shared.slowed(self.pace.factor());
             self.version += 1;
         }
     }

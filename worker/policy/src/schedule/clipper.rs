@@ -1,8 +1,10 @@
 //! `clipper`: batches in order of arrival. Their size follows additive increase and multiplicative decrease (Crankshaw
 //! et al., NSDI 2017, §4.3).
 
+use std::time::Duration;
+
 use super::arrival;
-use super::book::Book;
+use super::score::ms;
 use super::strategy::{Chosen, Strategy, View};
 
 /// Added to the batch size while batches are in time.
@@ -44,12 +46,12 @@ impl Strategy for Clipper {
     }
 
     /// A full batch within the objective makes the next one larger. A batch beyond the objective makes it smaller.
-    fn executed(&mut self, book: &Book, _at: usize, took_ms: f64) {
+    fn executed(&mut self, view: View<'_>, _at: usize, took: Duration) {
         let Some((members, objective)) = self.running.take() else {
             return;
         };
-        let largest = book.sizes().last().copied().unwrap_or(1);
-        if took_ms > objective {
+        let largest = view.book.sizes().last().copied().unwrap_or(1);
+        if ms(took) > objective {
             self.limit = (self.limit * DECREASE).max(1.0);
         } else if members >= self.limit as u32 {
             self.limit = (self.limit + INCREASE).min(f64::from(largest));

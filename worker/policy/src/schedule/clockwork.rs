@@ -9,63 +9,53 @@
 //! Deviation: the plan is reconstructed when the device becomes free, from the requests that had arrived when the plan
 //! was due.
 
-use std::collections::VecDeque;
+use std::time::Duration;
 
+use spillgate_pipeline::predict::{Action, ActionKind, Cap, EstimatorName, Predictor, Rule};
 use spillgate_pipeline::time::Timestamp;
 
 use super::book::Book;
 use super::merge::earliest;
 use super::pending::Pending;
+use super::score::ms;
 use super::strategy::{Chosen, Leaving, Strategy, View};
 use super::{GiveUpReason, span};
 
 /// How far ahead actions are planned, and how long after its earliest moment one may start, ms (Clockwork §5.3).
 const AHEAD_MS: f64 = 5.0;
-/// Number of past durations of a batch size from which one is predicted (Clockwork §5.2).
-const DURATIONS: usize = 10;
-
-/// How a duration is predicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Estimator {
-    /// The 99th percentile of the last ten: their largest.
-    P99,
-    /// Their mean.
-    Mean,
-}
 
 #[derive(Debug)]
 pub(crate) struct Clockwork {
-    estimator: Estimator,
-    /// The last durations of each size, ms.
-    measured: Vec<VecDeque<f64>>,
+    estimator: EstimatorName,
+    predictor: Predictor,
     predicted_end: Option<Timestamp>,
 }
 
 impl Clockwork {
-    pub(crate) fn new(sizes: &[u32], estimator: Estimator) -> Self {
+    /// The scheduler with that estimator, without a cap: as in the paper.
+    pub(crate) fn new(estimator: EstimatorName) -> Self {
         Clockwork {
             estimator,
-            measured: vec![VecDeque::new(); sizes.len()],
+            predictor: Predictor::new(Rule::BySize(estimator, Cap::None)),
             predicted_end: None,
         }
     }
 
     /// Predicted duration of a batch of the size at that position; before any was measured, by the laws.
     pub(crate) fn predict(&self, book: &Book, at: usize) -> f64 {
-        let measured = &self.measured[at];
-        if measured.is_empty() {
-            let size = book.sizes()[at];
-            let law = book.mixture();
-            let length = match self.estimator {
-                Estimator::P99 => law.quantile(0.99),
-                Estimator::Mean => law.mean(),
-            };
-            return book.time().ms(size, length, length * f64::from(size));
-        }
-        match self.estimator {
-            Estimator::P99 => measured.iter().copied().fold(0.0, f64::max),
-            Estimator::Mean => measured.iter().sum::<f64>() / measured.len() as f64,
-        }
+        let size = book.sizes()[at];
+        let measured = self.predictor.measured(batch(size));
+        measured.map_or_else(|| self.by_laws(book, size), ms)
+    }
+
+    /// The same quantity of the law of lengths: their 99th percentile, or their mean.
+    fn by_laws(&self, book: &Book, size: u32) -> f64 {
+        let law = book.mixture();
+        let length = match self.estimator {
+            EstimatorName::LastMax => law.quantile(0.99),
+            _ => law.mean(),
+        };
+        book.time().ms(size, length, length * f64::from(size))
     }
 
     /// The largest size that can be filled with requests that arrived by `known_at` and are in time in a batch of that size
@@ -95,12 +85,11 @@ impl Clockwork {
 }
 
 impl Strategy for Clockwork {
-    fn executed(&mut self, _book: &Book, at: usize, took_ms: f64) {
-        let measured = &mut self.measured[at];
-        if measured.len() == DURATIONS {
-            measured.pop_front();
-        }
-        measured.push_back(took_ms);
+    fn executed(&mut self, view: View<'_>, at: usize, took: Duration) {
+        let size = view.book.sizes()[at];
+        let profiled = span(self.by_laws(view.book, size));
+        self.predictor
+            .observe(view.now, batch(size), profiled, took);
     }
 
     /// Gives up the requests of the action that was planned after the one that just ended, if that one ended too late
@@ -138,5 +127,14 @@ impl Strategy for Clockwork {
             members: members.iter().map(|p| p.id).collect(),
             expected_ms,
         })
+    }
+}
+
+/// A batch of that size. A scheduler serves one model.
+fn batch(size: u32) -> Action {
+    Action {
+        kind: ActionKind::Execute,
+        model: 0,
+        size,
     }
 }

@@ -193,5 +193,10 @@ pub(crate) fn span(ms: f64) -> Duration {
     Duration::from_nanos((ms.max(0.0) * 1e6) as u64)
 }
 
+/// A duration in ms.
+pub(crate) fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
 #[cfg(test)]
 mod tests;

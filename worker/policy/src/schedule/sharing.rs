@@ -6,6 +6,9 @@
 //! a scheduler would form batches half as large as the best ones. Nor does the profile tell the sum of a and b: it
 //! measures times alone on a device that was idle before, and such a device is slower than a busy one. So both follow
 //! the measured times of batches, by least squares on the expected lengths: `took / sum = a longest / sum + b`.
+//!
+//! This is no rule of [`spillgate_pipeline::predict`]. It has two unknowns and learns them from the lengths of members, which differ
+//! from batch to batch; a rule there knows an action by its kind, model and size alone.
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
 

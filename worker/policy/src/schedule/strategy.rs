@@ -1,14 +1,16 @@
 //! The part that differs between schedulers, and the list of schedulers.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::predict::EstimatorName;
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::Timestamp;
 
 use super::book::Book;
 use super::clipper::Clipper;
-use super::clockwork::{Clockwork, Estimator};
+use super::clockwork::Clockwork;
 use super::config::SchedulerConfig;
 use super::edf::Edf;
 use super::goodput::Goodput;
@@ -66,7 +68,7 @@ pub(crate) trait Strategy: Debug + Send {
     fn removed(&mut self, _slot: Slot) {}
 
     /// A batch of the size at position `at` took this long.
-    fn executed(&mut self, _book: &Book, _at: usize, _took_ms: f64) {}
+    fn executed(&mut self, _view: View<'_>, _at: usize, _took: Duration) {}
 
     /// Whether it uses the laws of single applications. Then a request of an unknown application runs alone now and
     /// then ([`super::exploring`]).
@@ -102,8 +104,8 @@ pub(super) fn strategy(config: &SchedulerConfig) -> Box<dyn Strategy> {
         ScheduleName::Goodput => Box::new(Goodput::default()),
         ScheduleName::Orloj => Box::new(Orloj::new(sizes, false, *scoring)),
         ScheduleName::OrlojShared => Box::new(Orloj::new(sizes, true, *scoring)),
-        ScheduleName::Clockwork => Box::new(Clockwork::new(sizes, Estimator::P99)),
-        ScheduleName::ClockworkMean => Box::new(Clockwork::new(sizes, Estimator::Mean)),
+        ScheduleName::Clockwork => Box::new(Clockwork::new(EstimatorName::LastMax)),
+        ScheduleName::ClockworkMean => Box::new(Clockwork::new(EstimatorName::LastMean)),
         ScheduleName::Edf => Box::new(Edf::default()),
         ScheduleName::Nexus => Box::new(Nexus::new(*planned)),
         ScheduleName::Clipper => Box::new(Clipper::new()),

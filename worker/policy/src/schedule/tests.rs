@@ -198,7 +198,7 @@ fn drive(name: ScheduleName, steps: &[Step]) -> Vec<ScheduledBatch> {
                     }
                     now += batch.expected.as_secs_f64() * 1e3 * 1.2;
                     let expected = (batch.expected, batch.lengths);
-                    scheduler.executed(batch.size, expected, batch.expected.mul_f64(1.2));
+                    scheduler.executed(at(now), batch.size, expected, batch.expected.mul_f64(1.2));
                     batches.push(batch);
                 }
             }
@@ -424,7 +424,13 @@ fn clockwork_loses_the_action_behind_an_overrun() {
         scheduler
             .insert(at(then), pending(2, 0, then, 900.0))
             .unwrap();
-        scheduler.executed(batch.size, (batch.expected, batch.lengths), batch.expected);
+        let expected = (batch.expected, batch.lengths);
+        scheduler.executed(
+            at(predicted_end + late),
+            batch.size,
+            expected,
+            batch.expected,
+        );
         let (batch, gone) = next(&mut scheduler, predicted_end + late);
         let lost_ids: Vec<RequestId> = gone.iter().map(|g| g.id).collect();
         assert_eq!(lost_ids, vec![RequestId(1); lost]);
@@ -448,6 +454,7 @@ fn clockwork_predicts_by_the_last_ten() {
                 .unwrap();
             let batch = next(&mut scheduler, now).0.unwrap();
             scheduler.executed(
+                at(now),
                 batch.size,
                 (batch.expected, batch.lengths),
                 Duration::from_millis(took.max(1)),
@@ -493,6 +500,7 @@ fn clipper_grows_by_one_and_shrinks_by_a_tenth() {
         sizes.push(batch.members.len());
         let took = if batch.members.len() > 11 { 600 } else { 400 };
         scheduler.executed(
+            at(now),
             batch.size,
             (batch.expected, batch.lengths),
             Duration::from_millis(took),

@@ -22,7 +22,7 @@ fn a_device_ten_times_as_slow_is_noticed_and_requests_are_answered() {
             if let Some(batch) = batch {
                 // 45 ms as profiled.
                 let took = Duration::from_millis(450);
-                scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
+                scheduler.executed(at(now), batch.size, (batch.expected, batch.lengths), took);
             }
             now += 500.0;
         }
@@ -68,7 +68,7 @@ fn a_prior_far_off_does_not_scale_what_is_learnt() {
             let expected = batch.expected.as_secs_f64() * 1e3;
             assert!((expected - 5.0).abs() < 0.1, "{id}: {expected}");
         }
-        scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
+        scheduler.executed(at(now), batch.size, (batch.expected, batch.lengths), took);
         let length = scheduler.length_ms(took);
         scheduler.learn(at(now), Application(0), length).unwrap();
     }
@@ -87,7 +87,12 @@ fn requests_that_take_no_time_are_served() {
                 .unwrap();
             let batch = next(&mut scheduler, now).0;
             let batch = batch.unwrap_or_else(|| panic!("{name}: {id} waits"));
-            scheduler.executed(batch.size, (batch.expected, batch.lengths), Duration::ZERO);
+            scheduler.executed(
+                at(now),
+                batch.size,
+                (batch.expected, batch.lengths),
+                Duration::ZERO,
+            );
             scheduler.learn(at(now), Application(0), 0.0).unwrap();
         }
     }
@@ -111,7 +116,7 @@ fn batches_of_one_tell_how_long_a_busy_device_takes() {
                 .unwrap();
             let batch = next(&mut scheduler, now).0.unwrap();
             let took = Duration::from_secs_f64(0.7e-3 * lengths);
-            scheduler.executed(batch.size, (batch.expected, batch.lengths), took);
+            scheduler.executed(at(now), batch.size, (batch.expected, batch.lengths), took);
         }
         let ratio = scheduler.execution(1).as_secs_f64() * 1e3 / lengths;
         assert!((ratio - 0.7).abs() < 0.05, "{width}: {ratio}");

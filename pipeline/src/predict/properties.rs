@@ -1,0 +1,191 @@
+//! Estimators and the predictor against slow obvious references.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::time::Timestamp;
+
+fn ns(n: u64) -> Duration {
+    Duration::from_nanos(n)
+}
+
+fn name() -> impl Strategy<Value = EstimatorName> {
+    prop::sample::select(EstimatorName::ALL.to_vec())
+}
+
+fn cap() -> impl Strategy<Value = Cap> {
+    prop_oneof![
+        Just(Cap::None),
+        (1.0..4.0f64).prop_map(Cap::Seed),
+        (1.0..4.0f64).prop_map(Cap::Median),
+    ]
+}
+
+/// Durations in ns around 1 ms, and now and then far longer ones.
+fn took() -> impl Strategy<Value = u64> {
+    prop_oneof![5 => 500_000..2_000_000u64, 1 => 0..10_000_000_000u64]
+}
+
+/// The estimate from the whole history, ns.
+fn slow(name: EstimatorName, cap: Cap, seed: u64, window: usize, history: &[u64]) -> f64 {
+    if history.is_empty() {
+        return seed as f64;
+    }
+    let last = &history[history.len().saturating_sub(window)..];
+    let mut sorted = last.to_vec();
+    sorted.sort_unstable();
+    let quantile = |q: f64| sorted[(q * last.len() as f64).ceil() as usize - 1] as f64;
+    let estimate = match name {
+        EstimatorName::LastMax => quantile(0.99),
+        EstimatorName::LastMedian => quantile(0.5),
+        EstimatorName::LastMean => last.iter().sum::<u64>() as f64 / last.len() as f64,
+        EstimatorName::Ewma => history
+            .iter()
+            .fold(seed as f64, |mean, &took| 0.8 * mean + 0.2 * took as f64),
+    };
+    match cap {
+        Cap::None => estimate,
+        Cap::Seed(times) => estimate.min(times * seed as f64),
+        Cap::Median(times) => estimate.min(times * quantile(0.5)),
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_estimator_agrees_with_its_whole_history(
+        name in name(),
+        cap in cap(),
+        seed in 1..2_000_000u64,
+        window in 1usize..15,
+        history in prop::collection::vec(took(), 0..50),
+    ) {
+        let mut estimator = Estimator::with_window(name, cap, ns(seed), window);
+        for n in 0..=history.len() {
+            let estimate = estimator.estimate().as_nanos() as f64;
+            let expected = slow(name, cap, seed, window, &history[..n]);
+            prop_assert!((estimate - expected).abs() <= 1.0, "{} {}", estimate, expected);
+            if let Some(&took) = history.get(n) {
+                estimator.observe(ns(took));
+            }
+        }
+    }
+
+    /// However long one action takes, and whenever: with a cap the estimate stays near what the others take. A median of
+    /// one duration is that duration: a cap by the median holds from the second on.
+    #[test]
+    fn one_outlier_cannot_poison_an_estimate_with_a_cap(
+        name in name(),
+        usual in prop::collection::vec(900_000..1_100_000u64, 1..30),
+        outlier in 0..u64::MAX / 2,
+        place in any::<prop::sample::Index>(),
+    ) {
+        let seed = ns(1_000_000);
+        let most = ns(1_650_000);
+        let mut durations = usual;
+        let place = place.index(durations.len() + 1);
+        durations.insert(place, outlier);
+        for cap in [Cap::Seed(1.5), Cap::Median(1.5)] {
+            let mut estimator = Estimator::new(name, cap, seed);
+            for (n, took) in durations.iter().enumerate() {
+                estimator.observe(ns(*took));
+                if n > 0 || cap != Cap::Median(1.5) {
+                    prop_assert!(estimator.estimate() <= most, "{:?}", estimator);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_predictor_by_size_is_an_estimator_for_each_action(
+        name in name(),
+        cap in cap(),
+        ended in prop::collection::vec((action(), took()), 0..80),
+    ) {
+        let mut predictor = Predictor::new(Rule::BySize(name, cap));
+        for (n, (action, took)) in ended.iter().enumerate() {
+            let of_it = ended[..n].iter().filter(|(other, _)| other == action);
+            let mut estimator = Estimator::new(name, cap, profiled(*action));
+            of_it.clone().for_each(|(_, took)| estimator.observe(ns(*took)));
+            let expected = predictor.expect(*action, profiled(*action));
+            prop_assert_eq!(expected, estimator.estimate());
+            let measured = of_it.clone().next().map(|_| expected);
+            prop_assert_eq!(predictor.measured(*action), measured);
+            prop_assert!(predictor.pace(*action).is_none());
+            predictor.observe(Timestamp::ZERO, *action, profiled(*action), ns(*took));
+        }
+    }
+
+    #[test]
+    fn a_predictor_by_pace_has_one_for_all_sizes_of_a_model(
+        rule in prop::sample::select(vec![
+            PaceRule::Ewma,
+            PaceRule::Held,
+            PaceRule::Window { spread: Duration::from_secs(5) },
+        ]),
+        steps in prop::collection::vec((0u64..200, action(), prop::option::weighted(0.8, took())), 0..80),
+    ) {
+        let mut predictor = Predictor::new(Rule::ByPace(rule));
+        let mut alone: Vec<((ActionKind, u32), Pace)> = Vec::new();
+        let mut now = Timestamp::ZERO;
+        for (later, action, took) in steps {
+            now = now + Duration::from_millis(later);
+            let key = (action.kind, action.model);
+            let pace = alone.iter_mut().find(|(of, _)| *of == key).map(|(_, pace)| pace);
+            let expected = pace.as_ref().map_or(profiled(action), |p| p.expect(profiled(action)));
+            prop_assert_eq!(predictor.expect(action, profiled(action)), expected);
+            prop_assert_eq!(predictor.measured(action), None);
+            match (took, pace) {
+                (Some(took), pace) => {
+                    predictor.observe(now, action, profiled(action), ns(took));
+                    let ratio = ns(took).as_secs_f64() / profiled(action).as_secs_f64();
+                    match pace {
+                        Some(pace) => {
+                            pace.observe(now, ratio);
+                        }
+                        None => {
+                            let mut pace = Pace::new(rule);
+                            pace.observe(now, ratio);
+                            alone.push((key, pace));
+                        }
+                    }
+                }
+                (None, pace) => {
+                    predictor.doubt(action);
+                    pace.into_iter().for_each(Pace::doubt);
+                    predictor.age(now);
+                    alone.iter_mut().for_each(|(_, pace)| pace.age(now));
+                }
+            }
+        }
+    }
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let kind = prop::sample::select(ActionKind::ALL.to_vec());
+    (kind, 0u32..2, 1u32..4).prop_map(|(kind, model, size)| Action { kind, model, size })
+}
+
+fn profiled(action: Action) -> Duration {
+    ns(600_000 + 200_000 * u64::from(action.size))
+}
+
+#[test]
+fn what_was_profiled_to_take_no_time_teaches_no_pace() {
+    let mut predictor = Predictor::new(Rule::ByPace(PaceRule::Ewma));
+    let action = Action::execute(crate::id::ModuleId(1), 1);
+    predictor.observe(Timestamp::ZERO, action, Duration::ZERO, ns(5));
+    assert!(predictor.pace(action).is_none());
+    assert_eq!(predictor.expect(action, ns(7)), ns(7));
+}
+
+#[test]
+fn rules_have_names_of_their_own() {
+    let by_size = EstimatorName::ALL.map(|name| Rule::BySize(name, Cap::None).name());
+    let window = PaceRule::Window { spread: ns(1) };
+    let by_pace = [PaceRule::Ewma, window, PaceRule::Held].map(|rule| Rule::ByPace(rule).name());
+    let mut names = [&by_size[..], &by_pace].concat();
+    assert_eq!(names.len(), 7);
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 7, "{names:?}");
+}
