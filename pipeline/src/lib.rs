@@ -12,6 +12,7 @@ pub mod distribution;
 mod document;
 pub mod estimate;
 pub mod execution;
+pub mod family;
 pub mod grant;
 pub mod graph;
 pub mod id;

@@ -78,6 +78,7 @@ fn submission() -> Submission {
             is_token: false,
         },
         decoding: Duration::ZERO,
+        members: None,
         application: Arc::from(""),
         timeout: None,
         trace: TraceContext {

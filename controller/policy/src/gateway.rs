@@ -33,6 +33,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::Dispatcher;
+use crate::families::Members;
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
 use crate::pool::Pool;
@@ -120,6 +121,18 @@ struct Content<P, L> {
     payload: P,
     load: L,
     joins: Joins,
+    members: Members,
+}
+
+impl<P, L> Content<P, L> {
+    /// The request as a module sees it: for the member of the module's family.
+    fn request_at(&self, module: ModuleId) -> Request {
+        let member = self.members.as_ref().map(|members| members[module.idx()]);
+        Request {
+            member: member.unwrap_or_default(),
+            ..self.request
+        }
+    }
 }
 
 /// A module as the gateway sees it.
@@ -250,6 +263,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 payload,
                 load,
                 joins: Joins::new(n_modules),
+                members: offer.members.clone(),
             }
         });
         self.demands.offered(now, self.ledger.offered());

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{BatchId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{Arrival, Started, ToGateway};
-use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::request::{DropReason, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -51,7 +51,7 @@ struct Running {
     /// Whose request it is, where there is but one.
     alone: Option<Application>,
     /// The member to be kept for a rerun.
-    sampled: Option<(RequestId, Application)>,
+    sampled: Option<Request>,
     is_rerun: bool,
     execution: Duration,
     lengths: Lengths,
@@ -330,12 +330,13 @@ impl<T> Device<T> {
             }
         }
         if self.takes_requests()
-            && let (Some((request, application)), Some(payload)) = (ended.sampled, sampled)
+            && let (Some(request), Some(payload)) = (ended.sampled, sampled)
         {
             self.profiler.keep(Kept {
                 worker: ended.worker,
-                request,
-                application,
+                request: request.id,
+                application: request.application,
+                member: request.member,
                 payload,
             });
         }
@@ -381,6 +382,7 @@ impl<T> Device<T> {
             id,
             worker: kept.worker,
             request: kept.request,
+            member: kept.member,
             payload: kept.payload,
         }));
     }
@@ -467,10 +469,7 @@ impl<T> Device<T> {
                 id,
                 worker,
                 size,
-                sampled: sampled.map(|i| {
-                    let request = &members[i].request;
-                    (request.id, request.application)
-                }),
+                sampled: sampled.map(|i| members[i].request),
                 is_rerun: false,
                 alone: match members.as_slice() {
                     [one] => Some(one.request.application),

@@ -131,6 +131,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
+        is_family: false,
         schedule,
     };
     let config = DeviceConfig {
@@ -179,6 +180,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };

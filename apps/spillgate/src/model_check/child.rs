@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_backend::torch::{self, TorchBackend};
-use spillgate_pipeline::compile::compile_with;
+use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::id::WorkerId;
 use spillgate_worker::executor::{WorkerSpec, build_operator};
 
@@ -84,7 +84,11 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> 
     let library = spillgate_modules::library();
     let known = |name: &str| question.variables.get(name).cloned();
     let (text, file) = (&question.text, &question.file);
-    let compiled = compile_with(text, file, &library.catalog(), None, &known);
+    let outside = Outside {
+        variables: &known,
+        files: None,
+    };
+    let compiled = compile_with(text, file, &library.catalog(), None, outside);
     let pipeline = Arc::new(compiled.map_err(|e| e.to_string())?.pipeline);
     let named = pipeline.modules.iter().find(|m| m.name == question.module);
     let module = named.ok_or("no such module")?.clone();

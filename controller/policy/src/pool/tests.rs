@@ -21,6 +21,7 @@ fn request(id: u64, deadline: u64) -> Request {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     }
 }
 
