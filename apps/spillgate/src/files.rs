@@ -22,7 +22,7 @@ use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_pipeline::topology::{Topology, parse_topology};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
-use crate::model_check::Variables;
+use crate::model_check::{Families, Variables};
 use crate::placement::{PlacingError, resolve_device};
 
 /// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
@@ -39,6 +39,8 @@ pub struct LoadedPipeline {
     pub profiles: ProfileSet,
     /// Warnings, one a line.
     pub warnings: Vec<String>,
+    /// The files of its families, once they were checked.
+    pub families: Families,
     /// The file's text, and the variables that it names.
     pub(crate) text: String,
     pub(crate) variables: Variables,
@@ -56,7 +58,8 @@ impl LoadedPipeline {
     /// A line for each that is not.
     pub fn check_models(&self, runs: &dyn Fn(&Module) -> bool) -> Result<(), LoadError> {
         let modules = self.pipeline.modules.iter();
-        let modules = modules.filter(|m| !is_emulated(m) && runs(m));
+        // The files of a family were listed, so they are there.
+        let modules = modules.filter(|m| !is_emulated(m) && m.family.is_none() && runs(m));
         let models = modules.flat_map(|m| m.variants.iter().map(move |v| (m, &v.model)));
         let mut lines: Vec<String> = models
             .filter(|(_, model)| !self.base_dir().join(model).is_file())
@@ -198,6 +201,7 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
         file: file.to_owned(),
         profiles,
         warnings,
+        families: Families::default(),
         text,
         variables: variables.into_inner(),
     })

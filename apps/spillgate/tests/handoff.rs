@@ -105,6 +105,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
         pipeline: Arc::new(compiled.pipeline),
         base_dir: PathBuf::new(),
         profiles,
+        families: Default::default(),
     };
     let batches = Arc::new(Batches::default());
     let embedded = Embedded::start(
