@@ -84,6 +84,8 @@ struct Approved {
     contents: HashSet<Hash>,
     /// Files of these forms in these folders: members of families.
     forms: HashSet<(PathBuf, Hash)>,
+    /// Forms of which a member ran as a module of that kind: type, options, variants.
+    ran: HashSet<(Arc<str>, Hash)>,
 }
 
 impl Approved {
@@ -215,12 +217,11 @@ impl Checks {
             hashes.push(hash);
             size += length;
         }
-        let options = format!("{:?} {:?}", module.options, module.variants);
-        let key = (module.op.clone(), options, hashes);
+        let key = (module.op.clone(), options_of(module), hashes);
         if let Some(done) = self.done.get(&key) {
             return Ok(done.clone());
         }
-        let question = self.asker.question(loaded, module, None, size);
+        let question = self.asker.question(loaded, module, size);
         let passed = self.asker.ask(&question)?;
         self.confined = passed.confined.or(self.confined.take());
         let mut approved = self.asker.approved.write();
@@ -241,13 +242,19 @@ impl Checks {
         module: &Module,
         family: &Family,
     ) -> Result<Vec<String>, String> {
-        let template = self.asker.question(loaded, module, None, 0);
-        let files = FamilyFiles::new(loaded.base_dir(), family, template, self.asker.clone());
+        let template = self.asker.question(loaded, module, 0);
+        let kind = format!("{} {}", module.op, options_of(module));
+        let files = FamilyFiles::new(family, template, &kind, self.asker.clone());
         let (refused, confined) = files.check_first()?;
         self.confined = confined.or(self.confined.take());
         loaded.families.insert(module.id, files);
         Ok(refused)
     }
+}
+
+/// What is said of a module's models beside their files.
+fn options_of(module: &Module) -> String {
+    format!("{:?} {:?}", module.options, module.variants)
 }
 
 /// What a process that checked said of models that may be loaded.
@@ -260,22 +267,15 @@ struct Passed {
 }
 
 impl Asker {
-    /// The question about a module, or about one model file in place of those that the pipeline file names; the files have
-    /// that many bytes.
-    fn question(
-        &self,
-        loaded: &LoadedPipeline,
-        module: &Module,
-        model: Option<String>,
-        size: u64,
-    ) -> Question {
+    /// The question about a module whose models have that many bytes.
+    fn question(&self, loaded: &LoadedPipeline, module: &Module, size: u64) -> Question {
         Question {
             file: loaded.file.display().to_string(),
             text: loaded.text.clone(),
             variables: loaded.variables.clone(),
             base_dir: loaded.base_dir(),
             module: module.name.clone(),
-            model,
+            model: None,
             memory: self.memory(size),
             seconds: self.config.time.as_secs().max(1),
         }

@@ -5,7 +5,7 @@
 //! A member that cannot be served is refused by itself. So is one whose file has changed or is gone since it was listed;
 //! a model that is in memory already serves on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -90,6 +90,8 @@ struct Inner {
     members: Vec<Listed>,
     /// The question about any of them.
     question: Question,
+    /// The kind of module that it is run as.
+    kind: Arc<str>,
     asker: Asker,
     default: Option<MemberId>,
     representative: AtomicU16,
@@ -118,25 +120,22 @@ struct State {
     verdicts: Vec<Option<Verdict>>,
     /// Members that were asked for before their turn, the latest last; each once.
     asked: VecDeque<MemberId>,
-    forms: HashMap<Hash, Known>,
+    /// Forms of good members.
+    good: HashSet<Hash>,
+    /// Members that failed, by form, while none was good.
+    failures: HashMap<Hash, u32>,
     closed: bool,
-}
-
-/// What is known of a form.
-#[derive(Clone, Default)]
-struct Known {
-    is_good: bool,
-    failures: u32,
 }
 
 impl FamilyFiles {
     /// The files of a family, as they are now.
     pub(super) fn new(
-        base_dir: PathBuf,
         family: &Family,
         question: Question,
+        kind: &str,
         asker: Asker,
     ) -> FamilyFiles {
+        let base_dir = question.base_dir.clone();
         let list = family.members.iter().map(|member| {
             let path = base_dir.join(&member.file);
             Listed {
@@ -149,12 +148,14 @@ impl FamilyFiles {
         let state = State {
             verdicts: vec![None; family.members.len()],
             asked: VecDeque::new(),
-            forms: HashMap::new(),
+            good: HashSet::new(),
+            failures: HashMap::new(),
             closed: false,
         };
         let inner = Inner {
             members: list.collect(),
             question,
+            kind: Arc::from(kind),
             asker,
             default: family.default,
             representative: AtomicU16::new(0),
@@ -225,14 +226,7 @@ impl Members for FamilyFiles {
             return verdict.map_err(|why| why.to_string());
         }
         // Reading its form takes less time than loading it.
-        if let Ok(form) = listed.form()
-            && inner
-                .state
-                .lock()
-                .forms
-                .get(&form)
-                .is_some_and(|f| f.is_good)
-        {
+        if listed.form().is_ok_and(|form| inner.is_good(form)) {
             inner.state.lock().verdicts[member.idx()] = Some(Ok(()));
             return Ok(());
         }
@@ -264,7 +258,7 @@ impl Inner {
         format!("model {name} ({}): {why}", path.display())
     }
 
-    /// Checks the members that were not checked, those that are asked for first. Gives what is wrong with each that is refused.
+    /// Checks the members that were not checked, those that are asked for first. Gives what is wrong with those that are refused.
     fn check_all(&self) -> Vec<String> {
         let mut refused = Vec::new();
         for member in self.ids() {
@@ -279,7 +273,10 @@ impl Inner {
                 drop(state);
                 let _ = self.check(asked, &mut None);
             }
-            if let Err(why) = self.check(member, &mut None) {
+            let was_known = self.state.lock().verdicts[member.idx()].is_some();
+            if let Err(why) = self.check(member, &mut None)
+                && !was_known
+            {
                 refused.push(self.line(member, &why));
             }
         }
@@ -292,7 +289,13 @@ impl Inner {
         if state.closed {
             return;
         }
-        let n_forms = state.forms.values().filter(|form| form.is_good).count();
+        let n_forms = state.good.len();
+        let n_good = state
+            .verdicts
+            .iter()
+            .flatten()
+            .filter(|v| v.is_ok())
+            .count();
         drop(state);
         let (module, n) = (&self.question.module, self.members.len());
         for line in refused.iter().take(NAMED_MAX) {
@@ -300,8 +303,7 @@ impl Inner {
         }
         tracing::info!(
             module,
-            "{} of its {n} models can be served; their architectures: {n_forms}",
-            n - refused.len()
+            "{n_good} of its {n} models can be served; their architectures: {n_forms}"
         );
     }
 
@@ -336,24 +338,38 @@ impl Inner {
     fn find_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
         inside(self.asker.config.model_dir.as_deref(), &listed.path)?;
         let form = listed.form()?;
-        let known = self.state.lock().forms.get(&form).cloned();
-        match known.unwrap_or_default() {
-            Known { is_good: true, .. } => return Ok(()),
-            Known { failures, .. } if failures >= FAILURES_MAX => {
-                return Err(format!(
-                    "{failures} models of its architecture were checked and failed, so it is not"
-                ));
-            }
-            Known { .. } => {}
+        if self.is_good(form) {
+            return Ok(());
+        }
+        let failures = self.state.lock().failures.get(&form).copied();
+        if let Some(failures) = failures.filter(|n| *n >= FAILURES_MAX) {
+            return Err(format!(
+                "{failures} models of its architecture were checked and failed, so it is not"
+            ));
         }
         let result = self.try_out(listed, confined);
-        let mut state = self.state.lock();
-        let known = state.forms.entry(form).or_default();
         match &result {
-            Ok(()) => known.is_good = true,
-            Err(_) => known.failures += 1,
+            Ok(()) => {
+                let ran = (self.kind.clone(), form);
+                self.asker.approved.write().ran.insert(ran);
+                self.state.lock().good.insert(form);
+            }
+            Err(_) => *self.state.lock().failures.entry(form).or_default() += 1,
         }
         result
+    }
+
+    /// Whether a member of that form ran, here or in the families that this one takes the place of.
+    fn is_good(&self, form: Hash) -> bool {
+        if self.state.lock().good.contains(&form) {
+            return true;
+        }
+        let ran = (self.kind.clone(), form);
+        let is_good = self.asker.approved.read().ran.contains(&ran);
+        if is_good {
+            self.state.lock().good.insert(form);
+        }
+        is_good
     }
 
     /// Has a process of its own load and run a member. If it is good, files of the forms that were loaded may be.
