@@ -143,7 +143,7 @@ fn compile_into(
     if sink.has_errors() {
         return None;
     }
-    let pipeline = assemble(&spec, &types, (options, families), &wiring, &order?);
+    let pipeline = assemble(&spec, &types, Parts { options, families }, &wiring, &order?);
     warn_unused(sink, &pipeline);
     if let Some(profiles) = profiles {
         objective::check(sink, &pipeline, &spec.slo.place, profiles);
@@ -196,11 +196,17 @@ fn check_model(sink: &mut Sink, module: &ModuleSpec<'_>, ty: Option<&ModuleType>
     }
 }
 
+/// What was found out about each module, in the order of the file.
+struct Parts {
+    options: Vec<IndexMap<String, OptionValue>>,
+    families: Vec<Option<Arc<Family>>>,
+}
+
 /// Puts the checked parts together. `order` holds positions in the file.
 fn assemble(
     spec: &Spec<'_>,
     types: &[Option<&ModuleType>],
-    (mut options, families): (Vec<IndexMap<String, OptionValue>>, Vec<Option<Arc<Family>>>),
+    mut parts: Parts,
     wiring: &Wiring,
     order: &[usize],
 ) -> Pipeline {
@@ -248,14 +254,14 @@ fn assemble(
             outputs: ty.outputs.iter().map(|o| (o.name.clone(), o.ty)).collect(),
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
-            family: families[at].clone(),
+            family: parts.families[at].take(),
             batch: module.batch,
             schedule: schedule(spec, module, ty, wires),
             window: module.window,
             workers: module.workers,
             devices: module.devices.clone(),
             queue: module.queue,
-            options: std::mem::take(&mut options[at]),
+            options: std::mem::take(&mut parts.options[at]),
             line: module.place.line,
         });
     }

@@ -7,6 +7,7 @@
 
 mod age;
 mod applications;
+mod content;
 mod demand;
 mod dispatch;
 mod ends;
@@ -33,12 +34,12 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::dispatcher::Dispatcher;
-use crate::families::Members;
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
 use crate::pool::Pool;
 use crate::refusal::Refusal;
 use applications::Applications;
+use content::Content;
 use demand::Demands;
 use exchange::Exchange;
 use joins::{Joiner, Joins};
@@ -114,25 +115,6 @@ pub struct GatewayConfig<'a> {
     pub seed: u64,
     /// When this incarnation began.
     pub born: Timestamp,
-}
-
-struct Content<P, L> {
-    request: Request,
-    payload: P,
-    load: L,
-    joins: Joins,
-    members: Members,
-}
-
-impl<P, L> Content<P, L> {
-    /// The request as a module sees it: for the member of the module's family.
-    fn request_at(&self, module: ModuleId) -> Request {
-        let member = self.members.as_ref().map(|members| members[module.idx()]);
-        Request {
-            member: member.unwrap_or_default(),
-            ..self.request
-        }
-    }
 }
 
 /// A module as the gateway sees it.

@@ -70,7 +70,7 @@ impl Operator for NamedOperator {
     }
 }
 
-async fn server() -> TestServer {
+async fn server(dispatch: &str) -> TestServer {
     let mut library = Library::new();
     library.register(Named);
     let files = |_: &str, is_asked_for: &dyn Fn(&str) -> bool| {
@@ -81,7 +81,8 @@ async fn server() -> TestServer {
         files: Some(&files),
         ..Outside::NOTHING
     };
-    let compiled = compile_with(PIPELINE, "p.yaml", &library.catalog(), None, outside);
+    let text = format!("{PIPELINE}policy: {{ dispatch: {dispatch} }}\n");
+    let compiled = compile_with(&text, "p.yaml", &library.catalog(), None, outside);
     let compiled = compiled.unwrap_or_else(|e| panic!("{e}"));
     let mut profiles = ProfileSet::default();
     for module in &compiled.pipeline.modules[1..] {
@@ -115,7 +116,7 @@ fn text_of(result: &pb::Result) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_runs_through_the_members_that_it_names() {
-    let server = server().await;
+    let server = server("earliest-start").await;
     let mut client = server.client().await;
     let mut infer = async |models: &[(&str, &str)]| {
         let request = pb::InferRequest {
@@ -161,7 +162,13 @@ async fn a_frame_runs_through_the_members_that_it_names() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_goes_on_after_unknown_models_and_no_frame_meets_another_ones_model() {
-    let server = server().await;
+    for dispatch in ["earliest-start", "pull"] {
+        stream_of_many_models(dispatch).await;
+    }
+}
+
+async fn stream_of_many_models(dispatch: &str) {
+    let server = server(dispatch).await;
     let open = pb::StreamOpen {
         in_order: true,
         ..Default::default()
