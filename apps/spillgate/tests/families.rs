@@ -129,14 +129,7 @@ impl Folder {
             .arg(&port)
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (send, lines) = channel();
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                let _ = send.send(line);
-            }
-        });
+        let (mut child, lines) = started(&mut command);
         let began = Instant::now();
         let address = loop {
             if let Ok(address) = std::fs::read_to_string(&port) {
@@ -148,14 +141,47 @@ impl Folder {
             assert!(began.elapsed() < PATIENCE, "it does not serve");
             std::thread::sleep(Duration::from_millis(5));
         };
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        Served {
-            child,
-            lines,
-            address,
-            runtime: { runtime }.enable_all().build().unwrap(),
-        }
+        Served::at(address, child, lines)
     }
+
+    /// Serves the pipeline by two gateways and two workers, each a process.
+    fn up(&self) -> [Served; 2] {
+        let mut command = self.command("up");
+        command
+            .args([
+                "--port",
+                "0",
+                "--gateways",
+                "2",
+                "--workers",
+                "light=2",
+                "--folder",
+            ])
+            .arg(self.0.join("up"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
+        let (child, lines) = started(&mut command);
+        let mut first = Served::at(String::new(), child, lines);
+        let ready = first.line_with("all processes are ready; clients: ");
+        let (_, addresses) = ready.split_once("clients: ").unwrap();
+        let (one, other) = addresses.split_once(", ").unwrap();
+        first.address = one.to_owned();
+        let other = Served::at(other.to_owned(), None, channel().1);
+        [first, other]
+    }
+}
+
+/// A process, and the lines of its standard error as they come.
+fn started(command: &mut Command) -> (Child, Receiver<String>) {
+    let mut child = command.spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let (send, lines) = channel();
+    std::thread::spawn(move || {
+        for line in stderr.lines().map_while(Result::ok) {
+            let _ = send.send(line);
+        }
+    });
+    (child, lines)
 }
 
 impl Drop for Folder {
@@ -166,7 +192,8 @@ impl Drop for Folder {
 
 /// A server that is ended when the test is.
 struct Served {
-    child: Child,
+    /// `None`: it ends with another one.
+    child: Option<Child>,
     lines: Receiver<String>,
     address: String,
     runtime: tokio::runtime::Runtime,
@@ -174,12 +201,25 @@ struct Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            // `up` ends its processes.
+            let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
+            let _ = child.wait();
+        }
     }
 }
 
 impl Served {
+    fn at(address: String, child: impl Into<Option<Child>>, lines: Receiver<String>) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        Served {
+            child: child.into(),
+            lines,
+            address,
+            runtime: { runtime }.enable_all().build().unwrap(),
+        }
+    }
+
     /// The answer for a picture that is for this member.
     fn ask(&self, member: &str) -> Result<(), tonic::Status> {
         let frame = pb::Frame {
@@ -309,12 +349,29 @@ fn a_file_that_changes_or_vanishes_fails_alone_until_files_are_read_again() {
         "{text}"
     );
     served.ask("d").unwrap();
-    kill(Pid::from_raw(served.child.id() as i32), Signal::SIGHUP).unwrap();
+    let child = served.child.as_ref().unwrap();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
     served.line_with("requests under way end as they began");
     served.ask_in_the_end("b").unwrap();
     served.ask("d").unwrap();
     assert_eq!(served.ask("c").unwrap_err().code(), Code::NotFound);
     assert!(served.failure("a").contains("no TorchScript model"));
+}
+
+#[test]
+fn gateways_and_workers_of_several_processes_agree_on_members() {
+    let folder = Folder::new("up", "default_model: a");
+    folder.member("a", &model("", 0));
+    folder.member("b", &model(&code(1), 0));
+    folder.member("c", b"junk");
+    let gateways = folder.up();
+    for served in &gateways {
+        for member in ["a", "b", "a"] {
+            served.ask_in_the_end(member).unwrap();
+        }
+        assert!(served.failure("c").contains("it is no TorchScript model"));
+        assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
+    }
 }
 
 #[test]
