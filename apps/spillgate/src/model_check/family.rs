@@ -261,18 +261,8 @@ impl Inner {
     /// Checks the members that were not checked, those that are asked for first. Gives what is wrong with those that are refused.
     fn check_all(&self) -> Vec<String> {
         let mut refused = Vec::new();
-        for member in self.ids() {
-            loop {
-                let mut state = self.state.lock();
-                if state.closed {
-                    return refused;
-                }
-                let Some(asked) = state.asked.pop_front() else {
-                    break;
-                };
-                drop(state);
-                let _ = self.check(asked, &mut None);
-            }
+        let mut rest = self.ids();
+        while let Some(member) = self.next(&mut rest) {
             let was_known = self.state.lock().verdicts[member.idx()].is_some();
             if let Err(why) = self.check(member, &mut None)
                 && !was_known
@@ -281,6 +271,16 @@ impl Inner {
             }
         }
         refused
+    }
+
+    /// The member to be checked next: one that was asked for, else the next of the rest. `None` at the end of the rest, or of the
+    /// family.
+    fn next(&self, rest: &mut impl Iterator<Item = MemberId>) -> Option<MemberId> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return None;
+        }
+        state.asked.pop_front().or_else(|| rest.next())
     }
 
     fn check_all_and_tell(&self) {
