@@ -45,6 +45,7 @@ fn requests(bytes: usize) -> Packet {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         },
         payload: Parcel {
             frame: Some(frame),

@@ -288,6 +288,7 @@ mod tests {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         };
         let payload = Parcel {
             outputs: vec![(ModuleId(0), vec![value(bytes)])],

@@ -5,10 +5,13 @@
 //! The order of the stages: names and references (`reference`), options (`option`), cycle and order (`order`),
 //! assembly, use of every module, objective (`objective`). The last two need a pipeline without errors.
 
+mod family;
 mod objective;
 mod option;
 mod order;
 mod reference;
+
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -17,6 +20,7 @@ use crate::catalog::{Catalog, ExecutionTime, ModelNeed, ModuleType};
 use crate::diagnostic::{Diagnostic, Diagnostics, Place, Sink};
 use crate::distribution::WINDOW_DEFAULT;
 use crate::document;
+use crate::family::{Family, Files};
 use crate::id::ModuleId;
 use crate::near::{known, nearest};
 use crate::pipeline::{
@@ -51,10 +55,27 @@ pub fn compile(
     catalog: &Catalog,
     profiles: Option<&ProfileSet>,
 ) -> Result<Compiled, Diagnostics> {
-    compile_with(text, file, catalog, profiles, &|_| None)
+    compile_with(text, file, catalog, profiles, Outside::NOTHING)
 }
 
-/// The same, where the file's values may name these variables ([`crate::variables`]).
+/// What a pipeline file names that is not in its text.
+#[derive(Clone, Copy)]
+pub struct Outside<'a> {
+    /// The variables that its values may name ([`crate::variables`]).
+    pub variables: Variables<'a>,
+    /// Lists the files of families; `None`: families stay without members.
+    pub files: Option<Files<'a>>,
+}
+
+impl Outside<'_> {
+    /// Nothing: no variable is set, and no file is listed.
+    pub const NOTHING: Outside<'static> = Outside {
+        variables: &|_| None,
+        files: None,
+    };
+}
+
+/// The same, where the file names what is outside of it.
 ///
 /// # Errors
 /// All problems of the file, sorted by line.
@@ -63,10 +84,10 @@ pub fn compile_with(
     file: &str,
     catalog: &Catalog,
     profiles: Option<&ProfileSet>,
-    variables: Variables<'_>,
+    outside: Outside<'_>,
 ) -> Result<Compiled, Diagnostics> {
     let mut sink = Sink::new(file);
-    let pipeline = compile_into(&mut sink, text, catalog, profiles, variables);
+    let pipeline = compile_into(&mut sink, text, catalog, profiles, outside);
     let warnings = sink.finish()?;
     let pipeline = pipeline.expect("a file without errors gives a pipeline");
     Ok(Compiled { pipeline, warnings })
@@ -78,9 +99,9 @@ fn compile_into(
     text: &str,
     catalog: &Catalog,
     profiles: Option<&ProfileSet>,
-    variables: Variables<'_>,
+    outside: Outside<'_>,
 ) -> Option<Pipeline> {
-    let root = match document::read(text, Some(variables)) {
+    let root = match document::read(text, Some(outside.variables)) {
         Ok(Some(root)) if root.describe() != "nothing" => root,
         Ok(_) => {
             sink.error(
@@ -111,13 +132,18 @@ fn compile_into(
     for (module, ty) in spec.modules.iter().zip(&types) {
         check_model(sink, module, *ty);
     }
+    let families: Vec<Option<Arc<Family>>> = spec
+        .modules
+        .iter()
+        .map(|m| family::list(sink, m.family.as_ref()?, outside.files))
+        .collect();
     let wiring = reference::resolve(sink, &spec, &types);
     check_schedules(sink, &spec, &types, &wiring);
     let order = order::topological(sink, &spec, &wiring);
     if sink.has_errors() {
         return None;
     }
-    let pipeline = assemble(&spec, &types, options, &wiring, &order?);
+    let pipeline = assemble(&spec, &types, Parts { options, families }, &wiring, &order?);
     warn_unused(sink, &pipeline);
     if let Some(profiles) = profiles {
         objective::check(sink, &pipeline, &spec.slo.place, profiles);
@@ -152,7 +178,7 @@ fn check_model(sink: &mut Sink, module: &ModuleSpec<'_>, ty: Option<&ModuleType>
     let Some(ty) = ty else { return };
     let named = |field: &str| module.model_fields.iter().any(|f| f.value == field);
     match ty.model {
-        ModelNeed::Required if !named("model") && !named("variants") => {
+        ModelNeed::Required if !["model", "models", "variants"].into_iter().any(named) => {
             sink.error(
                 &module.place,
                 Problem::ModelMissing {
@@ -170,11 +196,17 @@ fn check_model(sink: &mut Sink, module: &ModuleSpec<'_>, ty: Option<&ModuleType>
     }
 }
 
+/// What was found out about each module, in the order of the file.
+struct Parts {
+    options: Vec<IndexMap<String, OptionValue>>,
+    families: Vec<Option<Arc<Family>>>,
+}
+
 /// Puts the checked parts together. `order` holds positions in the file.
 fn assemble(
     spec: &Spec<'_>,
     types: &[Option<&ModuleType>],
-    mut options: Vec<IndexMap<String, OptionValue>>,
+    mut parts: Parts,
     wiring: &Wiring,
     order: &[usize],
 ) -> Pipeline {
@@ -222,13 +254,14 @@ fn assemble(
             outputs: ty.outputs.iter().map(|o| (o.name.clone(), o.ty)).collect(),
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
+            family: parts.families[at].take(),
             batch: module.batch,
             schedule: schedule(spec, module, ty, wires),
             window: module.window,
             workers: module.workers,
             devices: module.devices.clone(),
             queue: module.queue,
-            options: std::mem::take(&mut options[at]),
+            options: std::mem::take(&mut parts.options[at]),
             line: module.place.line,
         });
     }
@@ -321,6 +354,7 @@ fn source_module(spec: &Spec<'_>) -> Module {
         outputs: vec![(spec.source.field.clone(), spec.source.ty)],
         when: None,
         variants: Vec::new(),
+        family: None,
         batch: BatchLimits { max: 1 },
         schedule: None,
         window: WINDOW_DEFAULT,

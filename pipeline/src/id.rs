@@ -43,6 +43,12 @@ id!(
     WorkerId(u32), "w"
 );
 id!(
+    /// Dense ordinal of a model in the family of a module, in order of names. 0 where the module has no family: so requests
+    /// of different members differ in it, and others never do.
+    #[derive(Default)]
+    MemberId(u16), "f"
+);
+id!(
     /// One device as the executor sees it. Dense inside one process.
     DeviceId(u16), "d"
 );
@@ -90,6 +96,13 @@ impl ModuleId {
     pub const SOURCE: ModuleId = ModuleId(0);
 
     /// Position in dense per-module tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl MemberId {
+    /// Position in dense per-member tables.
     pub fn idx(self) -> usize {
         self.0 as usize
     }

@@ -13,6 +13,7 @@ pub mod distribution;
 mod document;
 pub mod estimate;
 pub mod execution;
+pub mod family;
 pub mod grant;
 pub mod graph;
 pub mod id;

@@ -1,6 +1,7 @@
 //! The checked form of a pipeline: names resolved, types proven to fit, the graph proven acyclic.
 //! Only this form reaches a policy or a driver.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -9,7 +10,8 @@ use petgraph::graph::DiGraph;
 use crate::catalog::ValueType;
 use crate::clients::Clients;
 use crate::distribution::Window;
-use crate::id::ModuleId;
+use crate::family::Family;
+use crate::id::{MemberId, ModuleId};
 use crate::policy::recipe::Bind;
 use crate::policy::{DispatchPolicyName, PolicyConfig};
 use crate::schedule::ScheduleName;
@@ -82,6 +84,8 @@ pub struct Module {
     pub when: Option<PortRef>,
     /// Model variants, the most accurate last. Empty for types without a model.
     pub variants: Vec<Variant>,
+    /// Its family of models, of which each request names one. Its only variant names all of them then.
+    pub family: Option<Arc<Family>>,
     /// Batch limits.
     pub batch: BatchLimits,
     /// The scheduler that forms its batches, where its execution time depends on the input; `None`: the broker, as
@@ -102,6 +106,24 @@ pub struct Module {
 }
 
 impl Module {
+    /// The same module with one model of its family in place of all.
+    ///
+    /// # Panics
+    /// When it has no such member.
+    pub fn of_member(&self, member: MemberId) -> Module {
+        let family = self.family.as_ref().expect("the module has a family");
+        let model = &family.members[member.idx()].file;
+        let one = |variant: &Variant| Variant {
+            model: model.clone(),
+            ..variant.clone()
+        };
+        Module {
+            variants: self.variants.iter().map(one).collect(),
+            family: None,
+            ..self.clone()
+        }
+    }
+
     /// Ordinal of the variant that serves: the most accurate, which is last. 0 for types without a model.
     pub fn served(&self) -> usize {
         self.variants.len().saturating_sub(1)
@@ -122,7 +144,7 @@ impl Module {
 /// A model variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// The model file, as written; relative to the pipeline file.
+    /// The model file, or the pattern of a family's files, as written; relative to the pipeline file.
     pub model: String,
     /// Side of the square network input in pixels, where the type has one.
     pub input: Option<u32>,
@@ -193,6 +215,12 @@ pub struct Limits {
 }
 
 impl Pipeline {
+    /// The modules that have a family of models.
+    pub fn families(&self) -> impl Iterator<Item = (&Module, &Family)> {
+        let modules = self.modules.iter();
+        modules.filter_map(|m| Some((m, m.family.as_deref()?)))
+    }
+
     /// Most time that decoding a frame may take: `limits.decoding`, or half of the SLO.
     pub fn decoding_max(&self) -> Duration {
         self.limits.decoding.unwrap_or(self.slo / 2)

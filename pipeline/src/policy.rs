@@ -281,6 +281,7 @@ mod tests {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         };
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));

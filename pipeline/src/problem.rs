@@ -170,8 +170,53 @@ pub enum Problem {
     /// Both ways to name a model.
     #[error("{field} and variants exclude each other; write {field} inside each variant")]
     ModelAndVariants { field: &'static str },
+    /// One model, or variants of one, beside a family of many.
+    #[error("{field} and models exclude each other; remove one of the two")]
+    ModelAndFamily { field: &'static str },
+    /// The default of a family that is not there.
+    #[error(
+        "default_model is one of a family; write models: FOLDER/*.pt beside it, or model: FILE in place of it"
+    )]
+    DefaultWithoutFamily,
+    /// A text that is no pattern of files.
+    #[error("{} is no pattern of model files: {why}; write FOLDER/*.pt", Quoted(.pattern))]
+    BadPattern { pattern: String, why: &'static str },
+    /// The folder of a family cannot be read.
+    #[error(
+        "the folder {} cannot be read: {}; paths are relative to the pipeline file",
+        Plain(.folder),
+        Plain(.why)
+    )]
+    NoFolder { folder: String, why: String },
+    /// A family without files.
+    #[error(
+        "no file matches {}; paths are relative to the pipeline file, and hidden files do not count",
+        Quoted(.pattern)
+    )]
+    NoMatch { pattern: String },
+    /// Two files of a family with one name.
+    #[error(
+        "{} and {} both are the model {}: a model is named by its file without the last ending; rename one of them",
+        Plain(.first),
+        Plain(.second),
+        Quoted(.name)
+    )]
+    EqualNames {
+        name: String,
+        first: String,
+        second: String,
+    },
+    /// A default that is not in the family.
+    #[error("the family has no model named {}{}", Quoted(.name), hint(.near, "models", .known))]
+    UnknownMember {
+        name: String,
+        near: Option<String>,
+        known: Vec<String>,
+    },
     /// A model is needed.
-    #[error("{op} runs a model; write model: FILE or variants: [{{ model: FILE, input: 320 }}]")]
+    #[error(
+        "{op} runs a model; write model: FILE, models: FOLDER/*.pt or variants: [{{ model: FILE, input: 320 }}]"
+    )]
     ModelMissing { op: String },
     /// A model for a module type that runs none.
     #[error("{op} runs no model; remove {field}")]

@@ -10,7 +10,7 @@ use indexmap::IndexSet;
 use min_max_heap::MinMaxHeap;
 use rustc_hash::FxBuildHasher;
 
-use crate::id::RequestId;
+use crate::id::{MemberId, RequestId};
 use crate::request::Request;
 use crate::time::Timestamp;
 
@@ -166,6 +166,31 @@ impl<T> Queue<T> {
         gone.pop()
     }
 
+    /// Takes out the requests of all members but one, for [`Queue::put_back`]. It looks at all that wait, which is as much as
+    /// the owner allows.
+    pub fn set_aside_others(&mut self, member: MemberId) -> Vec<Waiting<T>> {
+        if self.heap.iter().all(|w| w.request.member == member) {
+            return Vec::new();
+        }
+        self.sweep();
+        let all = std::mem::take(&mut self.heap).into_iter();
+        let (kept, others): (Vec<_>, Vec<_>) = all.partition(|w| w.request.member == member);
+        self.heap = kept.into_iter().collect();
+        for other in &others {
+            self.live.swap_remove(&other.request.id);
+        }
+        others
+    }
+
+    /// Takes in requests that were taken out. They wait again where they did.
+    pub fn put_back(&mut self, waiting: impl IntoIterator<Item = Waiting<T>>) {
+        for waiting in waiting {
+            if self.live.insert(waiting.request.id) {
+                self.heap.push(waiting);
+            }
+        }
+    }
+
     /// Removes tombstones: those at both ends, so that both ends are requests that wait, or all where there are many.
     fn clear_tombstones(&mut self) {
         let tombstones = self.heap.len() - self.live.len();
@@ -216,6 +241,7 @@ mod tests {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         }
     }
 
@@ -249,6 +275,7 @@ mod tests {
         PopLast,
         Cancel(u64),
         Remove(u64),
+        SetAside(u16),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -258,7 +285,12 @@ mod tests {
             1 => Just(Step::PopLast),
             3 => (0u64..150).prop_map(Step::Cancel),
             1 => (0u64..150).prop_map(Step::Remove),
+            1 => (0u16..3).prop_map(Step::SetAside),
         ]
+    }
+
+    fn member_of(id: u64) -> MemberId {
+        MemberId((id % 3) as u16)
     }
 
     proptest! {
@@ -272,7 +304,11 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Push(key) => {
-                        queue.push(at(key), request(next_id), (), at(0));
+                        let request = Request {
+                            member: member_of(next_id),
+                            ..request(next_id)
+                        };
+                        queue.push(at(key), request, (), at(0));
                         sorted.push((key, next_id));
                         sorted.sort_unstable();
                         next_id += 1;
@@ -293,6 +329,19 @@ mod tests {
                         let waits = sorted.iter().any(|e| e.1 == id);
                         sorted.retain(|e| e.1 != id);
                         prop_assert_eq!(id_of(queue.remove(RequestId(id))), waits.then_some(id));
+                    }
+                    Step::SetAside(member) => {
+                        let others = queue.set_aside_others(MemberId(member));
+                        let is_one = |id: u64| member_of(id) == MemberId(member);
+                        let mut aside: Vec<u64> = others.iter().map(|w| w.request.id.0).collect();
+                        let mut expected: Vec<u64> =
+                            sorted.iter().map(|e| e.1).filter(|id| !is_one(*id)).collect();
+                        aside.sort_unstable();
+                        expected.sort_unstable();
+                        prop_assert_eq!(aside, expected);
+                        let first = sorted.iter().map(|e| e.1).find(|id| is_one(*id));
+                        prop_assert_eq!(queue.first().map(|w| w.request.id.0), first);
+                        queue.put_back(others);
                     }
                 }
                 prop_assert_eq!(queue.len(), sorted.len());

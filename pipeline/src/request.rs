@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::{BatchId, ClientId, ModuleId, RequestId, WorkerId};
+use crate::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, WorkerId};
 use crate::message::Incarnation;
 use crate::schedule::Application;
 use crate::time::{Budget, Timestamp, format_duration};
@@ -28,6 +28,9 @@ pub struct Request {
     /// ([`Recipe::ranks`](crate::policy::recipe::Recipe::ranks)): the entry says which requests are within their client's
     /// share, and of a higher class.
     pub rank: u8,
+    /// Which model of the family it is for, of the module that it goes to or is at; a batch holds one member. 0 at a module
+    /// without a family.
+    pub member: MemberId,
 }
 
 impl Request {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
+use crate::family::MEMBERS_MAX;
 use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
 use crate::schedule::ScheduleName;
 use crate::spec::{
@@ -206,6 +207,18 @@ fn module(catalog: &Catalog) -> Value {
                 "enum": ops,
             },
             "model": { "$ref": "#/$defs/model" },
+            "models": {
+                "description": format!("A family of models, in place of model: a pattern of files relative to the pipeline \
+                                file, with * and ? in its last part, like models/*.pt. A model is named by its file without \
+                                the last ending, and each frame names one. At most {MEMBERS_MAX} files."),
+                "type": "string",
+                "minLength": 1,
+            },
+            "default_model": {
+                "description": "The model of the family for frames that name none. Default: such frames are refused.",
+                "type": "string",
+                "minLength": 1,
+            },
             "input": { "$ref": "#/$defs/input" },
             "accuracy": { "$ref": "#/$defs/accuracy" },
             "variants": {
@@ -311,6 +324,10 @@ fn module(catalog: &Catalog) -> Value {
             "variants": {
                 "properties": { "model": false, "input": false, "accuracy": false },
             },
+            "models": {
+                "properties": { "model": false, "variants": false },
+            },
+            "default_model": { "required": ["models"] },
         },
         "allOf": catalog.types().map(rules_of_op).collect::<Vec<_>>(),
     })
@@ -369,10 +386,21 @@ fn rules_of_op(ty: &ModuleType) -> Value {
     let mut then = json!({ "required": required });
     match ty.model {
         ModelNeed::Required => {
-            then["anyOf"] = json!([{ "required": ["model"] }, { "required": ["variants"] }]);
+            then["anyOf"] = json!([
+                { "required": ["model"] },
+                { "required": ["models"] },
+                { "required": ["variants"] },
+            ]);
         }
         ModelNeed::None => {
-            for field in ["model", "input", "accuracy", "variants"] {
+            for field in [
+                "model",
+                "models",
+                "default_model",
+                "input",
+                "accuracy",
+                "variants",
+            ] {
                 properties.insert(field.to_owned(), Value::Bool(false));
             }
         }

@@ -90,8 +90,8 @@ const LIMIT_FIELDS: [&str; 6] = [
     "objects",
 ];
 
-pub(crate) use module::ModuleSpec;
 use module::read_modules;
+pub(crate) use module::{FamilySpec, ModuleSpec};
 
 /// A pipeline as written.
 pub(crate) struct Spec<'n> {

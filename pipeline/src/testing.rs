@@ -40,6 +40,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             outputs: vec![("payload".to_owned(), ValueType::Bytes)],
             when: idx.and_then(|i| when.get(i).copied().flatten()).map(port),
             variants: vec![],
+            family: None,
             batch: BatchLimits { max: 8 },
             schedule: None,
             window: WINDOW_DEFAULT,

@@ -9,7 +9,8 @@ mod clients;
 mod clusters;
 #[path = "compile/errors.rs"]
 mod errors;
-
+#[path = "compile/families.rs"]
+mod families;
 #[path = "compile/pictures.rs"]
 mod pictures;
 

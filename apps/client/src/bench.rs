@@ -34,6 +34,7 @@ use self::streams::Streams;
 use self::wire::Connections;
 use crate::ExitSummary;
 use crate::connect::{Server, ServerArgs, describe};
+use crate::models;
 use crate::source::scene;
 
 /// Default duration of constant and closed-loop load.
@@ -143,6 +144,11 @@ pub struct BenchArgs {
     /// each --scene, --image or --texts [default: the client's name]
     #[arg(long, value_name = "NAME")]
     pub application: Vec<String>,
+
+    /// Model that a module with a family of models runs, like faces=cam-17; once for each such module, or several times for
+    /// one, whose models are then asked for in turn [default: the module's default_model]
+    #[arg(long = "model", value_name = "MODULE=NAME", value_parser = models::choice)]
+    pub models: Vec<(String, String)>,
 
     /// Write all numbers, with a series by seconds, to this file; - is standard output, without the summary
     #[arg(long, value_name = "FILE")]

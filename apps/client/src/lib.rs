@@ -20,6 +20,7 @@ pub mod bench;
 pub mod connect;
 pub mod encode;
 pub mod findings;
+mod models;
 pub mod record;
 mod report;
 mod resize;

@@ -37,6 +37,7 @@ use self::trace::SpanExport;
 use crate::ExitSummary;
 use crate::connect::{Server, ServerArgs};
 use crate::encode::Encoding;
+use crate::models;
 use crate::resize::MAX_SIDE;
 use crate::source::{RawVideo, SourceSpec};
 
@@ -112,6 +113,11 @@ pub struct StreamArgs {
         hide_default_value = true
     )]
     pub application: String,
+
+    /// Model that a module with a family of models runs for the frames, like faces=cam-17; once for each such module
+    /// [default: the module's default_model]
+    #[arg(long = "model", value_name = "MODULE=NAME", value_parser = models::choice)]
+    pub models: Vec<(String, String)>,
 
     /// Results in the order of the frames instead of as they finish
     #[arg(long)]
@@ -218,7 +224,7 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     let spans = args.otlp.as_deref().map(SpanExport::start).transpose()?;
     let mut opening = JoinSet::new();
     for client in 0..usize::from(args.clients) {
-        let session = session_config(&args, &server, client, spans.clone());
+        let session = session_config(&args, &server, client, spans.clone())?;
         let producer = producer_config(&args, &source, client, &board);
         opening.spawn(async move {
             let producer = tokio::task::spawn_blocking(|| Producer::start(producer)).await??;
@@ -342,13 +348,13 @@ fn session_config(
     server: &Server,
     client: usize,
     spans: Option<SpanExport>,
-) -> SessionConfig {
+) -> Result<SessionConfig> {
     let name = if args.clients == 1 {
         args.name.clone()
     } else {
         format!("{}-{client}", args.name)
     };
-    SessionConfig {
+    Ok(SessionConfig {
         client,
         server: server.clone(),
         pipeline: args.pipeline.clone(),
@@ -357,10 +363,11 @@ fn session_config(
         latest_only: args.latest_only,
         timeout: args.timeout,
         application: args.application.clone(),
+        models: models::of_each(&args.models)?,
         trace_sample: args.trace_sample,
         spans,
         reconnect: args.reconnect,
-    }
+    })
 }
 
 fn source_spec(args: &StreamArgs) -> Result<SourceSpec> {

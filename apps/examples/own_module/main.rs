@@ -32,6 +32,7 @@ async fn main() -> anyhow::Result<()> {
         base_dir: loaded.base_dir(),
         pipeline: loaded.pipeline,
         profiles: loaded.profiles,
+        families: Default::default(),
     };
     let config = ServerConfig {
         listen: "127.0.0.1:7700".parse()?,

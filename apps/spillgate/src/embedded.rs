@@ -42,6 +42,7 @@ use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::Device;
 
+use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
 use crate::placement::{Placed, PlacingError, place, process_and_device};
 use crate::status::{DeviceName, StatusReader};
@@ -64,6 +65,8 @@ pub struct Deployment {
     pub base_dir: PathBuf,
     /// Profiles of its modules, none missing: see [`crate::measure`].
     pub profiles: ProfileSet,
+    /// The files of its families: which of them may be loaded. Of a family that is not here all may be.
+    pub families: Families,
 }
 
 /// Why a deployment could not start.

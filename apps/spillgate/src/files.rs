@@ -12,16 +12,17 @@ use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::cluster::Cluster;
 use spillgate_pipeline::cluster_file::{Served, parse_cluster};
-use spillgate_pipeline::compile::compile_with;
+use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::diagnostic::Diagnostics;
 use spillgate_pipeline::execution::ModuleExecution;
+use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_pipeline::topology::{Topology, parse_topology};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
-use crate::model_check::Variables;
+use crate::model_check::{Families, Variables};
 use crate::placement::{PlacingError, resolve_device};
 
 /// Most bytes that are read of a pipeline or profile file: a little more than the compiler takes, which then says so.
@@ -38,6 +39,8 @@ pub struct LoadedPipeline {
     pub profiles: ProfileSet,
     /// Warnings, one a line.
     pub warnings: Vec<String>,
+    /// The files of its families, once they were checked.
+    pub families: Families,
     /// The file's text, and the variables that it names.
     pub(crate) text: String,
     pub(crate) variables: Variables,
@@ -55,7 +58,8 @@ impl LoadedPipeline {
     /// A line for each that is not.
     pub fn check_models(&self, runs: &dyn Fn(&Module) -> bool) -> Result<(), LoadError> {
         let modules = self.pipeline.modules.iter();
-        let modules = modules.filter(|m| !is_emulated(m) && runs(m));
+        // The files of a family were listed, so they are there.
+        let modules = modules.filter(|m| !is_emulated(m) && m.family.is_none() && runs(m));
         let models = modules.flat_map(|m| m.variants.iter().map(move |v| (m, &v.model)));
         let mut lines: Vec<String> = models
             .filter(|(_, model)| !self.base_dir().join(model).is_file())
@@ -183,8 +187,13 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
         Some(value)
     };
     let name = name_of(file);
-    let compiled = compile_with(&text, &name, catalog, Some(&profiles), &environment)
-        .map_err(LoadError::Spec)?;
+    let base_dir = file.parent().unwrap_or(Path::new(""));
+    let outside = Outside {
+        variables: &environment,
+        files: Some(&|folder, is_asked_for| list(&base_dir.join(folder), is_asked_for)),
+    };
+    let compiled =
+        compile_with(&text, &name, catalog, Some(&profiles), outside).map_err(LoadError::Spec)?;
     let mut warnings: Vec<String> = compiled.warnings.iter().map(ToString::to_string).collect();
     warnings.extend(strangers(&compiled.pipeline, &profiles, &profile_file));
     Ok(LoadedPipeline {
@@ -192,9 +201,31 @@ pub fn load(file: &Path, catalog: &Catalog) -> Result<LoadedPipeline, LoadError>
         file: file.to_owned(),
         profiles,
         warnings,
+        families: Families::default(),
         text,
         variables: variables.into_inner(),
     })
+}
+
+/// The names of a folder's files that are asked for: one more than a family may have, at most.
+fn list(folder: &Path, is_asked_for: &dyn Fn(&str) -> bool) -> Result<Vec<String>, String> {
+    // The folder of a pipeline file that is named without one.
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let entries = std::fs::read_dir(folder).map_err(|e| e.to_string())?;
+    let names = entries.filter_map(|entry| {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        let is_folder = entry.file_type().is_ok_and(|ty| ty.is_dir());
+        // A name that is no text names no model.
+        let name = entry.file_name().into_string().ok()?;
+        (!is_folder && is_asked_for(&name)).then_some(Ok(name))
+    });
+    names.take(MEMBERS_MAX + 1).collect()
 }
 
 /// Modules that have a profile but are not in the pipeline: misspelt, or removed. The intended module would count as

@@ -102,8 +102,11 @@ pub fn measure(
         module: what.module.id,
         execution: vec![],
         from_start: true,
+        members: None,
     };
-    let mut operator = build_operator(&spec, library, &mut backend)?;
+    // One model of a family stands for all.
+    let member = deployment.families.representative(what.module.id);
+    let mut operator = build_operator(&spec, member, library, &mut backend)?;
     let mut points = Vec::new();
     for batch in batch_sizes(what.module.batch.max) {
         let inputs: Vec<Inputs> = (0..batch)

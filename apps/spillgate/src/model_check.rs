@@ -13,6 +13,8 @@
 //! functions which open files. It does not prove that a model is harmless on every input.
 
 mod child;
+mod family;
+mod form;
 mod look;
 mod message;
 mod sandbox;
@@ -30,12 +32,14 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use spillgate_backend::{file, torch};
 use spillgate_controller::convert::is_emulated;
+use spillgate_pipeline::family::Family;
 use spillgate_pipeline::pipeline::Module;
 
 use crate::files::{LoadError, LoadedPipeline};
 use message::{Answer, Hash, Question};
 
 pub use child::run as answer;
+pub use family::{Families, FamilyFiles};
 
 /// Name of the hidden subcommand that checks a module.
 pub const SUBCOMMAND: &str = "check-model";
@@ -73,16 +77,51 @@ impl Default for CheckConfig {
     }
 }
 
-/// Contents that may be loaded.
-type Approved = Arc<RwLock<HashSet<Hash>>>;
+/// What may be loaded.
+#[derive(Default)]
+struct Approved {
+    /// Files with these contents.
+    contents: HashSet<Hash>,
+    /// Files of these forms in these folders: members of families.
+    forms: HashSet<(PathBuf, Hash)>,
+    /// Forms of which a member ran as a module of that kind: type, options, variants.
+    ran: HashSet<(Arc<str>, Hash)>,
+}
+
+impl Approved {
+    /// Whether these bytes of that file may be loaded.
+    fn allows(&self, path: &Path, bytes: &[u8]) -> Result<(), String> {
+        let hash: Hash = Sha256::digest(bytes).into();
+        if self.contents.contains(&hash) {
+            return Ok(());
+        }
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        if self.forms.iter().any(|(of, _)| *of == folder) {
+            let form = form::form(&mut std::io::Cursor::new(bytes))?;
+            if self.forms.contains(&(folder, form)) {
+                return form::intact(bytes);
+            }
+        }
+        Err(
+            "its content is not what was checked when the server started; restart the server"
+                .to_owned(),
+        )
+    }
+}
+
+/// Asks processes of their own about models, and keeps what may be loaded.
+#[derive(Clone)]
+struct Asker {
+    config: Arc<CheckConfig>,
+    approved: Arc<RwLock<Approved>>,
+}
 
 /// The key of a check: type, options, and the contents of the files. Checks with equal keys are made once.
 type Key = (String, String, Vec<Hash>);
 
 /// Checks models, each content once.
 pub struct Checks {
-    config: CheckConfig,
-    approved: Approved,
+    asker: Asker,
     done: HashMap<Key, Option<String>>,
     confined: Option<String>,
 }
@@ -99,9 +138,12 @@ impl Checks {
             let none = || LoadError::Models(format!("error: --model-dir {shown}: no such folder"));
             *dir = found.ok_or_else(none)?;
         }
+        let asker = Asker {
+            config: Arc::new(config),
+            approved: Arc::default(),
+        };
         Ok(Checks {
-            config,
-            approved: Approved::default(),
+            asker,
             done: HashMap::new(),
             confined: None,
         })
@@ -109,17 +151,10 @@ impl Checks {
 
     /// From now on this process loads only what passed, wherever it lies.
     pub fn guard_loading(&self) {
-        let (approved, dir) = (self.approved.clone(), self.config.model_dir.clone());
+        let Asker { config, approved } = self.asker.clone();
         torch::approve_with(move |path, bytes| {
-            inside(dir.as_deref(), path)?;
-            let hash: Hash = Sha256::digest(bytes).into();
-            if approved.read().contains(&hash) {
-                return Ok(());
-            }
-            Err(
-                "its content is not what was checked when the server started; restart the server"
-                    .to_owned(),
-            )
+            inside(config.model_dir.as_deref(), path)?;
+            approved.read().allows(path, bytes)
         });
     }
 
@@ -128,26 +163,32 @@ impl Checks {
         self.confined.as_deref()
     }
 
-    /// Checks all models of a pipeline's modules that this process `runs`; `tell` hears each module before. Gives warnings.
+    /// Checks all models of a pipeline's modules that this process `runs`; `tell` hears each module before. Of a family the
+    /// first members are checked until one is good; the others are for [`Families::check_rest`]. Gives warnings.
     ///
     /// # Errors
     /// A line for each module whose models must not be loaded.
     pub fn pipeline(
         &mut self,
-        loaded: &LoadedPipeline,
+        loaded: &mut LoadedPipeline,
         runs: &dyn Fn(&Module) -> bool,
         tell: &dyn Fn(&str),
     ) -> Result<Vec<String>, LoadError> {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
-        let modules = loaded.pipeline.modules[1..].iter();
+        let pipeline = loaded.pipeline.clone();
+        let modules = pipeline.modules[1..].iter();
         for module in modules.filter(|m| !is_emulated(m) && !m.variants.is_empty() && runs(m)) {
             tell(&module.name);
+            let checked = match &module.family {
+                Some(family) => self.family(loaded, module, family),
+                None => self.module(loaded, module).map(Vec::from_iter),
+            };
             let (file, line, name) = (loaded.file.display(), module.line, &module.name);
-            match self.module(loaded, module) {
-                Ok(None) => {}
-                Ok(Some(warning)) => {
-                    warnings.push(format!("warning: {file}:{line}: modules.{name}: {warning}"));
-                }
+            match checked {
+                Ok(all) => warnings.extend(
+                    all.iter()
+                        .map(|w| format!("warning: {file}:{line}: modules.{name}: {w}")),
+                ),
                 Err(error) => errors.push(format!("error: {file}:{line}: modules.{name}: {error}")),
             }
         }
@@ -168,42 +209,93 @@ impl Checks {
         for variant in &module.variants {
             let path = loaded.base_dir().join(&variant.model);
             let told = |error: String| format!("model file {}: {error}", path.display());
-            inside(self.config.model_dir.as_deref(), &path).map_err(told)?;
+            let config = &self.asker.config;
+            inside(config.model_dir.as_deref(), &path).map_err(told)?;
             let mut model = file::open(&path).map_err(|e| told(e.to_string()))?;
             look::look(&mut model).map_err(told)?;
             let (hash, length) = hash(&mut model).map_err(|e| told(e.to_string()))?;
             hashes.push(hash);
             size += length;
         }
-        let options = format!("{:?} {:?}", module.options, module.variants);
-        let key = (module.op.clone(), options, hashes);
+        let key = (module.op.clone(), options_of(module), hashes);
         if let Some(done) = self.done.get(&key) {
             return Ok(done.clone());
         }
-        let question = Question {
+        let question = self.asker.question(loaded, module, size);
+        let passed = self.asker.ask(&question)?;
+        self.confined = passed.confined.or(self.confined.take());
+        let mut approved = self.asker.approved.write();
+        approved
+            .contents
+            .extend(passed.loaded.iter().map(|(_, hash)| *hash));
+        let warning = passed
+            .error
+            .map(|e| format!("the model fails on its own example: {e}"));
+        self.done.insert(key, warning.clone());
+        Ok(warning)
+    }
+
+    /// Lists a family's files and checks the first members, until one is good. Gives what is wrong with those before it.
+    fn family(
+        &mut self,
+        loaded: &mut LoadedPipeline,
+        module: &Module,
+        family: &Family,
+    ) -> Result<Vec<String>, String> {
+        let template = self.asker.question(loaded, module, 0);
+        let kind = format!("{} {}", module.op, options_of(module));
+        let files = FamilyFiles::new(family, template, &kind, self.asker.clone());
+        let (refused, confined) = files.check_first()?;
+        self.confined = confined.or(self.confined.take());
+        loaded.families.insert(module.id, files);
+        Ok(refused)
+    }
+}
+
+/// What is said of a module's models beside their files.
+fn options_of(module: &Module) -> String {
+    format!("{:?} {:?}", module.options, module.variants)
+}
+
+/// What a process that checked said of models that may be loaded.
+struct Passed {
+    /// The error on the models' own example.
+    error: Option<String>,
+    confined: Option<String>,
+    /// The files that it loaded.
+    loaded: Vec<(PathBuf, Hash)>,
+}
+
+impl Asker {
+    /// The question about a module whose models have that many bytes.
+    fn question(&self, loaded: &LoadedPipeline, module: &Module, size: u64) -> Question {
+        Question {
             file: loaded.file.display().to_string(),
             text: loaded.text.clone(),
             variables: loaded.variables.clone(),
             base_dir: loaded.base_dir(),
             module: module.name.clone(),
-            memory: self.config.memory.saturating_add(MEMORY_TIMES * size),
+            model: None,
+            memory: self.memory(size),
             seconds: self.config.time.as_secs().max(1),
-        };
-        let warning = self.ask(&question)?;
-        self.done.insert(key, warning.clone());
-        Ok(warning)
+        }
     }
 
-    fn ask(&mut self, question: &Question) -> Result<Option<String>, String> {
+    /// Bytes that a check of files of that size may use.
+    fn memory(&self, size: u64) -> u64 {
+        self.config.memory.saturating_add(MEMORY_TIMES * size)
+    }
+
+    fn ask(&self, question: &Question) -> Result<Passed, String> {
         let wall = self.config.time * WALL_TIMES;
         let ended =
             ask(question, wall).map_err(|e| format!("its models cannot be checked: {e}"))?;
-        let mut hashes = Vec::new();
+        let (mut loaded, mut confined) = (Vec::new(), None);
         for answer in &ended.answers {
             match answer {
                 Answer::Held { by, lacking } => {
                     let by = by.join(", ");
-                    self.confined = Some(match lacking.as_slice() {
+                    confined = Some(match lacking.as_slice() {
                         [] => by,
                         lacking => format!("{by}; not here: {}", lacking.join(", ")),
                     });
@@ -212,13 +304,14 @@ impl Checks {
                     // Further parts of a model lie beside the first.
                     inside(self.config.model_dir.as_deref(), path)
                         .map_err(|error| format!("model file {}: {error}", path.display()))?;
-                    hashes.push(*hash);
+                    loaded.push((path.clone(), *hash));
                 }
                 Answer::Ran { error } if !error.as_deref().is_some_and(verdict::out_of_memory) => {
-                    self.approved.write().extend(hashes);
-                    return Ok(error
-                        .as_ref()
-                        .map(|e| format!("the model fails on its own example: {e}")));
+                    return Ok(Passed {
+                        error: error.clone(),
+                        confined,
+                        loaded,
+                    });
                 }
                 Answer::Ran { .. } | Answer::Refused { .. } => break,
             }

@@ -166,6 +166,7 @@ pub(crate) fn place(
                     module: module.id,
                     execution,
                     from_start: i < workers.least[module.id.idx()] as usize,
+                    members: deployment.families.members(module.id),
                 };
                 let placed = Placed {
                     spec,

@@ -78,6 +78,7 @@ fn submission() -> Submission {
             is_token: false,
         },
         decoding: Duration::ZERO,
+        members: None,
         application: Arc::from(""),
         timeout: None,
         trace: TraceContext {
@@ -104,6 +105,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
         pipeline: Arc::new(compiled.pipeline),
         base_dir: PathBuf::new(),
         profiles,
+        families: Default::default(),
     };
     let batches = Arc::new(Batches::default());
     let embedded = Embedded::start(

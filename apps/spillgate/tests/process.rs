@@ -264,10 +264,13 @@ fn a_start_is_live_says_how_far_it_is_and_can_be_ended() {
     let lines = process.lines();
     let admin = admin_of(&lines);
     line_with(&lines, "measuring detect on cpu:0, 0 of 5 steps done");
-    let ready = get(&admin, "/readyz").unwrap();
-    assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+    // The line is there a moment before the port says it.
     let text = "starting: pipeline p: measuring detect on cpu:0, ";
-    assert!(ready.contains(text), "{ready}");
+    until("the port says how far it is", || {
+        let ready = get(&admin, "/readyz")?;
+        assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+        ready.contains(text).then_some(())
+    });
     assert!(get(&admin, "/livez").unwrap().starts_with("HTTP/1.1 200"));
     process.signal(Signal::SIGTERM);
     line_with(&lines, "SIGTERM while starting: ended, nothing was served");

@@ -3,6 +3,8 @@
 
 #[path = "serving/deaths.rs"]
 mod deaths;
+#[path = "serving/families.rs"]
+mod families;
 #[path = "serving/objects.rs"]
 mod objects;
 #[path = "serving/own_module.rs"]

@@ -72,6 +72,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         },
         number: 17,
         client: Arc::from("gate-3"),

@@ -490,6 +490,7 @@ mod tests {
             client: ClientId::default(),
             decoding_us: 0,
             rank,
+            member: Default::default(),
         }
     }
 

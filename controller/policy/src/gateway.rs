@@ -7,6 +7,7 @@
 
 mod age;
 mod applications;
+mod content;
 mod demand;
 mod dispatch;
 mod ends;
@@ -38,6 +39,7 @@ use crate::plan::Planned;
 use crate::pool::Pool;
 use crate::refusal::Refusal;
 use applications::Applications;
+use content::Content;
 use demand::Demands;
 use exchange::Exchange;
 use joins::{Joiner, Joins};
@@ -113,13 +115,6 @@ pub struct GatewayConfig<'a> {
     pub seed: u64,
     /// When this incarnation began.
     pub born: Timestamp,
-}
-
-struct Content<P, L> {
-    request: Request,
-    payload: P,
-    load: L,
-    joins: Joins,
 }
 
 /// A module as the gateway sees it.
@@ -250,6 +245,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 payload,
                 load,
                 joins: Joins::new(n_modules),
+                members: offer.members.clone(),
             }
         });
         self.demands.offered(now, self.ledger.offered());

@@ -21,6 +21,7 @@ use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::clients::ClientLimits;
+use crate::families::Members;
 use crate::gate::EntryGate;
 use crate::plan::Planned;
 use crate::planner::ModuleState;
@@ -28,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::shares::{Party, Ticket};
 
 /// What a client asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Offer {
     /// When it was sent.
     pub sent_at: Timestamp,
@@ -42,6 +43,8 @@ pub struct Offer {
     pub client: ClientId,
     /// The same for fair shares.
     pub party: Party,
+    /// The models that it is for.
+    pub members: Members,
 }
 
 struct Open<T> {
@@ -133,6 +136,7 @@ impl<T> Ledger<T> {
             application,
             client,
             party,
+            ..
         } = offer;
         if self.draining {
             return Err(Refusal::Draining);
@@ -165,6 +169,7 @@ impl<T> Ledger<T> {
             client,
             decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
             rank: ticket.map_or(party.rank(true), |t| t.rank()),
+            member: Default::default(),
         };
         let known = self.open.insert(
             id,

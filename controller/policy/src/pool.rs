@@ -87,6 +87,8 @@ pub struct Pool {
     planned: Arc<Planned>,
     /// The worker's scheduler decides which requests are given up.
     is_scheduled: bool,
+    /// The module has a family of models, and a batch holds requests of one.
+    is_family: bool,
     capacity: usize,
     queue: Queue<()>,
     /// The waiting requests by rank.
@@ -114,6 +116,7 @@ impl Pool {
             recipe: pipeline.policy.drop.recipe(),
             planned: planned.clone(),
             is_scheduled: of.schedule.is_some(),
+            is_family: of.family.is_some(),
             capacity: of.queue.saturating_mul(n_workers.max(1)),
             queue: Queue::default(),
             by_rank: [0; RANKS],
@@ -449,8 +452,23 @@ impl Pool {
         in_order.all(|(i, deadline)| ends_by(i) <= *deadline)
     }
 
+    /// Takes out so many requests from that end; where the module has a family, those of the first one's member.
     fn take(&mut self, order: BudgetOrder, most: usize) -> Vec<Pooled> {
         let mut taken = Vec::with_capacity(most.min(self.queue.len()));
+        if !self.is_family {
+            self.take_into(&mut taken, order, most);
+            return taken;
+        }
+        self.take_into(&mut taken, order, most.min(1));
+        if let Some(first) = taken.first() {
+            let others = self.queue.set_aside_others(first.request.member);
+            self.take_into(&mut taken, order, most);
+            self.queue.put_back(others);
+        }
+        taken
+    }
+
+    fn take_into(&mut self, taken: &mut Vec<Pooled>, order: BudgetOrder, most: usize) {
         while taken.len() < most
             && let Some(next) = self.next(order)
         {
@@ -459,7 +477,6 @@ impl Pool {
                 since: next.arrived_at,
             });
         }
-        taken
     }
 
     /// Where not all can be in time, a higher rank goes before a higher budget, as in a broker.

@@ -72,6 +72,31 @@ pub enum Refusal {
     },
     /// Its frame cannot be read, or is not what the pipeline takes.
     InvalidFrame(String),
+    /// It names a model for a module that has no family of them.
+    NoFamily {
+        /// The module, as it is named.
+        module: String,
+        /// The modules that have a family.
+        families: Vec<String>,
+    },
+    /// It names a model that is not in the family.
+    UnknownModel {
+        /// The module.
+        module: String,
+        /// The name.
+        name: String,
+        /// The name that was probably meant.
+        near: Option<String>,
+        /// Models of the family.
+        n_members: usize,
+    },
+    /// It names no model for a module whose family has no default.
+    UnnamedModel {
+        /// The module.
+        module: String,
+        /// The name of some model of the family.
+        example: String,
+    },
     /// Its picture would take longer to decode than the pipeline gives one.
     DecodingTooLong {
         /// Expected time to decode it.
@@ -102,6 +127,8 @@ impl Refusal {
             Refusal::UnnamedPipeline { .. } => return "unnamed_pipeline",
             Refusal::FrameTooLarge { .. } => return "frame_too_large",
             Refusal::InvalidFrame(_) => return "invalid_frame",
+            Refusal::NoFamily { .. } | Refusal::UnknownModel { .. } => return "unknown_model",
+            Refusal::UnnamedModel { .. } => return "unnamed_model",
         };
         reason.label()
     }
@@ -172,6 +199,38 @@ impl Refusal {
                 "the frame has {bytes} bytes, more than the {limit} that the server takes (limits.frame_bytes)"
             ),
             Refusal::InvalidFrame(what) => what.clone(),
+            Refusal::NoFamily { module, families } => {
+                let module = shown(module);
+                match families.as_slice() {
+                    [] => format!(
+                        "models: {module} has no family of models, nor has any other module of the pipeline; leave models out"
+                    ),
+                    families => format!(
+                        "models: {module} has no family of models; modules with one: {}",
+                        families.join(", ")
+                    ),
+                }
+            }
+            Refusal::UnknownModel {
+                module,
+                name,
+                near,
+                n_members,
+            } => {
+                let name = shown(name);
+                match near {
+                    Some(near) => format!(
+                        "models: {module} has no model named {name}; did you mean \"{near}\"? Its family has {n_members}"
+                    ),
+                    None => format!(
+                        "models: {module} has no model named {name}; its family has {n_members}"
+                    ),
+                }
+            }
+            Refusal::UnnamedModel { module, example } => format!(
+                "models: the frame names no model for {module}, whose family has no default_model; name one, like {module}: \
+                 {example}"
+            ),
             Refusal::DecodingTooLong { decoding, limit } => format!(
                 "decoding the frame would take about {}, more than the {} that the server gives one (limits.decoding)",
                 format_duration(*decoding),
@@ -179,4 +238,12 @@ impl Refusal {
             ),
         }
     }
+}
+
+/// A name that a client sent, as part of a sentence: of one line and bounded length.
+fn shown(name: &str) -> String {
+    /// Letters that are shown.
+    const SHOWN: usize = 64;
+    let letters = name.chars().take(SHOWN).flat_map(char::escape_debug);
+    format!("\"{}\"", letters.collect::<String>())
 }

@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::picture::Picture;
 use spillgate_backend::value::Value;
+use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, RequestId};
@@ -188,6 +189,9 @@ impl Api {
             .filter(|t| !t.is_empty())
             .or(traceparent);
         let trace = (self.sampler)(traceparent);
+        let named = frame.models.iter();
+        let named = named.map(|(module, name)| (module.as_str(), name.as_str()));
+        let members = families::choose(host.pipeline(), named)?;
         let format = format_of(frame.format).map_err(Refusal::InvalidFrame)?;
         let application = match frame.application.as_str() {
             "" => client.clone(),
@@ -233,6 +237,7 @@ impl Api {
             party: shared.party(&pipeline.clients, host.rights(), &application),
             counted: shared.counted(&pipeline.clients, &application),
             application,
+            members,
             timeout,
             decoding,
             trace,

@@ -108,8 +108,12 @@ fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::DecodingTooLong { .. } => Code::ResourceExhausted,
         Refusal::Draining => Code::Unavailable,
         Refusal::UnknownToken => Code::Unauthenticated,
-        Refusal::UnknownPipeline { .. } => Code::NotFound,
-        Refusal::UnnamedPipeline { .. } | Refusal::InvalidFrame(_) => Code::InvalidArgument,
+        Refusal::UnknownPipeline { .. }
+        | Refusal::NoFamily { .. }
+        | Refusal::UnknownModel { .. } => Code::NotFound,
+        Refusal::UnnamedPipeline { .. }
+        | Refusal::UnnamedModel { .. }
+        | Refusal::InvalidFrame(_) => Code::InvalidArgument,
     }
 }
 

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::Outputs;
 use spillgate_controller_policy::clients::RightsByKey;
+use spillgate_controller_policy::families::Members;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::module::{ControllerConfig, ControllerEvent, ModuleController};
@@ -172,6 +173,8 @@ pub struct Submission {
     pub counted: Counted,
     /// Whose work it is: requests of one application have one distribution of execution times.
     pub application: Arc<str>,
+    /// Which model of each family it is for.
+    pub members: Members,
     /// Less time than the pipeline's SLO, if the client asks for that.
     pub timeout: Option<Duration>,
     /// Expected time to decode its picture; zero where there is none.
@@ -380,6 +383,7 @@ impl PipelineHost {
             party,
             counted,
             application,
+            members,
             timeout,
             decoding,
             trace,
@@ -406,6 +410,7 @@ impl PipelineHost {
                 application: self.application(control, now, &application, effects),
                 client: client_id,
                 party,
+                members,
             };
             let content = || {
                 let mut kept = kept.take().expect("a request is accepted once");

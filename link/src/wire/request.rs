@@ -1,6 +1,7 @@
 //! Requests, why they are dropped, and their way through a module.
 
-use spillgate_pipeline::id::{BatchId, ClientId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::family::MEMBERS_MAX;
+use spillgate_pipeline::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
@@ -20,6 +21,7 @@ pub(super) fn encode(request: &Request) -> pb::Request {
         client: request.client.0,
         decoding_us: request.decoding_us,
         rank: u32::from(request.rank),
+        member: u32::from(request.member.0),
     }
 }
 
@@ -33,7 +35,15 @@ pub(super) fn decode(request: pb::Request) -> Result<Request, WireError> {
         client: ClientId(request.client),
         decoding_us: request.decoding_us,
         rank: of("rank").u8(request.rank)?,
+        member: decode_member(of("member"), request.member)?,
     })
+}
+
+/// The ordinal of a member, below [`MEMBERS_MAX`].
+fn decode_member(of: Field, ordinal: u32) -> Result<MemberId, WireError> {
+    const LAST: u32 = MEMBERS_MAX as u32 - 1;
+    let ordinal = of.up_to(ordinal, LAST)?;
+    Ok(MemberId(of.u16(ordinal)?))
 }
 
 /// The ordinal of an application, below [`APPLICATIONS_MAX`].

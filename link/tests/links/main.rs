@@ -34,6 +34,7 @@ fn requests(from: &Process, deadline: Timestamp) -> Envelope<Parcel> {
         client: ClientId(0),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     };
     Envelope {
         from: GATEWAY,

@@ -42,6 +42,7 @@ pub(crate) fn requests(frame: Option<Bytes>) -> Packet {
             client: ClientId(40),
             decoding_us: 2_500,
             rank: 1,
+            member: Default::default(),
         },
         payload: Parcel {
             frame,

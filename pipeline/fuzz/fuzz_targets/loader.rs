@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use spillgate_pipeline::catalog::{Catalog, ModelNeed, ModuleType, OptionType, ValueType};
-use spillgate_pipeline::compile::compile_with;
+use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::graph::{Format, render};
 use spillgate_pipeline::profile_file::parse_profiles;
 
@@ -35,7 +35,15 @@ fuzz_target!(|text: &str| {
     let profiles = parse_profiles("cpu: { a: { m@3: [{ batch: 1, mean: 2s }] } }", "p.yaml").ok();
     // Short names are set, to themselves thrice.
     let variables = |name: &str| (name.len() < 3).then(|| name.repeat(3));
-    match compile_with(text, "f.yaml", &CATALOG, profiles.as_ref(), &variables) {
+    let files = |_: &str, is_asked_for: &dyn Fn(&str) -> bool| {
+        let all = ["a.pt", "b.pt", "b.x", ".d"].into_iter();
+        Ok(all.filter(|name| is_asked_for(name)).map(str::to_owned).collect())
+    };
+    let outside = Outside {
+        variables: &variables,
+        files: Some(&files),
+    };
+    match compile_with(text, "f.yaml", &CATALOG, profiles.as_ref(), outside) {
         Ok(compiled) => {
             for format in Format::ALL {
                 assert!(!render(&compiled.pipeline, format).is_empty());

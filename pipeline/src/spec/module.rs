@@ -16,9 +16,22 @@ use super::{
 };
 
 /// Fields of a module.
-const MODULE_FIELDS: [&str; 13] = [
-    "op", "model", "input", "accuracy", "variants", "inputs", "when", "batch", "schedule",
-    "workers", "device", "queue", "options",
+const MODULE_FIELDS: [&str; 15] = [
+    "op",
+    "model",
+    "models",
+    "default_model",
+    "input",
+    "accuracy",
+    "variants",
+    "inputs",
+    "when",
+    "batch",
+    "schedule",
+    "workers",
+    "device",
+    "queue",
+    "options",
 ];
 const VARIANT_FIELDS: [&str; 3] = ["model", "input", "accuracy"];
 
@@ -39,6 +52,7 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) inputs_place: Place,
     pub(crate) when: Option<Located<String>>,
     pub(crate) variants: Vec<Variant>,
+    pub(crate) family: Option<FamilySpec>,
     /// Each of the fields about models, where it is written.
     pub(crate) model_fields: Vec<Located<&'static str>>,
     pub(crate) batch: BatchLimits,
@@ -51,6 +65,13 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) queue: usize,
     pub(crate) options: Fields<'n>,
     pub(crate) options_place: Place,
+}
+
+/// A family of models as written.
+pub(crate) struct FamilySpec {
+    /// The pattern of its files.
+    pub(crate) models: Located<String>,
+    pub(crate) default: Option<Located<String>>,
 }
 
 pub(super) fn read_modules<'n>(
@@ -120,7 +141,11 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
     let when = fields
         .get("when")
         .and_then(|f| read_reference(sink, f.node, &f.place));
-    let (variants, model_fields) = read_model(sink, &fields);
+    let (mut variants, model_fields) = read_model(sink, &fields);
+    let family = read_family(sink, &fields);
+    if let (Some(family), [all]) = (&family, &mut variants[..]) {
+        all.model.clone_from(&family.models.value);
+    }
     let mut batch_place = place.clone();
     let batch = fields.get("batch").and_then(|f| {
         let batch = reader::record(sink, f.node, &f.place, "a map, like { max: 8 }", &["max"]);
@@ -163,6 +188,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         inputs_place,
         when,
         variants,
+        family,
         model_fields,
         batch: batch.unwrap_or(BatchLimits { max: BATCH_DEFAULT }),
         batch_place,
@@ -176,10 +202,37 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
     }
 }
 
-/// `model`, `input` and `accuracy`, or `variants`.
+/// `models` and `default_model`.
+fn read_family(sink: &mut Sink, fields: &Fields<'_>) -> Option<FamilySpec> {
+    let mut read = |key: &str, expected: &str| {
+        let f = fields.get(key)?;
+        let value = reader::text(sink, f.node, &f.place, expected)?.to_owned();
+        let place = f.place.clone();
+        Some(Located { value, place })
+    };
+    let models = read("models", "a pattern of model files, like models/*.pt");
+    let default = read("default_model", "the name of a model of the family");
+    for field in ["model", "variants"] {
+        if let Some(f) = fields.get(field)
+            && fields.get("models").is_some()
+        {
+            sink.error(&f.place, Problem::ModelAndFamily { field });
+        }
+    }
+    if let Some(f) = fields.get("default_model")
+        && fields.get("models").is_none()
+    {
+        sink.error(&f.place, Problem::DefaultWithoutFamily);
+    }
+    let models = models?;
+    Some(FamilySpec { models, default })
+}
+
+/// `model` or `models`, `input` and `accuracy`; or `variants`.
 fn read_model(sink: &mut Sink, fields: &Fields<'_>) -> (Vec<Variant>, Vec<Located<&'static str>>) {
     let mut named = Vec::new();
-    for field in VARIANT_FIELDS.into_iter().chain(["variants"]) {
+    let all = ["variants", "models", "default_model"];
+    for field in VARIANT_FIELDS.into_iter().chain(all) {
         if let Some(f) = fields.get(field) {
             named.push(Located {
                 value: field,
@@ -188,11 +241,12 @@ fn read_model(sink: &mut Sink, fields: &Fields<'_>) -> (Vec<Variant>, Vec<Locate
         }
     }
     let Some(list_field) = fields.get("variants") else {
-        let has_model = fields.get("model").is_some();
         let variant = read_variant(sink, fields);
+        let has_model = fields.get("model").is_some() || fields.get("models").is_some();
         return (if has_model { vec![variant] } else { Vec::new() }, named);
     };
-    for field in named.iter().filter(|f| f.value != "variants") {
+    let excluded = named.iter().filter(|f| VARIANT_FIELDS.contains(&f.value));
+    for field in excluded {
         sink.error(
             &field.place,
             Problem::ModelAndVariants { field: field.value },

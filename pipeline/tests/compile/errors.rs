@@ -29,6 +29,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
         ("module fields", module_fields),
         ("ops", ops),
         ("models", models),
+        ("families", crate::families::errors),
         ("batches workers and queues", batches_workers_and_queues),
         ("devices", devices),
         ("options", options),

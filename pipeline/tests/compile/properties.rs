@@ -2,7 +2,7 @@
 //! order.
 
 use proptest::prelude::*;
-use spillgate_pipeline::compile::{compile, compile_with};
+use spillgate_pipeline::compile::{Outside, compile, compile_with};
 use spillgate_pipeline::graph::{Format, render};
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::profile_file::parse_profiles;
@@ -14,7 +14,20 @@ use crate::{TRAFFIC, catalog};
 fn exercise(text: &str) {
     // Short names are set, to themselves thrice.
     let variables = |name: &str| (name.len() < 3).then(|| name.repeat(3));
-    match compile_with(text, "p.yaml", &catalog(), None, &variables) {
+    // Each folder has these files, but long names are of none.
+    let files = |folder: &str, is_asked_for: &dyn Fn(&str) -> bool| {
+        let all = ["a.pt", "b.pt", "b.onnx", "c", ".d"].into_iter();
+        let asked_for = all.filter(|name| is_asked_for(name)).map(str::to_owned);
+        match folder.len() {
+            0..9 => Ok(asked_for.collect()),
+            _ => Err("no such folder".to_owned()),
+        }
+    };
+    let outside = Outside {
+        variables: &variables,
+        files: Some(&files),
+    };
+    match compile_with(text, "p.yaml", &catalog(), None, outside) {
         Ok(compiled) => {
             for format in Format::ALL {
                 assert!(!render(&compiled.pipeline, format).is_empty());

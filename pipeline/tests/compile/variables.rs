@@ -1,7 +1,7 @@
 //! Variables in the values of a pipeline file.
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::compile::compile_with;
+use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::diagnostic::Diagnostics;
 
 use crate::catalog;
@@ -29,7 +29,11 @@ fn compiled(text: &str) -> Result<Pipeline, Diagnostics> {
         "LINES" => Some("cpu\n  other: 1".to_owned()),
         _ => None,
     };
-    compile_with(text, "t.yaml", &catalog(), None, &known).map(|c| c.pipeline)
+    let outside = Outside {
+        variables: &known,
+        files: None,
+    };
+    compile_with(text, "t.yaml", &catalog(), None, outside).map(|c| c.pipeline)
 }
 
 fn file(module: &str) -> String {

@@ -67,8 +67,6 @@ pub struct Figures {
     pub error_p99_ms: Option<f64>,
     /// Actual less expected completion of INFER actions, 99th percentile.
     pub completion_p99_ms: Option<f64>,
-    /// The smallest part in time of any model, of what an equal split of device time would have served.
-    pub least_fair: Option<f64>,
 }
 
 /// The value at a quantile of sorted ones, by nearest rank.

@@ -72,7 +72,6 @@ pub enum Noticed {
 
 struct Asked {
     at: Timestamp,
-    model: ModelId,
     slo: Duration,
     client: Option<usize>,
     end: Noticed,
@@ -237,7 +236,6 @@ impl Run<'_> {
         let request = RequestId(self.asked.len() as u64);
         self.asked.push(Asked {
             at: now,
-            model,
             slo,
             client,
             end: Noticed::Open,
@@ -393,7 +391,6 @@ impl Run<'_> {
             error_p01_ms: quantile(&self.errors, 0.01),
             error_p99_ms: quantile(&self.errors, 0.99),
             completion_p99_ms: quantile(&self.completions, 0.99),
-            least_fair: None,
         };
         let ends = self.asked.iter().map(|a| a.end).collect();
         (figures, ends, self.log.unwrap_or_default())

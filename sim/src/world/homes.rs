@@ -60,6 +60,7 @@ impl World {
             application,
             client: ClientId::default(),
             party,
+            members: None,
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;

@@ -26,6 +26,7 @@ fn request(id: u64) -> Request {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     }
 }
 
@@ -39,6 +40,7 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
             .collect(),
         recipe: policy.recipe(),
         pulls: false,
+        is_family: false,
         schedule: None,
     });
     let mut out = Vec::new();

@@ -8,13 +8,15 @@
 //! the batch.
 //!
 //! Invariants: a request is either in the queue or held by the part that forms batches; at most `capacity` requests
-//! wait; a batch that is formed ahead or late has at most `batch` members, a scheduled batch at most its size.
+//! wait; a batch that is formed ahead or late has at most `batch` members, a scheduled batch at most its size. Where the
+//! module has a family of models, a batch holds requests of one model: that of the request that the order puts first.
 
 mod ahead;
 mod core;
 mod decoding;
 mod formation;
 mod late;
+mod mixed;
 mod scheduled;
 #[cfg(test)]
 mod tests;
@@ -53,6 +55,8 @@ pub struct BrokerConfig {
     pub recipe: &'static Recipe,
     /// It asks gateways for requests.
     pub pulls: bool,
+    /// The module has a family of models: requests of different members share no batch.
+    pub is_family: bool,
     /// Forms the batches of a module whose time depends on the contents of requests, and decides which requests are
     /// given up. `None`: batches as planned.
     pub schedule: Option<SchedulerConfig>,
@@ -79,6 +83,7 @@ impl BrokerConfig {
             execution,
             recipe: pipeline.policy.drop.recipe(),
             pulls: pipeline.is_pulled(module),
+            is_family: pipeline.modules[module.idx()].family.is_some(),
             schedule,
         }
     }

@@ -328,12 +328,13 @@ impl<T> Device<T> {
             }
         }
         if self.takes_requests()
-            && let (Some((request, application)), Some(payload)) = (ended.sampled, sampled)
+            && let (Some(request), Some(payload)) = (ended.sampled, sampled)
         {
             self.profiler.keep(Kept {
                 worker: ended.worker,
-                request,
-                application,
+                request: request.id,
+                application: request.application,
+                member: request.member,
                 payload,
             });
         }
@@ -386,6 +387,7 @@ impl<T> Device<T> {
             id,
             worker: kept.worker,
             request: kept.request,
+            member: kept.member,
             payload: kept.payload,
         }));
     }
@@ -472,10 +474,7 @@ impl<T> Device<T> {
                 id,
                 worker,
                 action: Action::execute(module, size),
-                sampled: sampled.map(|i| {
-                    let request = &members[i].request;
-                    (request.id, request.application)
-                }),
+                sampled: sampled.map(|i| members[i].request),
                 alone: match members.as_slice() {
                     [one] => Some(one.request.application),
                     _ => None,

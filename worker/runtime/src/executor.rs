@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use indexmap::IndexMap;
+use indexmap::map::Entry;
 use spillgate_backend::account::Lease;
 use spillgate_backend::emulated;
 use spillgate_backend::job::{Failure, Job, Ran};
@@ -17,10 +18,11 @@ use spillgate_backend::value::{Image, Value};
 use spillgate_backend::{Backend, BackendError};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ModelNeed;
-use spillgate_pipeline::id::{ModuleId, WorkerId};
+use spillgate_pipeline::id::{MemberId, ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::Limits;
 
 use crate::decode::{self, NotDecoded};
+use crate::members::Members;
 
 /// Most time for which a model runs on its own example before it serves, if it is loaded when its device starts. It
 /// runs at least [`FIRST_RUNS`] times. A model that is loaded while others serve runs just so many times.
@@ -37,12 +39,12 @@ const EXAMPLE_OBJECTS: usize = 3;
 
 /// Runs batches on one device.
 pub trait Executor {
-    /// Runs one batch of a worker's module. One result a job, in order; an error is a sentence for the
-    /// client whose request failed.
-    /// A worker that is not loaded is loaded first.
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran>;
+    /// Runs one batch of a worker's module, with that member of its family if it has one. One result a job, in order; an
+    /// error is a sentence for the client whose request failed.
+    /// A worker or member that is not loaded is loaded first.
+    fn execute(&mut self, worker: WorkerId, member: MemberId, jobs: &[&Job]) -> Vec<Ran>;
 
-    /// Makes ready what the worker needs to run: its model in memory. Does nothing if it is.
+    /// Makes ready what the worker needs to run: its model in memory, or the default of its family. Does nothing if it is.
     ///
     /// # Errors
     /// When a model or another file is missing or does not fit.
@@ -67,6 +69,8 @@ pub struct WorkerSpec {
     pub execution: Vec<Duration>,
     /// It is loaded when its device starts. Other workers are loaded when a controller asks for them.
     pub from_start: bool,
+    /// The files of its module's family, if it has one. `None`: any of them may be loaded.
+    pub members: Option<Arc<dyn Members>>,
 }
 
 /// Makes the backend of a device on the device's own thread.
@@ -82,8 +86,8 @@ pub struct OperatorExecutor {
 
 struct OperatorWorker {
     spec: WorkerSpec,
-    /// While it is loaded.
-    operator: Option<Box<dyn Operator>>,
+    /// Those that are loaded, by member; one, of member 0, where the module has no family.
+    operators: IndexMap<MemberId, Box<dyn Operator>>,
 }
 
 impl OperatorExecutor {
@@ -97,8 +101,8 @@ impl OperatorExecutor {
         specs: &[WorkerSpec],
     ) -> Result<Self, OperatorError> {
         let of = |spec: &WorkerSpec| {
-            let (spec, operator) = (spec.clone(), None);
-            (spec.worker, OperatorWorker { spec, operator })
+            let (spec, operators) = (spec.clone(), IndexMap::default());
+            (spec.worker, OperatorWorker { spec, operators })
         };
         let mut executor = OperatorExecutor {
             backend: backend()?,
@@ -112,22 +116,66 @@ impl OperatorExecutor {
         Ok(executor)
     }
 
-    fn worker(&mut self, worker: WorkerId) -> &mut OperatorWorker {
+    /// The operator of a worker for a member, which is loaded unless it is.
+    fn operator(
+        &mut self,
+        worker: WorkerId,
+        member: MemberId,
+    ) -> Result<(&WorkerSpec, &mut dyn Operator), OperatorError> {
         let known = self.workers.get_mut(&worker);
-        known.expect("batches are for this device's workers")
+        let OperatorWorker { spec, operators } =
+            known.expect("batches are for this device's workers");
+        let operator = match operators.entry(member) {
+            Entry::Occupied(loaded) => loaded.into_mut(),
+            Entry::Vacant(place) => {
+                may_load(spec, member)?;
+                let mut operator = build_operator(spec, member, &self.library, &mut *self.backend)?;
+                warm_up(spec, &mut *operator);
+                place.insert(operator)
+            }
+        };
+        Ok((spec, &mut **operator))
     }
 }
 
-/// Builds the operator of one module.
+/// Whether a member of the module's family may be loaded.
+fn may_load(spec: &WorkerSpec, member: MemberId) -> Result<(), OperatorError> {
+    let module = &spec.pipeline.modules[spec.module.idx()];
+    let (Some(family), Some(members)) = (&module.family, &spec.members) else {
+        return Ok(());
+    };
+    members.may_load(member).map_err(|why| {
+        let name = family.name(member).unwrap_or("?");
+        OperatorError::Other(format!("module {}: model {name}: {why}", module.name))
+    })
+}
+
+/// Builds the operator of one module, for that member of its family if it has one.
 ///
 /// # Errors
 /// When a model or another file is missing or does not fit.
 pub fn build_operator(
     spec: &WorkerSpec,
+    member: MemberId,
     library: &Library,
     backend: &mut dyn Backend,
 ) -> Result<Box<dyn Operator>, OperatorError> {
-    let module = &spec.pipeline.modules[spec.module.idx()];
+    let all = &spec.pipeline.modules[spec.module.idx()];
+    let one;
+    let module = match &all.family {
+        None => all,
+        Some(family) if family.name(member).is_none() => {
+            let (name, n) = (&all.name, family.members.len());
+            return Err(OperatorError::Other(format!(
+                "module {name}: its family has no model {}, counted from 0; it has {n}",
+                member.idx()
+            )));
+        }
+        Some(_) => {
+            one = all.of_member(member);
+            &one
+        }
+    };
     let kind = library.get(&module.op).ok_or_else(|| {
         OperatorError::Other(format!(
             "module {}: no type \"{}\" in this server",
@@ -153,7 +201,11 @@ fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
         return;
     }
     let start = Instant::now();
-    let most = if spec.from_start { module.batch.max } else { 1 };
+    // A member of a family is loaded while others wait.
+    let most = match spec.from_start && module.family.is_none() {
+        true => module.batch.max,
+        false => 1,
+    };
     let sizes = std::iter::repeat_n(1, FIRST_RUNS).chain(2..=most);
     for (run, size) in sizes.enumerate() {
         if run >= FIRST_RUNS && start.elapsed() > WARM_UP_MAX {
@@ -178,16 +230,17 @@ fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
 }
 
 impl Executor for OperatorExecutor {
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
-        if let Err(error) = self.load(worker) {
-            let failed = |_| Err(Failure::Module(error.to_string()));
-            return jobs.iter().map(failed).collect();
-        }
+    fn execute(&mut self, worker: WorkerId, member: MemberId, jobs: &[&Job]) -> Vec<Ran> {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let worker = self.worker(worker);
-        let module = &worker.spec.pipeline.modules[worker.spec.module.idx()];
+        let (spec, operator) = match self.operator(worker, member) {
+            Ok(found) => found,
+            Err(error) => {
+                let failed = |_| Err(Failure::Module(error.to_string()));
+                return jobs.iter().map(failed).collect();
+            }
+        };
+        let module = &spec.pipeline.modules[spec.module.idx()];
         inputs.extend(jobs.iter().map(|job| job.inputs(module)));
-        let operator = worker.operator.as_mut().expect("it was just loaded");
         let results = operator.run(module.served(), &inputs);
         inputs.clear();
         self.inputs = inputs;
@@ -198,18 +251,24 @@ impl Executor for OperatorExecutor {
     }
 
     fn load(&mut self, worker: WorkerId) -> Result<(), OperatorError> {
-        let known = self.workers.get_mut(&worker);
-        let worker = known.expect("batches are for this device's workers");
-        if worker.operator.is_none() {
-            let mut operator = build_operator(&worker.spec, &self.library, &mut *self.backend)?;
-            warm_up(&worker.spec, &mut *operator);
-            worker.operator = Some(operator);
+        let spec = &self.workers[&worker].spec;
+        let module = &spec.pipeline.modules[spec.module.idx()];
+        match &module.family {
+            None => self.operator(worker, MemberId::default()).map(|_| ()),
+            // The others of the family serve without it.
+            Some(family) => {
+                if let Some(default) = family.default
+                    && let Err(error) = self.operator(worker, default)
+                {
+                    tracing::warn!(%error, "the default of a family cannot be loaded");
+                }
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn unload(&mut self, worker: WorkerId) {
-        self.worker(worker).operator = None;
+        self.workers[&worker].operators.clear();
     }
 }
 
@@ -260,7 +319,7 @@ impl EmulatedExecutor {
                 .get(&module.op)
                 .is_some_and(|kind| kind.module_type().model == ModelNeed::None);
             let operator = without_model
-                .then(|| build_operator(spec, library, &mut NoModels))
+                .then(|| build_operator(spec, MemberId::default(), library, &mut NoModels))
                 .transpose()?;
             workers.insert(
                 spec.worker,
@@ -278,7 +337,7 @@ impl EmulatedExecutor {
 }
 
 impl Executor for EmulatedExecutor {
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, worker: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
         let start = Instant::now();
         let worker = self
             .workers
@@ -337,7 +396,7 @@ impl DecodeExecutor {
 }
 
 impl Executor for DecodeExecutor {
-    fn execute(&mut self, worker: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, worker: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
         let pipeline = &self.pipelines[&worker];
         jobs.iter()
             .map(|job| {
@@ -459,6 +518,7 @@ mod tests {
             module: ModuleId(1),
             execution: vec![],
             from_start,
+            members: None,
         };
         let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
         let specs = [spec(0, from_start), spec(1, false)];

@@ -7,4 +7,5 @@ pub mod clock;
 pub mod decode;
 pub mod device;
 pub mod executor;
+pub mod members;
 pub mod timer;

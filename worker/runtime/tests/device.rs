@@ -9,7 +9,7 @@ use bytes::Bytes;
 use spillgate_backend::job::{Frame, FrameFormat, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::Request;
@@ -45,7 +45,7 @@ struct Recorder {
 }
 
 impl Executor for Recorder {
-    fn execute(&mut self, _: WorkerId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, _: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
         std::thread::sleep(RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
         jobs.iter().map(|_| Ok(vec![])).collect()
@@ -131,6 +131,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
+        is_family: false,
         schedule,
     };
     let config = DeviceConfig {
@@ -179,6 +180,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };

@@ -14,6 +14,7 @@ use spillgate_scenes::{GroundTruth, MIN_VISIBLE, Scene, SceneConfig};
 
 use super::BenchArgs;
 use crate::encode::{Encoding, encode};
+use crate::models;
 use crate::source::{Content, SourceSpec};
 
 /// Default size for pipelines over bytes.
@@ -99,6 +100,7 @@ impl Payloads {
                 }
             }
         }
+        let frames = models::in_turn(&args.models, frames)?;
         Ok(Payloads {
             frames,
             order: Order::of(args),
@@ -305,6 +307,19 @@ mod tests {
         let again = payloads(&[&arguments[..], &more].concat()).unwrap();
         assert_eq!(again.frames[3].data, all.frames[3].data);
         assert_eq!(again.frames[3].application, "");
+    }
+
+    #[test]
+    fn the_models_of_a_module_are_asked_for_in_turn() {
+        let arguments = ["--model", "m=a", "--model", "m=b", "--model", "n=c"];
+        let all = payloads(&arguments).unwrap();
+        let of = |module: &str| {
+            let named = all.frames.iter().map(|f| f.models[module].as_str());
+            named.collect::<Vec<&str>>()
+        };
+        assert_eq!((of("m"), of("n")), (vec!["a", "b"], vec!["c", "c"]));
+        assert_eq!(all.frames[0].data, all.frames[1].data);
+        assert!(payloads(&[]).unwrap().frames[0].models.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! frames fail with the cause. Then the client ends and planned frames fail as well. A client that reconnects goes on
 //! instead, and due frames fail until the server is back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub(crate) struct SessionConfig {
     pub(crate) latest_only: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) application: String,
+    /// By module: which model of its family.
+    pub(crate) models: HashMap<String, String>,
     pub(crate) trace_sample: Option<f64>,
     pub(crate) spans: Option<SpanExport>,
     /// It reconnects to a lost server.
@@ -316,6 +318,7 @@ impl Running<'_> {
             traceparent: trace.traceparent.clone(),
             tracestate: String::new(),
             application: self.config.application.clone(),
+            models: self.config.models.clone(),
         };
         let request = StreamRequest {
             message: Some(Request::Frame(message)),

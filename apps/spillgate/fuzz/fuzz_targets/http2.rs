@@ -82,6 +82,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         pipeline: Arc::new(compiled.pipeline),
         base_dir: PathBuf::new(),
         profiles: ProfileSet::default(),
+        families: Default::default(),
     };
     let embedded = Embedded::start(
         &[deployment],

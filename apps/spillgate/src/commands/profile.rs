@@ -49,10 +49,10 @@ pub(crate) struct ProfileArgs {
 /// Measures everything on this machine's devices. The file's profiles of other kinds of devices stay.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let library = Arc::new(spillgate_modules::library());
-    let loaded = files::load(&args.pipeline, &library.catalog())?;
+    let mut loaded = files::load(&args.pipeline, &library.catalog())?;
     loaded.check_models(&|_| true)?;
     let mut checks = Checks::new(args.models.config())?;
-    for warning in checks.pipeline(&loaded, &|_| true, &|_| {})? {
+    for warning in checks.pipeline(&mut loaded, &|_| true, &|_| {})? {
         say(&warning);
     }
     checks.guard_loading();
@@ -61,6 +61,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         pipeline: loaded.pipeline,
         base_dir,
         profiles: ProfileSet::default(),
+        families: loaded.families,
     };
     let effort = Effort {
         warm_up: args.warm_up,

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_backend::torch::{self, TorchBackend};
-use spillgate_pipeline::compile::compile_with;
-use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::compile::{Outside, compile_with};
+use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_worker::executor::{WorkerSpec, build_operator};
 
 use super::look::{look, search_code};
@@ -84,10 +84,23 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> 
     let library = spillgate_modules::library();
     let known = |name: &str| question.variables.get(name).cloned();
     let (text, file) = (&question.text, &question.file);
-    let compiled = compile_with(text, file, &library.catalog(), None, &known);
-    let pipeline = Arc::new(compiled.map_err(|e| e.to_string())?.pipeline);
-    let named = pipeline.modules.iter().find(|m| m.name == question.module);
-    let module = named.ok_or("no such module")?.clone();
+    let outside = Outside {
+        variables: &known,
+        files: None,
+    };
+    let compiled = compile_with(text, file, &library.catalog(), None, outside);
+    let mut pipeline = compiled.map_err(|e| e.to_string())?.pipeline;
+    let mut modules = pipeline.modules.iter_mut();
+    let named = modules.find(|m| m.name == question.module);
+    let named = named.ok_or("no such module")?;
+    if let Some(model) = &question.model {
+        named.family = None;
+        for variant in &mut named.variants {
+            variant.model.clone_from(model);
+        }
+    }
+    let module = named.clone();
+    let pipeline = Arc::new(pipeline);
     let say = say.clone();
     torch::approve_with(move |path, bytes| {
         let (path, hash) = (path.to_owned(), Sha256::digest(bytes).into());
@@ -105,8 +118,10 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> 
         module: module.id,
         execution: Vec::new(),
         from_start: true,
+        members: None,
     };
-    let mut operator = build_operator(&spec, &library, &mut backend).map_err(|e| e.to_string())?;
+    let mut operator = build_operator(&spec, MemberId::default(), &library, &mut backend)
+        .map_err(|e| e.to_string())?;
     for _ in 0..RUNS {
         let inputs: Inputs = operator.example(1);
         let results = operator.run(module.served(), &[inputs]);

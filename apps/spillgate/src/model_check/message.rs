@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Which module is to be loaded and run, within which bounds.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
     /// Name of the pipeline file, for messages.
     pub(super) file: String,
@@ -16,6 +16,8 @@ pub(super) struct Question {
     pub(super) base_dir: PathBuf,
     /// Name of the module.
     pub(super) module: String,
+    /// A model file in place of those that the pipeline file names.
+    pub(super) model: Option<String>,
     /// Bytes of memory beyond what the process starts with.
     pub(super) memory: u64,
     /// Seconds of processor time.

@@ -112,6 +112,7 @@ mod tests {
             variables: BTreeMap::new(),
             base_dir: "m".into(),
             module: "a".to_owned(),
+            model: None,
             memory: 64 << 20,
             seconds: 7,
         };

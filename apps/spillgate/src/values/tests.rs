@@ -50,6 +50,7 @@ fn request(id: RequestId) -> Request {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     }
 }
 

@@ -58,6 +58,7 @@ fn deployment(text: &str) -> Deployment {
         pipeline: Arc::new(compiled.pipeline),
         base_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines"),
         profiles,
+        families: Default::default(),
     }
 }
 

@@ -21,6 +21,7 @@ async fn an_own_module_type_is_served_with_its_options() {
         base_dir: loaded.base_dir(),
         pipeline: loaded.pipeline,
         profiles: loaded.profiles,
+        families: Default::default(),
     };
     let server = TestServer::over(vec![deployment], library).await;
     // The pipeline's threshold is 100.

@@ -147,6 +147,7 @@ impl TestServer {
                     pipeline: Arc::new(compiled.pipeline),
                     base_dir: PathBuf::new(),
                     profiles,
+                    families: Default::default(),
                 }
             })
             .collect();

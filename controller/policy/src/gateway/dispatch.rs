@@ -104,14 +104,14 @@ impl<P, L: Clone> Gateway<P, L> {
             if dispatcher.n_up() == 0 {
                 return Err(DropReason::NoWorker);
             }
-            let has_room = pool.push(request, now);
+            let has_room = pool.push(&open.request_at(module), now);
             return has_room.then_some(()).ok_or(DropReason::QueueFull);
         }
         let worker = dispatcher.send(now, request);
         let worker = worker.ok_or(DropReason::NoWorker)?;
         let arrival = Arrival {
             worker,
-            request: *request,
+            request: open.request_at(module),
             payload: open.load.clone(),
         };
         let device = self.device_of(worker);

@@ -92,7 +92,7 @@ impl<P, L: Clone> Gateway<P, L> {
             let Some(open) = self.ledger.get(id) else {
                 continue;
             };
-            if !pool.push(&open.request, since) {
+            if !pool.push(&open.request_at(module), since) {
                 self.drop_from_here(now, id, DropReason::QueueFull, out);
             }
         }

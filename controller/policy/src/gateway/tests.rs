@@ -138,6 +138,7 @@ impl Home {
                 class,
                 ..Party::ONLY
             },
+            members: None,
         };
         let admitted = self
             .gateway
@@ -515,6 +516,7 @@ fn an_answer_that_the_source_never_gives_is_a_drop() {
         application: Application::default(),
         client: ClientId::default(),
         party: Party::ONLY,
+        members: None,
     };
     let admitted = home
         .gateway

@@ -41,6 +41,7 @@ fn ask(
         application: Application::default(),
         client: ClientId::default(),
         party: Party::ONLY,
+        members: None,
     };
     ledger.admit(sent_at, RequestId(id), &offer, |_| ())
 }
@@ -166,6 +167,7 @@ fn what_cannot_be_in_time_even_alone_takes_no_place_and_is_not_offered() {
         application: Application::default(),
         client: ClientId::default(),
         party: Party::ONLY,
+        members: None,
     };
     let refused = ledger.admit(ms(1000), RequestId(2), &offer, |_| ());
     assert_eq!(refused, Err(Refusal::Hopeless));
@@ -269,6 +271,7 @@ fn a_place_that_is_given_back_is_its_clients() {
                 client: ClientKey(client),
                 ..Party::ONLY
             },
+            members: None,
         };
         let admitted = ledger.admit(ms(1000), RequestId(next), &offer, |_| ());
         admitted.map(|request| request.id)

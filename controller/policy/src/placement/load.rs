@@ -167,7 +167,7 @@ impl Placement {
             free >= needs
         };
         match self.recipe.eviction {
-            Eviction::LeastRecentlyUsed => shadow.least_recent().any(|victim| give(victim)),
+            Eviction::LeastRecentlyUsed => shadow.least_recent().any(give),
             Eviction::LeastRate => {
                 let mut least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
                 least.any(give)

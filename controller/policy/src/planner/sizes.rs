@@ -290,6 +290,7 @@ mod tests {
             client: Default::default(),
             decoding_us: 0,
             rank: 0,
+            member: Default::default(),
         }
     }
 

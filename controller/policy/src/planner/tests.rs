@@ -190,6 +190,7 @@ fn its_state_is_what_it_saw() {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     };
     for i in 0..100 {
         let mut more = Demand::default();

@@ -3,6 +3,8 @@ use spillgate_pipeline::message::BatchShape;
 use spillgate_pipeline::policy::{DropPolicyName, Guidance};
 use spillgate_pipeline::testing::noop_pipeline;
 
+use spillgate_pipeline::id::MemberId;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -21,6 +23,7 @@ fn request(id: u64, deadline: u64) -> Request {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     }
 }
 
@@ -99,6 +102,33 @@ fn the_most_urgent_go_first_while_all_can_be_served_else_those_with_the_highest_
         let given = given.expect("a busy worker hears at once");
         assert_eq!((given.order, ids(&given)), (order, expected.to_vec()));
         assert_eq!((given.waiting, refused.as_slice()), (1, [].as_slice()));
+    }
+}
+
+#[test]
+fn a_worker_of_a_family_gets_requests_of_the_first_ones_member() {
+    let plan = plan(1.0);
+    for (deadline, expected) in [(100, [[0, 3, 6], [1, 4, 7]]), (26, [[7, 4, 1], [6, 3, 0]])] {
+        let mut pool = pool();
+        pool.is_family = true;
+        for id in 0..8 {
+            let member = MemberId((id % 3) as u16);
+            let deadline = deadline - 8 + id;
+            pool.push(
+                &Request {
+                    member,
+                    ..request(id, deadline)
+                },
+                at(0),
+            );
+        }
+        for expected in expected {
+            let mut refused = Vec::new();
+            let given = pool.ask(at(0), &ask(0, 1, Some(1)), view(&plan, 1), &mut refused);
+            assert_eq!(ids(&given.unwrap()), expected);
+            assert_eq!(refused, []);
+        }
+        assert_eq!(pool.waiting(), 2);
     }
 }
 

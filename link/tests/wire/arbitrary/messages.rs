@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use spillgate_link::wire::{Brought, Parcel};
-use spillgate_pipeline::id::{BatchId, ClientId};
+use spillgate_pipeline::family::MEMBERS_MAX;
+use spillgate_pipeline::id::{BatchId, ClientId, MemberId};
 use spillgate_pipeline::message::{
     Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Incarnation, Lent, Returned,
     Started, ToController, ToDevice, ToGateway,
@@ -222,6 +223,7 @@ prop_compose! {
         deadline in time(),
         application in application(),
         others in any::<(u32, u32, u8)>(),
+        member in 0..MEMBERS_MAX as u16,
     ) -> Request {
         let (client, decoding_us, rank) = others;
         Request {
@@ -232,6 +234,7 @@ prop_compose! {
             client: ClientId(client),
             decoding_us,
             rank,
+            member: MemberId(member),
         }
     }
 }

@@ -34,6 +34,14 @@ fn an_id_beyond_its_integer_type() {
         of_request(pb::Request { rank, ..request() }),
         expect!["Request.rank is 256; it may be at most 255"],
     );
+    let member = 16_384;
+    check(
+        of_request(pb::Request {
+            member,
+            ..request()
+        }),
+        expect!["Request.member is 16384; it may be at most 16383"],
+    );
 }
 
 #[test]

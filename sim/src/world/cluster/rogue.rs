@@ -110,6 +110,7 @@ impl World {
                     client: Default::default(),
                     decoding_us: 0,
                     rank: 0,
+                    member: Default::default(),
                 };
                 let payload = ();
                 Message::Device(ToDevice::Requests(vec![Arrival {

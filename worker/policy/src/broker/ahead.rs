@@ -1,7 +1,7 @@
 //! Binds a batch ahead, as PARD does (§3): the next batch is collected the moment one starts to execute, and later
 //! arrivals join it while there is room.
 
-use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::id::{MemberId, RequestId};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::{Keep, Order};
 use spillgate_pipeline::queue::Waiting;
@@ -63,10 +63,54 @@ impl<T> Ahead<T> {
         free_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
     ) {
+        if !core.config.is_family {
+            return self.collect_up_to(core, core.batch(), now, free_at, out);
+        }
+        // The first request decides which member the batch is of, unless one is bound already.
+        let is_run = core.config.recipe.keep == Keep::EarlyDrop;
+        while self.members.is_empty() && !core.queue.is_empty() {
+            let first = core.queue.first().map(|w| w.request.member);
+            if let (true, Some(first)) = (is_run, first) {
+                self.collect_of(core, first, now, free_at, out);
+            } else {
+                self.collect_up_to(core, 1, now, free_at, out);
+            }
+        }
+        let bound = self.members.first().map(|m| m.request.member);
+        if let Some(bound) = bound
+            && self.members.len() < core.batch()
+        {
+            self.collect_of(core, bound, now, free_at, out);
+        }
+    }
+
+    /// The same for the requests of one member.
+    fn collect_of(
+        &mut self,
+        core: &mut Core<T>,
+        member: MemberId,
+        now: Timestamp,
+        free_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) {
+        let others = core.queue.set_aside_others(member);
+        self.collect_up_to(core, core.batch(), now, free_at, out);
+        core.queue.put_back(others);
+    }
+
+    /// The same until the batch has so many members.
+    fn collect_up_to(
+        &mut self,
+        core: &mut Core<T>,
+        size: usize,
+        now: Timestamp,
+        free_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) {
         if core.config.recipe.keep == Keep::EarlyDrop {
             return self.collect_run(core, now, free_at, out);
         }
-        while self.members.len() < core.batch() {
+        while self.members.len() < size {
             let next = match order(core) {
                 BudgetOrder::LowestFirst => core.queue.pop_first(),
                 BudgetOrder::HighestFirst => core.queue.pop_last(),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::id::{MemberId, RequestId};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::Order;
 use spillgate_pipeline::queue::Waiting;
@@ -11,7 +11,7 @@ use spillgate_pipeline::request::{DropReason, Estimate};
 use spillgate_pipeline::time::Timestamp;
 
 use super::core::Core;
-use super::{Member, Rejected};
+use super::{Member, Rejected, mixed};
 
 /// Most waiting requests that are sorted to see whether all can be served. When more requests wait, the last deadline
 /// alone decides, so that forming a batch is fast whatever the backlog.
@@ -46,12 +46,34 @@ impl Late {
     ) -> Vec<Member<T>> {
         let starts_at = starts_at.max(now);
         drop_hopeless(core, now, starts_at, out);
+        if core.queue.is_empty() {
+            return Vec::new();
+        }
+        let lowest_first = self.serves_lowest_first(core, starts_at);
+        if !core.config.is_family {
+            return self.bind(core, now, starts_at, lowest_first, out);
+        }
+        let others = match first(core, lowest_first) {
+            Some(first) => core.queue.set_aside_others(first),
+            None => Vec::new(),
+        };
+        let members = self.bind(core, now, starts_at, lowest_first, out);
+        core.queue.put_back(others);
+        members
+    }
+
+    /// Binds a batch of the requests that wait, from that end.
+    fn bind<T>(
+        &mut self,
+        core: &mut Core<T>,
+        now: Timestamp,
+        starts_at: Timestamp,
+        lowest_first: bool,
+        out: &mut Vec<Rejected<T>>,
+    ) -> Vec<Member<T>> {
         let size = core.queue.len().min(core.batch());
         let mut members = Vec::with_capacity(size);
-        if size == 0 {
-            return members;
-        }
-        if self.serves_lowest_first(core, starts_at) {
+        if lowest_first {
             while members.len() < size
                 && let Some(next) = core.queue.pop_first()
             {
@@ -118,6 +140,9 @@ impl Late {
         }
         match core.config.recipe.order {
             Order::Budget(order) => order == BudgetOrder::LowestFirst,
+            _ if core.config.is_family && core.queue.len() <= SORTED_MAX => {
+                mixed::backlog_is_feasible(core, starts_at)
+            }
             _ => self.backlog_is_feasible(core, starts_at),
         }
     }
@@ -153,6 +178,22 @@ impl Late {
             ends_by <= members[0]
         })
     }
+}
+
+/// The member of the request that is served first.
+fn first<T>(core: &Core<T>, lowest_first: bool) -> Option<MemberId> {
+    let first = match lowest_first {
+        true => core.queue.first(),
+        false if has_ranks(core) => {
+            let by_rank = |w: &&Waiting<T>| {
+                let request = &w.request;
+                (request.rank, core.module_deadline(request), request.id)
+            };
+            core.queue.iter().max_by_key(by_rank)
+        }
+        false => core.queue.last(),
+    };
+    Some(first?.request.member)
 }
 
 /// Whether the drop policy goes by ranks and waiting requests differ in rank. When many wait, budgets alone decide.

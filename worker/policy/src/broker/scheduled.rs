@@ -18,12 +18,17 @@ use super::core::Core;
 use super::{Formed, Member, Rejected};
 use crate::schedule::{GivenUp, Lengths, Pending, Scheduler, SchedulerConfig};
 
+/// Members of a family of which the scheduler is asked for a batch, while it wants to wait with each.
+const MEMBERS_TRIED_MAX: usize = 8;
+
 /// The scheduler and the requests that it was given.
 pub(super) struct Scheduled<T> {
     pub(super) scheduler: Scheduler,
     waiting: IndexMap<RequestId, Waiting<T>, FxBuildHasher>,
     /// The scheduler wants to wait, until something changes.
     declined: bool,
+    /// At a module with a family: requests of other members that waited in the queue when something changed last.
+    others: usize,
     /// Scratch.
     given_up: Vec<GivenUp>,
 }
@@ -37,6 +42,7 @@ impl<T> Scheduled<T> {
             scheduler: scheduler.unwrap_or_else(|e| panic!("a scheduler was planned: {e}")),
             waiting: IndexMap::default(),
             declined: false,
+            others: 0,
             given_up: Vec::new(),
         }
     }
@@ -98,8 +104,26 @@ impl<T> Scheduled<T> {
         self.declined = false;
     }
 
-    /// Moves requests from the queue to the scheduler while it has room.
+    /// Moves requests from the queue to the scheduler while it has room. Where the module has a family, the scheduler gets those
+    /// of one member at a time: of the one that it has, else of the one that the order puts first.
     pub(super) fn admit(&mut self, core: &mut Core<T>, now: Timestamp) {
+        if !core.config.is_family {
+            return self.admit_all(core, now);
+        }
+        let held = self.waiting.values().next().map(|w| w.request.member);
+        let first = || core.queue.first().map(|w| w.request.member);
+        if let Some(member) = held.or_else(first) {
+            let others = core.queue.set_aside_others(member);
+            self.admit_all(core, now);
+            core.queue.put_back(others);
+        }
+        if core.queue.len() != self.others {
+            self.others = core.queue.len();
+            self.declined = false;
+        }
+    }
+
+    fn admit_all(&mut self, core: &mut Core<T>, now: Timestamp) {
         while self.scheduler.has_room() {
             let Some(next) = core.queue.pop_first() else {
                 break;
@@ -121,8 +145,64 @@ impl<T> Scheduled<T> {
         self.declined = false;
     }
 
-    /// The scheduler's next batch, which starts at `starts_at`.
+    /// The scheduler's next batch, which starts at `starts_at`. Where the module has a family, it is of the member that the order
+    /// puts first; if the scheduler wants to wait for more of that one, of the next.
     pub(super) fn form(
+        &mut self,
+        core: &mut Core<T>,
+        now: Timestamp,
+        starts_at: Timestamp,
+        out: &mut Vec<Rejected<T>>,
+    ) -> Formed<T> {
+        if !core.config.is_family {
+            return self.form_of_held(core, now, starts_at, out);
+        }
+        self.yield_to_first(core);
+        let mut declined = Vec::new();
+        let mut formed = Formed::default();
+        for _ in 0..MEMBERS_TRIED_MAX {
+            self.admit(core, now);
+            formed = self.form_of_held(core, now, starts_at, out);
+            let others_wait = self.first_of_others(core).is_some();
+            if !formed.members.is_empty() || !others_wait {
+                break;
+            }
+            declined.extend(self.take_all());
+        }
+        if !declined.is_empty() {
+            let has_declined = formed.members.is_empty();
+            if has_declined {
+                declined.extend(self.take_all());
+            }
+            core.queue.put_back(declined);
+            self.admit(core, now);
+            self.declined = has_declined;
+        }
+        formed
+    }
+
+    /// The most urgent request of the queue, if it is of another member than the scheduler has.
+    fn first_of_others<'c>(&self, core: &'c Core<T>) -> Option<&'c Waiting<T>> {
+        let held = self.waiting.values().next()?.request.member;
+        core.queue.first().filter(|w| w.request.member != held)
+    }
+
+    /// Gives all that it was given back to the queue, where another member's request is before them.
+    fn yield_to_first(&mut self, core: &mut Core<T>) {
+        let first = self.first_of_others(core);
+        if first.is_some_and(|first| self.waiting.values().all(|held| first < held)) {
+            let held = self.take_all();
+            core.queue.put_back(held);
+        }
+    }
+
+    /// Takes out all requests.
+    fn take_all(&mut self) -> Vec<Waiting<T>> {
+        std::iter::from_fn(|| self.take_any()).collect()
+    }
+
+    /// A batch of what the scheduler was given.
+    fn form_of_held(
         &mut self,
         core: &mut Core<T>,
         now: Timestamp,

@@ -3,6 +3,8 @@ use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName};
 
 use super::*;
 
+mod families;
+
 fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64> {
     Broker::new(BrokerConfig {
         module: ModuleId(1),
@@ -13,6 +15,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
             .collect(),
         recipe: policy.recipe(),
         pulls: false,
+        is_family: false,
         schedule: None,
     })
 }
@@ -26,6 +29,7 @@ fn request(id: u64, deadline: u64) -> Request {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, GatewayId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Answer, Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::DropReason;
@@ -110,7 +110,7 @@ pub struct Batch<T> {
     pub expected_end: Timestamp,
     /// Its requests, at least one.
     pub members: Vec<Member<T>>,
-    /// The member whose payload is to be handed back when the batch ends, to be run again.
+    /// The request among them whose payload is to be handed back when the batch ends, to be run again.
     pub sampled: Option<usize>,
 }
 
@@ -123,6 +123,8 @@ pub struct Rerun<T> {
     pub worker: WorkerId,
     /// Which request it was.
     pub request: RequestId,
+    /// The model of the module's family that it is for.
+    pub member: MemberId,
     /// The driver's own.
     pub payload: T,
 }

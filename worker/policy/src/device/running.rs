@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, WorkerId};
 use spillgate_pipeline::predict::{Action, ActionKind, ActionRecord};
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -16,7 +17,7 @@ pub(super) struct Running {
     /// Whose request it is, where there is but one.
     pub(super) alone: Option<Application>,
     /// The member to be kept for a rerun.
-    pub(super) sampled: Option<(RequestId, Application)>,
+    pub(super) sampled: Option<Request>,
     pub(super) execution: Duration,
     pub(super) lengths: Lengths,
     /// When it was expected to end as it was bound, which gateways were told.

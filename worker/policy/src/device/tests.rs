@@ -10,6 +10,8 @@ use spillgate_pipeline::predict::ErrorSummary;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 
+use spillgate_pipeline::id::RequestId;
+
 use super::*;
 use crate::profiler;
 use crate::schedule::{SchedulerConfig, Scoring};
@@ -30,6 +32,7 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 execution: vec![Duration::from_nanos(10); batch_max as usize],
                 recipe: policy.recipe(),
                 pulls: false,
+                is_family: false,
                 schedule: None,
             },
         )
@@ -62,6 +65,7 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<De
                 client: Default::default(),
                 decoding_us: 0,
                 rank: 0,
+                member: Default::default(),
             },
             payload: (),
         })
@@ -383,6 +387,7 @@ fn scheduled() -> Device<u64> {
         execution: vec![ms(10); 4],
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
+        is_family: false,
         schedule: Some(SchedulerConfig {
             name: ScheduleName::Nexus,
             sizes: vec![1, 2, 4],
@@ -413,6 +418,7 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
                 client: Default::default(),
                 decoding_us: 0,
                 rank: 0,
+                member: Default::default(),
             },
             payload: id,
         })

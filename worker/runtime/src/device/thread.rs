@@ -10,7 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
-use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 
@@ -144,7 +144,9 @@ fn run_batch(
     batch.started_at = shared.clock.now();
     batch.expected_end = batch.started_at + execution;
     let jobs: SmallVec<[&Job; 16]> = batch.members.iter().map(|m| &*m.payload).collect();
-    let outcome = execute(executor, batch.worker, &jobs);
+    // A batch holds requests of one member.
+    let member = batch.members.first().map(|m| m.request.member);
+    let outcome = execute(executor, (batch.worker, member.unwrap_or_default()), &jobs);
     drop(jobs);
     let ended_at = shared.clock.now();
     let (id, took) = (batch.id, ended_at.since(batch.started_at));
@@ -185,7 +187,7 @@ fn run_again(
     rerun: &Rerun<Arc<Job>>,
 ) -> Result<(), String> {
     let started_at = shared.clock.now();
-    let results = execute(executor, rerun.worker, &[&rerun.payload])?;
+    let results = execute(executor, (rerun.worker, rerun.member), &[&rerun.payload])?;
     let took = shared.clock.now().since(started_at);
     shared.upstream.reran(rerun.worker, took);
     let succeeded = results.iter().all(Result::is_ok);
@@ -199,10 +201,10 @@ fn run_again(
 /// One result a job, or what the module panicked with.
 fn execute(
     executor: &mut dyn Executor,
-    worker: WorkerId,
+    (worker, member): (WorkerId, MemberId),
     jobs: &[&Job],
 ) -> Result<Vec<Ran>, String> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, jobs)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, member, jobs)));
     let results =
         outcome.map_err(|panic| format!("the module panicked: {}", panic_text(&*panic)))?;
     assert_eq!(

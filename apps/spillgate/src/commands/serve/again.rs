@@ -68,7 +68,7 @@ impl Again {
                 loaded.profiles.fill_from(known);
             }
         }
-        check(&all, &mut self.checks.lock(), &|_| true, &|_| {})?;
+        check(&mut all, &mut self.checks.lock(), &|_| true, &|_| {})?;
         let deployments = complete(all, &self.library, true, &|_| {})?;
         renewer.renew(&deployments)?;
         *last = Last {
@@ -100,7 +100,10 @@ pub(super) fn fingerprint(all: &[LoadedPipeline]) -> String {
     for loaded in all {
         let _ = write!(text, "{:?} {:?}", loaded.pipeline, loaded.profiles);
         let variants = loaded.pipeline.modules.iter().flat_map(|m| &m.variants);
-        let models = variants.map(|variant| loaded.base_dir().join(&variant.model));
+        let families = loaded.pipeline.families();
+        let members = families.flat_map(|(_, family)| family.members.iter().map(|m| &m.file));
+        let models = variants.map(|variant| &variant.model).chain(members);
+        let models = models.map(|model| loaded.base_dir().join(model));
         for file in models.chain([loaded.file.clone()]) {
             let written = std::fs::metadata(&file).map(|m| (m.len(), m.modified().ok()));
             let _ = write!(text, " {file:?} {:?}", written.ok());

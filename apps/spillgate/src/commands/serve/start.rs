@@ -178,7 +178,7 @@ pub(crate) fn load(
     };
     let runs = |module: &Module| part.as_ref().is_none_or(|part| part.runs(module.id));
     let mut checks = Checks::new(models)?;
-    check(&all, &mut checks, &runs, &tell)?;
+    check(&mut all, &mut checks, &runs, &tell)?;
     if let Some(confined) = checks.confined() {
         say(&format!(
             "model files were checked in a process of their own: {confined}"
@@ -210,10 +210,12 @@ pub(super) fn complete(
             pipeline: loaded.pipeline,
             base_dir,
             profiles: loaded.profiles,
+            families: loaded.families,
         };
         if measures {
             measure_missing(&mut deployment, library, tell)?;
         }
+        deployment.families.check_rest();
         deployments.push(deployment);
     }
     Ok(deployments)
@@ -254,7 +256,7 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
 
 /// Refuses what cannot be served. Of models, those of the modules that this process `runs` are checked, and may be loaded then.
 pub(super) fn check(
-    all: &[LoadedPipeline],
+    all: &mut [LoadedPipeline],
     checks: &mut Checks,
     runs: &dyn Fn(&Module) -> bool,
     tell: &dyn Fn(&str),
@@ -263,7 +265,7 @@ pub(super) fn check(
         loaded.warnings.iter().for_each(|warning| say(warning));
         loaded.check_models(runs)?;
         loaded.check_profiles()?;
-        let name = &loaded.pipeline.name;
+        let name = loaded.pipeline.name.clone();
         let tell =
             |module: &str| tell(&format!("pipeline {name}: checking the models of {module}"));
         for warning in checks.pipeline(loaded, runs, &tell)? {

@@ -21,6 +21,7 @@ fn request(home: u16, number: u64) -> Request {
         client: Default::default(),
         decoding_us: 0,
         rank: 0,
+        member: Default::default(),
     }
 }
 
@@ -52,6 +53,7 @@ fn asking(homes: u16) -> Asking {
         execution: vec![RUN; 4],
         recipe: DropPolicyName::Spillgate.recipe(),
         pulls: true,
+        is_family: false,
         schedule: None,
     };
     let mut asking = Asking {

@@ -1,0 +1,30 @@
+//! A backlog of several members of a family, of which each batch holds one.
+
+use std::time::Duration;
+
+use spillgate_pipeline::id::MemberId;
+use spillgate_pipeline::time::Timestamp;
+
+use super::core::Core;
+
+/// Whether all waiting requests make their module deadlines in batches of the planned size, each of one member, in order of
+/// the first deadline of each batch, even if a batch takes one deviation longer than expected.
+pub(super) fn backlog_is_feasible<T>(core: &Core<T>, starts_at: Timestamp) -> bool {
+    let waiting = core.queue.iter().map(|w| &w.request);
+    let mut requests: Vec<(MemberId, Timestamp)> = waiting
+        .map(|r| (r.member, core.module_deadline(r)))
+        .collect();
+    requests.sort_unstable();
+    let of_members = requests.chunk_by(|a, b| a.0 == b.0);
+    let batch = core.batch();
+    let mut batches: Vec<(Timestamp, Duration)> = of_members
+        .flat_map(|of| of.chunks(batch))
+        .map(|members| (members[0].1, core.execution(members.len())))
+        .collect();
+    batches.sort_unstable();
+    let mut ends_by = starts_at + core.stray(batch);
+    batches.into_iter().all(|(deadline, execution)| {
+        ends_by = ends_by + execution;
+        ends_by <= deadline
+    })
+}
