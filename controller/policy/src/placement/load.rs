@@ -161,7 +161,7 @@ impl Placement {
         if free >= needs {
             return true;
         }
-        let mut give = |victim: ModelId| {
+        let give = |victim: ModelId| {
             gives(victim);
             free += self.models[victim.idx()].pages;
             free >= needs
