@@ -38,7 +38,7 @@ pub(super) struct Device {
     output_free: Timestamp,
     pub(super) held: IndexMap<ActionId, Held, FxBuildHasher>,
     wakes_at: Option<Timestamp>,
-    /// Time for which it executed and for which its link was in use, after the warm-up.
+    /// Time for which it executed and for which its link was in use, of the time that counts.
     pub(super) executed: Duration,
     pub(super) transferred: Duration,
 }
@@ -182,9 +182,7 @@ impl Device {
                     let event = Event::Executed { device, action };
                     world.agenda.push(now + batch.took, Rank::Device, event);
                     world.log(now, device, "exec", batch);
-                    if now >= world.warm_until {
-                        self.executed += batch.took;
-                    }
+                    self.executed += world.counted(now, batch.took);
                 }
                 ActionCommand::Load(action, model) => {
                     let took = self.transfers.takes(world.model(model).load);
@@ -197,9 +195,7 @@ impl Device {
                     if let Some(load) = self.held.get(&action) {
                         world.log(now, device, "load", load);
                     }
-                    if now >= world.warm_until {
-                        self.transferred += took;
-                    }
+                    self.transferred += world.counted(now, took);
                 }
                 ActionCommand::Unload(_) => {}
                 ActionCommand::Refuse(action, _) => {
@@ -236,13 +232,20 @@ impl Device {
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) agenda: &'a mut Agenda<Event>,
-    pub(super) warm_until: Timestamp,
+    /// The time over which figures are taken.
+    pub(super) counts: (Timestamp, Timestamp),
     pub(super) log: Option<&'a mut Vec<Logged>>,
 }
 
 impl World<'_> {
     fn model(&self, model: ModelId) -> &ScenarioModel {
         &self.scenario.models[model.idx()]
+    }
+
+    /// The part of an action that falls into the time that counts.
+    fn counted(&self, begins: Timestamp, took: Duration) -> Duration {
+        let (from, to) = self.counts;
+        (begins + took).min(to).since(begins.max(from))
     }
 
     /// Notes an action as it is sent or begins.

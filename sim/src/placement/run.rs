@@ -226,7 +226,7 @@ impl Run<'_> {
         let mut world = World {
             scenario: self.scenario,
             agenda: &mut self.agenda,
-            warm_until: self.warm_until,
+            counts: (self.warm_until, self.end),
             log: self.log.as_mut(),
         };
         act(&mut self.devices[device], &mut world);

@@ -3,6 +3,7 @@
 mod clients;
 mod cluster;
 mod load;
+mod scenario;
 mod work;
 
 use std::fmt::Write;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexSet;
@@ -36,7 +38,18 @@ const GATEWAYS_MAX: i64 = 64;
 #[command(allow_negative_numbers = true)]
 pub(crate) struct SimulateArgs {
     /// Pipeline file; its profile file must know each module on the device that it names.
-    pipeline: PathBuf,
+    #[arg(required_unless_present = "scenario")]
+    pipeline: Option<PathBuf>,
+    /// In place of a pipeline: a folder with models.csv, arrivals.csv (or .gz), clients.csv and system.json, whose exact
+    /// requests placements serve. See docs/devices.md
+    #[arg(long, conflicts_with_all = ["pipeline", "amount", "trace", "cluster", "client", "policy", "schedule", "gpus"])]
+    scenario: Option<PathBuf>,
+    /// Placement of models and batches on devices; repeat it to compare [default: spillgate]
+    #[arg(long, requires = "scenario", value_parser = scenario::placement())]
+    placement: Vec<String>,
+    /// Write the actions of a scenario's run into this CSV file: when each was sent and began, its window and its expected end.
+    #[arg(long, requires = "scenario")]
+    actions: Option<PathBuf>,
     /// Mean rate in requests a second.
     #[arg(long, group = "amount")]
     rate: Option<f64>,
@@ -178,8 +191,14 @@ enum Law {
 
 /// Runs each policy with each seed.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.scenario {
+        scenario::run(folder, &args.placement, args.actions.as_deref(), args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     check(args)?;
-    let loaded = files::load(&args.pipeline, &spillgate_modules::library().catalog())?;
+    let pipeline = args.pipeline.as_deref();
+    let pipeline = pipeline.context("no pipeline file is given")?;
+    let loaded = files::load(pipeline, &spillgate_modules::library().catalog())?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }
