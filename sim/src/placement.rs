@@ -11,6 +11,6 @@ mod report;
 mod run;
 mod scenario;
 
-pub use report::{Figures, Logged};
+pub use report::{Figures, Logged, REQUESTS_MIN};
 pub use run::{Noticed, run};
 pub use scenario::{Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System};

@@ -13,6 +13,7 @@
 
 mod choose;
 mod events;
+mod fair;
 mod infer;
 mod load;
 mod most;
@@ -27,6 +28,7 @@ use spillgate_pipeline::predict::Estimator;
 use spillgate_pipeline::time::Timestamp;
 
 pub use events::{Ended, PlacementCommand, PlacementEvent};
+use fair::Fairness;
 use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
@@ -66,6 +68,8 @@ pub struct PlacementConfig {
     pub devices: Vec<DeviceSpec>,
     /// Travel of a message to a device.
     pub travel: Duration,
+    /// Models get fair shares of device time, where the placement knows them.
+    pub is_fair: bool,
 }
 
 /// The placement of models and batches on a set of devices.
@@ -82,6 +86,7 @@ pub struct Placement {
     devices: Vec<Shadow>,
     demands: Demands,
     rates: Rates,
+    fairness: Option<Fairness>,
     /// No batch was ever expected to take longer.
     longest: Duration,
     /// Time to copy the inputs of the largest batch of any model.
@@ -99,7 +104,10 @@ impl Placement {
             models,
             devices,
             travel,
+            is_fair,
         } = config;
+        let alone = |m: &Model| m.execution.first().copied().unwrap_or_default();
+        let fairness = (is_fair && recipe.is_fair).then(|| Fairness::new(models.iter().map(alone)));
         let executions = models
             .iter()
             .map(|m| m.execution.iter().copied().map(estimator).collect())
@@ -132,6 +140,7 @@ impl Placement {
             devices,
             demands,
             rates,
+            fairness,
             longest,
             longest_input,
             next_action: 0,
@@ -178,6 +187,9 @@ impl Placement {
                 self.requeued(model);
             }
             PlacementEvent::Wakeup => {}
+        }
+        if let Some(fairness) = &mut self.fairness {
+            fairness.renew(now, self.devices.len(), self.rates.all(now));
         }
         self.cancel(now, out);
         self.infer(now, out);

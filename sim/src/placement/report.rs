@@ -67,6 +67,47 @@ pub struct Figures {
     pub error_p99_ms: Option<f64>,
     /// Actual less expected completion of INFER actions, 99th percentile.
     pub completion_p99_ms: Option<f64>,
+    /// The least that a model got of what an equal split of device time would give it, as far as it asked for that; over the models
+    /// with at least [`REQUESTS_MIN`] requests.
+    pub least_share: Option<f64>,
+}
+
+/// Fewer requests than this say little about a model.
+pub const REQUESTS_MIN: usize = 30;
+
+/// What a model asked for and got.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Got {
+    /// Requests.
+    pub(super) asked: usize,
+    /// Of them executed.
+    pub(super) served: usize,
+    /// Device time of its batches.
+    pub(super) time: Duration,
+}
+
+/// The least part of its due that a model got. What is due is the smaller of what it asks for, at the time that its requests took, and an
+/// equal part of `capacity` among those that ask for more than that.
+pub(super) fn least_share(capacity: Duration, models: &[Got]) -> Option<f64> {
+    let got = models.iter().filter(|m| m.asked > 0);
+    let asked = got.map(|m| {
+        let each = m.time.as_secs_f64() / m.served.max(1) as f64;
+        (each * m.asked as f64, m)
+    });
+    let mut asked: Vec<(f64, &Got)> = asked.collect();
+    asked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut left, n) = (capacity.as_secs_f64(), asked.len());
+    let shares = asked.into_iter().enumerate().map(|(i, (asked, got))| {
+        let due = asked.min(left / (n - i) as f64);
+        left -= due;
+        let share = match due > 0.0 {
+            true => got.time.as_secs_f64() / due,
+            false => 0.0,
+        };
+        (got.asked, share)
+    });
+    let shares = shares.filter(|(asked, _)| *asked >= REQUESTS_MIN);
+    shares.map(|(_, share)| share).min_by(f64::total_cmp)
 }
 
 /// The value at a quantile of sorted ones, by nearest rank.

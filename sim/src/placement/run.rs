@@ -12,7 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use super::agenda::{Agenda, Rank};
 use super::device::{Device, World, copy};
-use super::report::{Figures, Logged, error, quantile};
+use super::report::{Figures, Got, Logged, error, least_share, quantile};
 use super::scenario::Scenario;
 
 #[derive(Debug)]
@@ -72,6 +72,7 @@ pub enum Noticed {
 
 struct Asked {
     at: Timestamp,
+    model: ModelId,
     slo: Duration,
     client: Option<usize>,
     end: Noticed,
@@ -94,12 +95,15 @@ struct Run<'a> {
     refused_actions: usize,
     errors: Vec<i64>,
     completions: Vec<i64>,
+    /// By model.
+    got: Vec<Got>,
 }
 
-/// Serves a scenario by a placement. Gives its figures, how each request ended and, if asked for, the actions in order.
+/// Serves a scenario by a placement, with or without its fair shares. Gives its figures, how each request ended and, if asked for, the actions in order.
 pub fn run(
     scenario: &Scenario,
     name: PlacementName,
+    is_fair: bool,
     logs: bool,
 ) -> (Figures, Vec<Noticed>, Vec<Logged>) {
     let system = &scenario.system;
@@ -120,6 +124,7 @@ pub fn run(
         models: models.collect(),
         devices: devices.collect(),
         travel,
+        is_fair,
     };
     let mut run = Run {
         scenario,
@@ -140,6 +145,7 @@ pub fn run(
         refused_actions: 0,
         errors: Vec::new(),
         completions: Vec::new(),
+        got: vec![Got::default(); scenario.models.len()],
     };
     run.offer_next();
     for (i, client) in scenario.clients.iter().enumerate() {
@@ -236,6 +242,7 @@ impl Run<'_> {
         let request = RequestId(self.asked.len() as u64);
         self.asked.push(Asked {
             at: now,
+            model,
             slo,
             client,
             end: Noticed::Open,
@@ -283,6 +290,9 @@ impl Run<'_> {
                     self.end(now, *request, Noticed::Answered(latency));
                 }
                 if now >= self.warm_until {
+                    let got = &mut self.got[held.model.idx()];
+                    got.served += held.members.len();
+                    got.time += held.took;
                     self.batches.0 += 1;
                     self.batches.1 += held.members.len();
                     self.errors.push(error(held.took, held.estimate));
@@ -370,6 +380,10 @@ impl Run<'_> {
         self.completions.sort_unstable();
         let span = self.end.since(self.warm_until).as_secs_f64();
         let device_time = span * self.devices.len() as f64;
+        for asked in &counted {
+            self.got[asked.model.idx()].asked += 1;
+        }
+        let capacity = Duration::from_secs_f64(device_time);
         let part = |time: Duration| time.as_secs_f64() / device_time;
         let figures = Figures {
             placement: name.name(),
@@ -391,6 +405,7 @@ impl Run<'_> {
             error_p01_ms: quantile(&self.errors, 0.01),
             error_p99_ms: quantile(&self.errors, 0.99),
             completion_p99_ms: quantile(&self.completions, 0.99),
+            least_share: least_share(capacity, &self.got),
         };
         let ends = self.asked.iter().map(|a| a.end).collect();
         (figures, ends, self.log.unwrap_or_default())

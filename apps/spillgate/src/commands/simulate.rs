@@ -47,6 +47,9 @@ pub(crate) struct SimulateArgs {
     /// Placement of models and batches on devices; repeat it to compare [default: spillgate]
     #[arg(long, requires = "scenario", value_parser = scenario::placement())]
     placement: Vec<String>,
+    /// Whether models get fair shares of device time, under placements that know them.
+    #[arg(long, requires = "scenario", value_enum, default_value = "on")]
+    fairness: Fairness,
     /// Write the actions of a scenario's run into this CSV file: when each was sent and began, its window and its expected end.
     #[arg(long, requires = "scenario")]
     actions: Option<PathBuf>,
@@ -182,6 +185,12 @@ fn hostile(text: &str) -> Result<Hostile, String> {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
+enum Fairness {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
 enum Law {
     /// Equal gaps.
     Constant,
@@ -192,7 +201,14 @@ enum Law {
 /// Runs each policy with each seed.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.scenario {
-        scenario::run(folder, &args.placement, args.actions.as_deref(), args.json)?;
+        let is_fair = matches!(args.fairness, Fairness::On);
+        scenario::run(
+            folder,
+            &args.placement,
+            is_fair,
+            args.actions.as_deref(),
+            args.json,
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     check(args)?;

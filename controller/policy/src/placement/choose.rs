@@ -34,6 +34,7 @@ pub(super) struct Chosen {
 /// A device as it is when its next batch is chosen.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
+    pub(super) now: Timestamp,
     pub(super) device: &'a Shadow,
     /// When an action sent now arrives.
     pub(super) arrival: Timestamp,
@@ -131,6 +132,11 @@ impl Placement {
         self.strategy(view, model).map(|s| s.chosen)
     }
 
+    /// Whether a model got less than its fair share of device time.
+    pub(super) fn owes(&self, now: Timestamp, model: ModelId) -> bool {
+        self.fairness.as_ref().is_some_and(|f| f.owes(now, model))
+    }
+
     fn by_moore_hodgson(&self, view: View<'_>) -> Option<Chosen> {
         let ready = view.device.ready().take(WEIGHED_MAX);
         let mut strategies: Vec<Strategy> = ready
@@ -145,6 +151,7 @@ impl Placement {
                 latest: s.required_start.as_ns() as f64,
                 takes: self.estimate(model, at).as_nanos() as f64 / holders as f64,
                 gains: f64::from(self.sizes[at]),
+                is_owed: self.owes(view.now, model),
             }
         });
         let jobs: Vec<Job> = jobs.collect();

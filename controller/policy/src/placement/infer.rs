@@ -49,6 +49,7 @@ impl Placement {
         let shadow = &mut self.devices[device.idx()];
         shadow.chooses_at = None;
         let view = View {
+            now,
             device: &self.devices[device.idx()],
             arrival: now + self.travel,
             free: self.device_free(now, device.idx()),
@@ -122,6 +123,9 @@ impl Placement {
             members: members.clone(),
         });
         let expected_end = starts_at + estimate;
+        if let Some(fairness) = &mut self.fairness {
+            fairness.sent(now, model, estimate, size);
+        }
         self.queues.went(model, &members);
         let members = members.iter().map(|m| m.id).collect();
         let work = Work::Infer { model, members };

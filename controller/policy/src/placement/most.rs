@@ -15,6 +15,8 @@ pub(super) struct Job {
     pub(super) takes: f64,
     /// What it is worth, above 0.
     pub(super) gains: f64,
+    /// It goes after all that are not owed.
+    pub(super) is_owed: bool,
 }
 
 /// What is kept of a list of jobs.
@@ -32,17 +34,17 @@ fn bits(value: f64) -> u64 {
 }
 
 /// Keeps the jobs that all start in time one after another from `start` on. `jobs` are in order of their latest start. When one would
-/// start too late, the kept one with the most time for its gain goes (ties: the later).
+/// start too late, the kept one with the most time for its gain goes (ties: the later), of those that are not owed if there is one.
 pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> Kept {
-    let mut worst: BinaryHeap<(u64, usize)> = BinaryHeap::with_capacity(jobs.len());
+    let mut worst: BinaryHeap<(bool, u64, usize)> = BinaryHeap::with_capacity(jobs.len());
     let mut gone = vec![false; jobs.len()];
     let mut price: f64 = 0.0;
     let mut starts = start;
     for (i, job) in jobs.iter().enumerate() {
         let is_late = starts > job.latest;
-        worst.push((bits(job.takes / job.gains), i));
+        worst.push((!job.is_owed, bits(job.takes / job.gains), i));
         starts += job.takes * crowding.0;
-        if is_late && let Some((_, goes)) = worst.pop() {
+        if is_late && let Some((.., goes)) = worst.pop() {
             gone[goes] = true;
             let Job { takes, gains, .. } = jobs[goes];
             starts -= takes * crowding.0;
@@ -102,6 +104,7 @@ mod tests {
             latest: f64::from(latest),
             takes: f64::from(takes),
             gains: if unit { 1.0 } else { f64::from(gains) },
+            is_owed: false,
         });
         prop::collection::vec(job, 0..9).prop_map(|mut jobs| {
             jobs.sort_by(|a, b| a.latest.total_cmp(&b.latest));

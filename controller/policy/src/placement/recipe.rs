@@ -121,6 +121,8 @@ pub struct Recipe {
     pub(super) load: LoadRule,
     pub(super) eviction: Eviction,
     pub(super) link_order: LinkOrder,
+    /// Models get fair shares of device time.
+    pub(super) is_fair: bool,
 }
 
 macro_rules! placements {

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use flate2::read::GzDecoder;
 use serde::Serialize;
 use spillgate_controller_policy::placement::PlacementName;
-use spillgate_sim::placement::{self, Figures, Logged, Scenario};
+use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
 
 /// Largest file of a scenario, unpacked.
 const BYTES_MAX: u64 = 1 << 30;
@@ -32,6 +32,7 @@ struct Run<'a> {
 pub(super) fn run(
     folder: &Path,
     placements: &[String],
+    is_fair: bool,
     actions: Option<&Path>,
     json: bool,
 ) -> anyhow::Result<()> {
@@ -50,7 +51,7 @@ pub(super) fn run(
     );
     let mut runs = Vec::new();
     for name in named {
-        let (figures, _, logged) = placement::run(&scenario, name, actions.is_some());
+        let (figures, _, logged) = placement::run(&scenario, name, is_fair, actions.is_some());
         if let Some(file) = actions {
             std::fs::write(file, table(logged))
                 .with_context(|| format!("--actions: cannot write {}", file.display()))?;
@@ -150,6 +151,12 @@ fn text_of(run: &Run<'_>) -> Result<String, std::fmt::Error> {
         ms(f.completion_p99_ms),
         f.refused_actions
     )?;
+    if let Some(least) = f.least_share {
+        writeln!(
+            text,
+            "  each model with {REQUESTS_MIN} requests or more got at least {least:.3} of its fair share of device time"
+        )?;
+    }
     Ok(text)
 }
 

@@ -118,6 +118,15 @@ impl Rates {
         self.models[model.idx()].count / self.scale(now) / fade()
     }
 
+    /// Requests a second for each model.
+    pub(in crate::placement) fn all(
+        &self,
+        now: Timestamp,
+    ) -> impl Iterator<Item = f64> + Clone + '_ {
+        let scale = self.scale(now) * FADES_OVER.as_secs_f64();
+        self.models.iter().map(move |m| m.count / scale)
+    }
+
     /// What a device holds, what is worth least first.
     pub(in crate::placement) fn least(&self, device: DeviceId) -> impl Iterator<Item = ModelId> {
         self.held[device.idx()].iter().map(|(_, model)| *model)

@@ -60,6 +60,7 @@ impl Placement {
                 latest: latest.as_ns() as f64,
                 takes: load.max(TRANSFER_MIN),
                 gains: *requests,
+                is_owed: false,
             }
         });
         let jobs: Vec<Job> = jobs.collect();
@@ -91,7 +92,11 @@ impl Placement {
             .partition_point(|s| *s as usize <= waiting)
             .max(1)
             - 1;
-        let price = PRICE_PART * self.devices[device.idx()].price();
+        // What is owed is not weighed against others.
+        let price = match self.owes(now, model) {
+            true => 0.0,
+            false => PRICE_PART * self.devices[device.idx()].price(),
+        };
         // What is left of a request when the device time that it takes in a batch of that size is paid.
         let left = |at: usize| {
             let each = self.estimate(model, at).as_nanos() as f64 / f64::from(self.sizes[at]);

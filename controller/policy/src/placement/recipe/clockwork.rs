@@ -22,4 +22,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     },
     eviction: Eviction::LeastRecentlyUsed,
     link_order: LinkOrder::Free,
+    is_fair: false,
 };

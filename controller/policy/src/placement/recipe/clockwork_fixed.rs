@@ -28,4 +28,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     },
     eviction: Eviction::LeastRecentlyUsed,
     link_order: LinkOrder::Load,
+    is_fair: false,
 };

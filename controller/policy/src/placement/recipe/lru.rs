@@ -21,4 +21,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     load: LoadRule::OnDemand,
     eviction: Eviction::LeastRecentlyUsed,
     link_order: LinkOrder::Free,
+    is_fair: false,
 };

@@ -20,4 +20,5 @@ pub(super) const RECIPE: Recipe = Recipe {
     load: LoadRule::Value,
     eviction: Eviction::LeastRate,
     link_order: LinkOrder::Load,
+    is_fair: true,
 };
