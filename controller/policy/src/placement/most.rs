@@ -134,6 +134,7 @@ mod tests {
             latest,
             takes,
             gains,
+            is_owed: false,
         };
         let jobs = [job(1.0, 10.0, 2.0), job(2.0, 6.0, 4.0), job(7.0, 5.0, 1.0)];
         let kept = most_in_time(0.0, &jobs, &Crowding(1.0));
