@@ -12,5 +12,5 @@ mod run;
 mod scenario;
 
 pub use report::{Figures, Logged, REQUESTS_MIN};
-pub use run::{Noticed, run};
+pub use run::{End, Outcome, run};
 pub use scenario::{Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System};

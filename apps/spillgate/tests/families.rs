@@ -94,7 +94,7 @@ impl Folder {
             "name: p\nslo: 10s\nmodules:\n  light:\n    op: torchscript\n    models: m/*.pt\n    {fields}\n    \
              options: {{ size: [64, 64], decode: classes, labels: light.labels }}\n    \
              inputs: {{ image: $source.frame }}\n    batch: {{ max: 2 }}\n    device: cpu\n\
-             outputs: {{ light: $light.labels }}\n"
+             outputs: {{ light: $light.labels }}\npolicy: {{ gate: 0 }}\n"
         );
         std::fs::write(path.join("p.yaml"), text).unwrap();
         let profile = "cpu: { light: { \"m/*.pt\": { alpha: 2ms, beta: 2ms, max: 2 } } }\n";

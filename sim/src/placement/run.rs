@@ -59,7 +59,7 @@ pub(super) enum Event {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noticed {
+pub enum End {
     /// Not yet.
     Open,
     /// Answered after that time.
@@ -70,12 +70,26 @@ pub enum Noticed {
     Refused,
 }
 
-struct Asked {
-    at: Timestamp,
-    model: ModelId,
-    slo: Duration,
-    client: Option<usize>,
-    end: Noticed,
+/// A request, in order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// When it arrived.
+    pub at: Timestamp,
+    /// Its model.
+    pub model: ModelId,
+    /// The time until its deadline.
+    pub slo: Duration,
+    /// The closed-loop client that sent it.
+    pub client: Option<usize>,
+    /// How it ended.
+    pub end: End,
+}
+
+impl Outcome {
+    /// Whether it was answered in time.
+    pub fn is_in_time(&self) -> bool {
+        matches!(self.end, End::Answered(latency) if latency <= self.slo)
+    }
 }
 
 struct Run<'a> {
@@ -83,7 +97,7 @@ struct Run<'a> {
     agenda: Agenda<Event>,
     placement: Placement,
     devices: Vec<Device>,
-    asked: Vec<Asked>,
+    asked: Vec<Outcome>,
     offered: usize,
     travel: Duration,
     warm_until: Timestamp,
@@ -99,13 +113,13 @@ struct Run<'a> {
     got: Vec<Got>,
 }
 
-/// Serves a scenario by a placement, with or without its fair shares. Gives its figures, how each request ended and, if asked for, the actions in order.
+/// Serves a scenario by a placement, with or without its fair shares. Gives its figures, its requests and, if asked for, the actions in order.
 pub fn run(
     scenario: &Scenario,
     name: PlacementName,
     is_fair: bool,
     logs: bool,
-) -> (Figures, Vec<Noticed>, Vec<Logged>) {
+) -> (Figures, Vec<Outcome>, Vec<Logged>) {
     let system = &scenario.system;
     let travel = Duration::from_nanos((system.net_ms * 1e6) as u64);
     let second = |s: f64| Timestamp::from_ns((s * 1e9) as u64);
@@ -240,12 +254,12 @@ impl Run<'_> {
 
     fn ask(&mut self, now: Timestamp, model: ModelId, slo: Duration, client: Option<usize>) {
         let request = RequestId(self.asked.len() as u64);
-        self.asked.push(Asked {
+        self.asked.push(Outcome {
             at: now,
             model,
             slo,
             client,
-            end: Noticed::Open,
+            end: End::Open,
         });
         let deadline = now + slo;
         self.tell(
@@ -258,9 +272,9 @@ impl Run<'_> {
         );
     }
 
-    fn end(&mut self, now: Timestamp, request: RequestId, end: Noticed) {
+    fn end(&mut self, now: Timestamp, request: RequestId, end: End) {
         let asked = &mut self.asked[request.0 as usize];
-        assert_eq!(asked.end, Noticed::Open, "{request} ended twice");
+        assert_eq!(asked.end, End::Open, "{request} ended twice");
         asked.end = end;
         if let Some(client) = asked.client
             && now < self.end
@@ -287,7 +301,7 @@ impl Run<'_> {
             Some(at) => {
                 for request in &held.members {
                     let latency = now.since(self.asked[request.0 as usize].at);
-                    self.end(now, *request, Noticed::Answered(latency));
+                    self.end(now, *request, End::Answered(latency));
                 }
                 if now >= self.warm_until {
                     let got = &mut self.got[held.model.idx()];
@@ -350,8 +364,8 @@ impl Run<'_> {
                 }
                 PlacementCommand::Cancel { request } => {
                     let end = match refused.contains(&request) {
-                        true => Noticed::Refused,
-                        false => Noticed::Cancelled,
+                        true => End::Refused,
+                        false => End::Cancelled,
                     };
                     self.end(now, request, end);
                 }
@@ -365,13 +379,13 @@ impl Run<'_> {
         }
     }
 
-    fn finish(mut self, name: PlacementName) -> (Figures, Vec<Noticed>, Vec<Logged>) {
+    fn finish(mut self, name: PlacementName) -> (Figures, Vec<Outcome>, Vec<Logged>) {
         let counted = self.asked.iter().filter(|a| a.at >= self.warm_until);
-        let counted: Vec<&Asked> = counted.collect();
-        let count = |is: fn(&Asked) -> bool| counted.iter().filter(|a| is(a)).count();
-        let in_time = count(|a| matches!(a.end, Noticed::Answered(l) if l <= a.slo));
+        let counted: Vec<&Outcome> = counted.collect();
+        let count = |is: fn(&Outcome) -> bool| counted.iter().filter(|a| is(a)).count();
+        let in_time = count(Outcome::is_in_time);
         let latencies = counted.iter().filter_map(|a| match a.end {
-            Noticed::Answered(latency) if latency <= a.slo => Some(latency.as_nanos() as i64),
+            End::Answered(latency) if latency <= a.slo => Some(latency.as_nanos() as i64),
             _ => None,
         });
         let mut latencies: Vec<i64> = latencies.collect();
@@ -391,9 +405,9 @@ impl Run<'_> {
             in_time,
             share: in_time as f64 / counted.len().max(1) as f64,
             goodput: in_time as f64 / span,
-            late: count(|a| matches!(a.end, Noticed::Answered(l) if l > a.slo)),
-            cancelled: count(|a| a.end == Noticed::Cancelled),
-            refused: count(|a| a.end == Noticed::Refused),
+            late: count(|a| matches!(a.end, End::Answered(l) if l > a.slo)),
+            cancelled: count(|a| a.end == End::Cancelled),
+            refused: count(|a| a.end == End::Refused),
             refused_actions: self.refused_actions,
             loads: self.loads,
             mean_batch: self.batches.1 as f64 / self.batches.0.max(1) as f64,
@@ -407,7 +421,6 @@ impl Run<'_> {
             completion_p99_ms: quantile(&self.completions, 0.99),
             least_share: least_share(capacity, &self.got),
         };
-        let ends = self.asked.iter().map(|a| a.end).collect();
-        (figures, ends, self.log.unwrap_or_default())
+        (figures, self.asked, self.log.unwrap_or_default())
     }
 }

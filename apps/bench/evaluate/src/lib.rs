@@ -1,12 +1,15 @@
-//! `spillgate evaluate`: the evaluations of PARD and ORLOJ in the simulator, with every published policy beside ours.
+//! `spillgate evaluate`: the evaluations of PARD, ORLOJ and Clockwork in the simulator, with every published policy beside ours.
 
 mod chart;
+mod clockwork;
 mod grid;
 mod orloj;
 mod report;
 mod sections;
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -28,6 +31,8 @@ pub struct EvaluateArgs {
 enum What {
     /// The reference workload: four pipelines on 24 devices under three traces.
     Pard(PardArgs),
+    /// Many models on few devices under every placement, on the workloads of Clockwork's evaluation.
+    Clockwork(clockwork::ClockworkArgs),
     /// One dynamic module under every batch scheduler, on the workloads of ORLOJ's evaluation.
     Orloj(orloj::OrlojArgs),
 }
@@ -61,6 +66,7 @@ pub type Print = fn(&str) -> std::io::Result<()>;
 pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
     match &args.what {
         What::Pard(args) => pard(args, print),
+        What::Clockwork(args) => clockwork::run_all(args, print),
         What::Orloj(args) => orloj::run_all(args, print),
     }
 }
@@ -69,6 +75,31 @@ pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
 fn read_table(path: &Path) -> anyhow::Result<String> {
     let text = file::read_text(path, TABLE_BYTES_MAX);
     text.with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// The result of `run` for each, in order, on all cores.
+fn in_parallel<T: Sync, R: Send>(
+    todo: &[T],
+    run: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, anyhow::Result<R>)>> = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(each) = todo.get(i) else { return };
+                    let result = run(each);
+                    done.lock().expect("no run panics").push((i, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("all threads have ended");
+    done.sort_by_key(|result| result.0);
+    done.into_iter().map(|result| result.1).collect()
 }
 
 fn pard(args: &PardArgs, print: Print) -> anyhow::Result<()> {

@@ -7,8 +7,6 @@ mod studies;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -19,7 +17,7 @@ use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{clairvoyant, run};
 
 use super::report::{Report, mean};
-use super::{Print, read_table};
+use super::{Print, in_parallel, read_table};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
@@ -163,31 +161,6 @@ fn grid() -> Vec<(Named, (f64, f64), f64)> {
         }
     }
     grid
-}
-
-/// The result of `run` for each, in order, on all cores.
-fn in_parallel<T: Sync, R: Send>(
-    todo: &[T],
-    run: impl Fn(&T) -> anyhow::Result<R> + Sync,
-) -> anyhow::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, anyhow::Result<R>)>> = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(each) = todo.get(i) else { return };
-                    let result = run(each);
-                    done.lock().expect("no run panics").push((i, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().expect("all threads have ended");
-    done.sort_by_key(|result| result.0);
-    done.into_iter().map(|result| result.1).collect()
 }
 
 fn one_case(args: &OrlojArgs, named: &Named, point: (f64, f64), slo: f64) -> anyhow::Result<Case> {

@@ -10,7 +10,8 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::dynamic::{Instance, Job, run};
 
 use super::super::report::{Report, mean};
-use super::{OrlojArgs, in_parallel};
+use super::OrlojArgs;
+use crate::in_parallel;
 
 const SHOWN: [ScheduleName; 5] = [
     ScheduleName::Goodput,
