@@ -8,6 +8,9 @@
 //! Invariants: one EXEC at a time; one LOAD at a time; no action starts outside its window; each action is answered by exactly one
 //! `Done` or, when it ran, by the driver's report of its end.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use spillgate_pipeline::action::{Action, RefusalCause, Window, Work};
@@ -101,7 +104,10 @@ impl Actions {
             Work::Unload(model) => {
                 // Weights that are still being read are not given back: their LOAD would end in pages of another model.
                 if self.loading.is_none_or(|(_, m)| m != model) && self.pages.release(model) {
-                    self.loads.retain(|l| l.model != model);
+                    let waits = self.loads.iter().position(|l| l.model == model);
+                    if let Some(load) = waits.and_then(|i| self.loads.remove(i)) {
+                        out.push(ActionCommand::Refuse(load.id, RefusalCause::NotLoaded));
+                    }
                     out.push(ActionCommand::Unload(model));
                 }
             }

@@ -10,8 +10,6 @@ use spillgate_pipeline::predict::ErrorSummary;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 
-use spillgate_pipeline::id::RequestId;
-
 use super::*;
 use crate::profiler;
 use crate::schedule::{SchedulerConfig, Scoring};
