@@ -19,6 +19,8 @@ mod most;
 mod queues;
 mod recipe;
 mod shadow;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
