@@ -15,7 +15,11 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
     let models = offers.iter().map(|(_, estimates, _)| Model {
         pages: 1,
         load: Duration::from_millis(8),
-        execution: estimates.iter().copied().map(Duration::from_nanos).collect(),
+        execution: estimates
+            .iter()
+            .copied()
+            .map(Duration::from_nanos)
+            .collect(),
         input: Duration::ZERO,
     });
     let resident = offers.iter().enumerate().filter(|(_, (held, ..))| *held);
@@ -90,8 +94,47 @@ fn plain(strategy: &Strategy) -> Choice {
 #[test]
 fn choices_equal_those_of_an_independent_program() {
     let offers: [Offer<'_>; 2] = [
-        (true, &[12_310_000, 16_230_000, 25_790_000, 44_650_000, 78_170_000], &[108_944_806, 109_230_736, 123_001_085, 132_763_979, 141_843_562, 142_418_403, 150_451_836, 171_648_692, 174_121_195, 195_949_334, 196_648_275, 200_402_163, 201_238_772]),
-        (true, &[6_840_000, 8_450_000, 11_950_000, 18_300_000, 31_030_000], &[118_727_141, 123_648_773, 124_165_323, 142_574_293, 143_086_321, 147_048_483, 153_783_277, 155_170_810, 168_326_336, 171_700_124, 180_181_768, 184_209_845, 184_482_989, 195_641_163, 196_869_576, 200_576_782]),
+        (
+            true,
+            &[12_310_000, 16_230_000, 25_790_000, 44_650_000, 78_170_000],
+            &[
+                108_944_806,
+                109_230_736,
+                123_001_085,
+                132_763_979,
+                141_843_562,
+                142_418_403,
+                150_451_836,
+                171_648_692,
+                174_121_195,
+                195_949_334,
+                196_648_275,
+                200_402_163,
+                201_238_772,
+            ],
+        ),
+        (
+            true,
+            &[6_840_000, 8_450_000, 11_950_000, 18_300_000, 31_030_000],
+            &[
+                118_727_141,
+                123_648_773,
+                124_165_323,
+                142_574_293,
+                143_086_321,
+                147_048_483,
+                153_783_277,
+                155_170_810,
+                168_326_336,
+                171_700_124,
+                180_181_768,
+                184_209_845,
+                184_482_989,
+                195_641_163,
+                196_869_576,
+                200_576_782,
+            ],
+        ),
     ];
     let free = 108_572_398;
     assert_eq!(
@@ -117,7 +160,13 @@ fn the_model_of_the_first_request_in_time_runs_next() {
     let offers: [Offer<'_>; 2] = [(true, &[10, 18], &[55, 90, 95]), (true, &[20, 30], &[80])];
     let placement = placement(&offers);
     let chosen = placement.by_deadline(view(&placement, 50));
-    assert_eq!(chosen.map(|c| (c.model, c.at, c.first)), Some((ModelId(1), 0, 0)));
+    assert_eq!(
+        chosen.map(|c| (c.model, c.at, c.first)),
+        Some((ModelId(1), 0, 0))
+    );
     let chosen = placement.by_deadline(view(&placement, 61));
-    assert_eq!(chosen.map(|c| (c.model, c.at, c.first)), Some((ModelId(0), 1, 1)));
+    assert_eq!(
+        chosen.map(|c| (c.model, c.at, c.first)),
+        Some((ModelId(0), 1, 1))
+    );
 }

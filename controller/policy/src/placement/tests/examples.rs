@@ -106,3 +106,22 @@ fn refused_requests_wait_again_where_the_recipe_says_so() {
         assert_eq!(answered(&world), [true, !is_refused], "{}", name.name());
     }
 }
+
+#[test]
+fn a_late_batch_does_not_wake_the_placement_again_and_again() {
+    // Behind the late batch lie five of 1 ms: just the time ahead for which clockwork sends.
+    let mut config = world_of(&[1], vec![model(1, 5, 1)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    config.sizes = vec![1];
+    config.models[0].execution.truncate(1);
+    config.travel = Duration::ZERO;
+    let hardware = Hardware {
+        first: 20.0,
+        ..SOUND
+    };
+    let asks: Vec<Ask> = (0..9).map(|_| ask(0, 0, Some(1000))).collect();
+    for name in PlacementName::ALL {
+        let world = World::new(name, &config, hardware, &asks).run();
+        assert!(world.wakeups < 50, "{}: {}", name.name(), world.wakeups);
+    }
+}

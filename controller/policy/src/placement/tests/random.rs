@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 fn models() -> impl Strategy<Value = Vec<Model>> {
-    let one = (1..5u32, 1..9u64, 1..5u64).prop_map(|(pages, load, alone)| model(pages, load, alone));
+    let one =
+        (1..5u32, 1..9u64, 1..5u64).prop_map(|(pages, load, alone)| model(pages, load, alone));
     prop::collection::vec(one, 3..7)
 }
 

@@ -17,7 +17,9 @@ fn fresh() -> Rates {
 
 /// Requests a second from all arrivals there were.
 fn slow(now: Timestamp, arrivals: &[Timestamp]) -> f64 {
-    let each = arrivals.iter().map(|at| (-now.since(*at).as_secs_f64() / 7.0).exp());
+    let each = arrivals
+        .iter()
+        .map(|at| (-now.since(*at).as_secs_f64() / 7.0).exp());
     each.sum::<f64>() / 7.0
 }
 
