@@ -10,6 +10,8 @@ mod noise;
 mod report;
 mod run;
 mod scenario;
+#[cfg(test)]
+mod tests;
 
 pub use report::{Figures, Logged};
 pub use run::{Noticed, run};
