@@ -154,9 +154,17 @@ impl World {
                 ("wake-up", PlacementEvent::Wakeup)
             }
         };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this clock is the one that measures"
+        )]
         let begins = Instant::now();
         self.placement.on_event(now, event, &mut self.out);
         let wakes_at = self.placement.next_wakeup(now);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this clock is the one that measures"
+        )]
         let took = begins.elapsed();
         if let Some(times) = self.timed.get_mut(kind) {
             times.push(took);

@@ -12,6 +12,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, RefusalCause, Window, Work};
 use spillgate_pipeline::id::{ActionId, ModelId};
@@ -171,16 +172,21 @@ impl Actions {
         self.start(now, out);
     }
 
-    /// When an action may start without an event from outside.
+    /// When an action may start, or its window has passed, without an event from outside.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let infer = self.infers.values().next();
-        let infer = infer.filter(|i| i.is_ready && self.executing.is_none());
+        let infer = infer.filter(|_| self.executing.is_none());
         let load = self.loads.front().filter(|_| self.loading.is_none());
         let starts = [
-            infer.map(|i| i.window.earliest),
+            // One whose inputs are still on their way holds up the others no longer than its window.
+            infer.map(|i| match i.is_ready {
+                true => i.window.earliest,
+                false => i.window.latest + Duration::from_nanos(1),
+            }),
             load.map(|l| l.window.earliest),
         ];
-        starts.into_iter().flatten().min()
+        let starts = starts.into_iter().flatten();
+        starts.filter(|at| *at < Timestamp::MAX).min()
     }
 
     /// The account of the weight cache.

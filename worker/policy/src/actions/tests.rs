@@ -286,3 +286,30 @@ fn a_load_without_room_is_refused_and_takes_nothing() {
     );
     assert_eq!(actions.pages().free(), CACHE - NEEDS[3]);
 }
+
+#[test]
+fn an_action_without_inputs_holds_up_the_next_one_no_longer_than_its_window() {
+    let mut actions = fresh(&[ModelId(0)]);
+    let infer = |id, earliest, latest| {
+        let window = Window {
+            earliest: at(earliest),
+            latest: at(latest),
+        };
+        let work = Work::Infer {
+            model: ModelId(0),
+            members: vec![()],
+        };
+        Action {
+            work,
+            window,
+            ..load(id, 0)
+        }
+    };
+    Executor::receive(&mut actions, at(0), infer(0, 1, 5));
+    Executor::receive(&mut actions, at(0), infer(1, 2, 9));
+    assert_eq!(Executor::input_ready(&mut actions, at(3), ActionId(1)), []);
+    assert_eq!(actions.next_wakeup(), Some(at(6)));
+    let refused = ActionCommand::Refuse(ActionId(0), RefusalCause::Late);
+    let said = Executor::wake(&mut actions, at(6));
+    assert_eq!(said, [refused, ActionCommand::Execute(ActionId(1))]);
+}
