@@ -10,6 +10,8 @@ mod noise;
 mod report;
 mod run;
 mod scenario;
+#[cfg(test)]
+mod tests;
 
 pub use report::{Figures, Logged, REQUESTS_MIN};
 pub use run::{End, Outcome, run};

@@ -20,6 +20,8 @@ mod most;
 mod queues;
 mod recipe;
 mod shadow;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -79,6 +81,8 @@ pub struct Placement {
     sizes: Vec<u32>,
     travel: Duration,
     models: Vec<Model>,
+    /// Whether any device could ever hold it, by model.
+    fits: Vec<bool>,
     /// Expected execution times, by model and position of the size.
     executions: Vec<Vec<Estimator>>,
     loads: Vec<Estimator>,
@@ -120,6 +124,9 @@ impl Placement {
         let loads = models.iter().map(|m| estimator(m.load)).collect();
         let pages: Vec<u32> = models.iter().map(|m| m.pages).collect();
         let devices: Vec<Shadow> = devices.iter().map(|d| Shadow::new(d, &pages)).collect();
+        let all = (0..models.len()).map(|i| ModelId(i as u32));
+        let fits = all.map(|model| devices.iter().any(|d| d.can_hold(model)));
+        let fits = fits.collect();
         let mut demands = Demands::new(models.len(), devices.len());
         let transfers = models.iter().map(|m| (m.pages, m.load));
         let mut rates = Rates::new(transfers, devices.len());
@@ -135,6 +142,7 @@ impl Placement {
             travel,
             queues: Queues::new(models.len()),
             models,
+            fits,
             executions,
             loads,
             devices,
@@ -156,6 +164,14 @@ impl Placement {
     ) {
         let mut arrived = None;
         match event {
+            PlacementEvent::Arrived {
+                request,
+                model,
+                deadline,
+            } if deadline == Timestamp::MAX && !self.fits[model.idx()] => {
+                // It would wait for ever.
+                out.push(PlacementCommand::Cancel { request });
+            }
             PlacementEvent::Arrived {
                 request,
                 model,
@@ -197,15 +213,22 @@ impl Placement {
     }
 
     /// The next moment at which something happens without an event from outside: a device is about to be free, or a request can
-    /// no longer be in time.
+    /// no longer be in time, or all models are weighed again while one that no device holds is asked for.
     pub fn next_wakeup(&mut self, now: Timestamp) -> Option<Timestamp> {
         let just_after = Duration::from_nanos(1);
         let batch_due = self.travel + self.recipe.ahead.looks(self.longest_input);
         let load_due = self.travel + self.recipe.ahead.loads();
+        let is_one_missing = self.demands.unheld().next().is_some();
         let devices = self.devices.iter().flat_map(|device| {
-            let batch = device.free_at(now) - batch_due + just_after;
+            let weighs_at = device.content_until.filter(|_| is_one_missing);
+            let free = device.free_if_in_time();
+            let batch = free - batch_due + just_after;
+            // While a batch is late, the moment to choose moves on with the clock.
+            let chooses_at = device
+                .chooses_at
+                .filter(|_| device.free_at(now) <= free.max(now));
             let load = device.link_free() - load_due + just_after;
-            [Some(batch), Some(load), device.chooses_at]
+            [Some(batch), Some(load), chooses_at, weighs_at]
         });
         let devices = devices.flatten().filter(|at| *at > now).min();
         let expiry = self.queues.next_expiry().map(|at| at + just_after);
@@ -233,7 +256,12 @@ impl Placement {
         }
         let pressure = self.queues.pressure(model);
         let alone = self.estimate(model, 0).as_secs_f64();
-        self.demands.changed(model, pressure * alone);
+        // What no device can hold asks for nothing.
+        let asked = match self.fits[model.idx()] {
+            true => pressure * alone,
+            false => 0.0,
+        };
+        self.demands.changed(model, asked);
     }
 
     /// Ends the requests that cannot be in time any more, even alone and at once.

@@ -15,6 +15,9 @@ use super::device::{Device, World, copy};
 use super::report::{Figures, Got, Logged, error, least_share, quantile};
 use super::scenario::Scenario;
 
+/// From a request of a client that ends without an answer to its next one passes at least this time.
+const PAUSE: Duration = Duration::from_millis(1);
+
 #[derive(Debug)]
 pub(super) enum Event {
     /// The next request of the list.
@@ -279,7 +282,12 @@ impl Run<'_> {
         if let Some(client) = asked.client
             && now < self.end
         {
-            self.agenda.push(now, Rank::Arrival, Event::Ask(client));
+            let again = match end {
+                Noticed::Answered(_) => now,
+                // One that ended as it came would come and end at one moment for ever.
+                _ => now.max(asked.at + PAUSE),
+            };
+            self.agenda.push(again, Rank::Arrival, Event::Ask(client));
         }
     }
 

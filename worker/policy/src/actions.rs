@@ -8,7 +8,11 @@
 //! Invariants: one EXEC at a time; one LOAD at a time; no action starts outside its window; each action is answered by exactly one
 //! `Done` or, when it ran, by the driver's report of its end.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, RefusalCause, Window, Work};
 use spillgate_pipeline::id::{ActionId, ModelId};
@@ -101,7 +105,10 @@ impl Actions {
             Work::Unload(model) => {
                 // Weights that are still being read are not given back: their LOAD would end in pages of another model.
                 if self.loading.is_none_or(|(_, m)| m != model) && self.pages.release(model) {
-                    self.loads.retain(|l| l.model != model);
+                    let waits = self.loads.iter().position(|l| l.model == model);
+                    if let Some(load) = waits.and_then(|i| self.loads.remove(i)) {
+                        out.push(ActionCommand::Refuse(load.id, RefusalCause::NotLoaded));
+                    }
                     out.push(ActionCommand::Unload(model));
                 }
             }
@@ -165,16 +172,21 @@ impl Actions {
         self.start(now, out);
     }
 
-    /// When an action may start without an event from outside.
+    /// When an action may start, or its window has passed, without an event from outside.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let infer = self.infers.values().next();
-        let infer = infer.filter(|i| i.is_ready && self.executing.is_none());
+        let infer = infer.filter(|_| self.executing.is_none());
         let load = self.loads.front().filter(|_| self.loading.is_none());
         let starts = [
-            infer.map(|i| i.window.earliest),
+            // One whose inputs are still on their way holds up the others no longer than its window.
+            infer.map(|i| match i.is_ready {
+                true => i.window.earliest,
+                false => i.window.latest + Duration::from_nanos(1),
+            }),
             load.map(|l| l.window.earliest),
         ];
-        starts.into_iter().flatten().min()
+        let starts = starts.into_iter().flatten();
+        starts.filter(|at| *at < Timestamp::MAX).min()
     }
 
     /// The account of the weight cache.

@@ -8,6 +8,9 @@
 //!   most time a request (`most.rs`).
 //! - `EarliestDeadline` takes the model of the first request that is in time alone.
 
+#[cfg(test)]
+mod tests;
+
 use spillgate_pipeline::id::ModelId;
 use spillgate_pipeline::time::Timestamp;
 

@@ -176,11 +176,11 @@ impl Placement {
                 }
                 self.requeued(sent.model);
             }
-            Ended::Refused => out.extend(
-                sent.members
-                    .iter()
-                    .map(|w| PlacementCommand::Cancel { request: w.id }),
-            ),
+            Ended::Refused => {
+                let members = sent.members.iter();
+                out.extend(members.map(|w| PlacementCommand::Cancel { request: w.id }));
+                self.requeued(sent.model);
+            }
         }
     }
 }

@@ -3,12 +3,18 @@
 //! Two indexes keep the cost of an event apart from the number of models: the moment at which the first request of a queue can no
 //! longer be in time, and the deadline of the first request, by which shadows of devices sort the models they hold.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ModelId, RequestId};
 use spillgate_pipeline::time::Timestamp;
+
+/// A sum that falls below this part of its peak is added up anew.
+const ROUNDS: f64 = 1e-9;
 
 /// A request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +30,8 @@ struct Queue {
     waiting: VecDeque<Waiting>,
     /// The sum of 1 / SLO over the requests that wait, in 1/s: by the execution time of one it gives their demand for devices.
     pressure: f64,
+    /// The largest such sum since it was last added up anew.
+    peak: f64,
     /// The same over those that devices have.
     under_way: f64,
     /// How many of them.
@@ -66,6 +74,7 @@ impl Queues {
             .partition_point(|w| w.deadline <= waiting.deadline);
         queue.waiting.insert(at, waiting);
         queue.pressure += waiting.pressure();
+        queue.peak = queue.peak.max(queue.pressure);
         self.waiting += 1;
     }
 
@@ -213,9 +222,10 @@ impl Queues {
 impl Queue {
     fn left(&mut self, gone: &[Waiting]) {
         self.pressure -= gone.iter().map(Waiting::pressure).sum::<f64>();
-        if self.waiting.is_empty() {
-            // What rounding left over goes.
-            self.pressure = 0.0;
+        if self.pressure < self.peak * ROUNDS || self.waiting.is_empty() {
+            // Little is left of what was much larger: rounding may have eaten it, and a model without demand is never loaded.
+            self.pressure = self.waiting.iter().map(Waiting::pressure).sum();
+            self.peak = self.pressure;
         }
     }
 }

@@ -98,9 +98,11 @@ impl Shadow {
         shadow
     }
 
-    /// What it would gain for a ns more: the largest gain among the batches that went when the last ones were chosen.
+    /// What it would gain for a ns more: the largest gain among the batches that went when the last ones were chosen. The time of a
+    /// device that has nothing to run is free, whatever it was worth before.
     pub(super) fn price(&self) -> f64 {
-        self.price.get()
+        let is_at_rest = self.sent.is_empty() && self.ready.is_empty();
+        if is_at_rest { 0.0 } else { self.price.get() }
     }
 
     pub(super) fn note_price(&self, price: f64) {
@@ -131,6 +133,14 @@ impl Shadow {
     pub(super) fn free_at(&self, now: Timestamp) -> Timestamp {
         self.sent.iter().fold(self.heard, |free, sent| {
             (free.max(sent.earliest) + sent.estimate).max(now)
+        })
+    }
+
+    /// The same as it was expected before any of it was late. While a batch is late, `free_at` moves on with the clock: no moment can
+    /// be named at which the device is about to be free.
+    pub(super) fn free_if_in_time(&self) -> Timestamp {
+        self.sent.iter().fold(self.heard, |free, sent| {
+            free.max(sent.earliest) + sent.estimate
         })
     }
 

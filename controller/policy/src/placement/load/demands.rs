@@ -4,6 +4,9 @@
 //! would keep busy. It is shared out over the devices that hold the model, inversely to their other load. As in the paper, shares
 //! are renewed for a model when something changes about it, and not otherwise.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use spillgate_pipeline::id::{DeviceId, ModelId};

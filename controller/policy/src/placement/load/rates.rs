@@ -4,6 +4,9 @@
 //! arrivals. They are kept as they would be at one common moment, and so is the
 //! index by them.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

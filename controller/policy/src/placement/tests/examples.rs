@@ -1,0 +1,127 @@
+use super::*;
+
+fn answered(world: &World) -> Vec<bool> {
+    let stands = world.stands.iter();
+    stands.map(|s| matches!(s, Stands::Answered(_))).collect()
+}
+
+/// The first INFER takes 80 ms in place of 4: more than the SLO.
+fn after_an_outlier(name: PlacementName) -> Vec<bool> {
+    let mut config = world_of(&[4], vec![model(1, 5, 4)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    let hardware = Hardware {
+        first: 20.0,
+        ..SOUND
+    };
+    let asks: Vec<Ask> = (0..30).map(|i| ask(i * 100, 0, Some(50))).collect();
+    answered(&World::new(name, &config, hardware, &asks).run())
+}
+
+#[test]
+fn an_outlier_does_not_stop_a_model_for_good() {
+    for name in [PlacementName::ClockworkFixed, PlacementName::Spillgate] {
+        let answered = after_an_outlier(name);
+        assert!(answered.iter().all(|a| *a), "{}", name.name());
+    }
+}
+
+#[test]
+fn an_outlier_stops_a_model_for_good_in_clockwork_as_published() {
+    let answered = after_an_outlier(PlacementName::Clockwork);
+    assert!(answered[0] && answered[1..].iter().all(|a| !a));
+}
+
+#[test]
+fn a_model_larger_than_any_cache_is_never_loaded_and_its_requests_end_at_their_time() {
+    let config = world_of(&[4, 3], vec![model(5, 5, 4), model(2, 5, 4)]);
+    let asks = [ask(1, 0, Some(50)), ask(2, 1, Some(50)), ask(3, 0, None)];
+    for name in PlacementName::ALL {
+        let world = World::new(name, &config, SOUND, &asks).run();
+        let kept_back = name.recipe().kept_back;
+        // 51 ms less the 4 ms that it takes alone.
+        let ends = at(47) - kept_back + Duration::from_nanos(1);
+        assert_eq!(world.stands[0], Stands::Cancelled(ends), "{}", name.name());
+        assert!(answered(&world)[1], "{}", name.name());
+        // Nothing could ever answer it.
+        assert_eq!(world.stands[2], Stands::Cancelled(at(3)));
+    }
+}
+
+#[test]
+fn a_model_is_loaded_when_the_one_in_its_way_has_run() {
+    // One place, two models. Model 1 is asked for while model 0 runs, for 1 ms. Nothing happens after that.
+    let mut config = world_of(&[1], vec![model(1, 5, 1), model(1, 5, 1)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    for name in PlacementName::ALL {
+        for slo in [Some(50), None] {
+            let mut second = ask(0, 1, slo);
+            second.at = at(0) + Duration::from_micros(500);
+            let asks = [ask(0, 0, Some(50)), second];
+            let world = World::new(name, &config, SOUND, &asks).run();
+            assert_eq!(answered(&world), [true, true], "{}", name.name());
+        }
+    }
+}
+
+#[test]
+fn a_request_without_a_deadline_is_served_after_many_urgent_ones() {
+    let config = world_of(&[1], vec![model(1, 5, 1)]);
+    let mut asks: Vec<Ask> = (0..20).map(|i| ask(i, 0, Some(0))).collect();
+    asks.insert(5, ask(5, 0, None));
+    for name in PlacementName::ALL {
+        let world = World::new(name, &config, SOUND, &asks).run();
+        assert!(answered(&world)[5], "{}", name.name());
+    }
+}
+
+#[test]
+fn a_load_that_fails_is_tried_again() {
+    let config = world_of(&[1], vec![model(1, 5, 1)]);
+    let hardware = Hardware {
+        fails: 0.5,
+        seed: 3,
+        ..SOUND
+    };
+    let asks: Vec<Ask> = (0..20).map(|i| ask(i * 40, 0, Some(100))).collect();
+    for name in PlacementName::ALL {
+        let world = World::new(name, &config, hardware, &asks).run();
+        assert!(world.loads > 1, "{}", name.name());
+        assert!(answered(&world)[19], "{}", name.name());
+    }
+}
+
+#[test]
+fn refused_requests_wait_again_where_the_recipe_says_so() {
+    let mut config = world_of(&[1], vec![model(1, 5, 4)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    // The second request is sent behind a batch of 80 ms, and its window passes.
+    let hardware = Hardware {
+        first: 20.0,
+        ..SOUND
+    };
+    let asks = [ask(0, 0, Some(1000)), ask(1, 0, Some(1000))];
+    for name in PlacementName::ALL {
+        let world = World::new(name, &config, hardware, &asks).run();
+        let is_refused = name == PlacementName::Clockwork;
+        assert_eq!(answered(&world), [true, !is_refused], "{}", name.name());
+    }
+}
+
+#[test]
+fn a_late_batch_does_not_wake_the_placement_again_and_again() {
+    // Behind the late batch lie five of 1 ms: just the time ahead for which clockwork sends.
+    let mut config = world_of(&[1], vec![model(1, 5, 1)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    config.sizes = vec![1];
+    config.models[0].execution.truncate(1);
+    config.travel = Duration::ZERO;
+    let hardware = Hardware {
+        first: 20.0,
+        ..SOUND
+    };
+    let asks: Vec<Ask> = (0..9).map(|_| ask(0, 0, Some(1000))).collect();
+    for name in PlacementName::ALL {
+        let world = World::new(name, &config, hardware, &asks).run();
+        assert!(world.wakeups < 50, "{}: {}", name.name(), world.wakeups);
+    }
+}

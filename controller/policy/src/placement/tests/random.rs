@@ -1,0 +1,83 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn models() -> impl Strategy<Value = Vec<Model>> {
+    let one =
+        (1..5u32, 1..9u64, 1..5u64).prop_map(|(pages, load, alone)| model(pages, load, alone));
+    prop::collection::vec(one, 3..7)
+}
+
+fn config() -> impl Strategy<Value = PlacementConfig> {
+    let resident = prop::collection::vec(0..3u32, 0..3);
+    // The smallest cache holds no model at all, a page less than the largest needs is usual.
+    let devices = prop::collection::vec((0..9u32, resident), 1..4);
+    let travel = prop_oneof![Just(0), Just(100), Just(1500)];
+    (models(), devices, travel).prop_map(|(models, devices, travel)| {
+        let devices = devices.into_iter().map(|(pages, mut resident)| {
+            resident.sort_unstable();
+            resident.dedup();
+            let resident = resident.into_iter().map(ModelId).collect();
+            DeviceSpec { pages, resident }
+        });
+        PlacementConfig {
+            sizes: vec![1, 2, 4],
+            models,
+            devices: devices.collect(),
+            travel: Duration::from_micros(travel),
+        }
+    })
+}
+
+fn asks() -> impl Strategy<Value = Vec<Ask>> {
+    let slo = prop_oneof![
+        1 => Just(Some(0)),
+        1 => Just(None),
+        2 => (0..5_000u64).prop_map(Some),
+        6 => (5_000..60_000u64).prop_map(Some),
+    ];
+    let leaves = prop_oneof![8 => Just(None), 1 => (0..20_000u64).prop_map(Some)];
+    let one = (0..150_000u64, 0..6u32, slo, leaves);
+    let one = one.prop_map(|(arrives, model, slo, leaves)| {
+        let arrives = Timestamp::ZERO + Duration::from_micros(arrives);
+        let after = |us| arrives + Duration::from_micros(us);
+        Ask {
+            at: arrives,
+            model: ModelId(model),
+            deadline: slo.map_or(Timestamp::MAX, after),
+            leaves: leaves.map(after),
+        }
+    });
+    prop::collection::vec(one, 0..80)
+}
+
+fn hardware() -> impl Strategy<Value = Hardware> {
+    let often = || prop_oneof![2 => Just(0.0), 1 => Just(0.2)];
+    let strays = prop_oneof![Just(1.0), Just(1.05), Just(3.0)];
+    let first = prop_oneof![4 => Just(1.0), 1 => Just(20.0)];
+    (any::<u64>(), often(), often(), strays, first).prop_map(
+        |(seed, refuses, fails, strays, first)| Hardware {
+            seed,
+            refuses,
+            fails,
+            strays,
+            first,
+        },
+    )
+}
+
+proptest! {
+    /// The account in `world.rs` checks each command; here: all has ended.
+    #[test]
+    fn each_request_ends_and_the_rules_hold(config in config(), asks in asks(), hardware in hardware()) {
+        let n = config.models.len() as u32;
+        let asks: Vec<Ask> = asks.into_iter().map(|a| Ask { model: ModelId(a.model.0 % n), ..a }).collect();
+        for name in PlacementName::ALL {
+            let world = World::new(name, &config, hardware, &asks).run();
+            for (ask, stands) in asks.iter().zip(&world.stands) {
+                let is_over = !matches!(stands, Stands::Unborn | Stands::Waiting | Stands::Sent);
+                prop_assert!(is_over, "{}: {:?} is {:?}", name.name(), ask, stands);
+            }
+        }
+    }
+}
