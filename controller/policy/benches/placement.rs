@@ -104,6 +104,7 @@ impl World {
             models: models.collect(),
             devices: devices.collect(),
             travel: us(200),
+            is_fair: true,
         };
         let mut world = World {
             placement: Placement::new(name, config.clone()),

@@ -283,7 +283,7 @@ impl Run<'_> {
             && now < self.end
         {
             let again = match end {
-                Noticed::Answered(_) => now,
+                End::Answered(_) => now,
                 // One that ended as it came would come and end at one moment for ever.
                 _ => now.max(asked.at + PAUSE),
             };

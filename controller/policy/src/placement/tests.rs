@@ -34,6 +34,7 @@ fn world_of(pages: &[u32], models: Vec<Model>) -> PlacementConfig {
         models,
         devices: devices.collect(),
         travel: Duration::from_micros(100),
+        is_fair: true,
     }
 }
 

@@ -22,10 +22,11 @@ fn a_small_run_goes_as_computed_by_hand() {
     // 3 ms: E (model 1) comes, with 10 ms. Even alone it cannot end by 13 after 9: cancelled then.
     let arrivals = "0,0,50\n0.001,0,50\n0.001,0,50\n0.002,1,40\n0.003,1,10\n";
     let scenario = scenario(system(), arrivals, "");
-    let (figures, ends, log) = run(&scenario, PlacementName::Clockwork, true);
-    let latencies = [4, 7, 11, 22].map(|l| Noticed::Answered(ms(l)));
+    let (figures, outcomes, log) = run(&scenario, PlacementName::Clockwork, true, true);
+    let ends: Vec<End> = outcomes.iter().map(|o| o.end).collect();
+    let latencies = [4, 7, 11, 22].map(|l| End::Answered(ms(l)));
     assert_eq!(ends[..4], latencies);
-    assert_eq!(ends[4], Noticed::Cancelled);
+    assert_eq!(ends[4], End::Cancelled);
     assert_eq!(
         (figures.in_time, figures.cancelled, figures.loads),
         (4, 1, 1)
@@ -52,8 +53,8 @@ fn closed_loop_clients_keep_their_requests_under_way_until_the_end() {
     // Two requests of model 0 at a time, of 100 ms in all. Both run as a batch of 6 ms where they are sent together.
     let scenario = scenario(system(), "", "0,2,50\n");
     for name in PlacementName::ALL {
-        let (figures, ends, _) = run(&scenario, name, false);
-        assert!(ends.iter().all(|e| matches!(e, Noticed::Answered(_))));
+        let (figures, ends, _) = run(&scenario, name, true, false);
+        assert!(ends.iter().all(|e| matches!(e.end, End::Answered(_))));
         assert_eq!(figures.in_time, ends.len());
         // As fast as one by one at least, and as batches of two at most, with those under way at the end.
         assert!(
@@ -70,14 +71,14 @@ fn a_client_whose_requests_end_as_they_come_asks_again_a_little_later() {
     // No batch ends within 1 ms: a request each ms, and none after 100 ms.
     let scenario = scenario(system(), "", "0,1,1\n");
     for name in PlacementName::ALL {
-        let (_, ends, _) = run(&scenario, name, false);
+        let (_, ends, _) = run(&scenario, name, true, false);
         assert!(
             (100..=102).contains(&ends.len()),
             "{}: {}",
             name.name(),
             ends.len()
         );
-        assert!(ends.iter().all(|e| *e == Noticed::Cancelled));
+        assert!(ends.iter().all(|e| e.end == End::Cancelled));
     }
 }
 
@@ -118,9 +119,9 @@ proptest! {
     #[test]
     fn equal_runs_are_equal_and_every_request_ends(scenario in random()) {
         for name in PlacementName::ALL {
-            let once = run(&scenario, name, true);
-            prop_assert!(!once.1.contains(&Noticed::Open), "{}", name.name());
-            prop_assert_eq!(&once, &run(&scenario, name, true));
+            let once = run(&scenario, name, true, true);
+            prop_assert!(once.1.iter().all(|o| o.end != End::Open), "{}", name.name());
+            prop_assert_eq!(&once, &run(&scenario, name, true, true));
         }
     }
 }

@@ -32,6 +32,7 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
         models: models.collect(),
         devices: vec![device],
         travel: Duration::ZERO,
+        is_fair: false,
     };
     let mut placement = Placement::new(PlacementName::Clockwork, config);
     for (i, (_, _, deadlines)) in offers.iter().enumerate() {
@@ -51,6 +52,7 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
 fn view(placement: &Placement, free: u64) -> View<'_> {
     let free = Timestamp::from_ns(free);
     View {
+        now: free,
         device: &placement.devices[0],
         arrival: free,
         free,
@@ -78,6 +80,7 @@ fn by_moore_hodgson(free: u64, offers: &[Offer<'_>]) -> Option<Choice> {
         latest: s.required_start.as_ns() as f64,
         takes: placement.estimate(s.chosen.model, s.chosen.at).as_nanos() as f64,
         gains: f64::from(SIZES[s.chosen.at]),
+        is_owed: false,
     });
     let jobs: Vec<Job> = jobs.collect();
     let kept = most_in_time(free as f64, &jobs, &Crowding(1.0));

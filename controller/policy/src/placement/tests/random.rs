@@ -13,7 +13,8 @@ fn config() -> impl Strategy<Value = PlacementConfig> {
     // The smallest cache holds no model at all, a page less than the largest needs is usual.
     let devices = prop::collection::vec((0..9u32, resident), 1..4);
     let travel = prop_oneof![Just(0), Just(100), Just(1500)];
-    (models(), devices, travel).prop_map(|(models, devices, travel)| {
+    let is_fair = any::<bool>();
+    (models(), devices, travel, is_fair).prop_map(|(models, devices, travel, is_fair)| {
         let devices = devices.into_iter().map(|(pages, mut resident)| {
             resident.sort_unstable();
             resident.dedup();
@@ -25,6 +26,7 @@ fn config() -> impl Strategy<Value = PlacementConfig> {
             models,
             devices: devices.collect(),
             travel: Duration::from_micros(travel),
+            is_fair,
         }
     })
 }
