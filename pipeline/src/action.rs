@@ -1,7 +1,11 @@
 //! Actions: what a placement asks of a device (Clockwork §4.3 and §5.1). An action has a window. What cannot start in its window
 //! is refused and never runs late.
 
-use crate::id::{ActionId, ModelId};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{ActionId, ModelId, WorkerId};
+use crate::request::Request;
 use crate::time::Timestamp;
 
 /// Bytes of a page of a device's weight cache (Clockwork §5.1).
@@ -56,4 +60,44 @@ pub enum RefusalCause {
     NotLoaded,
     /// The cache has too few free pages.
     NoPages,
+}
+
+/// A request in a batch that a placement sends to a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member<T> {
+    /// The worker that its gateway sent it to.
+    pub worker: WorkerId,
+    /// The request.
+    pub request: Request,
+    /// When it came to the worker.
+    pub arrived_at: Timestamp,
+    /// When it was chosen for the batch.
+    pub batched_at: Timestamp,
+    /// The driver's own.
+    pub payload: T,
+}
+
+/// What a device says of an action that it was sent. Each action gets exactly one, but an UNLOAD, which gets none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The action.
+    pub id: ActionId,
+    /// What became of it.
+    pub ended: Ended,
+}
+
+/// How an action ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A batch ran, or weights were read.
+    Ran {
+        /// When it ended.
+        at: Timestamp,
+        /// How long it executed, or read.
+        took: Duration,
+    },
+    /// It did not run.
+    Refused(RefusalCause),
+    /// Weights could not be read: a sentence for the clients whose requests need them.
+    Failed(Arc<str>),
 }

@@ -46,6 +46,7 @@ async fn main() -> anyhow::Result<()> {
         decoders: 1,
         drain: Duration::from_secs(5),
         telemetry: Default::default(),
+        placing: None,
         part: None,
         link_listen: None,
     };

@@ -3,6 +3,7 @@
 pub(crate) mod graph;
 pub(crate) mod models;
 pub(crate) mod modules;
+pub(crate) mod placing;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod ranges;

@@ -5,7 +5,7 @@
 //! State Planners.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
@@ -15,37 +15,36 @@ use spillgate_backend::Backend;
 use spillgate_backend::account::Account;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_controller::host::{
-    HostConfig, MemberResult, Now, Outgoing, PipelineHost, RequestIds, Roles, Way,
-};
-use spillgate_controller::record::{BatchRecord, Observer};
+use spillgate_controller::host::{HostConfig, Now, Outgoing, PipelineHost, RequestIds, Roles, Way};
+use spillgate_controller::record::Observer;
 use spillgate_link::links::Links;
-use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
-use spillgate_pipeline::message::{Address, Envelope, Incarnation, Message, Place, ToGateway};
+use spillgate_pipeline::id::DeviceId;
+use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::BudgetOrder;
+use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
-use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::Processes;
 use spillgate_telemetry::metrics::{
     ClientReading, PlannerReading, PlannerReadings, QueueLengths, ReadPlanners,
 };
 use spillgate_worker::clock::Clock;
-use spillgate_worker::device::{
-    DeviceConfig, DeviceHandle, DeviceThread, ExecutorFactory, Finished, Upstream,
-};
+use spillgate_worker::device::{DeviceConfig, DeviceThread, ExecutorFactory};
 use spillgate_worker::executor::{
     DecodeExecutor, EmulatedExecutor, Executor, OperatorExecutor, WorkerSpec,
 };
+use spillgate_worker::placed::{PlacedDevice, WorkerModules};
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::Device;
+use spillgate_worker_policy::device::{self};
 
+use crate::devices::Device;
+use crate::fleets::{self, Around, Placing};
 use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
 use crate::placement::{Placed, PlacingError, place, process_and_device};
 use crate::status::{DeviceName, StatusReader};
+use crate::upstreams::Upstreams;
 use crate::values::Values;
 
 /// How long before a device is expected to be free its next batch is bound. The device's thread takes a bound batch
@@ -58,6 +57,7 @@ const LEAVE_SETTLES: Duration = Duration::from_millis(100);
 const LEAVE_LOOK: Duration = Duration::from_millis(5);
 
 /// A pipeline to be served.
+#[derive(Clone)]
 pub struct Deployment {
     /// The pipeline.
     pub pipeline: Arc<Pipeline>,
@@ -67,6 +67,20 @@ pub struct Deployment {
     pub profiles: ProfileSet,
     /// The files of its families: which of them may be loaded. Of a family that is not here all may be.
     pub families: Families,
+}
+
+impl Deployment {
+    /// The same where a placement decides which requests are served: no entry gate, unless the file names one, and no drop policy
+    /// of brokers.
+    fn under_placement(&self) -> Self {
+        let mut pipeline = (*self.pipeline).clone();
+        pipeline.policy.gate.get_or_insert(0.0);
+        pipeline.policy.drop = DropPolicyName::None;
+        Deployment {
+            pipeline: Arc::new(pipeline),
+            ..self.clone()
+        }
+    }
 }
 
 /// Why a deployment could not start.
@@ -96,15 +110,31 @@ pub struct Embedded {
     pub links: Vec<Arc<Links>>,
     /// By pipeline: what is kept and held for other processes.
     values: Vec<Arc<Values>>,
-    devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
+    devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     /// Until they are stopped.
-    threads: Mutex<Vec<(String, DeviceThread)>>,
+    threads: Mutex<Vec<(String, Threads)>>,
     names: Vec<(DeviceId, String)>,
     /// By id, those of other processes included.
     all_names: Vec<DeviceName>,
     now: Now,
     ids: Arc<RequestIds>,
     timers: [TimerThread; 2],
+}
+
+/// The threads of a device.
+enum Threads {
+    Own(DeviceThread),
+    Placed(PlacedDevice),
+}
+
+impl Threads {
+    /// Ends them. False when one is still busy after `limit`.
+    fn stop(self, limit: Duration) -> bool {
+        match self {
+            Threads::Own(thread) => thread.stop(limit),
+            Threads::Placed(device) => device.stop(limit),
+        }
+    }
 }
 
 /// What is around the devices and hosts of a process.
@@ -121,6 +151,8 @@ pub struct Surroundings<'a> {
     pub replaces: Option<&'a Embedded>,
     /// Of what other processes send.
     pub account: Arc<Account>,
+    /// The placement of its devices; `None`: they decide themselves, and keep their models.
+    pub placing: Option<&'a Placing>,
     /// Hears the name of each device before its models are loaded.
     pub loading: &'a dyn Fn(&str),
 }
@@ -142,8 +174,20 @@ impl Embedded {
             part,
             replaces,
             account,
+            placing,
             loading,
         } = surroundings;
+        let adapted: Vec<Deployment>;
+        let deployments = match placing {
+            None => deployments,
+            Some(_) => {
+                adapted = deployments
+                    .iter()
+                    .map(Deployment::under_placement)
+                    .collect();
+                &adapted
+            }
+        };
         let topology = part.map(|part| &*part.topology);
         let placement = place(deployments, n_decoders.max(1), topology)?;
         let is_here = |name: &str| {
@@ -156,11 +200,11 @@ impl Embedded {
             Some(part) => part.roles(here.clone()),
             None => Roles::all(pipeline, here.clone()),
         };
-        let life = part.map_or(Incarnation::default(), |part| part.incarnation);
+        let of_ids = part.map_or(Incarnation::default(), |part| part.incarnation);
         let home = deployments.first().and_then(|d| roles(&d.pipeline).gateway);
         let ids = match replaces {
             Some(replaced) => replaced.ids.clone(),
-            None => Arc::new(RequestIds::new(home.unwrap_or_default(), life)),
+            None => Arc::new(RequestIds::new(home.unwrap_or_default(), of_ids)),
         };
         let now: Now = Arc::new(move || clock.now());
         let all_names = placement.devices.keys().map(|name| {
@@ -193,20 +237,46 @@ impl Embedded {
                 }))
             })
             .collect();
-        let upstream = Arc::new(Upstreams {
-            life: part.map_or_else(|| Incarnation(rand::random()), |part| part.incarnation),
-            routes: OnceLock::new(),
-            hosts: OnceLock::new(),
-        });
-        let routes: IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher> = hosts
-            .iter()
-            .flat_map(|host| host.workers().map(|w| (w.worker, host.clone())))
-            .collect();
-        let _ = upstream.routes.set(routes);
-        let _ = upstream.hosts.set(hosts.clone());
+        let life = part.map_or_else(|| Incarnation(rand::random()), |part| part.incarnation);
+        let upstream = Arc::new(Upstreams::new(life, &hosts));
         let timers = TimerThread::start(clock, "timer")?;
-        let mut devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher> = IndexMap::default();
+        let mut devices: IndexMap<DeviceId, Device, FxBuildHasher> = IndexMap::default();
         let mut threads = Vec::new();
+        let is_placed = |name: &str| placing.is_some() && device_kind(name) != "decode";
+        if let Some(placing) = placing {
+            let modules = hosts.iter().flat_map(|host| {
+                let of = |w: &Place| (w.worker, (host.pipeline().clone(), w.module));
+                host.workers().map(of)
+            });
+            let modules: WorkerModules = Arc::new(modules.collect());
+            let around = Around {
+                clock,
+                timers: &timers,
+                library,
+                upstream: &upstream,
+                modules: &modules,
+                loading,
+            };
+            let all = (0..).map(DeviceId).zip(&placement.devices);
+            let placed = all.filter(|(_, (name, _))| is_placed(name));
+            let planned = |of: &Arc<Pipeline>| {
+                let all = hosts.iter().zip(&placement.planned);
+                let mut own = all.filter(|(host, _)| Arc::ptr_eq(host.pipeline(), of));
+                let (_, planned) = own.next().expect("each pipeline is planned");
+                planned.clone()
+            };
+            let plans = fleets::plan(
+                placed.map(|(id, (name, places))| (id, name, places)),
+                planned,
+            );
+            for plan in plans {
+                let fleet = plan.start(placing, &around)?;
+                for (id, name, device) in fleet.devices {
+                    devices.insert(id, Device::Placed(device.handle(), fleet.host.clone()));
+                    threads.push((name, Threads::Placed(device)));
+                }
+            }
+        }
         let mut names = Vec::new();
         let n_devices = placement.devices.len() as u16;
         for (id, (name, places)) in (0..).map(DeviceId).zip(placement.devices) {
@@ -214,8 +284,11 @@ impl Embedded {
                 continue;
             }
             let name = process_and_device(&name).1.to_owned();
-            loading(&name);
             names.push((id, name.clone()));
+            if is_placed(&name) {
+                continue;
+            }
+            loading(&name);
             let broker = |Placed {
                               spec,
                               batch,
@@ -228,7 +301,7 @@ impl Embedded {
             };
             let brokers = places.iter().map(broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
-            let policy = Device::new(brokers, BIND_LEAD);
+            let policy = device::Device::new(brokers, BIND_LEAD);
             let config = DeviceConfig {
                 id,
                 name: name.clone(),
@@ -240,8 +313,8 @@ impl Embedded {
                     device: name.clone(),
                     cause,
                 })?;
-            devices.insert(id, thread.handle());
-            threads.push((name, thread));
+            devices.insert(id, Device::Own(thread.handle()));
+            threads.push((name, Threads::Own(thread)));
         }
         let planners = TimerThread::start(clock, "planner")?;
         let mut links = Vec::new();
@@ -306,7 +379,7 @@ impl Embedded {
     }
 
     /// Handles of the devices, for readiness and queue lengths.
-    pub fn device_handles(&self) -> Vec<DeviceHandle> {
+    pub fn device_handles(&self) -> Vec<Device> {
         self.devices.values().cloned().collect()
     }
 
@@ -403,11 +476,11 @@ impl Embedded {
     /// is served, at the latest after `limit`; says whether it is.
     pub async fn leave(&self, limit: Duration) -> bool {
         let devices = self.device_handles();
-        devices.iter().for_each(DeviceHandle::leave);
+        devices.iter().for_each(Device::leave);
         let give_up = Instant::now() + limit;
         let mut idle_since = Instant::now();
         while idle_since.elapsed() < LEAVE_SETTLES {
-            if !devices.iter().all(DeviceHandle::has_no_work) {
+            if !devices.iter().all(Device::has_no_work) {
                 idle_since = Instant::now();
             }
             if Instant::now() >= give_up {
@@ -420,6 +493,7 @@ impl Embedded {
 
     /// Ends the device threads, each within `limit`. Names those that were still busy.
     pub fn stop(&self, limit: Duration) -> Vec<String> {
+        self.devices.values().for_each(Device::close);
         let threads = std::mem::take(&mut *self.threads.lock());
         let busy = threads.into_iter();
         busy.filter_map(|(name, thread)| (!thread.stop(limit)).then_some(name))
@@ -455,99 +529,8 @@ fn executor_factory(
     })
 }
 
-/// Passes the reports of devices to hosts. A worker belongs to one host.
-struct Upstreams {
-    /// The one in which the devices number their batches.
-    life: Incarnation,
-    routes: OnceLock<IndexMap<WorkerId, Arc<PipelineHost>, FxBuildHasher>>,
-    hosts: OnceLock<Vec<Arc<PipelineHost>>>,
-}
-
-impl Upstreams {
-    fn host(&self, worker: WorkerId) -> &Arc<PipelineHost> {
-        let routes = self
-            .routes
-            .get()
-            .expect("routes are set before devices start");
-        &routes[&worker]
-    }
-}
-
-impl Upstream for Upstreams {
-    fn tell(&self, worker: WorkerId, home: GatewayId, message: ToGateway) {
-        self.host(worker).device_says(worker, home, message);
-    }
-
-    fn finished(&self, finished: Finished) {
-        let Finished {
-            device,
-            batch,
-            results,
-            ended_at,
-            forecasters,
-        } = finished;
-        let size = batch.members.len() as u32;
-        let record = BatchRecord {
-            device,
-            batch: batch.id,
-            module: batch.module,
-            worker: batch.worker,
-            size,
-            started_at: batch.started_at,
-            expected_end: batch.expected_end,
-            ended_at,
-            incarnation: self.life,
-            is_traced: batch.members.iter().any(|m| m.payload.is_traced()),
-        };
-        tracing::debug!(
-            target: "spillgate::batch",
-            device = device.0, worker = batch.worker.0, batch = batch.id.0,
-            took_ms = ended_at.since(batch.started_at).as_secs_f64() * 1e3,
-            requests = ?batch.members.iter().map(|m| m.request.id.0).collect::<Vec<_>>(),
-            "ended"
-        );
-        let members = batch
-            .members
-            .into_iter()
-            .zip(results)
-            .map(|(member, result)| MemberResult {
-                request: member.request,
-                job: member.payload,
-                times: ModuleTimes {
-                    module: batch.module,
-                    worker: batch.worker,
-                    arrived_at: member.arrived_at,
-                    batched_at: member.batched_at,
-                    started_at: batch.started_at,
-                    ended_at,
-                    batch: batch.id,
-                    batch_size: size,
-                    incarnation: record.incarnation,
-                },
-                result,
-            });
-        self.host(batch.worker)
-            .finished(&record, &forecasters, members);
-    }
-
-    fn reran(&self, worker: WorkerId, took: Duration) {
-        self.host(worker).reran(worker, took);
-    }
-
-    fn loaded(&self, worker: WorkerId, result: Result<(), OperatorError>) {
-        let result = result.map_err(|error| error.to_string());
-        self.host(worker).worker_loaded(worker, result);
-    }
-
-    fn down(&self, device: DeviceId, cause: &str) {
-        for host in self.hosts.get().into_iter().flatten() {
-            host.parted(&[Address::Device(device)], cause);
-        }
-    }
-}
-
 /// The way to a device of this process: a plain call.
-fn local_way(device: DeviceHandle) -> Way {
+fn local_way(device: Device) -> Way {
     Arc::new(move |outgoing: Outgoing| {
         let Envelope { from, message, .. } = outgoing.envelope;
         match message {

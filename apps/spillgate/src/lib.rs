@@ -2,8 +2,10 @@
 //! ([`server`]) and an admin port ([`admin`]). The binary adds the command line.
 
 pub mod admin;
+pub mod devices;
 pub mod embedded;
 pub mod files;
+pub mod fleets;
 mod health;
 mod heap;
 pub mod measure;
@@ -16,4 +18,5 @@ pub mod security;
 pub mod server;
 mod serving;
 pub mod status;
+mod upstreams;
 mod values;

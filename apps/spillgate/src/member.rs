@@ -101,6 +101,7 @@ impl Member {
             Around {
                 clock: Clock::start(),
                 n_decoders: config.decoders,
+                placing: None,
                 part: Some(&config.part),
                 account: Account::new(config.memory),
                 admin: admin.as_ref(),

@@ -21,8 +21,8 @@ use spillgate_pipeline::session::rights::{Member, Roster, Seat};
 use spillgate_pipeline::session::{Greeting, PipelineHash};
 use spillgate_pipeline::topology::Topology;
 use spillgate_pipeline::values::Peer;
-use spillgate_worker::device::DeviceHandle;
 
+use crate::devices::Device;
 use crate::reload::Reload;
 use crate::status::DeviceName;
 use crate::values::{Unpacked, Values};
@@ -220,7 +220,7 @@ impl Elsewhere {
 /// The roles of this process, as its links see them.
 struct Local {
     host: Arc<PipelineHost>,
-    devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
+    devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     elsewhere: Elsewhere,
     /// The process of each role.
     roster: Roster,
@@ -288,7 +288,7 @@ impl Local {
         })
     }
 
-    fn each_device(&self, peer: &Greeting, tell: impl Fn(&DeviceHandle, GatewayId)) {
+    fn each_device(&self, peer: &Greeting, tell: impl Fn(&Device, GatewayId)) {
         for home in Self::gateways(peer) {
             for device in self.devices.values() {
                 tell(device, home);
@@ -306,7 +306,7 @@ impl links::Roles for Local {
         );
         Self::gateways(peer).for_each(|home| self.elsewhere.values.loses(home));
         self.host.met(&peer.addresses, peer.incarnation);
-        self.each_device(peer, DeviceHandle::greet);
+        self.each_device(peer, Device::greet);
     }
 
     fn parted(&self, peer: &Greeting, cause: &str) {
@@ -318,7 +318,7 @@ impl links::Roles for Local {
         );
         Self::gateways(peer).for_each(|home| self.elsewhere.values.loses(home));
         self.host.parted(&peer.addresses, cause);
-        self.each_device(peer, DeviceHandle::lose);
+        self.each_device(peer, Device::lose);
     }
 
     fn doubted(&self, peer: &Greeting, is_suspected: bool) {
@@ -332,7 +332,7 @@ impl links::Roles for Local {
         }
         self.host.doubted(&peer.addresses, is_suspected);
         if is_suspected {
-            self.each_device(peer, DeviceHandle::suspect);
+            self.each_device(peer, Device::suspect);
         }
     }
 
@@ -367,7 +367,7 @@ pub(crate) struct Linked<'a> {
     pub(crate) roles: &'a Roles,
     pub(crate) host: &'a Arc<PipelineHost>,
     pub(crate) planned: &'a Planned,
-    pub(crate) devices: IndexMap<DeviceId, DeviceHandle, FxBuildHasher>,
+    pub(crate) devices: IndexMap<DeviceId, Device, FxBuildHasher>,
     /// By id: the process that has the device, and the device's name there.
     pub(crate) device_names: &'a [DeviceName],
     pub(crate) elsewhere: &'a Elsewhere,

@@ -13,7 +13,6 @@ use spillgate_controller::listener::{self, Services};
 use spillgate_controller_policy::door::DoorLimits;
 use spillgate_telemetry::{Telemetry, TelemetryConfig, TelemetryError};
 use spillgate_worker::clock::Clock;
-use spillgate_worker::device::DeviceHandle;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +22,9 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, AdminLimits, AdminPort};
+use crate::devices::Device;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
+use crate::fleets::Placing;
 use crate::health::{GuardedHealth, service_of};
 use crate::heap;
 use crate::member;
@@ -70,6 +71,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// Traces and metrics.
     pub telemetry: TelemetryConfig,
+    /// The placement of its devices; `None`: they decide themselves, and keep their models.
+    pub placing: Option<Placing>,
     /// What it is in a topology; `None`: it holds all roles.
     pub part: Option<Part>,
     /// Address of the link port of a process that is part of a topology and is reached by others.
@@ -219,6 +222,7 @@ impl Server {
             Around {
                 clock,
                 n_decoders: config.decoders,
+                placing: config.placing.as_ref(),
                 part: config.part.as_ref(),
                 account: account.clone(),
                 admin: admin.as_ref(),
@@ -287,6 +291,7 @@ impl Server {
             library,
             clock,
             n_decoders: config.decoders,
+            placing: config.placing.clone(),
             account,
             health: health.clone(),
             frame_bytes,
@@ -404,6 +409,7 @@ impl Server {
 pub(crate) struct Around<'a> {
     pub(crate) clock: Clock,
     pub(crate) n_decoders: usize,
+    pub(crate) placing: Option<&'a Placing>,
     pub(crate) part: Option<&'a Part>,
     /// Of what other processes send.
     pub(crate) account: Arc<Account>,
@@ -420,6 +426,7 @@ pub(crate) fn start_observed(
     let Around {
         clock,
         n_decoders,
+        placing,
         part,
         account,
         admin,
@@ -443,6 +450,7 @@ pub(crate) fn start_observed(
             part,
             replaces: None,
             account,
+            placing,
             loading: &loading,
         },
     )?;
@@ -534,7 +542,7 @@ pub(crate) fn not_ready(embedded: &Embedded, stop: &CancellationToken) -> Option
     }
     let devices = embedded.device_handles();
     let devices = devices.iter().filter(|d| !d.is_alive());
-    let devices: Vec<&str> = devices.map(DeviceHandle::name).collect();
+    let devices: Vec<&str> = devices.map(Device::name).collect();
     if !devices.is_empty() {
         return Some(format!("dead devices: {}", devices.join(", ")));
     }

@@ -15,6 +15,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
+use crate::fleets::Placing;
 use crate::health::service_of;
 use crate::server::STOP_LIMIT;
 
@@ -124,6 +125,7 @@ pub(crate) struct Renewal {
     pub(crate) library: Arc<Library>,
     pub(crate) clock: Clock,
     pub(crate) n_decoders: usize,
+    pub(crate) placing: Option<Placing>,
     pub(crate) account: Arc<Account>,
     pub(crate) health: HealthReporter,
     /// Largest frame that connections take.
@@ -160,6 +162,7 @@ impl Renewal {
                 part: None,
                 replaces: Some(&self.serving.now()),
                 account: self.account.clone(),
+                placing: self.placing.as_ref(),
                 loading: &|_| {},
             },
         )?;

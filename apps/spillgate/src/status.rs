@@ -16,8 +16,8 @@ use spillgate_pipeline::pipeline::Module;
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_telemetry::metrics::{PeerReading, ValuesReading};
-use spillgate_worker::device::DeviceHandle;
 
+use crate::devices::Device;
 use crate::part::Part;
 use crate::values::Values;
 
@@ -218,7 +218,7 @@ pub(crate) struct StatusReader {
     /// By id, those of other processes included.
     pub(crate) device_names: Vec<DeviceName>,
     /// Its own.
-    pub(crate) devices: Vec<(DeviceId, DeviceHandle)>,
+    pub(crate) devices: Vec<(DeviceId, Device)>,
     pub(crate) part: Option<Part>,
     pub(crate) began: Instant,
 }
@@ -329,7 +329,7 @@ impl StatusReader {
         name.cloned().unwrap_or_default()
     }
 
-    fn device(&self, (id, handle): &(DeviceId, DeviceHandle)) -> DeviceStatus {
+    fn device(&self, (id, handle): &(DeviceId, Device)) -> DeviceStatus {
         let here = self.hosts.iter().flat_map(|h| h.workers());
         let here = here.filter(|place| place.device == *id);
         DeviceStatus {

@@ -118,6 +118,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
             part: None,
             replaces: None,
             account: Account::unbounded(),
+            placing: None,
             loading: &|_| {},
         },
     )

@@ -10,6 +10,7 @@ mod costs;
 pub mod dispatcher;
 pub mod door;
 pub mod families;
+pub mod fleet;
 pub mod gate;
 pub mod gateway;
 pub mod ledger;

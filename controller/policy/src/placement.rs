@@ -6,7 +6,7 @@
 //! requests that need them: LOAD, and UNLOAD of what is worth least.
 //!
 //! How it decides is a [`Recipe`], one file for each name in `recipe/`: what durations are expected ([`spillgate_pipeline::predict`]), which
-//! batch is chosen (`choose`), which model is loaded (`load`) and which give way (`evict`).
+//! batch is chosen (`choose`), which model is loaded and which give way (`load`).
 //!
 //! Invariants: each request ends in exactly one `Infer` or `Cancel`, where a refused action gives its requests back or ends them;
 //! no model that has an action under way is unloaded; the pages of what a device holds never exceed its cache.
@@ -44,7 +44,7 @@ pub struct Model {
     pub pages: u32,
     /// Profiled time to read its weights.
     pub load: Duration,
-    /// Profiled execution time of a batch of each size.
+    /// Profiled execution time of a batch of each size, from the first on. Its batches have no larger sizes.
     pub execution: Vec<Duration>,
     /// Time to copy the input of one request to a device.
     pub input: Duration,
@@ -296,8 +296,18 @@ impl Placement {
         self.requeued(model);
     }
 
-    /// Requests of a model that wait, and what they ask for; for tests and reports.
-    pub fn queue(&self, model: ModelId) -> Vec<RequestId> {
-        self.queues.of(model).map(|w| w.id).collect()
+    /// The requests of a model that wait, the first deadline first.
+    pub fn queue(&self, model: ModelId) -> impl Iterator<Item = RequestId> {
+        self.queues.of(model).map(|w| w.id)
+    }
+
+    /// Whether a device holds a model, or is to.
+    pub fn is_held(&self, model: ModelId) -> bool {
+        !self.demands.holders(model).is_empty()
+    }
+
+    /// Whether any device could ever hold a model.
+    pub fn fits(&self, model: ModelId) -> bool {
+        self.fits[model.idx()]
     }
 }

@@ -369,6 +369,15 @@ impl PipelineHost {
         self.workers.iter()
     }
 
+    /// Where one of its workers is.
+    ///
+    /// # Panics
+    /// When it has no such worker.
+    pub fn place(&self, worker: WorkerId) -> Place {
+        let place = self.workers.get(worker);
+        place.expect("the worker is one of the pipeline's")
+    }
+
     /// Accepts a request and sends it on its way. From here on `on_end` is called exactly once.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! a module's code around a model (pre-processing, forward, post-processing); it belongs to the module library or to
 //! the user. A [`value::Value`] flows between modules.
 //!
-//! A backend and everything that it loaded live on one device thread, so nothing here needs a lock.
+//! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
 pub mod account;
 pub mod emulated;
@@ -31,7 +31,7 @@ pub trait Backend {
 }
 
 /// A loaded model.
-pub trait Model {
+pub trait Model: Send {
     /// One forward pass. Inputs and outputs lie in host memory, row-major.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub trait ModuleKind: Send + Sync {
     /// Its name, ports and options.
     fn module_type(&self) -> ModuleType;
 
-    /// Builds a module for one device and loads its models. Called on the device's thread, where the operator stays.
+    /// Builds a module for one device and loads its models. Called on a thread of the device.
     ///
     /// # Errors
     /// When a model or another file is missing or does not fit; the error names the file and the problem.
@@ -41,8 +41,8 @@ pub struct BuildContext<'a> {
     pub backend: &'a mut dyn Backend,
 }
 
-/// A built module on one device.
-pub trait Operator {
+/// A built module on one device. One thread may build it and another one run it.
+pub trait Operator: Send {
     /// Runs one batch at the given variant (an index into the module's `variants`; 0 without any).
     /// Returns one result a request, in order: a request that cannot be computed fails alone.
     fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>>;

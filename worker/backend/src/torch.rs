@@ -5,9 +5,10 @@
 //! model on one thread, so that a batch takes the same time whatever else the machine does: more cores serve more
 //! devices, they do not speed up one batch.
 //!
-//! Durations must be predictable. So libtorch's run-time fusion is off: it compiles again for each batch shape. The
-//! first call of each shape still pays for memory and cuDNN's choice of algorithm: warm up with the batch sizes that
-//! will be served.
+//! Durations must be predictable. So libtorch's run-time fusion is off: it compiles again for each batch shape. So is its
+//! profiling of the first runs, which serves fusion: without it the second run of a model is as fast as all later ones, and a
+//! model is soon ready once it is loaded. The first call of each shape still pays for memory and cuDNN's choice of algorithm: warm up
+//! with the batch sizes that will be served.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Once, OnceLock};
@@ -84,6 +85,7 @@ fn configure() {
         tch::set_num_threads(1);
         tch::set_num_interop_threads(1);
         tch::jit::set_tensor_expr_fuser_enabled(false);
+        tch::jit::set_profiling_mode(false);
     });
 }
 

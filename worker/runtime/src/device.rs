@@ -26,6 +26,7 @@ use crate::executor::Executor;
 
 pub use handle::DeviceHandle;
 pub use thread::DeviceThread;
+pub(crate) use thread::panic_text;
 
 /// A batch that ended, with one result a member.
 pub struct Finished {

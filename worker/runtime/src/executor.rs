@@ -27,8 +27,8 @@ use crate::members::Members;
 /// Most time for which a model runs on its own example before it serves, if it is loaded when its device starts. It
 /// runs at least [`FIRST_RUNS`] times. A model that is loaded while others serve runs just so many times.
 const WARM_UP_MAX: Duration = Duration::from_secs(2);
-/// libtorch records the first two runs of a graph to make the third fast: the first takes ten times as long.
-const FIRST_RUNS: usize = 3;
+/// libtorch prepares a graph in its first run, which takes several times as long as the others.
+const FIRST_RUNS: usize = 2;
 /// Decoding is stopped after this many times the time that the picture's header says. The factor allows for a busy
 /// machine.
 const DECODING_SLACK: u32 = 8;
@@ -139,7 +139,7 @@ impl OperatorExecutor {
 }
 
 /// Whether a member of the module's family may be loaded.
-fn may_load(spec: &WorkerSpec, member: MemberId) -> Result<(), OperatorError> {
+pub(crate) fn may_load(spec: &WorkerSpec, member: MemberId) -> Result<(), OperatorError> {
     let module = &spec.pipeline.modules[spec.module.idx()];
     let (Some(family), Some(members)) = (&module.family, &spec.members) else {
         return Ok(());
@@ -195,7 +195,7 @@ pub fn build_operator(
 /// Runs a model on its own example, at each batch size that it may have to serve. The first run of a size allocates
 /// memory and makes kernels and plans of execution, and requests should not wait for that. A model that fails or panics
 /// on its example serves all the same, because real requests may differ.
-fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
+pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
     let module = &spec.pipeline.modules[spec.module.idx()];
     if module.variants.is_empty() {
         return;
@@ -287,7 +287,7 @@ struct EmulatedWorker {
 }
 
 /// The backend of an emulated device has no models.
-struct NoModels;
+pub(crate) struct NoModels;
 
 impl Backend for NoModels {
     fn device_kind(&self) -> &'static str {
@@ -531,18 +531,14 @@ mod tests {
 
     #[test]
     fn a_model_that_was_loaded_has_run_at_each_size() {
-        assert_eq!(warmed(100, 100, true), [1, 1, 1, 2, 3, 4]);
-        assert_eq!(
-            warmed(100, 100, false),
-            [1, 1, 1],
-            "beside others that serve"
-        );
+        assert_eq!(warmed(100, 100, true), [1, 1, 2, 3, 4]);
+        assert_eq!(warmed(100, 100, false), [1, 1], "beside others that serve");
     }
 
     #[test]
     fn a_model_that_fails_on_its_example_is_loaded() {
-        assert_eq!(warmed(3, 100, true), [1, 1, 1, 2, 3]);
-        assert_eq!(warmed(100, 2, true), [1, 1, 1, 2]);
+        assert_eq!(warmed(3, 100, true), [1, 1, 2, 3]);
+        assert_eq!(warmed(100, 2, true), [1, 1, 2]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Drives the worker policies on real devices. A [`device::DeviceThread`] is one OS thread that owns one device and
 //! runs its batches. The thread that brings a request drives the policy in place, under the device's lock, so a hop
-//! inside one process is a plain call. [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides
+//! inside one process is a plain call. A [`placed::PlacedDevice`] carries out the actions that a placement sends. [`timer::TimerThread`] wakes policies when a deadline passes. This crate decides
 //! nothing itself.
 
 pub mod clock;
@@ -8,4 +8,5 @@ pub mod decode;
 pub mod device;
 pub mod executor;
 pub mod members;
+pub mod placed;
 pub mod timer;

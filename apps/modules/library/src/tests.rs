@@ -3,10 +3,8 @@
 mod dynamic;
 mod torchscript;
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use spillgate_backend::operator::{BuildContext, Inputs, Operator, OperatorError, Outputs};
@@ -16,28 +14,29 @@ use spillgate_pipeline::Pipeline;
 
 use crate::library;
 
-type Answer = Rc<dyn Fn(&Tensor) -> Result<Tensor, BackendError>>;
+type Answer = Arc<dyn Fn(&Tensor) -> Result<Tensor, BackendError> + Send + Sync>;
 
 /// A backend whose models all give the same answer and note what they were given.
 #[derive(Clone)]
 struct Fake {
     answer: Answer,
-    inputs: Rc<RefCell<Vec<Tensor>>>,
-    loads: Rc<RefCell<Vec<PathBuf>>>,
+    inputs: Arc<Mutex<Vec<Tensor>>>,
+    loads: Arc<Mutex<Vec<PathBuf>>>,
 }
 
 impl Fake {
-    fn new(answer: impl Fn(&Tensor) -> Tensor + 'static) -> Self {
+    fn new(answer: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static) -> Self {
         Fake {
-            answer: Rc::new(move |input| Ok(answer(input))),
-            inputs: Rc::default(),
-            loads: Rc::default(),
+            answer: Arc::new(move |input| Ok(answer(input))),
+            inputs: Arc::default(),
+            loads: Arc::default(),
         }
     }
 
     fn shapes(&self) -> Vec<Vec<i64>> {
         self.inputs
-            .borrow()
+            .lock()
+            .unwrap()
             .iter()
             .map(|t| t.shape.clone())
             .collect()
@@ -50,14 +49,14 @@ impl Backend for Fake {
     }
 
     fn load(&mut self, path: &Path) -> Result<Box<dyn Model>, BackendError> {
-        self.loads.borrow_mut().push(path.to_path_buf());
+        self.loads.lock().unwrap().push(path.to_path_buf());
         Ok(Box::new(self.clone()))
     }
 }
 
 impl Model for Fake {
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        self.inputs.borrow_mut().push(inputs[0].clone());
+        self.inputs.lock().unwrap().push(inputs[0].clone());
         Ok(vec![(self.answer)(&inputs[0])?])
     }
 }
@@ -212,7 +211,11 @@ fn a_detector_finds_in_one_forward_and_sorts_by_class() {
     let fake = Fake::new(in_the_middle);
     let folder = Folder::new(&["car", "person"]);
     let mut detector = build(&fake, &folder, DETECTOR).expect("builds");
-    assert_eq!(fake.loads.borrow().len(), 1, "both variants share the file");
+    assert_eq!(
+        fake.loads.lock().unwrap().len(),
+        1,
+        "both variants share the file"
+    );
     let batch: Vec<Inputs> = [(640, 320), (128, 128)]
         .map(|(w, h)| vec![Some(picture(w, h))])
         .to_vec();
@@ -240,7 +243,7 @@ fn the_letterbox_is_grey_and_the_picture_scaled_to_one() {
     let folder = Folder::new(&["car", "person"]);
     let mut detector = build(&fake, &folder, DETECTOR).expect("builds");
     one(detector.run(0, &[vec![Some(picture(640, 320))]])).expect("runs");
-    let inputs = fake.inputs.borrow();
+    let inputs = fake.inputs.lock().unwrap();
     let (top, middle) = (inputs[0].data[0], inputs[0].data[32 * 64 + 32]);
     assert!((top - 114.0 / 255.0).abs() < 1e-5, "{top}");
     assert!((middle - 0.2).abs() < 1e-5, "{middle}");
@@ -301,7 +304,7 @@ fn a_wrong_shape_names_model_expected_and_got() {
 fn a_failing_model_fails_those_that_needed_it() {
     let folder = Folder::new(&["ada", "bruno"]);
     let mut fake = Fake::new(in_the_middle);
-    fake.answer = Rc::new(|_| {
+    fake.answer = Arc::new(|_| {
         Err(BackendError::Forward {
             shapes: "[1]".to_owned(),
             detail: "out of memory".to_owned(),
@@ -502,7 +505,11 @@ fn torchscript_prepares_and_decodes_as_told() {
     let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
     let outputs = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect("runs");
     assert_eq!(fake.shapes(), [vec![1, 8, 16, 3]]);
-    for (got, right) in fake.inputs.borrow()[0].data.iter().zip([0.5, 0.25, 1.0]) {
+    for (got, right) in fake.inputs.lock().unwrap()[0]
+        .data
+        .iter()
+        .zip([0.5, 0.25, 1.0])
+    {
         assert!((got - right).abs() < 1e-4, "{got} is not {right}");
     }
     let expected = Tensor::new(vec![3], vec![0.1, 0.7, 0.2]);

@@ -24,6 +24,7 @@ use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say};
 
 use super::models::ModelArgs;
+use super::placing::PlacingArgs;
 use super::ranges::{duration, memory, number};
 pub(crate) use progress::Progress;
 use signals::Signals;
@@ -118,6 +119,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SPILLGATE_THREADS",
         value_parser = number(1, THREADS_MAX, "more threads than the machine has cores bring nothing"))]
     threads: Option<usize>,
+    #[command(flatten)]
+    placing: PlacingArgs,
     /// How long requests in flight may take to end after SIGTERM.
     #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
@@ -167,6 +170,11 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 
 /// The same for the gateway of a topology.
 pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        part.is_none() || args.placing.placing().is_none(),
+        "--placement, --device: a placement decides for the devices of `spillgate serve`; the workers of a topology keep the models \
+         that they have loaded"
+    );
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Of the threads of a runtime each wakes others that look for work, on the way of a request through the links.
     let spared = usize::from(part.is_some());
@@ -225,6 +233,7 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
             seed: rand::random(),
             ..TelemetryConfig::default()
         },
+        placing: args.placing.placing(),
         part: None,
         link_listen: None,
     };

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::commands::placing::{Fairness, placement};
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
@@ -45,7 +46,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, conflicts_with_all = ["pipeline", "amount", "trace", "cluster", "client", "policy", "schedule", "gpus"])]
     scenario: Option<PathBuf>,
     /// Placement of models and batches on devices; repeat it to compare [default: spillgate]
-    #[arg(long, requires = "scenario", value_parser = scenario::placement())]
+    #[arg(long, requires = "scenario", value_parser = placement())]
     placement: Vec<String>,
     /// Whether models get fair shares of device time, under placements that know them.
     #[arg(long, requires = "scenario", value_enum, default_value = "on")]
@@ -182,12 +183,6 @@ fn hostile(text: &str) -> Result<Hostile, String> {
         ));
     }
     Ok(Hostile { kind, rate })
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Fairness {
-    On,
-    Off,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -177,6 +177,7 @@ impl TestServer {
             decoders: 1,
             drain: Duration::from_secs(3),
             telemetry: TelemetryConfig::default(),
+            placing: None,
             part: None,
             link_listen: None,
         };

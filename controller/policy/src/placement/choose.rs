@@ -52,12 +52,12 @@ struct Strategy {
 }
 
 impl Placement {
-    /// The next batch of a device.
-    pub(super) fn choose(&self, view: View<'_>) -> Option<Chosen> {
+    /// The next batch of a device, and where batches are weighed against each other the price of its time.
+    pub(super) fn choose(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
         match self.recipe.choice {
-            Choice::RequiredStart => self.by_required_start(view),
+            Choice::RequiredStart => (self.by_required_start(view), None),
             Choice::MooreHodgson => self.by_moore_hodgson(view),
-            Choice::EarliestDeadline => self.by_deadline(view),
+            Choice::EarliestDeadline => (self.by_deadline(view), None),
         }
     }
 
@@ -74,7 +74,7 @@ impl Placement {
     /// The largest size of a model for which enough requests are in time at that size.
     fn strategy(&self, view: View<'_>, model: ModelId) -> Option<Strategy> {
         let waiting = self.queues.len(model);
-        for at in (0..self.sizes.len()).rev() {
+        for at in (0..self.executions[model.idx()].len()).rev() {
             let size = self.sizes[at] as usize;
             if waiting < size {
                 continue;
@@ -140,7 +140,7 @@ impl Placement {
         self.fairness.as_ref().is_some_and(|f| f.owes(now, model))
     }
 
-    fn by_moore_hodgson(&self, view: View<'_>) -> Option<Chosen> {
+    fn by_moore_hodgson(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
         let ready = view.device.ready().take(WEIGHED_MAX);
         let mut strategies: Vec<Strategy> = ready
             .filter_map(|(_, model)| self.strategy(view, model))
@@ -159,7 +159,7 @@ impl Placement {
         });
         let jobs: Vec<Job> = jobs.collect();
         let kept = most_in_time(view.free.as_ns() as f64, &jobs, &CROWDING);
-        view.device.note_price(kept.price);
-        kept.first.map(|first| strategies[first].chosen)
+        let chosen = kept.first.map(|first| strategies[first].chosen);
+        (chosen, Some(kept.price))
     }
 }

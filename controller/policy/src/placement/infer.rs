@@ -54,14 +54,20 @@ impl Placement {
             arrival: now + self.travel,
             free: self.device_free(now, device.idx()),
         };
-        let Some(chosen) = self.choose(view) else {
+        let (free, arrival) = (view.free, view.arrival);
+        let (chosen, price) = self.choose(view);
+        let shadow = &mut self.devices[device.idx()];
+        if let Some(price) = price {
+            shadow.note_price(price);
+        }
+        let Some(chosen) = chosen else {
             return false;
         };
         if let Ahead::LastMoment(margin) = self.recipe.ahead {
             let copied = self.models[chosen.model.idx()].input * self.sizes[chosen.at];
-            let due = view.free - (copied + margin);
-            if due > view.arrival {
-                self.devices[device.idx()].chooses_at = Some(due - self.travel);
+            let due = free - (copied + margin);
+            if due > arrival {
+                shadow.chooses_at = Some(due - self.travel);
                 return false;
             }
         }

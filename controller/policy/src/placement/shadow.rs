@@ -1,6 +1,5 @@
 //! The shadow of a device: what it was sent, when it is expected to be free, and what its cache holds.
 
-use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -55,7 +54,7 @@ pub(super) struct Shadow {
     /// The next batch is chosen at this moment.
     pub(super) chooses_at: Option<Timestamp>,
     /// Requests that a ns of its time is worth, as a smoothed mean; see [`Shadow::price`].
-    price: Cell<f64>,
+    price: f64,
     /// Its link is idle, and nothing was worth a LOAD: all models are weighed again at this moment.
     pub(super) content_until: Option<Timestamp>,
     free_pages: u32,
@@ -81,7 +80,7 @@ impl Shadow {
             link_free: Timestamp::ZERO,
             loading: VecDeque::new(),
             chooses_at: None,
-            price: Cell::new(0.0),
+            price: 0.0,
             content_until: None,
             free_pages: spec.pages,
             pages: spec.pages,
@@ -102,12 +101,11 @@ impl Shadow {
     /// device that has nothing to run is free, whatever it was worth before.
     pub(super) fn price(&self) -> f64 {
         let is_at_rest = self.sent.is_empty() && self.ready.is_empty();
-        if is_at_rest { 0.0 } else { self.price.get() }
+        if is_at_rest { 0.0 } else { self.price }
     }
 
-    pub(super) fn note_price(&self, price: f64) {
-        let smoothed = self.price.get();
-        self.price.set(smoothed + PRICE_WEIGHT * (price - smoothed));
+    pub(super) fn note_price(&mut self, price: f64) {
+        self.price += PRICE_WEIGHT * (price - self.price);
     }
 
     /// Models that the device holds or is loading.

@@ -2,28 +2,28 @@
 
 use super::*;
 
-type Part = Rc<dyn Fn(&str, &[Tensor]) -> Tensor>;
+type Part = Arc<dyn Fn(&str, &[Tensor]) -> Tensor + Send + Sync>;
 
 /// A backend whose models answer by the name of their file, and note it with the rows of each call.
 #[derive(Clone)]
 struct Parts {
     answer: Part,
-    calls: Rc<RefCell<Vec<(String, i64)>>>,
+    calls: Arc<Mutex<Vec<(String, i64)>>>,
     missing: &'static str,
 }
 
 impl Parts {
-    fn new(answer: impl Fn(&str, &[Tensor]) -> Tensor + 'static) -> Self {
+    fn new(answer: impl Fn(&str, &[Tensor]) -> Tensor + Send + Sync + 'static) -> Self {
         Parts {
-            answer: Rc::new(answer),
-            calls: Rc::default(),
+            answer: Arc::new(answer),
+            calls: Arc::default(),
             missing: "",
         }
     }
 
     /// The rows of each forward of a file, in order.
     fn sizes(&self, file: &str) -> Vec<i64> {
-        let calls = self.calls.borrow();
+        let calls = self.calls.lock().unwrap();
         let of_file = calls.iter().filter(|(name, _)| name == file);
         of_file.map(|(_, n)| *n).collect()
     }
@@ -51,7 +51,7 @@ impl Backend for Parts {
 impl Model for FakePart {
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         let FakePart(name, parts) = self;
-        (parts.calls.borrow_mut()).push((name.clone(), inputs[0].shape[0]));
+        (parts.calls.lock().unwrap()).push((name.clone(), inputs[0].shape[0]));
         Ok(vec![(parts.answer)(name, inputs)])
     }
 }

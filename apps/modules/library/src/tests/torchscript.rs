@@ -82,7 +82,7 @@ fn a_region_of_the_box_is_looked_at() {
     let mut module = ops(&fake, &[], options).expect("builds");
     let all = boxes(vec![a_box(0.0, 0.0, 64.0, 64.0, 0.9)]);
     one(module.run(0, &[vec![Some(half_white()), all]])).expect("runs");
-    let inputs = fake.inputs.borrow();
+    let inputs = fake.inputs.lock().unwrap();
     assert!(inputs[0].data.iter().all(|v| (v - 255.0).abs() < 0.1));
 }
 
@@ -101,7 +101,7 @@ fn classes_are_one_label_a_box_up_to_the_bound() {
     );
     assert_eq!(fake.shapes(), [vec![4, 3, 224, 224]]);
     // 0.2 of white, less the mean, by the deviation.
-    assert!((fake.inputs.borrow()[0].data[0] + 0.4).abs() < 1e-5);
+    assert!((fake.inputs.lock().unwrap()[0].data[0] + 0.4).abs() < 1e-5);
     let example = module.example(3);
     one(module.run(0, &[example])).expect("runs");
     assert_eq!(fake.shapes()[1][0], 3);

@@ -1,8 +1,7 @@
 //! The shipped networks through the module library and libtorch, as serving runs them.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use spillgate_backend::torch::TorchBackend;
 use spillgate_backend::value::Tensor;
@@ -18,21 +17,21 @@ fn shipped() -> PathBuf {
 /// libtorch, noting the rows of each forward by file.
 struct Counting {
     torch: TorchBackend,
-    calls: Rc<RefCell<Vec<(String, usize)>>>,
+    calls: Arc<Mutex<Vec<(String, usize)>>>,
 }
 
 impl Counting {
     fn new() -> Self {
         Counting {
             torch: TorchBackend::new("cpu:0").expect("a CPU"),
-            calls: Rc::default(),
+            calls: Arc::default(),
         }
     }
 
     /// The rows of each forward of a file since the last time.
     fn sizes(&self, file: &str) -> Vec<usize> {
         let mut sizes = Vec::new();
-        self.calls.borrow_mut().retain(|(name, n)| {
+        self.calls.lock().unwrap().retain(|(name, n)| {
             let is_of_file = name == file;
             if is_of_file {
                 sizes.push(*n);
@@ -46,7 +45,7 @@ impl Counting {
 struct Counted {
     file: String,
     model: Box<dyn Model>,
-    calls: Rc<RefCell<Vec<(String, usize)>>>,
+    calls: Arc<Mutex<Vec<(String, usize)>>>,
 }
 
 impl Backend for Counting {
@@ -59,7 +58,7 @@ impl Backend for Counting {
         Ok(Box::new(Counted {
             file: file.into_owned(),
             model: self.torch.load(path)?,
-            calls: Rc::clone(&self.calls),
+            calls: Arc::clone(&self.calls),
         }))
     }
 }
@@ -67,7 +66,7 @@ impl Backend for Counting {
 impl Model for Counted {
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         let n = inputs[0].shape[0] as usize;
-        self.calls.borrow_mut().push((self.file.clone(), n));
+        self.calls.lock().unwrap().push((self.file.clone(), n));
         self.model.forward(inputs)
     }
 }

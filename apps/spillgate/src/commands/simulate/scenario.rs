@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use crate::commands::placing::named;
 use anyhow::Context;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use flate2::read::GzDecoder;
 use serde::Serialize;
 use spillgate_controller_policy::placement::PlacementName;
@@ -14,12 +14,6 @@ use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
 
 /// Largest file of a scenario, unpacked.
 const BYTES_MAX: u64 = 1 << 30;
-
-/// A placement by its name, with its summary for `--help`.
-pub(super) fn placement() -> impl TypedValueParser<Value = String> {
-    let explained = |p: PlacementName| PossibleValue::new(p.name()).help(p.recipe().summary);
-    PossibleValuesParser::new(PlacementName::ALL.map(explained))
-}
 
 #[derive(Serialize)]
 struct Run<'a> {
@@ -37,10 +31,7 @@ pub(super) fn run(
     json: bool,
 ) -> anyhow::Result<()> {
     let scenario = read(folder)?;
-    let named = placements
-        .iter()
-        .filter_map(|name| PlacementName::ALL.into_iter().find(|p| p.name() == name));
-    let mut named: Vec<PlacementName> = named.collect();
+    let mut named: Vec<PlacementName> = placements.iter().filter_map(|p| named(p)).collect();
     if named.is_empty() {
         named.push(PlacementName::Spillgate);
     }

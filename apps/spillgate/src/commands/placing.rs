@@ -1,0 +1,95 @@
+//! Flags that say how models share devices.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use indexmap::IndexMap;
+use spillgate::fleets::Placing;
+use spillgate::placement::resolve_device;
+use spillgate_controller_policy::placement::PlacementName;
+
+use super::ranges::memory;
+
+/// A placement by its name, with its summary for `--help`.
+pub(crate) fn placement() -> impl TypedValueParser<Value = String> {
+    let explained = |p: PlacementName| PossibleValue::new(p.name()).help(p.recipe().summary);
+    PossibleValuesParser::new(PlacementName::ALL.map(explained))
+}
+
+/// The placement of that name.
+pub(crate) fn named(name: &str) -> Option<PlacementName> {
+    PlacementName::ALL.into_iter().find(|p| p.name() == name)
+}
+
+/// Whether models get fair shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fairness {
+    /// They do.
+    On,
+    /// As many requests as can be are served, whatever model they are for.
+    Off,
+}
+
+/// How models share devices.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlacingArgs {
+    /// Let a placement decide which models are in the memory of devices and which batch runs next [default where --device gives
+    /// memory: spillgate; else devices keep the models that they have loaded]
+    #[arg(long, env = "SPILLGATE_PLACEMENT", value_name = "NAME", value_parser = placement())]
+    placement: Option<String>,
+    /// Memory that a device has for weights, like cuda:0,memory=12GiB; `emulated` stands for each emulated one (repeatable)
+    #[arg(long, env = "SPILLGATE_DEVICES", value_name = "NAME,memory=SIZE", value_delimiter = ';', value_parser = device)]
+    device: Vec<(String, u64)>,
+    /// Whether models get fair shares of device time.
+    #[arg(long, env = "SPILLGATE_FAIRNESS", value_enum, default_value = "on")]
+    fairness: Fairness,
+}
+
+impl PlacingArgs {
+    /// What was asked for; `None`: devices keep their models.
+    pub(crate) fn placing(&self) -> Option<Placing> {
+        if self.placement.is_none() && self.device.is_empty() {
+            return None;
+        }
+        let name = self.placement.as_deref().and_then(named);
+        let memory: IndexMap<String, u64> = self.device.iter().cloned().collect();
+        Some(Placing {
+            name: name.unwrap_or(PlacementName::Spillgate),
+            is_fair: self.fairness == Fairness::On,
+            memory,
+        })
+    }
+}
+
+fn device(text: &str) -> Result<(String, u64), String> {
+    let expected = "give a device and its memory for weights, like cuda:0,memory=12GiB";
+    let (name, setting) = text.split_once(',').ok_or(expected)?;
+    let (key, size) = setting.split_once('=').ok_or(expected)?;
+    if key.trim() != "memory" {
+        return Err(format!("the setting \"{key}\" is unknown; {expected}"));
+    }
+    Ok((resolve_device(name.trim()), memory(size.trim())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_a_name_and_memory() {
+        let (name, bytes) = device("cuda:0,memory=12GiB").unwrap();
+        assert_eq!((name.as_str(), bytes), ("cuda:0", 12 << 30));
+        assert_eq!(
+            device("cpu, memory=640MiB").unwrap(),
+            ("cpu:0".to_owned(), 640 << 20)
+        );
+        for wrong in [
+            "cuda:0",
+            "cuda:0,640MiB",
+            "cuda:0,memory=",
+            "cuda:0,memory=1KiB",
+            "cuda:0,size=1GiB",
+        ] {
+            assert!(device(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The devices of a process, whether they decide themselves or are under a placement.
+
+use std::sync::Arc;
+
+use spillgate_backend::job::Job;
+use spillgate_pipeline::id::{GatewayId, WorkerId};
+use spillgate_pipeline::message::{Address, ToDevice};
+use spillgate_pipeline::request::DropReason;
+use spillgate_worker::device::DeviceHandle;
+use spillgate_worker::placed::PlacedHandle;
+
+use crate::fleets::FleetHost;
+
+/// Reaches a device. Cheap to clone.
+#[derive(Clone)]
+pub enum Device {
+    /// Its own policy forms batches.
+    Own(DeviceHandle),
+    /// A placement sends it actions.
+    Placed(PlacedHandle, Arc<FleetHost>),
+}
+
+impl Device {
+    /// Takes in a message.
+    pub(crate) fn tell(&self, from: Address, message: ToDevice<Arc<Job>>) {
+        match self {
+            Device::Own(device) => device.tell(from, message),
+            Device::Placed(_, fleet) => fleet.tell(message),
+        }
+    }
+
+    /// A gateway greets: it hears what the device says from now on.
+    pub(crate) fn greet(&self, home: GatewayId) {
+        if let Device::Own(device) = self {
+            device.greet(home);
+        }
+    }
+
+    /// A gateway is gone: its requests are forgotten.
+    pub(crate) fn lose(&self, home: GatewayId) {
+        match self {
+            Device::Own(device) => device.lose(home),
+            Device::Placed(_, fleet) => fleet.lose(home),
+        }
+    }
+
+    /// A gateway is silent: it is not waited for until it answers again.
+    pub(crate) fn suspect(&self, home: GatewayId) {
+        if let Device::Own(device) = self {
+            device.suspect(home);
+        }
+    }
+
+    /// Takes no more requests, and finishes what it has and what is on its way.
+    pub(crate) fn leave(&self) {
+        if let Device::Own(device) = self {
+            device.leave();
+        }
+    }
+
+    /// Rejects what waits and what still comes, because the process ends.
+    pub(crate) fn close(&self) {
+        match self {
+            Device::Own(device) => device.close(DropReason::Draining),
+            Device::Placed(_, fleet) => fleet.close(DropReason::Draining),
+        }
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub(crate) fn has_no_work(&self) -> bool {
+        match self {
+            Device::Own(device) => device.has_no_work(),
+            Device::Placed(_, fleet) => fleet.has_no_work(),
+        }
+    }
+
+    /// Whether its threads live.
+    pub fn is_alive(&self) -> bool {
+        match self {
+            Device::Own(device) => device.is_alive(),
+            Device::Placed(device, _) => device.is_alive(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Device::Own(device) => device.name(),
+            Device::Placed(device, _) => device.name(),
+        }
+    }
+
+    /// Requests that wait at a worker.
+    pub(crate) fn waiting(&self, worker: WorkerId) -> usize {
+        match self {
+            Device::Own(device) => device.waiting(worker),
+            Device::Placed(_, fleet) => fleet.waiting(worker),
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Devices under a placement: which of them form a fleet, which models they serve, and how they are started.
+//!
+//! Devices of one kind whose workers serve the same modules form a fleet: any of them can run any of its models. Models are
+//! told apart by what they are built from: the module's type and options, and its files.
+
+mod host;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use indexmap::IndexMap;
+use spillgate_backend::Backend;
+use spillgate_backend::operator::{Library, OperatorError};
+use spillgate_backend::torch::TorchBackend;
+use spillgate_controller_policy::fleet::{Fleet, FleetWorker};
+use spillgate_controller_policy::placement::{
+    DeviceSpec, Model, Placement, PlacementConfig, PlacementName,
+};
+use spillgate_controller_policy::plan::Planned;
+use spillgate_pipeline::action::PAGE_BYTES;
+use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId};
+use spillgate_pipeline::pipeline::Pipeline;
+use spillgate_pipeline::profile::{batch_sizes, device_kind};
+use spillgate_worker::clock::Clock;
+use spillgate_worker::executor::{WorkerSpec, build_operator};
+use spillgate_worker::placed::loader::{EmulatedLoader, ModelSpec, OperatorLoader};
+use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
+use spillgate_worker::timer::TimerThread;
+use spillgate_worker_policy::actions::Actions;
+
+use crate::embedded::StartError;
+use crate::placement::Placed;
+use crate::upstreams::Upstreams;
+pub use host::FleetHost;
+
+/// Bytes that are read a millisecond from a file of which nothing was measured.
+const READ_A_MS: u64 = 100_000;
+/// The least time of a load of which nothing was measured.
+const LOAD_LEAST: Duration = Duration::from_millis(2);
+
+/// How the devices of a server are shared by models.
+#[derive(Clone, Debug)]
+pub struct Placing {
+    /// The placement.
+    pub name: PlacementName,
+    /// Models get fair shares of device time.
+    pub is_fair: bool,
+    /// Bytes for weights, by device: `cuda:0`, or `emulated` for each emulated one. Of a device that is not here all fit.
+    pub memory: IndexMap<String, u64>,
+}
+
+impl Default for Placing {
+    fn default() -> Self {
+        Placing {
+            name: PlacementName::Spillgate,
+            is_fair: true,
+            memory: IndexMap::new(),
+        }
+    }
+}
+
+impl Placing {
+    /// Pages of a device's cache.
+    fn pages(&self, device: &str) -> u32 {
+        let memory = self.memory.get(device);
+        let memory = memory.or_else(|| self.memory.get(device_kind(device)));
+        let pages = memory.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
+        // A sum of caches is counted in as many bits.
+        u32::try_from(pages).unwrap_or(u32::MAX / 4)
+    }
+}
+
+/// A fleet before its devices are started.
+pub(crate) struct FleetPlan {
+    kind: String,
+    devices: Vec<(DeviceId, String)>,
+    workers: Vec<FleetWorker>,
+    models: Vec<ModelSpec>,
+    /// By model.
+    bytes: Vec<u64>,
+    /// Of each module one that shows how long a load takes, and those that are loaded from the start.
+    probes: Vec<ModelId>,
+    resident: Vec<ModelId>,
+    /// By key.
+    known: IndexMap<String, ModelId>,
+}
+
+/// Which devices form fleets, in order.
+pub(crate) fn plan<'p>(
+    devices: impl Iterator<Item = (DeviceId, &'p String, &'p Vec<Placed>)>,
+    planned: impl Fn(&Arc<Pipeline>) -> Arc<Planned>,
+) -> Vec<FleetPlan> {
+    type Key = (String, Vec<(String, ModuleId)>);
+    let mut fleets: IndexMap<Key, FleetPlan> = IndexMap::new();
+    for (id, name, places) in devices {
+        let kind = device_kind(name).to_owned();
+        let serves = places.iter().map(|p| &p.spec);
+        let mut serves: Vec<_> = serves
+            .map(|spec| (spec.pipeline.name.clone(), spec.module))
+            .collect();
+        serves.sort();
+        let fleet = fleets.entry((kind.clone(), serves));
+        let fleet = fleet.or_insert_with(|| FleetPlan {
+            kind,
+            devices: Vec::new(),
+            workers: Vec::new(),
+            models: Vec::new(),
+            bytes: Vec::new(),
+            probes: Vec::new(),
+            resident: Vec::new(),
+            known: IndexMap::new(),
+        });
+        fleet.devices.push((id, name.clone()));
+        for place in places {
+            let spec = &place.spec;
+            let downstream = downstream(&spec.pipeline, &planned(&spec.pipeline), spec.module);
+            let models = fleet.models_of(spec);
+            let worker = FleetWorker {
+                worker: spec.worker,
+                module: spec.module,
+                models,
+                capacity: spec.pipeline.modules[spec.module.idx()].queue,
+                downstream,
+            };
+            fleet.workers.push(worker);
+        }
+    }
+    fleets.into_values().collect()
+}
+
+/// Execution time of the modules after one, alone, on the longest path.
+fn downstream(pipeline: &Pipeline, planned: &Planned, module: ModuleId) -> Duration {
+    let after = pipeline.successors(module).into_iter();
+    let through = after.map(|next| {
+        let own = planned.execution[next.idx()].first();
+        own.copied().unwrap_or_default() + downstream(pipeline, planned, next)
+    });
+    through.max().unwrap_or_default()
+}
+
+impl FleetPlan {
+    /// The models of a worker, by member.
+    fn models_of(&mut self, spec: &WorkerSpec) -> Vec<ModelId> {
+        let module = &spec.pipeline.modules[spec.module.idx()];
+        let Some(family) = &module.family else {
+            let files = module.variants.iter().map(|v| v.model.as_str());
+            let model = self.model(spec, MemberId::default(), files.collect());
+            self.is_first(model);
+            if !self.resident.contains(&model) {
+                self.resident.push(model);
+            }
+            return vec![model];
+        };
+        let ids = family.ids().zip(&family.members);
+        let models = ids.map(|(id, member)| self.model(spec, id, vec![&member.file]));
+        let models: Vec<ModelId> = models.collect();
+        if let Some(default) = family.default {
+            self.resident.push(models[default.idx()]);
+        }
+        let first = family.default.map_or(0, MemberId::idx);
+        if let Some(&model) = models.get(first) {
+            self.is_first(model);
+        }
+        models
+    }
+
+    fn is_first(&mut self, model: ModelId) {
+        if !self.probes.contains(&model) {
+            self.probes.push(model);
+        }
+    }
+
+    fn model(&mut self, spec: &WorkerSpec, member: MemberId, files: Vec<&str>) -> ModelId {
+        let module = &spec.pipeline.modules[spec.module.idx()];
+        let paths: Vec<PathBuf> = files.iter().map(|f| real(&spec.base_dir.join(f))).collect();
+        let key = format!(
+            "{} {:?} {:?} {paths:?} {:?} {}",
+            module.op,
+            module.options,
+            module.variants.iter().map(|v| v.input).collect::<Vec<_>>(),
+            spec.pipeline.limits,
+            module.served(),
+        );
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let id = ModelId(self.models.len() as u32);
+        self.known.insert(key, id);
+        let bytes = paths.iter().filter_map(|p| std::fs::metadata(p).ok());
+        self.bytes.push(bytes.map(|m| m.len()).sum());
+        self.models.push(ModelSpec {
+            worker: spec.clone(),
+            member,
+        });
+        id
+    }
+
+    /// Pages of a model's weights.
+    fn pages(&self, model: ModelId) -> u32 {
+        let pages = self.bytes[model.idx()].div_ceil(PAGE_BYTES);
+        u32::try_from(pages).unwrap_or(u32::MAX)
+    }
+
+    /// What is loaded from the start: as much as fits.
+    fn resident(&self, cache: u32) -> Vec<ModelId> {
+        let mut free = cache;
+        let fits = self.resident.iter().copied().filter(|&model| {
+            let pages = self.pages(model);
+            let fits = pages <= free;
+            free -= if fits { pages } else { 0 };
+            fits
+        });
+        fits.collect()
+    }
+
+    /// A model without which a module cannot serve, and that fits on no device.
+    fn too_large(&self, placing: &Placing) -> Option<StartError> {
+        let (_, largest) = self
+            .devices
+            .iter()
+            .map(|(_, name)| (placing.pages(name), name))
+            .max()?;
+        let most = placing.pages(largest);
+        let too_large = |model: &&ModelId| {
+            let family = |spec: &WorkerSpec| {
+                let module = &spec.pipeline.modules[spec.module.idx()];
+                module.family.is_some()
+            };
+            self.pages(**model) > most && !family(&self.models[model.idx()].worker)
+        };
+        let model = *self.resident.iter().find(too_large)?;
+        let spec = &self.models[model.idx()].worker;
+        let module = &spec.pipeline.modules[spec.module.idx()].name;
+        let (needs, mib) = (self.pages(model), PAGE_BYTES >> 20);
+        Some(StartError::Device {
+            device: largest.clone(),
+            cause: OperatorError::Other(format!(
+                "the model of module {module} takes {needs} pages of {mib} MiB, and the device has {most} for weights; \
+                 give it at least {} MiB: --device {largest},memory={}MiB",
+                u64::from(needs) * mib,
+                u64::from(needs) * mib,
+            )),
+        })
+    }
+
+    /// How long each model is expected to take to load: as one of its module took, by its size.
+    fn load_times(&self, library: &Arc<Library>) -> Result<Vec<Duration>, OperatorError> {
+        let guess = |bytes: u64| LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS);
+        let mut times: Vec<Duration> = self.bytes.iter().copied().map(guess).collect();
+        if self.kind == "emulated" {
+            return Ok(times);
+        }
+        let of = |model: &ModelSpec| (model.worker.pipeline.name.clone(), model.worker.module);
+        for &probe in &self.probes {
+            let ModelSpec { worker, member } = &self.models[probe.idx()];
+            let may = worker
+                .members
+                .as_ref()
+                .map(|members| members.may_load(*member));
+            if let Some(Err(_)) = may {
+                continue;
+            }
+            let mut backend = TorchBackend::new(&self.devices[0].1)?;
+            // The first load of a process also makes libtorch ready.
+            let mut took = Duration::ZERO;
+            for _ in 0..2 {
+                let start = Instant::now();
+                let mut operator = build_operator(worker, *member, library, &mut backend)?;
+                spillgate_worker::executor::warm_up(worker, &mut *operator);
+                took = start.elapsed();
+            }
+            let bytes = self.bytes[probe.idx()].max(1) as f64;
+            let same = self.models.iter().zip(&self.bytes).zip(&mut times);
+            for ((_, &own), time) in
+                same.filter(|((model, _), _)| of(model) == of(&self.models[probe.idx()]))
+            {
+                *time = took.mul_f64((own as f64 / bytes).max(1.0));
+            }
+        }
+        Ok(times)
+    }
+}
+
+/// The file that a path leads to, so that two paths to one file are one model.
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A fleet that serves.
+pub(crate) struct StartedFleet {
+    pub(crate) host: Arc<FleetHost>,
+    /// Its devices, as the process numbers and names them.
+    pub(crate) devices: Vec<(DeviceId, String, PlacedDevice)>,
+}
+
+/// What fleets are started in.
+pub(crate) struct Around<'a> {
+    pub(crate) clock: Clock,
+    pub(crate) timers: &'a TimerThread,
+    pub(crate) library: &'a Arc<Library>,
+    pub(crate) upstream: &'a Arc<Upstreams>,
+    /// The pipeline and module of each worker.
+    pub(crate) modules: &'a WorkerModules,
+    /// Hears the name of each device before its models are loaded.
+    pub(crate) loading: &'a dyn Fn(&str),
+}
+
+impl FleetPlan {
+    /// Starts the devices and what decides for them.
+    ///
+    /// # Errors
+    /// When a device is missing, or a model that is to be there from the start cannot be loaded or fits nowhere.
+    pub(crate) fn start(
+        self,
+        placing: &Placing,
+        around: &Around<'_>,
+    ) -> Result<StartedFleet, StartError> {
+        if let Some(error) = self.too_large(placing) {
+            return Err(error);
+        }
+        let Around {
+            clock,
+            timers,
+            library,
+            upstream,
+            modules,
+            loading,
+        } = around;
+        let failed = |device: &str| {
+            let device = device.to_owned();
+            move |cause| StartError::Device { device, cause }
+        };
+        let first = self.devices.first().map_or("", |(_, name)| name.as_str());
+        loading(first);
+        let loads = self.load_times(library).map_err(failed(first))?;
+        let models: Arc<[ModelSpec]> = self.models.clone().into();
+        let resident = |name: &str| self.resident(placing.pages(name));
+        let largest = models.iter().map(|m| m.worker.execution.len()).max();
+        let sizes = batch_sizes(largest.unwrap_or(1) as u32);
+        let model = |(i, spec): (usize, &ModelSpec)| {
+            let times = &spec.worker.execution;
+            let sizes = sizes.iter().take_while(|s| **s as usize <= times.len());
+            Model {
+                pages: self.pages(ModelId(i as u32)),
+                load: loads[i],
+                execution: sizes.map(|s| times[*s as usize - 1]).collect(),
+                input: Duration::ZERO,
+            }
+        };
+        let config = PlacementConfig {
+            sizes: sizes.clone(),
+            models: models.iter().enumerate().map(model).collect(),
+            devices: (self.devices.iter())
+                .map(|(_, name)| DeviceSpec {
+                    pages: placing.pages(name),
+                    resident: resident(name),
+                })
+                .collect(),
+            travel: Duration::ZERO,
+            is_fair: placing.is_fair,
+        };
+        let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
+        let host = FleetHost::new(fleet, Arc::clone(upstream), *clock, timers);
+        let pages: Vec<u32> = (0..models.len() as u32)
+            .map(|i| self.pages(ModelId(i)))
+            .collect();
+        let mut started = Vec::new();
+        for (i, (id, name)) in self.devices.iter().enumerate() {
+            loading(name);
+            let config = PlacedConfig {
+                id: DeviceId(i as u16),
+                name: name.clone(),
+                actions: Actions::new(placing.pages(name), pages.clone(), &resident(name)),
+                resident: resident(name),
+                modules: (*modules).clone(),
+            };
+            let loader = loader(&self.kind, name.clone(), library, &models, &loads);
+            let device = PlacedDevice::start(config, *clock, timers, host.clone(), loader)
+                .map_err(failed(name))?;
+            started.push((*id, name.clone(), device));
+        }
+        host.connect(
+            started
+                .iter()
+                .map(|(_, _, device)| device.handle())
+                .collect(),
+        );
+        Ok(StartedFleet {
+            host,
+            devices: started,
+        })
+    }
+}
+
+fn loader(
+    kind: &str,
+    name: String,
+    library: &Arc<Library>,
+    models: &Arc<[ModelSpec]>,
+    loads: &[Duration],
+) -> LoaderFactory {
+    let (library, models) = (library.clone(), models.clone());
+    if kind == "emulated" {
+        let loads: Arc<[Duration]> = loads.into();
+        return Box::new(move || {
+            Ok(Box::new(EmulatedLoader::new(library, models, loads)) as Box<dyn Loader>)
+        });
+    }
+    let backend =
+        Box::new(move || TorchBackend::new(&name).map(|b| Box::new(b) as Box<dyn Backend>));
+    Box::new(move || {
+        let loader = OperatorLoader::new(backend, library, models)?;
+        Ok(Box::new(loader) as Box<dyn Loader>)
+    })
+}

@@ -1,0 +1,181 @@
+//! Drives a fleet: the policy behind a lock, its devices, and who is told.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use spillgate_backend::job::Job;
+use spillgate_controller_policy::fleet::{Fleet, FleetCommand, FleetCounts, FleetEvent};
+use spillgate_pipeline::action::Done;
+use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
+use spillgate_pipeline::message::{ToDevice, ToGateway};
+use spillgate_pipeline::predict::PredictionErrors;
+use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker::clock::Clock;
+use spillgate_worker::device::Upstream;
+use spillgate_worker::placed::{PlacedHandle, RanBatch, Reports};
+use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
+
+use crate::upstreams::Upstreams;
+
+/// A fleet and its devices.
+pub struct FleetHost {
+    fleet: Mutex<State>,
+    devices: OnceLock<Vec<PlacedHandle>>,
+    clock: Clock,
+    upstream: Arc<Upstreams>,
+    alarm: OnceLock<Alarm>,
+}
+
+struct State {
+    fleet: Fleet<Arc<Job>>,
+    commands: Vec<FleetCommand<Arc<Job>>>,
+    refused: Vec<Done>,
+}
+
+/// What a gateway is to hear, without the lock.
+type Report = (WorkerId, GatewayId, ToGateway);
+
+impl FleetHost {
+    pub(super) fn new(
+        fleet: Fleet<Arc<Job>>,
+        upstream: Arc<Upstreams>,
+        clock: Clock,
+        timers: &TimerThread,
+    ) -> Arc<Self> {
+        let host = Arc::new(FleetHost {
+            fleet: Mutex::new(State {
+                fleet,
+                commands: Vec::new(),
+                refused: Vec::new(),
+            }),
+            devices: OnceLock::new(),
+            clock,
+            upstream,
+            alarm: OnceLock::new(),
+        });
+        let _ = host.alarm.set(timers.add(host.clone()));
+        host
+    }
+
+    /// Gives its devices, by id; once.
+    pub(super) fn connect(&self, devices: Vec<PlacedHandle>) {
+        let first = self.devices.set(devices).is_ok();
+        assert!(first, "a fleet is connected once");
+        self.drive(FleetEvent::Wakeup);
+    }
+
+    /// Takes in a message to one of its devices.
+    pub(crate) fn tell(&self, message: ToDevice<Arc<Job>>) {
+        match message {
+            ToDevice::Requests(mut requests) => self.drive(FleetEvent::Arrivals(&mut requests)),
+            ToDevice::Cancel(worker, request) => self.drive(FleetEvent::Cancel(worker, request)),
+            ToDevice::Withdraw(worker, request, reason) => {
+                self.drive(FleetEvent::Withdraw(worker, request, reason));
+            }
+            ToDevice::Guide(worker, guidance) => self.drive(FleetEvent::Guide(worker, guidance)),
+            // Its worker is always ready: weights come and go with the requests.
+            ToDevice::Load(worker) => self.upstream.loaded(worker, Ok(())),
+            // A worker here asks for nothing and learns nothing of applications.
+            ToDevice::Answer(_) | ToDevice::Unload(_) | ToDevice::Reassigned(_) => {}
+        }
+    }
+
+    /// A gateway is gone.
+    pub(crate) fn lose(&self, home: GatewayId) {
+        self.drive(FleetEvent::Lost(home));
+    }
+
+    /// Rejects what waits and what still comes.
+    pub(crate) fn close(&self, reason: DropReason) {
+        self.drive(FleetEvent::Close(reason));
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub(crate) fn has_no_work(&self) -> bool {
+        self.fleet.lock().fleet.has_no_work()
+    }
+
+    /// Requests that wait at a worker.
+    pub(crate) fn waiting(&self, worker: WorkerId) -> usize {
+        self.fleet.lock().fleet.waiting(worker)
+    }
+
+    /// What it did, and by how much its predictions were wrong.
+    pub fn account(&self) -> (FleetCounts, PredictionErrors) {
+        let state = self.fleet.lock();
+        (
+            state.fleet.counts(),
+            state.fleet.prediction_errors().clone(),
+        )
+    }
+
+    fn drive(&self, event: FleetEvent<'_, Arc<Job>>) {
+        let mut reports = Vec::new();
+        let mut state = self.fleet.lock();
+        let State {
+            fleet,
+            commands,
+            refused,
+        } = &mut *state;
+        // Devices get their actions under the lock, in the order in which they were decided.
+        let now = self.clock.now();
+        fleet.on_event(now, event, commands);
+        self.carry_out(fleet, commands, refused, &mut reports);
+        let wakeup = fleet.next_wakeup(self.clock.now());
+        drop(state);
+        if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
+            alarm.arm(at);
+        }
+        for (worker, home, message) in reports {
+            self.upstream.tell(worker, home, message);
+        }
+    }
+
+    fn carry_out(
+        &self,
+        fleet: &mut Fleet<Arc<Job>>,
+        commands: &mut Vec<FleetCommand<Arc<Job>>>,
+        refused: &mut Vec<Done>,
+        reports: &mut Vec<Report>,
+    ) {
+        let devices = self.devices.get().map_or(&[][..], Vec::as_slice);
+        while !commands.is_empty() {
+            let mut answers = Vec::new();
+            for command in commands.drain(..) {
+                match command {
+                    FleetCommand::Do { device, action } => {
+                        devices[device.idx()].receive(action, refused);
+                        answers.extend(refused.drain(..).map(|done| (device, done)));
+                    }
+                    FleetCommand::Tell {
+                        worker,
+                        home,
+                        message,
+                    } => reports.push((worker, home, message)),
+                }
+            }
+            for (device, done) in answers {
+                fleet.on_event(self.clock.now(), FleetEvent::Done(device, done), commands);
+            }
+        }
+    }
+}
+
+impl Reports for FleetHost {
+    fn ran(&self, _: DeviceId, batch: RanBatch) {
+        self.upstream.ran(batch);
+    }
+
+    fn done(&self, device: DeviceId, done: Done) {
+        self.drive(FleetEvent::Done(device, done));
+    }
+}
+
+impl Sleeper for FleetHost {
+    fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
+        self.drive(FleetEvent::Wakeup);
+        // It has armed itself.
+        None
+    }
+}

@@ -1,0 +1,581 @@
+//! A fleet: the devices under one [`Placement`], as gateways see them. Gateways send requests to workers, as to any device. The
+//! fleet keeps them, lets the placement choose batches and weights, and sends devices their actions.
+//!
+//! A worker serves one model, or one model for each member of its module's family. Workers whose modules run alike and have one file
+//! share its model: their requests may be in one batch.
+//!
+//! A request is given up when the placement cannot serve it by the time that the modules after its own leave it. That takes the
+//! place of the drop policy of a broker. A model whose weights cannot be read fails the requests that wait for it, and those that
+//! come within [`RETRIED_AFTER`].
+//!
+//! Invariants: each request that arrives is answered by one `Dropped`, `Forgotten` or `Finished`, or is a member of one batch that ran,
+//! unless its gateway is lost; at most `capacity` requests of a worker wait here.
+
+mod events;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
+use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, Fault, Finished, ToGateway};
+use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, PredictionErrors};
+use spillgate_pipeline::request::{Drop, DropReason};
+use spillgate_pipeline::time::Timestamp;
+
+use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
+
+pub use events::{FleetCommand, FleetEvent};
+
+/// A model whose weights could not be read is tried again this long after.
+pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
+
+/// A worker on one of the devices.
+#[derive(Clone, Debug)]
+pub struct FleetWorker {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Its module.
+    pub module: ModuleId,
+    /// Its model; one for each member where its module has a family.
+    pub models: Vec<ModelId>,
+    /// Most requests that wait.
+    pub capacity: usize,
+    /// Execution time of the modules after its own, on the longest path: so much of the time until the deadline is theirs.
+    pub downstream: Duration,
+}
+
+struct Worker {
+    module: ModuleId,
+    models: Vec<ModelId>,
+    capacity: usize,
+    downstream: Duration,
+    waiting: usize,
+}
+
+/// A request that is here.
+struct Held<T> {
+    member: Member<T>,
+    model: ModelId,
+    is_waiting: bool,
+}
+
+/// An action under way.
+struct UnderWay {
+    kind: ActionKind,
+    model: ModelId,
+    members: Vec<RequestId>,
+    expected: Duration,
+    expected_end: Timestamp,
+}
+
+struct Failed {
+    why: Arc<str>,
+    until: Timestamp,
+}
+
+/// The devices under one placement.
+pub struct Fleet<T> {
+    placement: Placement,
+    workers: IndexMap<WorkerId, Worker, FxBuildHasher>,
+    /// By ticket. One request may wait for several modules at once, so the placement knows it by a number of its own.
+    held: IndexMap<RequestId, Held<T>, FxBuildHasher>,
+    tickets: IndexMap<(WorkerId, RequestId), RequestId, FxBuildHasher>,
+    next_ticket: u64,
+    under_way: IndexMap<ActionId, UnderWay, FxBuildHasher>,
+    failed: IndexMap<ModelId, Failed, FxBuildHasher>,
+    errors: PredictionErrors,
+    counts: FleetCounts,
+    closed: Option<DropReason>,
+    /// Empty between events.
+    said: Vec<PlacementCommand>,
+}
+
+/// What a fleet did since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FleetCounts {
+    /// Batches that ran.
+    pub batches: u64,
+    /// Weights that were read.
+    pub loads: u64,
+    /// Weights that could not be read.
+    pub failed_loads: u64,
+    /// Models that gave way to others.
+    pub unloads: u64,
+    /// Actions that did not run.
+    pub refused: u64,
+    /// Requests whose model was not on any device when they came.
+    pub cold: u64,
+}
+
+impl<T: Clone> Fleet<T> {
+    /// A fleet under that placement. The workers' models are among those that it knows.
+    pub fn new(placement: Placement, workers: Vec<FleetWorker>) -> Self {
+        let workers = workers.into_iter().map(|w| {
+            let FleetWorker {
+                worker,
+                module,
+                models,
+                capacity,
+                downstream,
+            } = w;
+            let of = Worker {
+                module,
+                models,
+                capacity,
+                downstream,
+                waiting: 0,
+            };
+            (worker, of)
+        });
+        Fleet {
+            placement,
+            workers: workers.collect(),
+            held: IndexMap::default(),
+            tickets: IndexMap::default(),
+            next_ticket: 0,
+            under_way: IndexMap::default(),
+            failed: IndexMap::default(),
+            errors: PredictionErrors::default(),
+            counts: FleetCounts::default(),
+            closed: None,
+            said: Vec::new(),
+        }
+    }
+
+    /// Takes in one event.
+    pub fn on_event(
+        &mut self,
+        now: Timestamp,
+        event: FleetEvent<'_, T>,
+        out: &mut Vec<FleetCommand<T>>,
+    ) {
+        match event {
+            FleetEvent::Arrivals(arrivals) => {
+                for arrival in arrivals.drain(..) {
+                    self.arrive(now, arrival, out);
+                }
+            }
+            FleetEvent::Cancel(worker, request) => {
+                if self.take(now, worker, request, out).is_some() {
+                    let message = ToGateway::Forgotten { worker, request };
+                    out.push(tell(worker, request, message));
+                }
+            }
+            FleetEvent::Withdraw(worker, request, reason) => {
+                if let Some(held) = self.take(now, worker, request, out) {
+                    self.say_dropped(now, &held.member, reason, out);
+                }
+            }
+            FleetEvent::Lost(home) => {
+                let lost =
+                    |held: &Held<T>| held.is_waiting && held.member.request.id.home() == home;
+                self.give_up(now, lost, out, |_, _, _| {});
+            }
+            FleetEvent::Guide(worker, guidance) => {
+                if let Some(worker) = self.workers.get_mut(&worker)
+                    && !guidance.downstream.is_zero()
+                {
+                    worker.downstream = guidance.downstream;
+                }
+            }
+            FleetEvent::Done(device, done) => self.done(now, device, done, out),
+            FleetEvent::Close(reason) => {
+                self.closed = Some(reason);
+                self.give_up(
+                    now,
+                    |held| held.is_waiting,
+                    out,
+                    |fleet, held, out| {
+                        fleet.say_dropped(now, &held.member, reason, out);
+                    },
+                );
+            }
+            FleetEvent::Wakeup => self.tell(now, PlacementEvent::Wakeup, out),
+        }
+    }
+
+    /// The next moment at which something happens without an event from outside.
+    pub fn next_wakeup(&mut self, now: Timestamp) -> Option<Timestamp> {
+        self.placement.next_wakeup(now)
+    }
+
+    /// Requests that wait at a worker.
+    pub fn waiting(&self, worker: WorkerId) -> usize {
+        self.workers.get(&worker).map_or(0, |w| w.waiting)
+    }
+
+    /// Nothing waits and no action is under way.
+    pub fn has_no_work(&self) -> bool {
+        self.held.is_empty() && self.under_way.is_empty()
+    }
+
+    /// By how much actions took longer and ended later than expected, or less long and earlier, since it began.
+    pub fn prediction_errors(&self) -> &PredictionErrors {
+        &self.errors
+    }
+
+    /// What it did since it began.
+    pub fn counts(&self) -> FleetCounts {
+        self.counts
+    }
+
+    fn arrive(&mut self, now: Timestamp, arrival: Arrival<T>, out: &mut Vec<FleetCommand<T>>) {
+        let Arrival {
+            worker,
+            request,
+            payload,
+        } = arrival;
+        // A gateway that takes another device for this one hears nothing, and ends its request by its own timer.
+        let Some(of) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        let member = Member {
+            worker,
+            request,
+            arrived_at: now,
+            batched_at: now,
+            payload,
+        };
+        let room = of.waiting < of.capacity;
+        let Some(&model) = of.models.get(request.member.idx()) else {
+            let why = "its family has no such model".into();
+            out.push(fail(&member, &why));
+            return;
+        };
+        let reason = match self.closed {
+            None if room => None,
+            None => Some(DropReason::QueueFull),
+            closed => closed,
+        };
+        if let Some(reason) = reason {
+            self.say_dropped(now, &member, reason, out);
+            return;
+        }
+        if let Some(failed) = self.failed.get(&model) {
+            if now < failed.until {
+                out.push(fail(&member, &failed.why));
+                return;
+            }
+            self.failed.swap_remove(&model);
+        }
+        if !self.placement.fits(model) {
+            let why = "its weights take more memory than any device has for weights".into();
+            out.push(fail(&member, &why));
+            return;
+        }
+        of.waiting += 1;
+        self.counts.cold += u64::from(!self.placement.is_held(model));
+        let ticket = RequestId(self.next_ticket);
+        self.next_ticket += 1;
+        // Without a deadline nothing is reserved.
+        let deadline = match request.deadline {
+            Timestamp::MAX => Timestamp::MAX,
+            deadline => deadline - of.downstream,
+        };
+        self.tickets.insert((worker, request.id), ticket);
+        let held = Held {
+            member,
+            model,
+            is_waiting: true,
+        };
+        self.held.insert(ticket, held);
+        let event = PlacementEvent::Arrived {
+            request: ticket,
+            model,
+            deadline,
+        };
+        self.tell(now, event, out);
+    }
+
+    /// Takes out a request that waits. One that executes goes on.
+    fn take(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        request: RequestId,
+        out: &mut Vec<FleetCommand<T>>,
+    ) -> Option<Held<T>> {
+        let ticket = *self.tickets.get(&(worker, request))?;
+        self.held.get(&ticket).filter(|held| held.is_waiting)?;
+        let held = self.remove(ticket)?;
+        let event = PlacementEvent::Left {
+            request: ticket,
+            model: held.model,
+        };
+        self.tell(now, event, out);
+        Some(held)
+    }
+
+    /// Takes out all requests that wait and are of that kind.
+    fn give_up(
+        &mut self,
+        now: Timestamp,
+        is_given_up: impl Fn(&Held<T>) -> bool,
+        out: &mut Vec<FleetCommand<T>>,
+        mut say: impl FnMut(&mut Self, Held<T>, &mut Vec<FleetCommand<T>>),
+    ) {
+        let all = self.held.values();
+        let given_up = all.filter(|held| is_given_up(held));
+        let given_up = given_up.map(|held| (held.member.worker, held.member.request.id));
+        for (worker, request) in given_up.collect::<Vec<_>>() {
+            if let Some(held) = self.take(now, worker, request, out) {
+                say(self, held, out);
+            }
+        }
+    }
+
+    fn remove(&mut self, ticket: RequestId) -> Option<Held<T>> {
+        let held = self.held.swap_remove(&ticket)?;
+        let member = &held.member;
+        self.tickets
+            .swap_remove(&(member.worker, member.request.id));
+        if held.is_waiting
+            && let Some(worker) = self.workers.get_mut(&member.worker)
+        {
+            worker.waiting -= 1;
+        }
+        Some(held)
+    }
+
+    fn say_dropped(
+        &self,
+        now: Timestamp,
+        member: &Member<T>,
+        reason: DropReason,
+        out: &mut Vec<FleetCommand<T>>,
+    ) {
+        let Some(worker) = self.workers.get(&member.worker) else {
+            return;
+        };
+        let drop = Drop {
+            module: worker.module,
+            reason,
+            at: now,
+            budget: member.request.deadline.budget_at(now),
+            estimate: None,
+        };
+        let request = member.request.id;
+        let message = ToGateway::Dropped {
+            worker: member.worker,
+            request,
+            drop: Box::new(drop),
+        };
+        out.push(tell(member.worker, request, message));
+    }
+
+    /// A device says what became of an action.
+    fn done(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        done: Done,
+        out: &mut Vec<FleetCommand<T>>,
+    ) {
+        let Done { id: action, ended } = done;
+        let Some(was) = self.under_way.swap_remove(&action) else {
+            return;
+        };
+        if let Ended::Ran { at, took } = ended {
+            self.errors.record(&ActionRecord {
+                action: predict::Action {
+                    kind: was.kind,
+                    model: was.model.0,
+                    size: was.members.len() as u32,
+                },
+                expected: was.expected,
+                took,
+                expected_end: was.expected_end,
+                ended_at: at,
+            });
+        }
+        if let Ended::Refused(_) = ended {
+            self.counts.refused += 1;
+        }
+        let event = match (was.kind, ended) {
+            (ActionKind::Load, Ended::Failed(why)) => {
+                self.counts.failed_loads += 1;
+                self.fail(now, was.model, why, out);
+                PlacementEvent::Loaded {
+                    device,
+                    action,
+                    took: None,
+                }
+            }
+            (ActionKind::Load, ended) => {
+                let took = match ended {
+                    Ended::Ran { took, .. } => Some(took),
+                    Ended::Refused(_) | Ended::Failed(_) => None,
+                };
+                self.counts.loads += u64::from(took.is_some());
+                PlacementEvent::Loaded {
+                    device,
+                    action,
+                    took,
+                }
+            }
+            (_, Ended::Ran { at, took }) => {
+                self.counts.batches += 1;
+                for ticket in was.members {
+                    self.remove(ticket);
+                }
+                PlacementEvent::Inferred {
+                    device,
+                    action,
+                    ended: placement::Ended::Ran { at, took },
+                }
+            }
+            (_, Ended::Refused(_) | Ended::Failed(_)) => {
+                // They wait again; those that the placement does not serve any more are cancelled by it.
+                for ticket in was.members {
+                    self.waits(ticket, true);
+                }
+                PlacementEvent::Inferred {
+                    device,
+                    action,
+                    ended: placement::Ended::Refused,
+                }
+            }
+        };
+        self.tell(now, event, out);
+    }
+
+    /// The weights of a model cannot be read.
+    fn fail(
+        &mut self,
+        now: Timestamp,
+        model: ModelId,
+        why: Arc<str>,
+        out: &mut Vec<FleetCommand<T>>,
+    ) {
+        for ticket in self.placement.queue(model).collect::<Vec<_>>() {
+            let request = ticket;
+            self.tell(now, PlacementEvent::Left { request, model }, out);
+            let held = self.remove(ticket);
+            out.extend(held.map(|held| fail(&held.member, &why)));
+        }
+        let until = now + RETRIED_AFTER;
+        self.failed.insert(model, Failed { why, until });
+    }
+
+    /// A request waits from now on, or no longer.
+    fn waits(&mut self, ticket: RequestId, is_waiting: bool) {
+        let Some(held) = self.held.get_mut(&ticket) else {
+            return;
+        };
+        if held.is_waiting != is_waiting
+            && let Some(worker) = self.workers.get_mut(&held.member.worker)
+        {
+            match is_waiting {
+                true => worker.waiting += 1,
+                false => worker.waiting -= 1,
+            }
+        }
+        held.is_waiting = is_waiting;
+    }
+
+    /// Tells the placement, and carries out what it says.
+    fn tell(&mut self, now: Timestamp, event: PlacementEvent, out: &mut Vec<FleetCommand<T>>) {
+        let mut said = std::mem::take(&mut self.said);
+        self.placement.on_event(now, event, &mut said);
+        for command in said.drain(..) {
+            match command {
+                PlacementCommand::Do { device, action } => {
+                    let action = self.send(now, action);
+                    out.push(FleetCommand::Do { device, action });
+                }
+                PlacementCommand::Cancel { request } => {
+                    if let Some(held) = self.remove(request) {
+                        let is_late = held.member.request.deadline <= now;
+                        let reason = match is_late {
+                            true => DropReason::Expired,
+                            false => DropReason::Predicted,
+                        };
+                        self.say_dropped(now, &held.member, reason, out);
+                    }
+                }
+            }
+        }
+        self.said = said;
+    }
+
+    /// An action is on its way, with what its members carry.
+    fn send(&mut self, now: Timestamp, action: Action<RequestId>) -> Action<Member<T>> {
+        let Action {
+            id,
+            work,
+            window,
+            starts_at,
+            expected_end,
+        } = action;
+        let mut under_way = UnderWay {
+            kind: ActionKind::Execute,
+            model: ModelId(0),
+            members: Vec::new(),
+            expected: expected_end.since(starts_at),
+            expected_end,
+        };
+        let work = match work {
+            Work::Load(model) => {
+                under_way.kind = ActionKind::Load;
+                under_way.model = model;
+                self.under_way.insert(id, under_way);
+                Work::Load(model)
+            }
+            Work::Unload(model) => {
+                self.counts.unloads += 1;
+                Work::Unload(model)
+            }
+            Work::Infer { model, members } => {
+                let tickets = members.iter();
+                let riders = tickets.filter_map(|&ticket| {
+                    self.waits(ticket, false);
+                    let held = self.held.get_mut(&ticket)?;
+                    held.member.batched_at = now;
+                    Some(held.member.clone())
+                });
+                let riders = riders.collect();
+                under_way.model = model;
+                under_way.members = members;
+                self.under_way.insert(id, under_way);
+                Work::Infer {
+                    model,
+                    members: riders,
+                }
+            }
+        };
+        Action {
+            id,
+            work,
+            window,
+            starts_at,
+            expected_end,
+        }
+    }
+}
+
+fn tell<T>(worker: WorkerId, request: RequestId, message: ToGateway) -> FleetCommand<T> {
+    FleetCommand::Tell {
+        worker,
+        home: request.home(),
+        message,
+    }
+}
+
+/// Its request has failed, for this reason: a sentence for its client.
+fn fail<T>(member: &Member<T>, why: &Arc<str>) -> FleetCommand<T> {
+    let request = member.request.id;
+    let result = Err(Fault::Module(why.to_string()));
+    let message = ToGateway::Finished {
+        worker: member.worker,
+        batch: BatchId(0),
+        took: Duration::ZERO,
+        size: 1,
+        members: vec![Finished { request, result }],
+    };
+    tell(member.worker, request, message)
+}

@@ -1,0 +1,94 @@
+//! A device under a placement: it carries out the actions that it is sent, and nothing else ([`Actions`] decides in which order
+//! and whether at all).
+//!
+//! Three threads serve it. One executes batches, and does nothing else. One reads and gives back weights, beside the batches. One
+//! brings results to where they are awaited.
+//!
+//! A panic while a batch runs fails that batch. The model serves on: operators keep nothing from batch to batch.
+
+mod handle;
+pub mod loader;
+mod shared;
+mod threads;
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_backend::job::{Job, Ran};
+use spillgate_backend::operator::{Operator, OperatorError};
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::action::{Action, Done, Member};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, WorkerId};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::actions::Actions;
+
+pub use handle::PlacedHandle;
+pub use threads::PlacedDevice;
+
+/// An action for a device; its members carry their jobs.
+pub type DeviceAction = Action<Member<Arc<Job>>>;
+
+/// The pipeline and module of each worker.
+pub type WorkerModules = Arc<IndexMap<WorkerId, (Arc<Pipeline>, ModuleId), FxBuildHasher>>;
+
+/// A model in memory.
+pub struct LoadedModel {
+    /// Runs its batches.
+    pub operator: Box<dyn Operator>,
+    /// The variant that serves.
+    pub variant: usize,
+}
+
+/// Reads models into memory. It is built on the thread of the device that loads, and stays there.
+pub trait Loader {
+    /// Makes a model ready to run: its weights are read, and it has run once.
+    ///
+    /// # Errors
+    /// When a file is missing or does not fit.
+    fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError>;
+}
+
+/// Makes the loader of a device on the device's own thread.
+pub type LoaderFactory = Box<dyn FnOnce() -> Result<Box<dyn Loader>, OperatorError> + Send>;
+
+/// A batch that ran, with one result a member.
+pub struct RanBatch {
+    /// The action.
+    pub id: ActionId,
+    /// Its model.
+    pub model: ModelId,
+    /// Its members.
+    pub members: Vec<Member<Arc<Job>>>,
+    /// One result a member, in order.
+    pub results: Vec<Ran>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it was expected to end, as its action says.
+    pub expected_end: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+/// Hears from devices. Called without any lock of the device held.
+pub trait Reports: Send + Sync {
+    /// A batch ran. Its `Done` follows.
+    fn ran(&self, device: DeviceId, batch: RanBatch);
+
+    /// What became of an action.
+    fn done(&self, device: DeviceId, done: Done);
+}
+
+/// What a device is started with.
+pub struct PlacedConfig {
+    /// Its id.
+    pub id: DeviceId,
+    /// Its name.
+    pub name: String,
+    /// Its queues of actions and its cache.
+    pub actions: Actions,
+    /// Models whose weights are there from the start, as in `actions`.
+    pub resident: Vec<ModelId>,
+    /// The pipeline and module of each worker whose requests it may get: they say where the inputs of a request are.
+    pub modules: WorkerModules,
+}

@@ -1,0 +1,200 @@
+//! What the threads of a device and its handles share: its queues of actions, and the batches that wait.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use indexmap::IndexMap;
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxBuildHasher;
+use spillgate_backend::job::Job;
+use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId};
+use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::actions::{ActionCommand, Actions};
+
+use super::{DeviceAction, LoadedModel, RanBatch, Reports, WorkerModules};
+use crate::clock::Clock;
+use crate::timer::{Alarm, Sleeper};
+
+/// A batch that the device has.
+pub(super) struct Batch {
+    pub(super) id: ActionId,
+    pub(super) model: ModelId,
+    pub(super) members: Vec<Member<Arc<Job>>>,
+    pub(super) expected_end: Timestamp,
+}
+
+/// What the loading thread is to do.
+pub(super) enum LoadTask {
+    Load(ActionId, ModelId),
+    Unload(ModelId),
+}
+
+/// What the thread that brings results is to do.
+pub(super) enum Report {
+    Ran(RanBatch),
+    Done(Done),
+}
+
+pub(super) struct State {
+    pub(super) actions: Actions,
+    /// Those that wait for their turn.
+    pub(super) batches: IndexMap<ActionId, Batch, FxBuildHasher>,
+    /// What runs next: at most one, as one executes at a time.
+    pub(super) next: Option<Batch>,
+    pub(super) loads: VecDeque<LoadTask>,
+    pub(super) reports: VecDeque<Report>,
+    pub(super) commands: Vec<ActionCommand<Member<Arc<Job>>>>,
+    pub(super) stop: bool,
+}
+
+pub(super) struct Shared {
+    pub(super) id: DeviceId,
+    pub(super) name: String,
+    pub(super) clock: Clock,
+    pub(super) modules: WorkerModules,
+    pub(super) state: Mutex<State>,
+    /// A batch is to run.
+    pub(super) runs: Condvar,
+    /// Weights are to be read or given back.
+    pub(super) loads: Condvar,
+    /// Something is to be reported.
+    pub(super) reports: Condvar,
+    /// Those in memory.
+    pub(super) models: Mutex<IndexMap<ModelId, Arc<Mutex<LoadedModel>>, FxBuildHasher>>,
+    pub(super) upstream: Arc<dyn Reports>,
+    /// Set before the device is driven.
+    pub(super) alarm: OnceLock<Alarm>,
+    pub(super) alive: AtomicBool,
+}
+
+impl Shared {
+    /// An action arrives.
+    pub(super) fn receive(&self, action: DeviceAction, refused: &mut Vec<Done>) {
+        let now = self.clock.now();
+        let expected_end = action.expected_end;
+        self.drive(refused, |state| {
+            let Action {
+                id,
+                work,
+                window,
+                starts_at,
+                ..
+            } = action;
+            let work = match work {
+                Work::Load(model) => Work::Load(model),
+                Work::Unload(model) => Work::Unload(model),
+                Work::Infer { model, members } => {
+                    let batch = Batch {
+                        id,
+                        model,
+                        members,
+                        expected_end,
+                    };
+                    state.batches.insert(id, batch);
+                    Work::Infer {
+                        model,
+                        members: Vec::new(),
+                    }
+                }
+            };
+            let action = Action {
+                id,
+                work,
+                window,
+                starts_at,
+                expected_end,
+            };
+            state.actions.receive(now, action, &mut state.commands);
+        });
+    }
+
+    /// Changes the queues of actions, and carries out what follows. `refused` gets what is refused.
+    pub(super) fn drive(&self, refused: &mut Vec<Done>, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let (mut runs, mut loads) = (false, false);
+        // Inputs that are there let a batch start, so one command may bring others.
+        while !state.commands.is_empty() {
+            for command in std::mem::take(&mut state.commands) {
+                match command {
+                    ActionCommand::CopyInput(id, _, _) => {
+                        let now = self.clock.now();
+                        let State {
+                            actions, commands, ..
+                        } = &mut *state;
+                        actions.input_ready(now, id, commands);
+                    }
+                    ActionCommand::Execute(id) => {
+                        state.next = state.batches.swap_remove(&id);
+                        runs = true;
+                    }
+                    ActionCommand::Load(id, model) => {
+                        state.loads.push_back(LoadTask::Load(id, model));
+                        loads = true;
+                    }
+                    ActionCommand::Unload(model) => {
+                        state.loads.push_back(LoadTask::Unload(model));
+                        loads = true;
+                    }
+                    ActionCommand::Refuse(id, cause) => {
+                        state.batches.swap_remove(&id);
+                        let ended = Ended::Refused(cause);
+                        refused.push(Done { id, ended });
+                    }
+                }
+            }
+        }
+        let wakeup = state.actions.next_wakeup();
+        drop(state);
+        if runs {
+            self.runs.notify_one();
+        }
+        if loads {
+            self.loads.notify_one();
+        }
+        if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
+            alarm.arm(at);
+        }
+    }
+
+    /// The same on a thread of the device: what is refused is reported by the thread for that.
+    pub(super) fn act(&self, change: impl FnOnce(&mut State)) {
+        let mut refused = Vec::new();
+        self.drive(&mut refused, change);
+        if !refused.is_empty() {
+            self.report(refused.into_iter().map(Report::Done));
+        }
+    }
+
+    pub(super) fn report(&self, reports: impl IntoIterator<Item = Report>) {
+        self.state.lock().reports.extend(reports);
+        self.reports.notify_one();
+    }
+
+    /// Waits for what a thread is to do next; `None` when there is nothing and the device is to stop.
+    pub(super) fn wait<W>(
+        &self,
+        changed: &Condvar,
+        mut take: impl FnMut(&mut State) -> Option<W>,
+    ) -> Option<W> {
+        let mut state = self.state.lock();
+        loop {
+            let work = take(&mut state);
+            if work.is_some() || state.stop {
+                return work;
+            }
+            changed.wait(&mut state);
+        }
+    }
+}
+
+impl Sleeper for Shared {
+    fn wake(&self, _now: Timestamp) -> Option<Timestamp> {
+        let now = self.clock.now();
+        self.act(|state| state.actions.wake(now, &mut state.commands));
+        // It has armed itself.
+        None
+    }
+}
