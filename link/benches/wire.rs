@@ -79,6 +79,7 @@ fn finished(bytes: usize) -> Packet {
                 ended_at: AT,
                 batch: BatchId(1),
                 batch_size: 1,
+                load: None,
                 incarnation: Incarnation(0),
             },
             outputs: Some(vec![Carried::Value(Value::Bytes(Bytes::from(vec![

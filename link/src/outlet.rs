@@ -320,6 +320,7 @@ mod tests {
             ended_at: Timestamp::ZERO,
             batch: BatchId(0),
             batch_size: 1,
+            load: None,
             incarnation: Incarnation(0),
         };
         let member = Finished {

@@ -62,6 +62,15 @@ pub enum RefusalCause {
     NoPages,
 }
 
+/// From one moment to a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its begin.
+    pub from: Timestamp,
+    /// Its end.
+    pub to: Timestamp,
+}
+
 /// A request in a batch that a placement sends to a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member<T> {
@@ -73,6 +82,8 @@ pub struct Member<T> {
     pub arrived_at: Timestamp,
     /// When it was chosen for the batch.
     pub batched_at: Timestamp,
+    /// When the weights of its model were read, where it waited for them.
+    pub load: Option<Span>,
     /// The driver's own.
     pub payload: T,
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::action::Span;
 use crate::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, WorkerId};
 use crate::message::Incarnation;
 use crate::schedule::Application;
@@ -245,6 +246,8 @@ pub struct ModuleTimes {
     pub batch_size: u32,
     /// The life in which the batch has its number: of the worker's process, or in one process of the definition that it serves.
     pub incarnation: Incarnation,
+    /// When the weights of its model were read, where it waited for them.
+    pub load: Option<Span>,
 }
 
 impl ModuleTimes {

@@ -8,6 +8,7 @@ mod generator;
 mod measure;
 mod pacer;
 mod payloads;
+mod scenario;
 mod streams;
 mod wire;
 
@@ -30,6 +31,7 @@ use self::generator::{Generator, Source, Transport};
 use self::measure::Measure;
 use self::pacer::Pacer;
 use self::payloads::Payloads;
+use self::scenario::Requests;
 use self::streams::Streams;
 use self::wire::Connections;
 use crate::ExitSummary;
@@ -48,7 +50,7 @@ const RATE_MAX: f64 = 1e6;
 /// Arguments of `spillgate bench`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(allow_negative_numbers = true)]
-#[command(group(clap::ArgGroup::new("load").required(true).args(["rate", "trace", "concurrency"])))]
+#[command(group(clap::ArgGroup::new("load").required(true).args(["rate", "trace", "concurrency", "scenario"])))]
 pub struct BenchArgs {
     /// Requests a second, sent on time whether or not earlier ones were answered
     #[arg(long, value_name = "RATE", value_parser = positive)]
@@ -61,6 +63,14 @@ pub struct BenchArgs {
     /// Closed loop: this many requests in flight, each followed by the next when it is answered
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub concurrency: Option<u32>,
+
+    /// The requests of a scenario, as `simulate --scenario` takes them: models.csv and arrivals.csv of this folder
+    #[arg(long, value_name = "FOLDER", requires = "family", conflicts_with_all = ["models", "deadline", "poisson", "shuffle", "duration"])]
+    pub scenario: Option<PathBuf>,
+
+    /// The module whose family has the models of --scenario
+    #[arg(long, value_name = "MODULE", requires = "scenario")]
+    pub family: Option<String>,
 
     /// Random distances between requests (a Poisson process) instead of equal ones
     #[arg(long, conflicts_with = "concurrency")]
@@ -199,8 +209,15 @@ pub async fn run_until(args: BenchArgs, stop: CancellationToken) -> Result<ExitS
     let mut client = server.connect().await?;
     let pipeline = describe(&server, &mut client, &args.pipeline).await?;
     drop(client);
-    let payloads = Payloads::of(&args, &pipeline)?;
-    let load = Load::of(&args)?;
+    let mut payloads = Payloads::of(&args, &pipeline)?;
+    let load = match (&args.scenario, &args.family) {
+        (Some(folder), Some(module)) => {
+            let requests = Requests::read(folder)?;
+            payloads = payloads.of_scenario(&requests, module)?;
+            Load::of_scenario(requests, folder)
+        }
+        _ => Load::of(&args)?,
+    };
 
     let cpu_before = cpu_time()?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
@@ -275,12 +292,23 @@ struct Load {
     words: String,
 }
 
+/// The times at which requests are due.
+type Due = Box<dyn Iterator<Item = Duration> + Send>;
+
 enum LoadKind {
-    Open(Box<Arrivals>),
+    Open(Due),
     Closed(usize),
 }
 
 impl Load {
+    fn of_scenario(requests: Requests, folder: &Path) -> Self {
+        Load {
+            planned: requests.due.last().copied().unwrap_or_default(),
+            words: format!("scenario {}", folder.display()),
+            kind: LoadKind::Open(Box::new(requests.due.into_iter())),
+        }
+    }
+
     fn of(args: &BenchArgs) -> Result<Self> {
         if let Some(n) = args.concurrency {
             let planned = args.duration.unwrap_or(DURATION);
@@ -380,7 +408,7 @@ async fn generate(config: Config, load: Load, stop: CancellationToken) -> Result
     };
     let start = Instant::now() + START_IN;
     let source = match load.kind {
-        LoadKind::Open(arrivals) => Source::Open(Pacer::start(*arrivals, start.into_std())?),
+        LoadKind::Open(arrivals) => Source::Open(Pacer::start(arrivals, start.into_std())?),
         LoadKind::Closed(n) => {
             tokio::time::sleep_until(start).await;
             Source::Closed(n, start + load.planned)

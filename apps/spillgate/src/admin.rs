@@ -79,6 +79,10 @@ impl Admin {
             let status = status.clone();
             move || status().peer_readings()
         }));
+        telemetry.register_devices(Box::new({
+            let status = status.clone();
+            move || status().device_readings()
+        }));
         telemetry.register_values(Box::new({
             let status = status.clone();
             move || status().values_reading()

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{GatewayId, WorkerId};
 use spillgate_pipeline::message::{Address, ToDevice};
+use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::DropReason;
+use spillgate_telemetry::metrics::{DeviceReading, ErrorReading, WeightsReading};
 use spillgate_worker::device::DeviceHandle;
 use spillgate_worker::placed::PlacedHandle;
 
@@ -90,11 +92,59 @@ impl Device {
         }
     }
 
+    /// What it did since it began, for metrics and its status.
+    pub(crate) fn reading(&self) -> DeviceReading {
+        let (weights, errors) = match self {
+            Device::Own(device) => (None, device.prediction_errors()),
+            Device::Placed(device, fleet) => {
+                let (account, (pages, pages_limit)) = fleet.account(device.id());
+                let weights = WeightsReading {
+                    pages,
+                    pages_limit,
+                    batches: account.batches,
+                    cold: account.cold,
+                    loads: account.loads,
+                    failed_loads: account.failed_loads,
+                    unloads: account.unloads,
+                    refused: account.refused,
+                };
+                (Some(weights), account.errors)
+            }
+        };
+        let of = |action: ActionKind| {
+            let name = action.name();
+            let [duration, completion] = [errors.durations(action), errors.completions(action)];
+            [
+                duration.map(|summary| reading(name, "duration", &summary)),
+                completion.map(|summary| reading(name, "completion", &summary)),
+            ]
+        };
+        let errors = ActionKind::ALL.into_iter().flat_map(of).flatten();
+        DeviceReading {
+            device: self.name().to_owned(),
+            weights,
+            errors: errors.collect(),
+        }
+    }
+
     /// Requests that wait at a worker.
     pub(crate) fn waiting(&self, worker: WorkerId) -> usize {
         match self {
             Device::Own(device) => device.waiting(worker),
             Device::Placed(_, fleet) => fleet.waiting(worker),
         }
+    }
+}
+
+fn reading(action: &'static str, of: &'static str, errors: &ErrorSummary) -> ErrorReading {
+    let seconds = |ns: i64| ns as f64 / 1e9;
+    ErrorReading {
+        action,
+        of,
+        quantiles: [
+            ("0.01", seconds(errors.p1_ns)),
+            ("0.5", seconds(errors.p50_ns)),
+            ("0.99", seconds(errors.p99_ns)),
+        ],
     }
 }

@@ -21,19 +21,24 @@ use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::profile::{batch_sizes, device_kind};
+use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, batch_sizes, device_kind};
 use spillgate_worker::clock::Clock;
-use spillgate_worker::executor::{WorkerSpec, build_operator};
+use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
 use spillgate_worker::placed::loader::{EmulatedLoader, ModelSpec, OperatorLoader};
 use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::actions::Actions;
 
 use crate::embedded::StartError;
+use crate::measure::{Effort, measure_sizes};
 use crate::placement::Placed;
 use crate::upstreams::Upstreams;
 pub use host::FleetHost;
 
+/// Architectures that are measured when a server starts; of others their module's profile is used.
+const MEASURED_MAX: usize = 64;
+/// Loads of a model that is measured.
+const LOADS_MEASURED: usize = 3;
 /// Bytes that are read a millisecond from a file of which nothing was measured.
 const READ_A_MS: u64 = 100_000;
 /// The least time of a load of which nothing was measured.
@@ -79,8 +84,7 @@ pub(crate) struct FleetPlan {
     models: Vec<ModelSpec>,
     /// By model.
     bytes: Vec<u64>,
-    /// Of each module one that shows how long a load takes, and those that are loaded from the start.
-    probes: Vec<ModelId>,
+    /// Those that are loaded from the start, as far as they fit.
     resident: Vec<ModelId>,
     /// By key.
     known: IndexMap<String, ModelId>,
@@ -107,7 +111,6 @@ pub(crate) fn plan<'p>(
             workers: Vec::new(),
             models: Vec::new(),
             bytes: Vec::new(),
-            probes: Vec::new(),
             resident: Vec::new(),
             known: IndexMap::new(),
         });
@@ -146,7 +149,6 @@ impl FleetPlan {
         let Some(family) = &module.family else {
             let files = module.variants.iter().map(|v| v.model.as_str());
             let model = self.model(spec, MemberId::default(), files.collect());
-            self.is_first(model);
             if !self.resident.contains(&model) {
                 self.resident.push(model);
             }
@@ -158,17 +160,7 @@ impl FleetPlan {
         if let Some(default) = family.default {
             self.resident.push(models[default.idx()]);
         }
-        let first = family.default.map_or(0, MemberId::idx);
-        if let Some(&model) = models.get(first) {
-            self.is_first(model);
-        }
         models
-    }
-
-    fn is_first(&mut self, model: ModelId) {
-        if !self.probes.contains(&model) {
-            self.probes.push(model);
-        }
     }
 
     fn model(&mut self, spec: &WorkerSpec, member: MemberId, files: Vec<&str>) -> ModelId {
@@ -244,41 +236,100 @@ impl FleetPlan {
         })
     }
 
-    /// How long each model is expected to take to load: as one of its module took, by its size.
-    fn load_times(&self, library: &Arc<Library>) -> Result<Vec<Duration>, OperatorError> {
-        let guess = |bytes: u64| LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS);
-        let mut times: Vec<Duration> = self.bytes.iter().copied().map(guess).collect();
+    /// How long each model is expected to take, by its architecture. One model of each is measured; emulated devices go by
+    /// profiles.
+    fn expected(&self, library: &Arc<Library>) -> Result<Vec<Expected>, OperatorError> {
+        let guess = |(spec, &bytes): (&ModelSpec, &u64)| Expected {
+            load: LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS),
+            execution: spec.worker.execution.clone(),
+        };
+        let mut expected: Vec<Expected> = self.models.iter().zip(&self.bytes).map(guess).collect();
         if self.kind == "emulated" {
-            return Ok(times);
+            return Ok(expected);
         }
-        let of = |model: &ModelSpec| (model.worker.pipeline.name.clone(), model.worker.module);
-        for &probe in &self.probes {
-            let ModelSpec { worker, member } = &self.models[probe.idx()];
-            let may = worker
-                .members
-                .as_ref()
-                .map(|members| members.may_load(*member));
-            if let Some(Err(_)) = may {
-                continue;
+        let mut backend = TorchBackend::new(&self.devices[0].1)?;
+        let mut measured: IndexMap<Architecture, Option<Expected>> = IndexMap::new();
+        for (spec, expected) in self.models.iter().zip(&mut expected) {
+            let architecture = architecture(spec);
+            if !measured.contains_key(&architecture) && measured.len() < MEASURED_MAX {
+                let of = measured_of(spec, library, &mut backend);
+                let (module, model) = (&spec.module().name, spec.name());
+                match &of {
+                    Ok(Expected { load, execution }) => {
+                        tracing::info!(module, model, ?load, ?execution, "measured");
+                    }
+                    Err(error) => tracing::warn!(module, model, %error, "cannot be measured"),
+                }
+                measured.insert(architecture.clone(), of.ok());
             }
-            let mut backend = TorchBackend::new(&self.devices[0].1)?;
-            // The first load of a process also makes libtorch ready.
-            let mut took = Duration::ZERO;
-            for _ in 0..2 {
-                let start = Instant::now();
-                let mut operator = build_operator(worker, *member, library, &mut backend)?;
-                spillgate_worker::executor::warm_up(worker, &mut *operator);
-                took = start.elapsed();
-            }
-            let bytes = self.bytes[probe.idx()].max(1) as f64;
-            let same = self.models.iter().zip(&self.bytes).zip(&mut times);
-            for ((_, &own), time) in
-                same.filter(|((model, _), _)| of(model) == of(&self.models[probe.idx()]))
-            {
-                *time = took.mul_f64((own as f64 / bytes).max(1.0));
+            if let Some(Some(of)) = measured.get(&architecture) {
+                expected.clone_from(of);
             }
         }
-        Ok(times)
+        Ok(expected)
+    }
+}
+
+/// How long a model is expected to take.
+#[derive(Clone)]
+struct Expected {
+    load: Duration,
+    /// By batch size, from 1.
+    execution: Vec<Duration>,
+}
+
+/// A module, and of a family the form of the file.
+type Architecture = (String, ModuleId, Option<[u8; 32]>);
+
+fn architecture(spec: &ModelSpec) -> Architecture {
+    let ModelSpec { worker, member } = spec;
+    let form = worker
+        .members
+        .as_ref()
+        .and_then(|members| members.form(*member));
+    (worker.pipeline.name.clone(), worker.module, form)
+}
+
+/// Loads and runs a model.
+fn measured_of(
+    spec: &ModelSpec,
+    library: &Arc<Library>,
+    backend: &mut dyn Backend,
+) -> Result<Expected, OperatorError> {
+    let ModelSpec { worker, member } = spec;
+    if let Some(members) = &worker.members {
+        members.check(*member).map_err(OperatorError::Other)?;
+    }
+    let module = spec.module();
+    let mut loads = Vec::new();
+    loop {
+        let start = Instant::now();
+        let mut operator = build_operator(worker, *member, library, backend)?;
+        warm_up(worker, &mut *operator);
+        loads.push(start.elapsed());
+        if loads.len() < LOADS_MEASURED {
+            continue;
+        }
+        // The first load of a process also makes libtorch ready.
+        loads.sort_unstable();
+        let mut execution = worker.execution.clone();
+        if module.family.is_some() {
+            let effort = Effort::QUICK;
+            let points =
+                measure_sizes(&mut *operator, module, module.served(), effort, &mut |_| {})?;
+            // A single batch that was disturbed must not decide.
+            let typical = points
+                .into_iter()
+                .map(|p| BatchLatency { mean: p.p50, ..p });
+            let profile = ModuleProfile {
+                points: typical.collect(),
+            };
+            execution = (1..=module.batch.max).map(|n| profile.mean(n)).collect();
+        }
+        return Ok(Expected {
+            load: loads[loads.len() / 2],
+            execution,
+        });
     }
 }
 
@@ -333,18 +384,21 @@ impl FleetPlan {
         };
         let first = self.devices.first().map_or("", |(_, name)| name.as_str());
         loading(first);
-        let loads = self.load_times(library).map_err(failed(first))?;
+        let expected = self.expected(library).map_err(failed(first))?;
         let models: Arc<[ModelSpec]> = self.models.clone().into();
         let resident = |name: &str| self.resident(placing.pages(name));
-        let largest = models.iter().map(|m| m.worker.execution.len()).max();
-        let sizes = batch_sizes(largest.unwrap_or(1) as u32);
+        let largest = models.iter().map(|m| m.module().batch.max).max();
+        let sizes = batch_sizes(largest.unwrap_or(1));
         let model = |(i, spec): (usize, &ModelSpec)| {
-            let times = &spec.worker.execution;
-            let sizes = sizes.iter().take_while(|s| **s as usize <= times.len());
+            let Expected { load, execution } = &expected[i];
+            let most = spec.module().batch.max as usize;
+            let sizes = sizes
+                .iter()
+                .take_while(|s| **s as usize <= most.min(execution.len()));
             Model {
                 pages: self.pages(ModelId(i as u32)),
-                load: loads[i],
-                execution: sizes.map(|s| times[*s as usize - 1]).collect(),
+                load: *load,
+                execution: sizes.map(|s| execution[*s as usize - 1]).collect(),
                 input: Duration::ZERO,
             }
         };
@@ -375,7 +429,7 @@ impl FleetPlan {
                 resident: resident(name),
                 modules: (*modules).clone(),
             };
-            let loader = loader(&self.kind, name.clone(), library, &models, &loads);
+            let loader = loader(&self.kind, name.clone(), library, &models, &expected);
             let device = PlacedDevice::start(config, *clock, timers, host.clone(), loader)
                 .map_err(failed(name))?;
             started.push((*id, name.clone(), device));
@@ -398,11 +452,11 @@ fn loader(
     name: String,
     library: &Arc<Library>,
     models: &Arc<[ModelSpec]>,
-    loads: &[Duration],
+    expected: &[Expected],
 ) -> LoaderFactory {
     let (library, models) = (library.clone(), models.clone());
     if kind == "emulated" {
-        let loads: Arc<[Duration]> = loads.into();
+        let loads: Arc<[Duration]> = expected.iter().map(|e| e.load).collect();
         return Box::new(move || {
             Ok(Box::new(EmulatedLoader::new(library, models, loads)) as Box<dyn Loader>)
         });

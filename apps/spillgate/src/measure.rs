@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillgate_backend::operator::{Inputs, Library, OperatorError};
+use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Module;
@@ -107,19 +107,40 @@ pub fn measure(
     // One model of a family stands for all.
     let member = deployment.families.representative(what.module.id);
     let mut operator = build_operator(&spec, member, library, &mut backend)?;
+    let points = measure_sizes(
+        &mut *operator,
+        &what.module,
+        what.variant,
+        effort,
+        &mut progress,
+    )?;
+    Ok(ModuleProfile { points })
+}
+
+/// Measures batches of each size on a built module.
+///
+/// # Errors
+/// When the module fails on its own example.
+pub(crate) fn measure_sizes(
+    operator: &mut dyn Operator,
+    module: &Module,
+    variant: usize,
+    effort: Effort,
+    progress: &mut dyn FnMut(u32),
+) -> Result<Vec<BatchLatency>, OperatorError> {
     let mut points = Vec::new();
-    for batch in batch_sizes(what.module.batch.max) {
+    for batch in batch_sizes(module.batch.max) {
         let inputs: Vec<Inputs> = (0..batch)
             .map(|_| operator.example(effort.objects))
             .collect();
         let mut times = Vec::with_capacity(effort.rounds);
         for round in 0..effort.warm_up + effort.rounds {
             let start = Instant::now();
-            for result in operator.run(what.variant, &inputs) {
+            for result in operator.run(variant, &inputs) {
                 result.map_err(|e| {
                     OperatorError::Other(format!(
                         "module {} fails on its own example: {e}",
-                        what.module.name
+                        module.name
                     ))
                 })?;
             }
@@ -130,7 +151,7 @@ pub fn measure(
         points.push(summarize(batch, times));
         progress(batch);
     }
-    Ok(ModuleProfile { points })
+    Ok(points)
 }
 
 fn summarize(batch: u32, mut times: Vec<Duration>) -> BatchLatency {

@@ -15,7 +15,9 @@ use spillgate_pipeline::message::{Address, ModuleState};
 use spillgate_pipeline::pipeline::Module;
 
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
-use spillgate_telemetry::metrics::{PeerReading, ValuesReading};
+use spillgate_telemetry::metrics::{
+    DeviceReading, ErrorReading, PeerReading, ValuesReading, WeightsReading,
+};
 
 use crate::devices::Device;
 use crate::part::Part;
@@ -171,6 +173,48 @@ pub struct DeviceStatus {
     pub is_alive: bool,
     /// Requests that wait at its workers.
     pub waiting: usize,
+    /// Under a placement: the weights that it holds, and what came of its actions.
+    #[serde(default)]
+    pub weights: Option<WeightsStatus>,
+    /// By how much predictions were wrong since it began.
+    #[serde(default)]
+    pub errors: Vec<ErrorStatus>,
+}
+
+/// The weights of a device, and its actions since it began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WeightsStatus {
+    /// Pages of 16 MiB that hold weights, or are to.
+    pub pages: u32,
+    /// All its pages.
+    pub pages_limit: u32,
+    /// Batches that ran.
+    pub batches: u64,
+    /// Requests in them that waited until the weights of their model were read.
+    pub cold: u64,
+    /// Weights that were read.
+    pub loads: u64,
+    /// Weights that could not be read.
+    pub failed_loads: u64,
+    /// Models that gave way to others.
+    pub unloads: u64,
+    /// Actions that it refused.
+    pub refused: u64,
+}
+
+/// Errors of one kind of prediction: measured minus expected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ErrorStatus {
+    /// What was predicted: `execute`, `rerun`, `load`.
+    pub action: String,
+    /// Of its `duration` or its `completion`.
+    pub of: String,
+    /// The first percentile in milliseconds: it took less.
+    pub p1_ms: f64,
+    /// The median in milliseconds.
+    pub p50_ms: f64,
+    /// The 99th percentile in milliseconds: it took longer.
+    pub p99_ms: f64,
 }
 
 /// Another process.
@@ -332,11 +376,22 @@ impl StatusReader {
     fn device(&self, (id, handle): &(DeviceId, Device)) -> DeviceStatus {
         let here = self.hosts.iter().flat_map(|h| h.workers());
         let here = here.filter(|place| place.device == *id);
+        let DeviceReading {
+            weights, errors, ..
+        } = handle.reading();
         DeviceStatus {
             name: self.name(*id).1,
             is_alive: handle.is_alive(),
             waiting: here.map(|place| handle.waiting(place.worker)).sum(),
+            weights: weights.map(weights_status),
+            errors: errors.iter().map(error_status).collect(),
         }
+    }
+
+    /// The devices of this process, for metrics.
+    pub(crate) fn device_readings(&self) -> Vec<DeviceReading> {
+        let devices = self.devices.iter();
+        devices.map(|(_, device)| device.reading()).collect()
     }
 
     /// All other processes that this one talks with, in the order of the file.
@@ -444,6 +499,30 @@ fn planned(module: &Module, state: Option<&ModuleState>, guidance: &Guidance) ->
         downstream_ms: guidance.downstream.as_secs_f64() * 1e3,
         order: order.to_owned(),
         ..ModuleStatus::default()
+    }
+}
+
+fn weights_status(of: WeightsReading) -> WeightsStatus {
+    WeightsStatus {
+        pages: of.pages,
+        pages_limit: of.pages_limit,
+        batches: of.batches,
+        cold: of.cold,
+        loads: of.loads,
+        failed_loads: of.failed_loads,
+        unloads: of.unloads,
+        refused: of.refused,
+    }
+}
+
+fn error_status(of: &ErrorReading) -> ErrorStatus {
+    let [p1_ms, p50_ms, p99_ms] = of.quantiles.map(|(_, seconds)| seconds * 1e3);
+    ErrorStatus {
+        action: of.action.to_owned(),
+        of: of.of.to_owned(),
+        p1_ms,
+        p50_ms,
+        p99_ms,
     }
 }
 

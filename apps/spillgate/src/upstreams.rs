@@ -9,15 +9,13 @@ use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_controller::host::{MemberResult, PipelineHost};
 use spillgate_controller::record::BatchRecord;
-use spillgate_pipeline::action;
-use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, GatewayId, WorkerId};
+use spillgate_pipeline::action::{self, Span};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Incarnation, ToGateway};
 use spillgate_pipeline::request::ModuleTimes;
 use spillgate_pipeline::time::Timestamp;
-use spillgate_worker::device::{Finished, Forecasters, Upstream};
+use spillgate_worker::device::{Finished, Upstream};
 use spillgate_worker::placed::RanBatch;
-use spillgate_worker_policy::broker;
-use spillgate_worker_policy::device::Batch;
 
 /// Passes the reports of devices to hosts. A worker belongs to one host.
 pub(crate) struct Upstreams {
@@ -56,7 +54,7 @@ impl Upstreams {
             members,
             results,
             started_at,
-            expected_end,
+            expected,
             ended_at,
             ..
         } = batch;
@@ -65,45 +63,61 @@ impl Upstreams {
             let worker = first.worker;
             let (own, others) = rest.into_iter().partition(|(m, _)| m.worker == worker);
             rest = others;
-            self.brought(id, worker, own, [started_at, expected_end, ended_at]);
+            let own: Vec<(action::Member<Arc<Job>>, Ran)> = own;
+            let place = self.host(worker).place(worker);
+            let record = BatchRecord {
+                device: place.device,
+                batch: BatchId(id.0),
+                module: place.module,
+                worker,
+                size: own.len() as u32,
+                started_at,
+                expected_end: started_at + expected,
+                ended_at,
+                incarnation: self.life,
+                is_traced: own.iter().any(|(m, _)| m.payload.is_traced()),
+            };
+            note(&record, own.iter().map(|(m, _)| m.request.id));
+            let members = own.into_iter().map(|(member, result)| MemberResult {
+                request: member.request,
+                job: member.payload,
+                times: times(&record, member.arrived_at, member.batched_at, member.load),
+                result,
+            });
+            self.host(worker).finished(&record, &[], members);
         }
     }
+}
 
-    fn brought(
-        &self,
-        id: ActionId,
-        worker: WorkerId,
-        of: Vec<(action::Member<Arc<Job>>, Ran)>,
-        [started_at, expected_end, ended_at]: [Timestamp; 3],
-    ) {
-        let place = self.host(worker).place(worker);
-        let (members, results) = of
-            .into_iter()
-            .map(|(m, result)| {
-                let member = broker::Member {
-                    request: m.request,
-                    payload: m.payload,
-                    arrived_at: m.arrived_at,
-                    batched_at: m.batched_at,
-                };
-                (member, result)
-            })
-            .unzip();
-        self.finished(Finished {
-            device: place.device,
-            batch: Batch {
-                id: BatchId(id.0),
-                worker,
-                module: place.module,
-                started_at,
-                expected_end,
-                members,
-                sampled: None,
-            },
-            results,
-            ended_at,
-            forecasters: Forecasters::new(),
-        });
+/// Says which requests were in a batch.
+fn note(record: &BatchRecord, requests: impl Iterator<Item = RequestId>) {
+    tracing::debug!(
+        target: "spillgate::batch",
+        device = record.device.0, worker = record.worker.0, batch = record.batch.0,
+        took_ms = record.ended_at.since(record.started_at).as_secs_f64() * 1e3,
+        requests = ?requests.map(|id| id.0).collect::<Vec<_>>(),
+        "ended"
+    );
+}
+
+/// The way of a request through the module of its batch.
+fn times(
+    batch: &BatchRecord,
+    arrived_at: Timestamp,
+    batched_at: Timestamp,
+    load: Option<Span>,
+) -> ModuleTimes {
+    ModuleTimes {
+        module: batch.module,
+        worker: batch.worker,
+        arrived_at,
+        batched_at,
+        started_at: batch.started_at,
+        ended_at: batch.ended_at,
+        batch: batch.batch,
+        batch_size: batch.size,
+        incarnation: batch.incarnation,
+        load,
     }
 }
 
@@ -120,47 +134,27 @@ impl Upstream for Upstreams {
             ended_at,
             forecasters,
         } = finished;
-        let size = batch.members.len() as u32;
         let record = BatchRecord {
             device,
             batch: batch.id,
             module: batch.module,
             worker: batch.worker,
-            size,
+            size: batch.members.len() as u32,
             started_at: batch.started_at,
             expected_end: batch.expected_end,
             ended_at,
             incarnation: self.life,
             is_traced: batch.members.iter().any(|m| m.payload.is_traced()),
         };
-        tracing::debug!(
-            target: "spillgate::batch",
-            device = device.0, worker = batch.worker.0, batch = batch.id.0,
-            took_ms = ended_at.since(batch.started_at).as_secs_f64() * 1e3,
-            requests = ?batch.members.iter().map(|m| m.request.id.0).collect::<Vec<_>>(),
-            "ended"
-        );
-        let members = batch
-            .members
-            .into_iter()
-            .zip(results)
-            .map(|(member, result)| MemberResult {
-                request: member.request,
-                job: member.payload,
-                times: ModuleTimes {
-                    module: batch.module,
-                    worker: batch.worker,
-                    arrived_at: member.arrived_at,
-                    batched_at: member.batched_at,
-                    started_at: batch.started_at,
-                    ended_at,
-                    batch: batch.id,
-                    batch_size: size,
-                    incarnation: record.incarnation,
-                },
-                result,
-            });
-        self.host(batch.worker)
+        note(&record, batch.members.iter().map(|m| m.request.id));
+        let all = batch.members.into_iter().zip(results);
+        let members = all.map(|(member, result)| MemberResult {
+            request: member.request,
+            job: member.payload,
+            times: times(&record, member.arrived_at, member.batched_at, None),
+            result,
+        });
+        self.host(record.worker)
             .finished(&record, &forecasters, members);
     }
 

@@ -7,6 +7,7 @@
 //! Not here: percentiles and rates. Prometheus derives them from histograms and counters.
 
 mod buckets;
+mod devices;
 mod edge;
 mod family;
 mod histogram;
@@ -34,6 +35,8 @@ use spillgate_pipeline::id::{DeviceId, ModuleId};
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::DropReason;
 
+use devices::DeviceCollector;
+pub use devices::{DeviceReading, ErrorReading, ReadDevices, WeightsReading};
 use edge::EdgeCollector;
 pub use edge::ReadEdge;
 use family::Family;
@@ -136,6 +139,22 @@ pub const VALUES_REFERENCES: &str = "spillgate_values_references_total";
 pub const VALUES_GIVEN_BACK: &str = "spillgate_values_given_back_total";
 /// Requests of gateways for which there was no room.
 pub const VALUES_REFUSED: &str = "spillgate_values_refused_requests_total";
+/// Pages of a device that hold weights, or are to, read at each scrape.
+pub const DEVICE_WEIGHT_PAGES: &str = "spillgate_device_weight_pages";
+/// Pages that a device has for weights (`--device NAME,memory=SIZE`).
+pub const DEVICE_WEIGHT_PAGES_LIMIT: &str = "spillgate_device_weight_pages_limit";
+/// Requests that ran after they had waited for the weights of their model.
+pub const DEVICE_COLD: &str = "spillgate_device_cold_requests_total";
+/// Models whose weights were read.
+pub const DEVICE_LOADS: &str = "spillgate_device_loads_total";
+/// Models whose weights could not be read.
+pub const DEVICE_FAILED_LOADS: &str = "spillgate_device_failed_loads_total";
+/// Models that gave way to others.
+pub const DEVICE_UNLOADS: &str = "spillgate_device_unloads_total";
+/// Actions that a device refused.
+pub const DEVICE_REFUSED: &str = "spillgate_device_refused_actions_total";
+/// Signed errors of what was predicted of a device's actions, as quantiles since it began.
+pub const DEVICE_PREDICTION_ERROR: &str = "spillgate_device_prediction_error_seconds";
 /// Requests that wait at a worker, read at each scrape.
 pub const QUEUE_LENGTH: &str = "spillgate_worker_queue_length_requests";
 /// Time a device spent on batches.
@@ -153,7 +172,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 50] = [
+pub const ALL: [&str; 58] = [
     REQUESTS,
     GOOD_REQUESTS,
     REFUSED_REQUESTS,
@@ -197,6 +216,14 @@ pub const ALL: [&str; 50] = [
     VALUES_REFERENCES,
     VALUES_GIVEN_BACK,
     VALUES_REFUSED,
+    DEVICE_WEIGHT_PAGES,
+    DEVICE_WEIGHT_PAGES_LIMIT,
+    DEVICE_COLD,
+    DEVICE_LOADS,
+    DEVICE_FAILED_LOADS,
+    DEVICE_UNLOADS,
+    DEVICE_REFUSED,
+    DEVICE_PREDICTION_ERROR,
     QUEUE_LENGTH,
     DEVICE_BUSY,
     DEVICE_REQUEST_TIME,
@@ -276,6 +303,7 @@ pub struct Metrics {
     planners: Arc<PlannerCollector>,
     edge: Arc<EdgeCollector>,
     peers: Arc<PeerCollector>,
+    placed: Arc<DeviceCollector>,
     values: Arc<ValuesCollector>,
     losses: Losses,
 }
@@ -364,7 +392,9 @@ impl Metrics {
         let edge = Arc::new(EdgeCollector::default());
         registry.register_collector(Box::new(edge.clone()));
         let peers = Arc::new(PeerCollector::default());
+        let placed = Arc::new(DeviceCollector::default());
         registry.register_collector(Box::new(peers.clone()));
+        registry.register_collector(Box::new(placed.clone()));
         let values = Arc::new(ValuesCollector::default());
         registry.register_collector(Box::new(values.clone()));
 
@@ -389,6 +419,7 @@ impl Metrics {
             planners,
             edge,
             peers,
+            placed,
             values,
             losses,
         }
@@ -443,6 +474,11 @@ impl Metrics {
     /// Sets the reader of the other processes, called at each scrape.
     pub fn register_peers(&self, read: ReadPeers) {
         *self.peers.source.write() = Some(read);
+    }
+
+    /// Sets the reader of this process's devices, called at each scrape.
+    pub fn register_devices(&self, read: ReadDevices) {
+        *self.placed.source.write() = Some(read);
     }
 
     /// Sets the reader of values that processes exchange, called at each scrape.

@@ -4,6 +4,7 @@
 //! request                       root; under the client's span when it sent one
 //! ├ module source               arrival at the worker until the batch ended
 //! │ ├ queueing                  Q
+//! │ │ └ load                    where it waited for the weights of its model
 //! │ ├ batch wait                W
 //! │ └ execution                 D; linked to the span of the batch
 //! ├ transit                     in a topology: what came from another process, until the next module or the end
@@ -212,7 +213,22 @@ impl SpanBuilder {
                 },
             )
         };
-        out.push(part("queueing", times.arrived_at, times.batched_at));
+        let queueing = part("queueing", times.arrived_at, times.batched_at);
+        if let Some(load) = times.load {
+            let parent = u64::from_be_bytes(queueing.span_context.span_id().to_bytes());
+            let place = Place {
+                trace,
+                parent,
+                // What was read before it came, it did not wait for.
+                start: load.from.max(times.arrived_at),
+                end: load.to,
+            };
+            let mut span = self.span("load", place);
+            let cause = "the weights of its model were not on the device";
+            span.attributes = vec![KeyValue::new("spillgate.load.cause", cause)];
+            out.push(span);
+        }
+        out.push(queueing);
         out.push(part("batch wait", times.batched_at, times.started_at));
         let mut execution = part("execution", times.started_at, times.ended_at);
         execution.attributes = vec![

@@ -10,7 +10,9 @@ use spillgate_pipeline::invariants::Invariant;
 
 use crate::entry::{BatchEntry, Entry, RequestEntry};
 use crate::exporter::{Exporter, ExporterConfig};
-use crate::metrics::{Metrics, QueueLengths, ReadEdge, ReadPeers, ReadPlanners, ReadValues};
+use crate::metrics::{
+    Metrics, QueueLengths, ReadDevices, ReadEdge, ReadPeers, ReadPlanners, ReadValues,
+};
 use crate::processes::{KnownProcesses, Processes};
 use crate::request_log;
 use crate::sampler::Sampler;
@@ -156,6 +158,11 @@ impl Telemetry {
     /// Sets the reader of the other processes of the topology.
     pub fn register_peers(&self, read: ReadPeers) {
         self.metrics.register_peers(read);
+    }
+
+    /// Sets the reader of this process's devices.
+    pub fn register_devices(&self, read: ReadDevices) {
+        self.metrics.register_devices(read);
     }
 
     /// Sets the reader of values that processes exchange.

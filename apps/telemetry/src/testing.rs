@@ -50,6 +50,7 @@ pub fn times(module: ModuleId, [r, b, e, end]: [u64; 4], batch: u64, size: u32) 
         ended_at: at(end),
         batch: BatchId(batch),
         batch_size: size,
+        load: None,
         incarnation: LIFE,
     }
 }

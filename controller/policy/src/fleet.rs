@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
+use spillgate_pipeline::action::{Action, Done, Ended, Member, Span, Work};
 use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Arrival, Fault, Finished, ToGateway};
 use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, PredictionErrors};
@@ -88,18 +88,22 @@ pub struct Fleet<T> {
     next_ticket: u64,
     under_way: IndexMap<ActionId, UnderWay, FxBuildHasher>,
     failed: IndexMap<ModelId, Failed, FxBuildHasher>,
-    errors: PredictionErrors,
-    counts: FleetCounts,
+    /// By device.
+    accounts: Vec<DeviceAccount>,
+    /// Of each model, when its weights were read last.
+    loads: IndexMap<ModelId, Span, FxBuildHasher>,
     closed: Option<DropReason>,
     /// Empty between events.
     said: Vec<PlacementCommand>,
 }
 
-/// What a fleet did since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FleetCounts {
+/// What a device did since it began.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceAccount {
     /// Batches that ran.
     pub batches: u64,
+    /// Requests in them that had to wait until the weights of their model were read.
+    pub cold: u64,
     /// Weights that were read.
     pub loads: u64,
     /// Weights that could not be read.
@@ -108,8 +112,8 @@ pub struct FleetCounts {
     pub unloads: u64,
     /// Actions that did not run.
     pub refused: u64,
-    /// Requests whose model was not on any device when they came.
-    pub cold: u64,
+    /// By how much actions took longer and ended later than expected, or less long and earlier.
+    pub errors: PredictionErrors,
 }
 
 impl<T: Clone> Fleet<T> {
@@ -132,7 +136,10 @@ impl<T: Clone> Fleet<T> {
             };
             (worker, of)
         });
+        let accounts = vec![DeviceAccount::default(); placement.n_devices()];
         Fleet {
+            accounts,
+            loads: IndexMap::default(),
             placement,
             workers: workers.collect(),
             held: IndexMap::default(),
@@ -140,8 +147,6 @@ impl<T: Clone> Fleet<T> {
             next_ticket: 0,
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
-            errors: PredictionErrors::default(),
-            counts: FleetCounts::default(),
             closed: None,
             said: Vec::new(),
         }
@@ -214,14 +219,14 @@ impl<T: Clone> Fleet<T> {
         self.held.is_empty() && self.under_way.is_empty()
     }
 
-    /// By how much actions took longer and ended later than expected, or less long and earlier, since it began.
-    pub fn prediction_errors(&self) -> &PredictionErrors {
-        &self.errors
+    /// What a device did since it began.
+    pub fn account(&self, device: DeviceId) -> &DeviceAccount {
+        &self.accounts[device.idx()]
     }
 
-    /// What it did since it began.
-    pub fn counts(&self) -> FleetCounts {
-        self.counts
+    /// Pages of a device that hold weights or are to, and all its pages.
+    pub fn pages(&self, device: DeviceId) -> (u32, u32) {
+        self.placement.pages(device)
     }
 
     fn arrive(&mut self, now: Timestamp, arrival: Arrival<T>, out: &mut Vec<FleetCommand<T>>) {
@@ -239,6 +244,7 @@ impl<T: Clone> Fleet<T> {
             request,
             arrived_at: now,
             batched_at: now,
+            load: None,
             payload,
         };
         let room = of.waiting < of.capacity;
@@ -269,7 +275,6 @@ impl<T: Clone> Fleet<T> {
             return;
         }
         of.waiting += 1;
-        self.counts.cold += u64::from(!self.placement.is_held(model));
         let ticket = RequestId(self.next_ticket);
         self.next_ticket += 1;
         // Without a deadline nothing is reserved.
@@ -380,8 +385,9 @@ impl<T: Clone> Fleet<T> {
         let Some(was) = self.under_way.swap_remove(&action) else {
             return;
         };
+        let account = &mut self.accounts[device.idx()];
         if let Ended::Ran { at, took } = ended {
-            self.errors.record(&ActionRecord {
+            account.errors.record(&ActionRecord {
                 action: predict::Action {
                     kind: was.kind,
                     model: was.model.0,
@@ -394,11 +400,11 @@ impl<T: Clone> Fleet<T> {
             });
         }
         if let Ended::Refused(_) = ended {
-            self.counts.refused += 1;
+            account.refused += 1;
         }
         let event = match (was.kind, ended) {
             (ActionKind::Load, Ended::Failed(why)) => {
-                self.counts.failed_loads += 1;
+                account.failed_loads += 1;
                 self.fail(now, was.model, why, out);
                 PlacementEvent::Loaded {
                     device,
@@ -408,10 +414,14 @@ impl<T: Clone> Fleet<T> {
             }
             (ActionKind::Load, ended) => {
                 let took = match ended {
-                    Ended::Ran { took, .. } => Some(took),
+                    Ended::Ran { at, took } => {
+                        let from = at - took;
+                        self.loads.insert(was.model, Span { from, to: at });
+                        Some(took)
+                    }
                     Ended::Refused(_) | Ended::Failed(_) => None,
                 };
-                self.counts.loads += u64::from(took.is_some());
+                account.loads += u64::from(took.is_some());
                 PlacementEvent::Loaded {
                     device,
                     action,
@@ -419,9 +429,11 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             (_, Ended::Ran { at, took }) => {
-                self.counts.batches += 1;
+                account.batches += 1;
                 for ticket in was.members {
-                    self.remove(ticket);
+                    let held = self.remove(ticket);
+                    let waited = held.is_some_and(|held| held.member.load.is_some());
+                    self.accounts[device.idx()].cold += u64::from(waited);
                 }
                 PlacementEvent::Inferred {
                     device,
@@ -485,7 +497,7 @@ impl<T: Clone> Fleet<T> {
         for command in said.drain(..) {
             match command {
                 PlacementCommand::Do { device, action } => {
-                    let action = self.send(now, action);
+                    let action = self.send(now, device, action);
                     out.push(FleetCommand::Do { device, action });
                 }
                 PlacementCommand::Cancel { request } => {
@@ -504,7 +516,12 @@ impl<T: Clone> Fleet<T> {
     }
 
     /// An action is on its way, with what its members carry.
-    fn send(&mut self, now: Timestamp, action: Action<RequestId>) -> Action<Member<T>> {
+    fn send(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        action: Action<RequestId>,
+    ) -> Action<Member<T>> {
         let Action {
             id,
             work,
@@ -527,15 +544,18 @@ impl<T: Clone> Fleet<T> {
                 Work::Load(model)
             }
             Work::Unload(model) => {
-                self.counts.unloads += 1;
+                self.accounts[device.idx()].unloads += 1;
                 Work::Unload(model)
             }
             Work::Infer { model, members } => {
+                let read = self.loads.get(&model).copied();
                 let tickets = members.iter();
                 let riders = tickets.filter_map(|&ticket| {
                     self.waits(ticket, false);
                     let held = self.held.get_mut(&ticket)?;
                     held.member.batched_at = now;
+                    // It came before its weights were there.
+                    held.member.load = read.filter(|read| held.member.arrived_at < read.to);
                     Some(held.member.clone())
                 });
                 let riders = riders.collect();

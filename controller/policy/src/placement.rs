@@ -91,6 +91,8 @@ pub struct Placement {
     demands: Demands,
     rates: Rates,
     fairness: Option<Fairness>,
+    /// Time that the last request of each model had.
+    slos: Vec<Duration>,
     /// No batch was ever expected to take longer.
     longest: Duration,
     /// Time to copy the inputs of the largest batch of any model.
@@ -136,6 +138,7 @@ impl Placement {
                 rates.held(model, DeviceId(i as u16));
             }
         }
+        let n_models = models.len();
         Placement {
             recipe,
             sizes,
@@ -149,6 +152,7 @@ impl Placement {
             demands,
             rates,
             fairness,
+            slos: vec![Duration::MAX; n_models],
             longest,
             longest_input,
             next_action: 0,
@@ -179,6 +183,7 @@ impl Placement {
             } => {
                 self.rates.arrived(now, model);
                 let slo = deadline.since(now);
+                self.slos[model.idx()] = slo;
                 let waiting = Waiting {
                     id: request,
                     deadline,
@@ -301,9 +306,14 @@ impl Placement {
         self.queues.of(model).map(|w| w.id)
     }
 
-    /// Whether a device holds a model, or is to.
-    pub fn is_held(&self, model: ModelId) -> bool {
-        !self.demands.holders(model).is_empty()
+    /// Its devices.
+    pub fn n_devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Pages of a device that hold weights or are to, and all its pages.
+    pub fn pages(&self, device: DeviceId) -> (u32, u32) {
+        self.devices[device.idx()].pages()
     }
 
     /// Whether any device could ever hold a model.

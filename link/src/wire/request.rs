@@ -149,6 +149,7 @@ pub(super) fn decode_times(
         ended_at: of("ended_at").time(times.ended_at)?,
         batch: BatchId(times.batch),
         batch_size: of("batch_size").up_to(times.batch_size, BATCH_MAX)?,
+        load: None,
         incarnation,
     })
 }

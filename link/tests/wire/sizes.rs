@@ -87,6 +87,7 @@ pub(crate) fn finished() -> Packet {
                 ended_at: at(1_014),
                 batch: BatchId(100_000),
                 batch_size: 4,
+                load: None,
                 incarnation: Incarnation(5),
             },
             outputs: Some(vec![Carried::Value(Value::Bytes(Bytes::from(vec![

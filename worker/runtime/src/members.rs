@@ -9,4 +9,14 @@ pub trait Members: Send + Sync {
     /// # Errors
     /// Why not: a sentence for the client whose request fails.
     fn may_load(&self, member: MemberId) -> Result<(), String>;
+
+    /// The same, but waits for a check that is to be made first.
+    ///
+    /// # Errors
+    /// As of [`Members::may_load`].
+    fn check(&self, member: MemberId) -> Result<(), String>;
+
+    /// What members of one architecture have in common: all of the file but the numbers of its tensors. `None` where the file
+    /// cannot be read.
+    fn form(&self, member: MemberId) -> Option<[u8; 32]>;
 }

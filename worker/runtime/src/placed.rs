@@ -12,6 +12,7 @@ mod shared;
 mod threads;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -64,8 +65,8 @@ pub struct RanBatch {
     pub results: Vec<Ran>,
     /// When it began.
     pub started_at: Timestamp,
-    /// When it was expected to end, as its action says.
-    pub expected_end: Timestamp,
+    /// How long it was expected to take.
+    pub expected: Duration,
     /// When it ended.
     pub ended_at: Timestamp,
 }

@@ -13,8 +13,6 @@ use anyhow::{Context, Result};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::arrivals::Arrivals;
-
 /// Ten thousand wakes a second cost a few percent of a core.
 const WAKE_EVERY: Duration = Duration::from_micros(100);
 /// Due requests that the sender has not taken. More means that the sender lacks seconds of CPU time.
@@ -33,7 +31,10 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     /// `start` is the origin of the due times.
-    pub(crate) fn start(arrivals: Arrivals, start: Instant) -> Result<Self> {
+    pub(crate) fn start(
+        arrivals: impl Iterator<Item = Duration> + Send + 'static,
+        start: Instant,
+    ) -> Result<Self> {
         let (sender, due) = mpsc::channel(DUE_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let overrun = Arc::new(AtomicU64::new(0));
@@ -75,7 +76,7 @@ impl Drop for Pacer {
 }
 
 fn pace(
-    arrivals: Arrivals,
+    arrivals: impl Iterator<Item = Duration>,
     start: Instant,
     sender: &mpsc::Sender<Duration>,
     stop: &AtomicBool,
@@ -119,7 +120,7 @@ fn sharpen_sleep() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arrivals::Segment;
+    use super::super::arrivals::{Arrivals, Segment};
     use super::*;
 
     #[tokio::test]

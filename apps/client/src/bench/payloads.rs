@@ -13,6 +13,7 @@ use spillgate_proto::pb::FrameFormat;
 use spillgate_scenes::{GroundTruth, MIN_VISIBLE, Scene, SceneConfig};
 
 use super::BenchArgs;
+use super::scenario::Requests;
 use crate::encode::{Encoding, encode};
 use crate::models;
 use crate::source::{Content, SourceSpec};
@@ -42,6 +43,8 @@ pub(super) enum Order {
     InTurn(usize),
     /// At random.
     Random(Box<ChaCha8Rng>),
+    /// As listed; what comes after the list is the first.
+    Listed(std::vec::IntoIter<u32>),
 }
 
 impl Order {
@@ -64,6 +67,7 @@ impl Order {
                 idx
             }
             Order::Random(random) => random.random_range(0..n),
+            Order::Listed(list) => list.next().map_or(0, |idx| idx as usize),
         }
     }
 }
@@ -104,6 +108,20 @@ impl Payloads {
         Ok(Payloads {
             frames,
             order: Order::of(args),
+        })
+    }
+
+    /// The only payload, for each model of a scenario.
+    ///
+    /// # Errors
+    /// When there are several.
+    pub(super) fn of_scenario(self, requests: &Requests, module: &str) -> Result<Payloads> {
+        let [frame] = self.frames.as_slice() else {
+            bail!("--scenario: give one picture for all requests");
+        };
+        Ok(Payloads {
+            frames: requests.payloads(module, frame),
+            order: Order::Listed(requests.order.clone().into_iter()),
         })
     }
 

@@ -5,6 +5,7 @@ mod data;
 mod dynamic;
 mod eval;
 mod face;
+mod family;
 mod fit;
 mod layers;
 mod light;
@@ -82,6 +83,15 @@ enum Command {
         #[arg(long)]
         svg: Option<PathBuf>,
     },
+    /// Write a family of models with random weights, of three architectures, for experiments with many models.
+    Family {
+        /// Folder for `models/*.pt` and `classes.labels`.
+        #[arg(long)]
+        out: PathBuf,
+        /// Models.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        count: u16,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -135,5 +145,6 @@ fn main() -> anyhow::Result<()> {
             let samples = data::held_out(scenes, None)?;
             times::report(&models, &samples, requests as usize, svg.as_ref())
         }
+        Command::Family { out, count } => family::write(&out, usize::from(count)),
     }
 }

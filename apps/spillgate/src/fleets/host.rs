@@ -4,11 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use spillgate_backend::job::Job;
-use spillgate_controller_policy::fleet::{Fleet, FleetCommand, FleetCounts, FleetEvent};
+use spillgate_controller_policy::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 use spillgate_pipeline::action::Done;
 use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{ToDevice, ToGateway};
-use spillgate_pipeline::predict::PredictionErrors;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker::clock::Clock;
@@ -101,13 +100,10 @@ impl FleetHost {
         self.fleet.lock().fleet.waiting(worker)
     }
 
-    /// What it did, and by how much its predictions were wrong.
-    pub fn account(&self) -> (FleetCounts, PredictionErrors) {
-        let state = self.fleet.lock();
-        (
-            state.fleet.counts(),
-            state.fleet.prediction_errors().clone(),
-        )
+    /// What a device did, and its pages: those taken, and all.
+    pub(crate) fn account(&self, device: DeviceId) -> (DeviceAccount, (u32, u32)) {
+        let fleet = &self.fleet.lock().fleet;
+        (fleet.account(device).clone(), fleet.pages(device))
     }
 
     fn drive(&self, event: FleetEvent<'_, Arc<Job>>) {

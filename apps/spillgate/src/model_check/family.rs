@@ -240,6 +240,16 @@ impl Members for FamilyFiles {
                 .to_owned(),
         )
     }
+
+    fn check(&self, member: MemberId) -> Result<(), String> {
+        self.inner.listed(member)?;
+        let verdict = self.inner.check(member, &mut None);
+        verdict.map_err(|why| why.to_string())
+    }
+
+    fn form(&self, member: MemberId) -> Option<Hash> {
+        self.inner.listed(member).ok()?.form().ok()
+    }
 }
 
 impl Inner {

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{ModuleStatus, PeerStatus, PipelineStatus, Status, ValuesStatus};
+use super::{DeviceStatus, ModuleStatus, PeerStatus, PipelineStatus, Status, ValuesStatus};
 
+/// A device with so many pages was given no bound.
+const PAGES_UNBOUNDED: u32 = u32::MAX / 4;
 /// Columns are this far apart.
 const GAP: &str = "  ";
 
@@ -36,6 +38,8 @@ pub(super) fn text(status: &Status) -> String {
         }
         text.push('\n');
         table(&mut text, &rows);
+        placed(&mut text, &status.devices);
+        errors(&mut text, &status.devices);
     }
     if !status.peers.is_empty() {
         text.push('\n');
@@ -46,6 +50,60 @@ pub(super) fn text(status: &Status) -> String {
         line(&mut text, &format!("{}: {}", complaint.peer, complaint.why));
     }
     text
+}
+
+/// What devices under a placement hold, and what they did.
+fn placed(text: &mut String, devices: &[DeviceStatus]) {
+    let head = [
+        "device",
+        "pages",
+        "of",
+        "batches",
+        "cold requests",
+        "loads",
+        "failed",
+        "unloads",
+        "refused",
+    ];
+    let mut rows = vec![row(head)];
+    for device in devices {
+        if let Some(of) = &device.weights {
+            let limit = match of.pages_limit {
+                limit if limit >= PAGES_UNBOUNDED => "any".to_owned(),
+                limit => limit.to_string(),
+            };
+            rows.push(row([
+                &device.name,
+                &of.pages.to_string(),
+                &limit,
+                &of.batches.to_string(),
+                &of.cold.to_string(),
+                &of.loads.to_string(),
+                &of.failed_loads.to_string(),
+                &of.unloads.to_string(),
+                &of.refused.to_string(),
+            ]));
+        }
+    }
+    if rows.len() > 1 {
+        table(text, &rows);
+    }
+}
+
+/// By how much predictions were wrong.
+fn errors(text: &mut String, devices: &[DeviceStatus]) {
+    let mut rows = vec![row(["device", "error of", "p1", "p50", "p99"])];
+    for device in devices {
+        for error in &device.errors {
+            let ms = |ms: f64| format!("{ms:+.3}ms");
+            let of = format!("{} {}", error.action, error.of);
+            let [p1, p50, p99] = [ms(error.p1_ms), ms(error.p50_ms), ms(error.p99_ms)];
+            rows.push(row([&device.name, &of, &p1, &p50, &p99]));
+        }
+    }
+    if rows.len() > 1 {
+        table(text, &rows);
+    }
 }
 
 fn values(of: &ValuesStatus) -> String {
@@ -222,7 +280,9 @@ fn table(text: &mut String, rows: &[Vec<String>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Complaint, DeviceStatus, Forecast, PlannerStatus, WorkerStatus};
+    use super::super::{
+        Complaint, ErrorStatus, Forecast, PlannerStatus, WeightsStatus, WorkerStatus,
+    };
     use super::*;
 
     #[test]
@@ -275,6 +335,23 @@ mod tests {
                 name: "decode:0".to_owned(),
                 is_alive: true,
                 waiting: 0,
+                weights: Some(WeightsStatus {
+                    pages: 39,
+                    pages_limit: 40,
+                    batches: 1200,
+                    cold: 31,
+                    loads: 25,
+                    failed_loads: 1,
+                    unloads: 12,
+                    refused: 2,
+                }),
+                errors: vec![ErrorStatus {
+                    action: "execute".to_owned(),
+                    of: "duration".to_owned(),
+                    p1_ms: -0.21,
+                    p50_ms: 0.003,
+                    p99_ms: 0.4,
+                }],
             }],
             values: ValuesStatus {
                 held: 2_000_000,
@@ -321,6 +398,10 @@ worker  module  process  device  has  state
 
 device    waiting  state
 decode:0  0        runs
+device    pages  of  batches  cold requests  loads  failed  unloads  refused
+decode:0  39     40  1200     31             25     1       12       2
+device    error of          p1        p50       p99
+decode:0  execute duration  -0.210ms  +0.003ms  +0.400ms
 
 2.0 MB of 268.4 MB are held; 0.7 MB are kept for 1 requests of others, others keep values of 3 requests
 peer     state  since  clock          waiting  roles

@@ -243,6 +243,7 @@ const TIMES: ModuleTimes = ModuleTimes {
     ended_at: Timestamp::ZERO,
     batch: BatchId(0),
     batch_size: 1,
+    load: None,
     incarnation: Incarnation(0),
 };
 

@@ -67,6 +67,14 @@ pub(super) struct DeviceLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct PredictionLabels {
+    pub(super) device: String,
+    pub(super) action: &'static str,
+    pub(super) of: &'static str,
+    pub(super) quantile: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct LostLabels {
     pub(super) kind: &'static str,
     pub(super) cause: &'static str,

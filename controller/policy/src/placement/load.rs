@@ -41,8 +41,11 @@ impl Placement {
                     true => Some(arrived?),
                     false => None,
                 };
-                let model = self.worth_loading(now, device, free, only);
+                let (model, price) = self.worth_loading(now, device, free, only);
                 let victims = model.and_then(|model| self.victims(device, model));
+                if only.is_none() {
+                    self.devices[device.idx()].note_link_price(price);
+                }
                 if only.is_none() && victims.is_none() {
                     self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
                 }
@@ -129,20 +132,20 @@ impl Placement {
         device: DeviceId,
         free: Timestamp,
         only: Option<ModelId>,
-    ) -> Option<ModelId> {
+    ) -> (Option<ModelId>, f64) {
         let fits = |model: &ModelId| {
             let shadow = &self.devices[device.idx()];
             !shadow.holds(*model) && shadow.can_hold(*model)
         };
         if only.is_some_and(|model| !fits(&model)) {
-            return None;
+            return (None, 0.0);
         }
         match self.recipe.load {
             LoadRule::Unfulfilled { also_too_late } => {
-                self.most_unfulfilled(free, also_too_late, only, fits)
+                (self.most_unfulfilled(free, also_too_late, only, fits), 0.0)
             }
             LoadRule::Value => self.most_valuable(now, device, free, only, fits),
-            LoadRule::OnDemand => self.first_asked_for(free, only, fits),
+            LoadRule::OnDemand => (self.first_asked_for(free, only, fits), 0.0),
         }
     }
 

@@ -12,6 +12,8 @@ use super::queues::Waiting;
 
 /// The weight of the newest choice in the price of a device's time.
 const PRICE_WEIGHT: f64 = 0.05;
+/// The same for the price of its link.
+const LINK_PRICE_WEIGHT: f64 = 0.05;
 
 /// An INFER action that the device has.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub(super) struct Shadow {
     pub(super) chooses_at: Option<Timestamp>,
     /// Requests that a ns of its time is worth, as a smoothed mean; see [`Shadow::price`].
     price: f64,
+    /// Requests that a ns of its link is worth, as a smoothed mean.
+    link_price: f64,
     /// Its link is idle, and nothing was worth a LOAD: all models are weighed again at this moment.
     pub(super) content_until: Option<Timestamp>,
     free_pages: u32,
@@ -81,6 +85,7 @@ impl Shadow {
             loading: VecDeque::new(),
             chooses_at: None,
             price: 0.0,
+            link_price: 0.0,
             content_until: None,
             free_pages: spec.pages,
             pages: spec.pages,
@@ -104,8 +109,22 @@ impl Shadow {
         if is_at_rest { 0.0 } else { self.price }
     }
 
+    /// What its link would gain for a ns more; 0 while no LOAD has to be left out.
+    pub(super) fn link_price(&self) -> f64 {
+        self.link_price
+    }
+
+    pub(super) fn note_link_price(&mut self, price: f64) {
+        self.link_price += LINK_PRICE_WEIGHT * (price - self.link_price);
+    }
+
     pub(super) fn note_price(&mut self, price: f64) {
         self.price += PRICE_WEIGHT * (price - self.price);
+    }
+
+    /// Pages that are taken, and all.
+    pub(super) fn pages(&self) -> (u32, u32) {
+        (self.pages - self.free_pages, self.pages)
     }
 
     /// Models that the device holds or is loading.

@@ -112,6 +112,7 @@ prop_compose! {
             ended_at: at.3,
             batch: BatchId(batch),
             batch_size,
+            load: None,
             incarnation: Incarnation::default(),
         }
     }

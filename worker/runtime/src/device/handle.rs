@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use spillgate_backend::job::Job;
 use spillgate_pipeline::id::{GatewayId, WorkerId};
 use spillgate_pipeline::message::{Address, ToDevice};
+use spillgate_pipeline::predict::PredictionErrors;
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::DeviceEvent;
 
@@ -65,6 +66,11 @@ impl DeviceHandle {
     /// Rejects what waits and what still comes.
     pub fn close(&self, reason: DropReason) {
         self.shared.drive(DeviceEvent::Close(reason));
+    }
+
+    /// By how much its predictions were wrong since it began.
+    pub fn prediction_errors(&self) -> PredictionErrors {
+        self.shared.state.lock().policy.prediction_errors().clone()
     }
 
     /// Whether its thread lives.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use spillgate_pipeline::action::Done;
+use spillgate_pipeline::id::DeviceId;
 
 use super::DeviceAction;
 use super::shared::Shared;
@@ -23,6 +24,11 @@ impl PlacedHandle {
     /// Whether its threads live.
     pub fn is_alive(&self) -> bool {
         self.shared.alive.load(Ordering::Acquire)
+    }
+
+    /// Its id in its fleet.
+    pub fn id(&self) -> DeviceId {
+        self.shared.id
     }
 
     /// Its name.

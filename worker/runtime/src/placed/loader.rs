@@ -9,6 +9,7 @@ use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError, Outp
 use spillgate_backend::value::Value;
 use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::id::{MemberId, ModelId};
+use spillgate_pipeline::pipeline::Module;
 
 use super::{LoadedModel, Loader};
 use crate::executor::{BackendFactory, WorkerSpec, build_operator, may_load, warm_up};
@@ -23,9 +24,29 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
+    /// Its module, with the whole family.
+    pub fn module(&self) -> &Module {
+        &self.worker.pipeline.modules[self.worker.module.idx()]
+    }
+
+    /// Its name in its family, or that of its file; empty for a type without a model.
+    pub fn name(&self) -> &str {
+        let module = self.module();
+        let member = module
+            .family
+            .as_ref()
+            .and_then(|family| family.name(self.member));
+        let file = || {
+            module
+                .variants
+                .get(module.served())
+                .map(|v| v.model.as_str())
+        };
+        member.or_else(file).unwrap_or("")
+    }
+
     fn needs_model(&self, library: &Library) -> bool {
-        let module = &self.worker.pipeline.modules[self.worker.module.idx()];
-        let kind = library.get(&module.op);
+        let kind = library.get(&self.module().op);
         kind.is_none_or(|kind| kind.module_type().model != ModelNeed::None)
     }
 }
@@ -123,11 +144,10 @@ struct Emulated {
 impl Operator for Emulated {
     fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
         let start = Instant::now();
-        let module = &self.spec.worker.pipeline.modules[self.spec.worker.module.idx()];
         let results = match &mut self.really_runs {
             Some(operator) => operator.run(variant, batch),
             None => {
-                let outputs = module.outputs.iter();
+                let outputs = self.spec.module().outputs.iter();
                 let outputs: Outputs = outputs.map(|(_, ty)| Value::empty(*ty)).collect();
                 batch.iter().map(|_| Ok(outputs.clone())).collect()
             }

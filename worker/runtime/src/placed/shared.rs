@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
@@ -22,7 +23,7 @@ pub(super) struct Batch {
     pub(super) id: ActionId,
     pub(super) model: ModelId,
     pub(super) members: Vec<Member<Arc<Job>>>,
-    pub(super) expected_end: Timestamp,
+    pub(super) expected: Duration,
 }
 
 /// What the loading thread is to do.
@@ -90,7 +91,7 @@ impl Shared {
                         id,
                         model,
                         members,
-                        expected_end,
+                        expected: expected_end.since(starts_at),
                     };
                     state.batches.insert(id, batch);
                     Work::Infer {

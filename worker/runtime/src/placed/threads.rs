@@ -138,7 +138,7 @@ fn execute(shared: &Shared) {
             id,
             model,
             members,
-            expected_end,
+            expected,
         } = batch;
         let of = shared.models.lock().get(&model).cloned();
         let module = |worker: &WorkerId| {
@@ -165,7 +165,7 @@ fn execute(shared: &Shared) {
             members,
             results,
             started_at,
-            expected_end,
+            expected,
             ended_at,
         };
         shared.report([Report::Ran(ran), Report::Done(Done { id, ended })]);

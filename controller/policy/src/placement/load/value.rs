@@ -1,7 +1,9 @@
 //! Our LOADs: those that gain the most requests in time.
 //!
-//! A LOAD gains the waiting requests that it still helps, and those that are expected in the next second, less what the models that
-//! give way would gain. Where device time is short, a request gains the less, the more of it its execution takes: it displaces
+//! A LOAD gains the waiting requests that it still helps, and those that are expected in the next second, less what is lost with the
+//! models that give way. That is what they are expected to be asked for, or less: where there is time for a LOAD before
+//! their deadlines, they cost the link that LOAD, at the price of the link's time. A link with time to spare has no price. Where
+//! device time is short, a request gains the less, the more of it its execution takes: it displaces
 //! others. A further copy of a model gains the part of its requests that its holders cannot serve, and goes to devices with little
 //! load.
 //!
@@ -23,6 +25,8 @@ const WEIGHED_MAX: usize = 64;
 /// The part of the price of a device's time that counts. The price is that of the best batch that went: the mean one is worth less.
 const PRICE_PART: f64 = 0.7;
 const CROWDING: Crowding = Crowding(1.5);
+/// A model that gave way may have to be loaded this many times, before it is kept.
+const LOADS_AGAIN: f64 = 2.0;
 /// Shortest transfer, in ns: what takes no time is worth any request.
 const TRANSFER_MIN: f64 = 1.0;
 
@@ -39,7 +43,7 @@ impl Placement {
         free: Timestamp,
         only: Option<ModelId>,
         fits: impl Fn(&ModelId) -> bool,
-    ) -> Option<ModelId> {
+    ) -> (Option<ModelId>, f64) {
         let copies = self.demands.load(device) < COPIED_BELOW;
         let may = |model: &ModelId| copies || self.demands.holders(*model).is_empty();
         let unheld = self.demands.unheld().take(WEIGHED_MAX);
@@ -65,12 +69,24 @@ impl Placement {
         });
         let jobs: Vec<Job> = jobs.collect();
         let kept = most_in_time(free.as_ns() as f64, &jobs, &CROWDING);
-        kept.first.map(|first| gains[first].1)
+        (kept.first.map(|first| gains[first].1), kept.price)
     }
 
     /// Requests that a model is expected to be asked for.
     fn expected(&self, now: Timestamp, model: ModelId) -> f64 {
         self.rates.rate(now, model) * EXPECTED_FOR_S
+    }
+
+    /// The requests that are lost where a model gives way.
+    fn lost(&self, now: Timestamp, device: DeviceId, model: ModelId) -> f64 {
+        let expected = self.expected(now, model);
+        let load = self.loads[model.idx()].estimate();
+        let takes = load + self.estimate(model, 0) + self.recipe.kept_back;
+        if self.slos[model.idx()] <= takes {
+            return expected;
+        }
+        let price = self.devices[device.idx()].link_price();
+        expected.min(LOADS_AGAIN * price * load.as_nanos() as f64)
     }
 
     /// What the LOAD of a model gains, or nothing where it finds no room or a copy serves no request more.
@@ -109,9 +125,15 @@ impl Placement {
             let demand = self.demands.demand(model);
             self.demands.priority(model, demand) / demand
         };
+        // What nobody waits for takes no place of what is asked for more.
+        let is_ahead = waiting == 0;
         let mut lost = 0.0;
         let room = self.make_room(device, model, |victim| {
-            lost += self.expected(now, victim) + self.queues.len(victim) as f64;
+            let needed = match is_ahead {
+                true => self.expected(now, victim),
+                false => self.lost(now, device, victim),
+            };
+            lost += needed + self.queues.len(victim) as f64;
         });
         let requests = gained * unfulfilled - lost;
         (room && unfulfilled > 0.0).then_some(Gain { latest, requests })

@@ -1,0 +1,156 @@
+//! Metrics of the devices of a process, read at each scrape: the weights that they hold, and by how much predictions were wrong.
+
+use std::fmt;
+
+use parking_lot::RwLock;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::labels::{DeviceLabels, PredictionLabels};
+use super::{
+    DEVICE_COLD, DEVICE_FAILED_LOADS, DEVICE_LOADS, DEVICE_PREDICTION_ERROR, DEVICE_REFUSED,
+    DEVICE_UNLOADS, DEVICE_WEIGHT_PAGES, DEVICE_WEIGHT_PAGES_LIMIT,
+};
+
+/// The weights of a device under a placement, and what came of its actions since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightsReading {
+    /// Pages that hold weights, or are to.
+    pub pages: u32,
+    /// All its pages.
+    pub pages_limit: u32,
+    /// Batches that ran.
+    pub batches: u64,
+    /// Requests in them that waited until the weights of their model were read.
+    pub cold: u64,
+    /// Weights that were read.
+    pub loads: u64,
+    /// Weights that could not be read.
+    pub failed_loads: u64,
+    /// Models that gave way to others.
+    pub unloads: u64,
+    /// Actions whose window passed, or that could not begin for other reasons.
+    pub refused: u64,
+}
+
+/// Errors of one kind of prediction since the device began, measured minus expected, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ErrorReading {
+    /// What was predicted: `execute`, `rerun`, `load`.
+    pub action: &'static str,
+    /// Of its `duration` or its `completion`.
+    pub of: &'static str,
+    /// Quantile and error.
+    pub quantiles: [(&'static str, f64); 3],
+}
+
+/// A device of this process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceReading {
+    /// Its name.
+    pub device: String,
+    /// Under a placement.
+    pub weights: Option<WeightsReading>,
+    /// Of each kind of action that ended.
+    pub errors: Vec<ErrorReading>,
+}
+
+/// Reads the devices.
+pub type ReadDevices = Box<dyn Fn() -> Vec<DeviceReading> + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct DeviceCollector {
+    pub(super) source: RwLock<Option<ReadDevices>>,
+}
+
+impl fmt::Debug for DeviceCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeviceCollector")
+    }
+}
+
+/// Name, help, and value of a reading.
+type Part = (&'static str, &'static str, fn(&WeightsReading) -> u64);
+
+const GAUGES: [Part; 2] = [
+    (
+        DEVICE_WEIGHT_PAGES,
+        "Pages of a device that hold weights, or are to",
+        |r| u64::from(r.pages),
+    ),
+    (
+        DEVICE_WEIGHT_PAGES_LIMIT,
+        "Pages that a device has for weights",
+        |r| u64::from(r.pages_limit),
+    ),
+];
+
+const COUNTS: [Part; 5] = [
+    (
+        DEVICE_COLD,
+        "Requests that ran after they had waited for the weights of their model",
+        |r| r.cold,
+    ),
+    (DEVICE_LOADS, "Models whose weights were read", |r| r.loads),
+    (
+        DEVICE_FAILED_LOADS,
+        "Models whose weights could not be read",
+        |r| r.failed_loads,
+    ),
+    (DEVICE_UNLOADS, "Models that gave way to others", |r| {
+        r.unloads
+    }),
+    (
+        DEVICE_REFUSED,
+        "Actions that a device refused: their window had passed, or the weights were not there",
+        |r| r.refused,
+    ),
+];
+
+impl Collector for DeviceCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let readings = self.source.read().as_ref().map(|read| read());
+        let readings = readings.unwrap_or_default();
+        let placed = || {
+            let of = |r: &DeviceReading| {
+                let device = r.device.clone();
+                Some((DeviceLabels { device }, r.weights?))
+            };
+            readings.iter().filter_map(of)
+        };
+        for (name, help, value) in GAUGES {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, weights) in placed() {
+                let value = value(&weights) as i64;
+                metric.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        for (name, help, value) in COUNTS {
+            // The encoder adds the suffix.
+            let name = name.trim_end_matches("_total");
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (labels, weights) in placed() {
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, u64, u64>(&value(&weights), None)?;
+            }
+        }
+        let help = "Error of what was predicted of a device's actions since it began: measured minus expected";
+        let name = DEVICE_PREDICTION_ERROR;
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for reading in &readings {
+            for error in &reading.errors {
+                for (quantile, value) in error.quantiles {
+                    let labels = PredictionLabels {
+                        device: reading.device.clone(),
+                        action: error.action,
+                        of: error.of,
+                        quantile,
+                    };
+                    metric.encode_family(&labels)?.encode_gauge(&value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
