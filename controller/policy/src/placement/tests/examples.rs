@@ -128,12 +128,13 @@ fn a_late_batch_does_not_wake_the_placement_again_and_again() {
 
 #[test]
 fn a_link_with_time_to_spare_brings_what_is_asked_for_whatever_gives_way() {
-    // Two models share one place. Each is asked for every 60 ms: more often than once a second, which each loses where it gives way.
-    // A LOAD takes 5 ms of these.
+    // Two models share one place. One is asked for every 40 ms, the other one five times less often. Both have time for a LOAD.
     let mut config = world_of(&[1], vec![model(1, 5, 1), model(1, 5, 1)]);
     config.devices[0].resident = vec![ModelId(0)];
-    let asks = (0..60).flat_map(|i| [ask(i * 60, 0, Some(50)), ask(i * 60 + 30, 1, Some(50))]);
-    let asks: Vec<Ask> = asks.collect();
+    let often = (0..100).map(|i| ask(i * 40, 0, Some(50)));
+    let seldom = (0..20).map(|i| ask(i * 200 + 20, 1, Some(50)));
+    let mut asks: Vec<Ask> = often.chain(seldom).collect();
+    asks.sort_by_key(|ask| ask.at);
     for name in PlacementName::ALL {
         let answered = answered(&World::new(name, &config, SOUND, &asks).run());
         assert!(answered.iter().all(|a| *a), "{}", name.name());
