@@ -22,6 +22,11 @@ pub(crate) fn live_dynamic(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-dynamic", args)
 }
 
+/// `cargo xtask live-models`.
+pub(crate) fn live_models(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live-models", args)
+}
+
 /// `cargo xtask live-shares`.
 pub(crate) fn live_shares(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-shares", args)

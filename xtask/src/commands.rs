@@ -104,6 +104,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         bench::live_dynamic,
     ),
     command(
+        "live-models",
+        "[--seconds N] [--models N] [--cache N] [--rates 50,100,150] [--placements spillgate,lru,...] [--seed N] [--spillgate PATH] [--write]",
+        "serve many models from the memory of a few, under each placement and in the simulator",
+        bench::live_models,
+    ),
+    command(
         "live-shares",
         "[--seconds N] [--only NAME] [--spillgate PATH]",
         "what polite clients get beside greedy ones, with fair shares and without",

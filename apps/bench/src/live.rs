@@ -5,6 +5,7 @@ mod arrivals;
 pub(crate) mod cluster;
 pub(crate) mod dynamic;
 mod emulated;
+pub(crate) mod models;
 mod real;
 mod report;
 mod server;

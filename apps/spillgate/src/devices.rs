@@ -12,6 +12,7 @@ use spillgate_worker::device::DeviceHandle;
 use spillgate_worker::placed::PlacedHandle;
 
 use crate::fleets::FleetHost;
+use crate::status::MeasuredStatus;
 
 /// Reaches a device. Cheap to clone.
 #[derive(Clone)]
@@ -89,6 +90,14 @@ impl Device {
         match self {
             Device::Own(device) => device.name(),
             Device::Placed(device, _) => device.name(),
+        }
+    }
+
+    /// How long the models of its placement take, as measured when it started.
+    pub(crate) fn measured(&self) -> &[MeasuredStatus] {
+        match self {
+            Device::Own(_) => &[],
+            Device::Placed(_, fleet) => fleet.measured(),
         }
     }
 

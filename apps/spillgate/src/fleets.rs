@@ -32,6 +32,7 @@ use spillgate_worker_policy::actions::Actions;
 use crate::embedded::StartError;
 use crate::measure::{Effort, measure_sizes};
 use crate::placement::Placed;
+use crate::status::MeasuredStatus;
 use crate::upstreams::Upstreams;
 pub use host::FleetHost;
 
@@ -238,15 +239,19 @@ impl FleetPlan {
 
     /// How long each model is expected to take, by its architecture. One model of each is measured; emulated devices go by
     /// profiles.
-    fn expected(&self, library: &Arc<Library>) -> Result<Vec<Expected>, OperatorError> {
+    fn expected(
+        &self,
+        library: &Arc<Library>,
+    ) -> Result<(Vec<Expected>, Vec<MeasuredStatus>), OperatorError> {
         let guess = |(spec, &bytes): (&ModelSpec, &u64)| Expected {
             load: LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS),
             execution: spec.worker.execution.clone(),
         };
         let mut expected: Vec<Expected> = self.models.iter().zip(&self.bytes).map(guess).collect();
         if self.kind == "emulated" {
-            return Ok(expected);
+            return Ok((expected, Vec::new()));
         }
+        let mut said = Vec::new();
         let mut backend = TorchBackend::new(&self.devices[0].1)?;
         let mut measured: IndexMap<Architecture, Option<Expected>> = IndexMap::new();
         for (spec, expected) in self.models.iter().zip(&mut expected) {
@@ -256,7 +261,13 @@ impl FleetPlan {
                 let (module, model) = (&spec.module().name, spec.name());
                 match &of {
                     Ok(Expected { load, execution }) => {
-                        tracing::info!(module, model, ?load, ?execution, "measured");
+                        let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+                        said.push(MeasuredStatus {
+                            module: module.clone(),
+                            model: model.to_owned(),
+                            load_ms: ms(load),
+                            execution_ms: execution.iter().map(ms).collect(),
+                        });
                     }
                     Err(error) => tracing::warn!(module, model, %error, "cannot be measured"),
                 }
@@ -266,7 +277,7 @@ impl FleetPlan {
                 expected.clone_from(of);
             }
         }
-        Ok(expected)
+        Ok((expected, said))
     }
 }
 
@@ -384,7 +395,7 @@ impl FleetPlan {
         };
         let first = self.devices.first().map_or("", |(_, name)| name.as_str());
         loading(first);
-        let expected = self.expected(library).map_err(failed(first))?;
+        let (expected, measured) = self.expected(library).map_err(failed(first))?;
         let models: Arc<[ModelSpec]> = self.models.clone().into();
         let resident = |name: &str| self.resident(placing.pages(name));
         let largest = models.iter().map(|m| m.module().batch.max).max();
@@ -415,7 +426,7 @@ impl FleetPlan {
             is_fair: placing.is_fair,
         };
         let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
-        let host = FleetHost::new(fleet, Arc::clone(upstream), *clock, timers);
+        let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);
         let pages: Vec<u32> = (0..models.len() as u32)
             .map(|i| self.pages(ModelId(i)))
             .collect();

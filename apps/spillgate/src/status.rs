@@ -179,6 +179,22 @@ pub struct DeviceStatus {
     /// By how much predictions were wrong since it began.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,
+    /// Under a placement: how long models take, as measured when it started, one of each architecture.
+    #[serde(default)]
+    pub measured: Vec<MeasuredStatus>,
+}
+
+/// How long models of one architecture take.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredStatus {
+    /// Its module.
+    pub module: String,
+    /// The model that was measured.
+    pub model: String,
+    /// To read its weights and run once, in milliseconds.
+    pub load_ms: f64,
+    /// A batch of each size from 1 on, in milliseconds.
+    pub execution_ms: Vec<f64>,
 }
 
 /// The weights of a device, and its actions since it began.
@@ -385,6 +401,7 @@ impl StatusReader {
             waiting: here.map(|place| handle.waiting(place.worker)).sum(),
             weights: weights.map(weights_status),
             errors: errors.iter().map(error_status).collect(),
+            measured: handle.measured().to_vec(),
         }
     }
 

@@ -11,6 +11,7 @@
 //! Invariants: each request that arrives is answered by one `Dropped`, `Forgotten` or `Finished`, or is a member of one batch that ran,
 //! unless its gateway is lost; at most `capacity` requests of a worker wait here.
 
+mod account;
 mod events;
 #[cfg(test)]
 mod tests;
@@ -23,12 +24,13 @@ use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Span, Work};
 use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Arrival, Fault, Finished, ToGateway};
-use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, PredictionErrors};
+use spillgate_pipeline::predict::{self, ActionKind, ActionRecord};
 use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
 
+pub use account::DeviceAccount;
 pub use events::{FleetCommand, FleetEvent};
 
 /// A model whose weights could not be read is tried again this long after.
@@ -95,25 +97,6 @@ pub struct Fleet<T> {
     closed: Option<DropReason>,
     /// Empty between events.
     said: Vec<PlacementCommand>,
-}
-
-/// What a device did since it began.
-#[derive(Clone, Debug, Default)]
-pub struct DeviceAccount {
-    /// Batches that ran.
-    pub batches: u64,
-    /// Requests in them that had to wait until the weights of their model were read.
-    pub cold: u64,
-    /// Weights that were read.
-    pub loads: u64,
-    /// Weights that could not be read.
-    pub failed_loads: u64,
-    /// Models that gave way to others.
-    pub unloads: u64,
-    /// Actions that did not run.
-    pub refused: u64,
-    /// By how much actions took longer and ended later than expected, or less long and earlier.
-    pub errors: PredictionErrors,
 }
 
 impl<T: Clone> Fleet<T> {

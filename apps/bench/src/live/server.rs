@@ -121,6 +121,30 @@ impl Server {
         })
     }
 
+    /// The value of a metric with these labels; 0 where there is none.
+    pub(super) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        let text = self.metrics()?;
+        let has = |line: &&str| {
+            let of = line
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('{'));
+            let label = |(key, value): &(&str, &str)| line.contains(&format!("{key}=\"{value}\""));
+            of && labels.iter().all(label)
+        };
+        let value = text
+            .lines()
+            .find(has)
+            .and_then(|line| line.rsplit(' ').next());
+        Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0.0))
+    }
+
+    /// What `spillgate status` says of it.
+    pub(super) fn status(&self, workspace: &Workspace, program: &Path) -> Result<Value> {
+        let mut status = workspace.program(program);
+        status.args(["status", "--json", "--admin", &self.admin]);
+        Ok(serde_json::from_str(&process::capture(&mut status)?)?)
+    }
+
     /// Its metrics, once the devices have nothing left to do.
     fn quiet(&self) -> Result<String> {
         let begun = Instant::now();

@@ -15,6 +15,7 @@ use spillgate_worker::device::Upstream;
 use spillgate_worker::placed::{PlacedHandle, RanBatch, Reports};
 use spillgate_worker::timer::{Alarm, Sleeper, TimerThread};
 
+use crate::status::MeasuredStatus;
 use crate::upstreams::Upstreams;
 
 /// A fleet and its devices.
@@ -24,6 +25,7 @@ pub struct FleetHost {
     clock: Clock,
     upstream: Arc<Upstreams>,
     alarm: OnceLock<Alarm>,
+    measured: Vec<MeasuredStatus>,
 }
 
 struct State {
@@ -38,6 +40,7 @@ type Report = (WorkerId, GatewayId, ToGateway);
 impl FleetHost {
     pub(super) fn new(
         fleet: Fleet<Arc<Job>>,
+        measured: Vec<MeasuredStatus>,
         upstream: Arc<Upstreams>,
         clock: Clock,
         timers: &TimerThread,
@@ -52,6 +55,7 @@ impl FleetHost {
             clock,
             upstream,
             alarm: OnceLock::new(),
+            measured,
         });
         let _ = host.alarm.set(timers.add(host.clone()));
         host
@@ -104,6 +108,11 @@ impl FleetHost {
     pub(crate) fn account(&self, device: DeviceId) -> (DeviceAccount, (u32, u32)) {
         let fleet = &self.fleet.lock().fleet;
         (fleet.account(device).clone(), fleet.pages(device))
+    }
+
+    /// How long its models take, as measured when it started.
+    pub(crate) fn measured(&self) -> &[MeasuredStatus] {
+        &self.measured
     }
 
     fn drive(&self, event: FleetEvent<'_, Arc<Job>>) {

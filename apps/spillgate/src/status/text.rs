@@ -352,6 +352,7 @@ mod tests {
                     p50_ms: 0.003,
                     p99_ms: 0.4,
                 }],
+                measured: Vec::new(),
             }],
             values: ValuesStatus {
                 held: 2_000_000,
