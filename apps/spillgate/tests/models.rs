@@ -1,20 +1,14 @@
 //! Model files that mean no good: TorchScript made from a shipped model with other code, checked by the program itself.
 
-use std::io::{BufRead, BufReader, Cursor, Read, Write};
+#[path = "support/archive.rs"]
+mod archive;
+
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use zip::write::{FileOptions, ZipWriter};
-use zip::{CompressionMethod, ZipArchive};
-
-/// What a forward pass begins with.
-const FORWARD: &str = "    argument_1: Tensor) -> Tensor:\n";
-
-fn shipped(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join("apps/modules/models").join(name)
-}
+use archive::{model, shipped};
 
 /// A folder with a pipeline of one classifier, `light.pt`, that goes with its test.
 struct Folder(PathBuf);
@@ -40,25 +34,7 @@ impl Folder {
 
     /// The shipped model, whose forward pass begins with this code.
     fn model(&self, code: &str) {
-        let bytes = std::fs::read(shipped("light.pt")).unwrap();
-        let mut from = ZipArchive::new(Cursor::new(bytes)).unwrap();
-        let mut to = ZipWriter::new(std::fs::File::create(self.0.join("light.pt")).unwrap());
-        for i in 0..from.len() {
-            let mut entry = from.by_index(i).unwrap();
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).unwrap();
-            if entry.name().ends_with(".py") {
-                let text = String::from_utf8(bytes).unwrap();
-                assert!(text.contains(FORWARD), "{text}");
-                bytes = text
-                    .replace(FORWARD, &format!("{FORWARD}{code}"))
-                    .into_bytes();
-            }
-            let options = FileOptions::default().compression_method(CompressionMethod::Stored);
-            to.start_file(entry.name(), options).unwrap();
-            to.write_all(&bytes).unwrap();
-        }
-        to.finish().unwrap();
+        std::fs::write(self.0.join("light.pt"), model(code, 0)).unwrap();
     }
 
     /// Runs `spillgate validate` on the pipeline.

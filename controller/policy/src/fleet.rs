@@ -5,11 +5,12 @@
 //! share its model: their requests may be in one batch.
 //!
 //! A request is given up when the placement cannot serve it by the time that the modules after its own leave it. That takes the
-//! place of the drop policy of a broker. A model whose weights cannot be read fails the requests that wait for it, and those that
-//! come within [`RETRIED_AFTER`].
+//! place of the drop policy of a broker. A device that cannot read a model's weights is not asked for them again within
+//! [`RETRIED_AFTER`]. Where no other device has them, the requests that wait for the model fail, and those that come within that time.
 //!
 //! Invariants: each request that arrives is answered by one `Dropped`, `Forgotten` or `Finished`, or is a member of one batch that ran,
-//! unless its gateway is lost; at most `capacity` requests of a worker wait here.
+//! unless its gateway is lost; a request that arrives while `capacity` requests of its worker wait
+//! here is refused. Those of a batch that a device refused wait again in any case.
 
 mod account;
 mod events;
@@ -174,14 +175,7 @@ impl<T: Clone> Fleet<T> {
             FleetEvent::Done(device, done) => self.done(now, device, done, out),
             FleetEvent::Close(reason) => {
                 self.closed = Some(reason);
-                self.give_up(
-                    now,
-                    |held| held.is_waiting,
-                    out,
-                    |fleet, held, out| {
-                        fleet.say_dropped(now, &held.member, reason, out);
-                    },
-                );
+                self.reject(now, reason, out);
             }
             FleetEvent::Wakeup => self.tell(now, PlacementEvent::Wakeup, out),
         }
@@ -388,7 +382,7 @@ impl<T: Clone> Fleet<T> {
         let event = match (was.kind, ended) {
             (ActionKind::Load, Ended::Failed(why)) => {
                 account.failed_loads += 1;
-                self.fail(now, was.model, why, out);
+                self.fail(now, device, was.model, why, out);
                 PlacementEvent::Loaded {
                     device,
                     action,
@@ -425,7 +419,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             (_, Ended::Refused(_) | Ended::Failed(_)) => {
-                // They wait again; those that the placement does not serve any more are cancelled by it.
+                // They wait again, unless the fleet is closed by now; the placement cancels those that it does not serve any more.
                 for ticket in was.members {
                     self.waits(ticket, true);
                 }
@@ -437,23 +431,40 @@ impl<T: Clone> Fleet<T> {
             }
         };
         self.tell(now, event, out);
+        // A refused batch gave its requests back.
+        if let Some(reason) = self.closed {
+            self.reject(now, reason, out);
+        }
     }
 
-    /// The weights of a model cannot be read.
+    /// Drops all that waits.
+    fn reject(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<FleetCommand<T>>) {
+        let say = |fleet: &mut Self, held: Held<T>, out: &mut Vec<FleetCommand<T>>| {
+            fleet.say_dropped(now, &held.member, reason, out);
+        };
+        self.give_up(now, |held| held.is_waiting, out, say);
+    }
+
+    /// A device cannot read the weights of a model. Requests fail where no other device has them.
     fn fail(
         &mut self,
         now: Timestamp,
+        device: DeviceId,
         model: ModelId,
         why: Arc<str>,
         out: &mut Vec<FleetCommand<T>>,
     ) {
+        let until = now + RETRIED_AFTER;
+        self.placement.bar(device, model, until);
+        if self.placement.is_held_beside(model, device) {
+            return;
+        }
         for ticket in self.placement.queue(model).collect::<Vec<_>>() {
             let request = ticket;
             self.tell(now, PlacementEvent::Left { request, model }, out);
             let held = self.remove(ticket);
             out.extend(held.map(|held| fail(&held.member, &why)));
         }
-        let until = now + RETRIED_AFTER;
         self.failed.insert(model, Failed { why, until });
     }
 

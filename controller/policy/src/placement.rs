@@ -21,7 +21,7 @@ mod queues;
 mod recipe;
 mod shadow;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -314,6 +314,16 @@ impl Placement {
     /// Pages of a device that hold weights or are to, and all its pages.
     pub fn pages(&self, device: DeviceId) -> (u32, u32) {
         self.devices[device.idx()].pages()
+    }
+
+    /// Whether a device other than this one holds a model, or is to.
+    pub fn is_held_beside(&self, model: ModelId, device: DeviceId) -> bool {
+        self.demands.holders(model).iter().any(|h| *h != device)
+    }
+
+    /// A device cannot read the weights of a model: it is not asked to until then.
+    pub fn bar(&mut self, device: DeviceId, model: ModelId, until: Timestamp) {
+        self.devices[device.idx()].bar(model, until);
     }
 
     /// Whether any device could ever hold a model.

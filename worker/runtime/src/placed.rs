@@ -9,6 +9,8 @@
 mod handle;
 pub mod loader;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 use std::sync::Arc;

@@ -150,6 +150,9 @@ impl Drop for TimerThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // Sleepers hold alarms, which hold this.
+        let slots = std::mem::take(&mut self.shared.state.lock().slots);
+        drop(slots);
     }
 }
 

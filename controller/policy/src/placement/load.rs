@@ -135,7 +135,7 @@ impl Placement {
     ) -> (Option<ModelId>, f64) {
         let fits = |model: &ModelId| {
             let shadow = &self.devices[device.idx()];
-            !shadow.holds(*model) && shadow.can_hold(*model)
+            !shadow.holds(*model) && shadow.can_hold(*model) && !shadow.is_barred(now, *model)
         };
         if only.is_some_and(|model| !fits(&model)) {
             return (None, 0.0);

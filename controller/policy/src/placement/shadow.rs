@@ -37,6 +37,8 @@ struct Slot {
     last_used: Timestamp,
     /// Actions under way that need its weights.
     under_way: u32,
+    /// It gets no LOAD before this moment.
+    barred_until: Timestamp,
 }
 
 #[derive(Debug)]
@@ -266,6 +268,15 @@ impl Shadow {
     /// Whether a model could ever be held.
     pub(super) fn can_hold(&self, model: ModelId) -> bool {
         self.slots[model.idx()].pages <= self.pages
+    }
+
+    /// A model gets no LOAD before that moment.
+    pub(super) fn bar(&mut self, model: ModelId, until: Timestamp) {
+        self.slots[model.idx()].barred_until = until;
+    }
+
+    pub(super) fn is_barred(&self, now: Timestamp, model: ModelId) -> bool {
+        now < self.slots[model.idx()].barred_until
     }
 
     pub(super) fn free_pages(&self) -> u32 {

@@ -1,20 +1,20 @@
 mod examples;
 mod random;
-mod world;
+pub(crate) mod world;
 
 use super::*;
 use world::{Ask, Hardware, SOUND, Stands, World};
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn at(after: u64) -> Timestamp {
+pub(crate) fn at(after: u64) -> Timestamp {
     Timestamp::ZERO + ms(after)
 }
 
 /// A model of that many pages that takes `alone` for one request, and half of it for each further one.
-fn model(pages: u32, load: u64, alone: u64) -> Model {
+pub(crate) fn model(pages: u32, load: u64, alone: u64) -> Model {
     let size = |n: u32| ms(alone) * (n + 1) / 2;
     Model {
         pages,
@@ -24,7 +24,7 @@ fn model(pages: u32, load: u64, alone: u64) -> Model {
     }
 }
 
-fn world_of(pages: &[u32], models: Vec<Model>) -> PlacementConfig {
+pub(crate) fn world_of(pages: &[u32], models: Vec<Model>) -> PlacementConfig {
     let devices = pages.iter().map(|&pages| DeviceSpec {
         pages,
         resident: Vec::new(),

@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) reports: VecDeque<Report>,
     pub(super) commands: Vec<ActionCommand<Member<Arc<Job>>>>,
     pub(super) stop: bool,
+    /// Threads that may still have something to report.
+    pub(super) busy: usize,
 }
 
 pub(super) struct Shared {
@@ -169,21 +171,36 @@ impl Shared {
         }
     }
 
+    /// The threads end when nothing is left to do.
+    pub(super) fn stop(&self) {
+        self.state.lock().stop = true;
+        for changed in [&self.runs, &self.loads, &self.reports] {
+            changed.notify_all();
+        }
+    }
+
+    /// A thread has ended that had something to report.
+    pub(super) fn is_done(&self) {
+        self.state.lock().busy -= 1;
+        self.reports.notify_one();
+    }
+
     pub(super) fn report(&self, reports: impl IntoIterator<Item = Report>) {
         self.state.lock().reports.extend(reports);
         self.reports.notify_one();
     }
 
-    /// Waits for what a thread is to do next; `None` when there is nothing and the device is to stop.
+    /// Waits for what a thread is to do next; `None` when there is nothing and the thread is to end.
     pub(super) fn wait<W>(
         &self,
         changed: &Condvar,
+        is_over: impl Fn(&State) -> bool,
         mut take: impl FnMut(&mut State) -> Option<W>,
     ) -> Option<W> {
         let mut state = self.state.lock();
         loop {
             let work = take(&mut state);
-            if work.is_some() || state.stop {
+            if work.is_some() || is_over(&state) {
                 return work;
             }
             changed.wait(&mut state);

@@ -1,6 +1,7 @@
 //! The threads of a device under a placement.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +21,7 @@ use crate::clock::Clock;
 use crate::device::panic_text;
 use crate::timer::TimerThread;
 
-/// The threads of a device.
+/// The threads of a device. They end when it is dropped.
 pub struct PlacedDevice {
     handle: PlacedHandle,
     threads: Vec<JoinHandle<()>>,
@@ -61,6 +62,7 @@ impl PlacedDevice {
                 reports: Default::default(),
                 commands: Vec::new(),
                 stop: false,
+                busy: 2,
             }),
             runs: Condvar::new(),
             loads: Condvar::new(),
@@ -74,16 +76,17 @@ impl PlacedDevice {
         let (started, has_started) = std::sync::mpsc::sync_channel(1);
         let threads = vec![
             spawn(&shared, format!("load {name}"), move |shared| {
-                load(shared, loader, &resident, &started);
+                ends(shared, |shared| load(shared, loader, &resident, &started));
             }),
-            spawn(&shared, format!("device {name}"), execute),
+            spawn(&shared, format!("device {name}"), |shared| {
+                ends(shared, execute)
+            }),
             spawn(&shared, format!("answer {name}"), report),
         ];
         let handle = PlacedHandle { shared };
         let device = PlacedDevice { handle, threads };
-        has_started
-            .recv()
-            .expect("the thread says how its start went")?;
+        let ended = || OperatorError::Other(format!("the loading thread of {name} ended"));
+        has_started.recv().map_err(|_| ended())??;
         Ok(device)
     }
 
@@ -94,12 +97,8 @@ impl PlacedDevice {
 
     /// Ends the threads once what runs is done. Waits for them at most `limit`; false when one was still busy then and was left
     /// behind.
-    pub fn stop(self, limit: Duration) -> bool {
-        let shared = &self.handle.shared;
-        shared.state.lock().stop = true;
-        for changed in [&shared.runs, &shared.loads, &shared.reports] {
-            changed.notify_all();
-        }
+    pub fn stop(mut self, limit: Duration) -> bool {
+        self.handle.shared.stop();
         let give_up = std::time::Instant::now() + limit;
         while !self.threads.iter().all(JoinHandle::is_finished) {
             if std::time::Instant::now() >= give_up {
@@ -107,7 +106,23 @@ impl PlacedDevice {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.threads.into_iter().all(|thread| thread.join().is_ok())
+        let threads = std::mem::take(&mut self.threads);
+        threads.into_iter().all(|thread| thread.join().is_ok())
+    }
+}
+
+impl Drop for PlacedDevice {
+    fn drop(&mut self) {
+        self.handle.shared.stop();
+    }
+}
+
+/// Runs what may report something, and says when it has ended.
+fn ends(shared: &Shared, run: impl FnOnce(&Shared)) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(shared)));
+    shared.is_done();
+    if let Err(panic) = outcome {
+        resume_unwind(panic);
     }
 }
 
@@ -133,7 +148,7 @@ fn spawn(
 /// Executes batches, one after the other.
 fn execute(shared: &Shared) {
     let mut inputs: Vec<Inputs> = Vec::new();
-    while let Some(batch) = shared.wait(&shared.runs, |state| state.next.take()) {
+    while let Some(batch) = shared.wait(&shared.runs, |s| s.stop, |s| s.next.take()) {
         let Batch {
             id,
             model,
@@ -201,12 +216,15 @@ fn all_fail(n: usize, why: String) -> Vec<Ran> {
 
 /// Reads weights and gives them back, in the order in which that was asked for.
 fn load(shared: &Shared, loader: LoaderFactory, resident: &[ModelId], started: &Started) {
-    let built = loader().and_then(|mut loader| {
+    let build = || {
+        let mut loader = loader()?;
         for &model in resident {
             keep(shared, model, loader.load(model)?);
         }
         Ok(loader)
-    });
+    };
+    let built =
+        catch_unwind(AssertUnwindSafe(build)).unwrap_or_else(|panic| Err(panicked(&*panic)));
     let mut loader = match built {
         Ok(loader) => loader,
         Err(error) => {
@@ -215,7 +233,7 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[ModelId], started: &
         }
     };
     let _ = started.send(Ok(()));
-    while let Some(task) = shared.wait(&shared.loads, |state| state.loads.pop_front()) {
+    while let Some(task) = shared.wait(&shared.loads, |s| s.stop, |s| s.loads.pop_front()) {
         match task {
             LoadTask::Load(id, model) => read(shared, &mut *loader, id, model),
             LoadTask::Unload(model) => {
@@ -230,10 +248,7 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[ModelId], started: &
 fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, model: ModelId) {
     let started_at = shared.clock.now();
     let result = catch_unwind(AssertUnwindSafe(|| loader.load(model)));
-    let result = result.unwrap_or_else(|panic| {
-        let cause = format!("loading panicked: {}", panic_text(&*panic));
-        Err(OperatorError::Other(cause))
-    });
+    let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
     let is_there = result.is_ok();
     let why = result.map(|of| keep(shared, model, of)).err();
     let at = shared.clock.now();
@@ -253,6 +268,10 @@ fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, model: ModelId) 
     shared.report([Report::Done(Done { id, ended })]);
 }
 
+fn panicked(panic: &(dyn Any + Send)) -> OperatorError {
+    OperatorError::Other(format!("loading panicked: {}", panic_text(panic)))
+}
+
 fn keep(shared: &Shared, model: ModelId, of: LoadedModel) {
     let of = Arc::new(Mutex::new(of));
     shared.models.lock().insert(model, of);
@@ -260,7 +279,9 @@ fn keep(shared: &Shared, model: ModelId, of: LoadedModel) {
 
 /// Brings what has ended to where it is awaited, in the order in which it ended.
 fn report(shared: &Shared) {
-    while let Some(report) = shared.wait(&shared.reports, |state| state.reports.pop_front()) {
+    let is_over = |state: &State| state.stop && state.busy == 0;
+    let next = |state: &mut State| state.reports.pop_front();
+    while let Some(report) = shared.wait(&shared.reports, is_over, next) {
         match report {
             Report::Ran(batch) => shared.upstream.ran(shared.id, batch),
             Report::Done(done) => shared.upstream.done(shared.id, done),

@@ -1,3 +1,5 @@
+use spillgate_pipeline::action::Work;
+
 use super::*;
 
 fn answered(world: &World) -> Vec<bool> {
@@ -139,4 +141,81 @@ fn a_link_with_time_to_spare_brings_what_is_asked_for_whatever_gives_way() {
         let answered = answered(&World::new(name, &config, SOUND, &asks).run());
         assert!(answered.iter().all(|a| *a), "{}", name.name());
     }
+}
+
+/// Tells a placement something, and gives the ids of the INFERs that it sends.
+fn infers(placement: &mut Placement, now: Timestamp, event: PlacementEvent) -> Vec<ActionId> {
+    let mut out = Vec::new();
+    placement.on_event(now, event, &mut out);
+    let infers = out.into_iter().filter_map(|command| match command {
+        PlacementCommand::Do { action, .. } => {
+            let is_batch = matches!(action.work, Work::Infer { .. });
+            is_batch.then_some(action.id)
+        }
+        PlacementCommand::Cancel { .. } => None,
+    });
+    infers.collect()
+}
+
+#[test]
+fn requests_of_a_refused_action_still_ask_for_their_model() {
+    let mut config = world_of(&[1], vec![model(1, 5, 4)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    for name in [PlacementName::ClockworkFixed, PlacementName::Spillgate] {
+        let mut placement = Placement::new(name, config.clone());
+        let arrived = PlacementEvent::Arrived {
+            request: RequestId(0),
+            model: ModelId(0),
+            deadline: at(100),
+        };
+        let sent = infers(&mut placement, at(0), arrived);
+        let asked = placement.demands.demand(ModelId(0));
+        assert!(asked > 0.0, "{}", name.name());
+        let refused = PlacementEvent::Inferred {
+            device: DeviceId(0),
+            action: sent[0],
+            ended: Ended::Refused,
+        };
+        // It goes again, and counts as before.
+        let again = infers(&mut placement, at(1), refused);
+        assert_eq!(again.len(), 1, "{}", name.name());
+        let still = placement.demands.demand(ModelId(0));
+        assert!((still - asked).abs() < 1e-9, "{}: {still}", name.name());
+        let ran = PlacementEvent::Inferred {
+            device: DeviceId(0),
+            action: again[0],
+            ended: Ended::Ran {
+                at: at(5),
+                took: ms(4),
+            },
+        };
+        assert!(infers(&mut placement, at(5), ran).is_empty());
+        assert_eq!(placement.demands.demand(ModelId(0)), 0.0);
+    }
+}
+
+#[test]
+fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
+    // Model 1 takes all of a device's time that it gets: at the price of the busy time no request of it is worth its LOAD.
+    let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 40)]);
+    config.devices[0].resident = vec![ModelId(0)];
+    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    for _ in 0..1000 {
+        placement.devices[0].note_price(1.0 / 4e6);
+    }
+    assert_eq!(placement.devices[0].price(), 0.0);
+    let mut out = Vec::new();
+    let arrived = PlacementEvent::Arrived {
+        request: RequestId(0),
+        model: ModelId(1),
+        deadline: at(1000),
+    };
+    placement.on_event(at(0), arrived, &mut out);
+    let is_load = |command: &PlacementCommand| {
+        let PlacementCommand::Do { action, .. } = command else {
+            return false;
+        };
+        action.work == Work::Load(ModelId(1))
+    };
+    assert!(out.iter().any(is_load), "{out:?}");
 }

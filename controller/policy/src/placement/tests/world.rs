@@ -32,18 +32,18 @@ pub(super) struct Ask {
 
 /// How the hardware strays.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hardware {
-    pub(super) seed: u64,
+pub(crate) struct Hardware {
+    pub(crate) seed: u64,
     /// How often an INFER is refused, and a LOAD fails.
-    pub(super) refuses: f64,
-    pub(super) fails: f64,
+    pub(crate) refuses: f64,
+    pub(crate) fails: f64,
     /// Durations are profiled ones times 1 up to this.
-    pub(super) strays: f64,
+    pub(crate) strays: f64,
     /// The first INFER takes that many times its profile.
-    pub(super) first: f64,
+    pub(crate) first: f64,
 }
 
-pub(super) const SOUND: Hardware = Hardware {
+pub(crate) const SOUND: Hardware = Hardware {
     seed: 0,
     refuses: 0.0,
     fails: 0.0,

@@ -1,0 +1,538 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spillgate_backend::job::{Failure, Frame, FrameFormat};
+use spillgate_backend::operator::{Inputs, Outputs};
+use spillgate_pipeline::action::{Ended, RefusalCause, Window, Work};
+use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::testing::noop_pipeline;
+
+use super::*;
+use crate::clock::Clock;
+use crate::timer::TimerThread;
+
+const WORKER: WorkerId = WorkerId(0);
+const SOON: Duration = Duration::from_secs(20);
+const MS: Duration = Duration::from_millis(1);
+
+/// What happened, in order.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    /// A model is being read.
+    Reads(u32),
+    /// A batch of that many runs.
+    Runs(u32, usize),
+    /// The operator of a model is gone; the name of the thread.
+    Gone(u32, String),
+    Ran(u64, Vec<Ran>),
+    Done(u64, End),
+}
+
+#[derive(Debug, PartialEq)]
+enum End {
+    Ran,
+    Refused(RefusalCause),
+    Failed(String),
+}
+
+/// How a model behaves.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Sound,
+    /// It is read when the test lets it.
+    ReadsAtGate,
+    /// It runs when the test lets it.
+    RunsAtGate,
+    Unreadable,
+    PanicsReading,
+    PanicsRunning,
+    AnswersTooFew,
+    /// Its second request fails.
+    FailsOne,
+}
+
+/// What the fakes share with the test.
+struct Stage {
+    kinds: Vec<Kind>,
+    seen: Mutex<Sender<Seen>>,
+    gate: Mutex<Receiver<()>>,
+}
+
+impl Stage {
+    fn note(&self, seen: Seen) {
+        let _ = self.seen.lock().send(seen);
+    }
+
+    fn wait(&self) {
+        let _ = self.gate.lock().recv();
+    }
+}
+
+struct Fake {
+    stage: Arc<Stage>,
+    model: u32,
+}
+
+impl Operator for Fake {
+    fn run(&mut self, _: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        self.stage.note(Seen::Runs(self.model, batch.len()));
+        let mut results: Vec<_> = batch.iter().map(|_| Ok(Vec::new())).collect();
+        match self.stage.kinds[self.model as usize] {
+            Kind::RunsAtGate => self.stage.wait(),
+            Kind::PanicsRunning => panic!("told to"),
+            Kind::AnswersTooFew => results.truncate(1),
+            Kind::FailsOne => results[1] = Err(OperatorError::Other("no picture".to_owned())),
+            _ => {}
+        }
+        results
+    }
+
+    fn example(&self, _: usize) -> Inputs {
+        Vec::new()
+    }
+}
+
+impl std::ops::Drop for Fake {
+    fn drop(&mut self) {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default().to_owned();
+        self.stage.note(Seen::Gone(self.model, name));
+    }
+}
+
+struct FakeLoader(Arc<Stage>);
+
+impl Loader for FakeLoader {
+    fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError> {
+        let stage = &self.0;
+        stage.note(Seen::Reads(model.0));
+        match stage.kinds[model.idx()] {
+            Kind::ReadsAtGate => stage.wait(),
+            Kind::Unreadable => return Err(OperatorError::Other("its file is cut".to_owned())),
+            Kind::PanicsReading => panic!("told to"),
+            _ => {}
+        }
+        let operator = Fake {
+            stage: stage.clone(),
+            model: model.0,
+        };
+        Ok(LoadedModel {
+            operator: Box::new(operator),
+            variant: 0,
+        })
+    }
+}
+
+struct Upstream(Arc<Stage>);
+
+impl Reports for Upstream {
+    fn ran(&self, _: DeviceId, batch: RanBatch) {
+        assert_eq!(batch.results.len(), batch.members.len());
+        assert!(batch.started_at <= batch.ended_at);
+        self.0.note(Seen::Ran(batch.id.0, batch.results));
+    }
+
+    fn done(&self, _: DeviceId, done: Done) {
+        let end = match done.ended {
+            Ended::Ran { .. } => End::Ran,
+            Ended::Refused(cause) => End::Refused(cause),
+            Ended::Failed(why) => End::Failed(why.to_string()),
+        };
+        self.0.note(Seen::Done(done.id.0, end));
+    }
+}
+
+/// A device with a cache of two pages, and models of a page each.
+struct Bench {
+    device: PlacedDevice,
+    stage: Arc<Stage>,
+    seen: Receiver<Seen>,
+    /// Lets what waits at the gate go on.
+    gate: Sender<()>,
+    clock: Clock,
+    _timers: TimerThread,
+}
+
+fn try_start(kinds: &[Kind], resident: &[u32]) -> (Result<Bench, OperatorError>, Arc<Stage>) {
+    let (seen_tx, seen) = channel();
+    let (gate, gate_rx) = channel();
+    let stage = Arc::new(Stage {
+        kinds: kinds.to_vec(),
+        seen: Mutex::new(seen_tx),
+        gate: Mutex::new(gate_rx),
+    });
+    let clock = Clock::start();
+    let timers = TimerThread::start(clock, "timer").unwrap();
+    let pipeline = Arc::new(noop_pipeline(MS * 1000, &[&[0]], &[]));
+    let modules = [(WORKER, (pipeline, ModuleId(1)))];
+    let resident: Vec<ModelId> = resident.iter().copied().map(ModelId).collect();
+    let config = PlacedConfig {
+        id: DeviceId(0),
+        name: "fake:0".to_owned(),
+        actions: Actions::new(2, vec![1; kinds.len()], &resident),
+        resident,
+        modules: Arc::new(modules.into_iter().collect()),
+    };
+    let loader = FakeLoader(stage.clone());
+    let loader: LoaderFactory = Box::new(move || Ok(Box::new(loader)));
+    let upstream = Arc::new(Upstream(stage.clone()));
+    let device = PlacedDevice::start(config, clock, &timers, upstream, loader);
+    let bench = device.map(|device| Bench {
+        device,
+        stage: stage.clone(),
+        seen,
+        gate,
+        clock,
+        _timers: timers,
+    });
+    (bench, stage)
+}
+
+fn start(kinds: &[Kind], resident: &[u32]) -> Bench {
+    let bench = try_start(kinds, resident)
+        .0
+        .unwrap_or_else(|e| panic!("{e}"));
+    for model in resident {
+        assert_eq!(bench.next(), Seen::Reads(*model));
+    }
+    bench
+}
+
+fn member() -> Member<Arc<Job>> {
+    let frame = Frame {
+        format: FrameFormat::Bytes,
+        data: Default::default(),
+        width: 0,
+        height: 0,
+    };
+    let request = Request {
+        id: RequestId(0),
+        sent_at: Timestamp::ZERO,
+        deadline: Timestamp::MAX,
+        application: Default::default(),
+        client: Default::default(),
+        decoding_us: 0,
+        rank: 0,
+        member: Default::default(),
+    };
+    Member {
+        worker: WORKER,
+        request,
+        arrived_at: Timestamp::ZERO,
+        batched_at: Timestamp::ZERO,
+        payload: Arc::new(Job::unaccounted(frame, 2)),
+    }
+}
+
+fn infer(model: u32, size: usize) -> Work<Member<Arc<Job>>> {
+    Work::Infer {
+        model: ModelId(model),
+        members: (0..size).map(|_| member()).collect(),
+    }
+}
+
+impl Bench {
+    /// Sends an action that may start at any time.
+    fn send(&self, id: u64, work: Work<Member<Arc<Job>>>) -> Vec<Done> {
+        self.send_in(id, work, Timestamp::ZERO, Timestamp::MAX)
+    }
+
+    fn send_in(
+        &self,
+        id: u64,
+        work: Work<Member<Arc<Job>>>,
+        earliest: Timestamp,
+        latest: Timestamp,
+    ) -> Vec<Done> {
+        let mut refused = Vec::new();
+        let action = Action {
+            id: ActionId(id),
+            work,
+            window: Window { earliest, latest },
+            starts_at: earliest,
+            expected_end: earliest,
+        };
+        self.device.handle().receive(action, &mut refused);
+        refused
+    }
+
+    fn next(&self) -> Seen {
+        self.seen.recv_timeout(SOON).expect("something happens")
+    }
+
+    fn expect(&self, all: impl IntoIterator<Item = Seen>) {
+        for seen in all {
+            assert_eq!(self.next(), seen);
+        }
+    }
+}
+
+fn refused(id: u64, cause: RefusalCause) -> Vec<Done> {
+    let ended = Ended::Refused(cause);
+    let id = ActionId(id);
+    vec![Done { id, ended }]
+}
+
+fn failed(why: &str) -> Ran {
+    Err(Failure::Module(why.to_owned()))
+}
+
+/// The model runs a batch of one.
+fn serves(bench: &Bench, id: u64, model: u32) {
+    assert_eq!(bench.send(id, infer(model, 1)), []);
+    bench.expect([
+        Seen::Runs(model, 1),
+        Seen::Ran(id, vec![Ok(vec![])]),
+        Seen::Done(id, End::Ran),
+    ]);
+}
+
+#[test]
+fn the_results_of_a_batch_come_before_its_end() {
+    let bench = start(&[Kind::Sound], &[0]);
+    assert_eq!(bench.send(1, infer(0, 3)), []);
+    bench.expect([
+        Seen::Runs(0, 3),
+        Seen::Ran(1, vec![Ok(vec![]); 3]),
+        Seen::Done(1, End::Ran),
+    ]);
+}
+
+#[test]
+fn a_model_that_is_loaded_serves() {
+    let bench = start(&[Kind::Sound], &[]);
+    bench.send(1, Work::Load(ModelId(0)));
+    bench.expect([Seen::Reads(0), Seen::Done(1, End::Ran)]);
+    serves(&bench, 2, 0);
+}
+
+#[test]
+fn a_slow_load_does_not_delay_a_batch_of_another_model() {
+    let bench = start(&[Kind::Sound, Kind::ReadsAtGate], &[0]);
+    bench.send(1, Work::Load(ModelId(1)));
+    bench.expect([Seen::Reads(1)]);
+    serves(&bench, 2, 0);
+    bench.gate.send(()).unwrap();
+    bench.expect([Seen::Done(1, End::Ran)]);
+}
+
+#[test]
+fn a_slow_batch_does_not_delay_a_load() {
+    let bench = start(&[Kind::RunsAtGate, Kind::Sound], &[0]);
+    bench.send(1, infer(0, 1));
+    bench.expect([Seen::Runs(0, 1)]);
+    bench.send(2, Work::Load(ModelId(1)));
+    bench.expect([Seen::Reads(1), Seen::Done(2, End::Ran)]);
+    bench.gate.send(()).unwrap();
+    bench.expect([Seen::Ran(1, vec![Ok(vec![])]), Seen::Done(1, End::Ran)]);
+}
+
+#[test]
+fn a_batch_whose_window_has_passed_is_refused_and_never_runs() {
+    let bench = start(&[Kind::Sound], &[0]);
+    let past = bench.clock.now() - MS;
+    let done = bench.send_in(1, infer(0, 1), Timestamp::ZERO, past);
+    assert_eq!(done, refused(1, RefusalCause::Late));
+    serves(&bench, 2, 0);
+}
+
+#[test]
+fn a_batch_whose_window_passes_while_another_runs_is_refused() {
+    let bench = start(&[Kind::RunsAtGate], &[0]);
+    bench.send(1, infer(0, 1));
+    bench.expect([Seen::Runs(0, 1)]);
+    let now = bench.clock.now();
+    assert_eq!(bench.send_in(2, infer(0, 1), now, now + MS * 5), []);
+    std::thread::sleep(MS * 10);
+    bench.gate.send(()).unwrap();
+    bench.expect([
+        Seen::Done(2, End::Refused(RefusalCause::Late)),
+        Seen::Ran(1, vec![Ok(vec![])]),
+        Seen::Done(1, End::Ran),
+    ]);
+}
+
+#[test]
+fn a_batch_does_not_start_before_its_window() {
+    let bench = start(&[Kind::Sound], &[0]);
+    let earliest = bench.clock.now() + MS * 30;
+    assert_eq!(bench.send_in(1, infer(0, 1), earliest, Timestamp::MAX), []);
+    bench.expect([Seen::Runs(0, 1)]);
+    assert!(bench.clock.now() >= earliest);
+}
+
+#[test]
+fn a_batch_of_a_model_that_is_not_there_is_refused() {
+    let bench = start(&[Kind::Sound, Kind::ReadsAtGate], &[0]);
+    let done = bench.send(1, infer(1, 1));
+    assert_eq!(done, refused(1, RefusalCause::NotLoaded));
+    // It is being read: it is not there yet.
+    bench.send(2, Work::Load(ModelId(1)));
+    bench.expect([Seen::Reads(1)]);
+    let done = bench.send(3, infer(1, 1));
+    assert_eq!(done, refused(3, RefusalCause::NotLoaded));
+    bench.gate.send(()).unwrap();
+    bench.expect([Seen::Done(2, End::Ran)]);
+    serves(&bench, 4, 1);
+}
+
+#[test]
+fn a_load_that_finds_no_room_is_refused() {
+    let bench = start(&[Kind::Sound; 3], &[0, 1]);
+    let done = bench.send(1, Work::Load(ModelId(2)));
+    assert_eq!(done, refused(1, RefusalCause::NoPages));
+}
+
+/// The pages of a LOAD that ends so are free again, and the device serves on.
+fn fails_alone(kind: Kind, why: &str) {
+    let bench = start(&[Kind::Sound, kind, Kind::Sound], &[0]);
+    for id in [1, 2] {
+        assert_eq!(bench.send(id, Work::Load(ModelId(1))), []);
+        let end = End::Failed(why.to_owned());
+        bench.expect([Seen::Reads(1), Seen::Done(id, end)]);
+    }
+    let done = bench.send(3, infer(1, 1));
+    assert_eq!(done, refused(3, RefusalCause::NotLoaded));
+    bench.send(4, Work::Load(ModelId(2)));
+    bench.expect([Seen::Reads(2), Seen::Done(4, End::Ran)]);
+    serves(&bench, 5, 0);
+    assert!(bench.device.handle().is_alive());
+}
+
+#[test]
+fn a_load_that_fails_gives_its_pages_back() {
+    fails_alone(Kind::Unreadable, "its file is cut");
+}
+
+#[test]
+fn a_loader_that_panics_fails_that_load_alone() {
+    fails_alone(Kind::PanicsReading, "loading panicked: told to");
+}
+
+/// A batch of two of model 1 ends so, and the device serves on.
+fn ends_with(kind: Kind, results: Vec<Ran>) {
+    let bench = start(&[Kind::Sound, kind], &[0, 1]);
+    for id in [1, 2] {
+        bench.send(id, infer(1, 2));
+        bench.expect([
+            Seen::Runs(1, 2),
+            Seen::Ran(id, results.clone()),
+            Seen::Done(id, End::Ran),
+        ]);
+    }
+    serves(&bench, 3, 0);
+    assert!(bench.device.handle().is_alive());
+}
+
+#[test]
+fn an_operator_that_panics_fails_that_batch_alone() {
+    let why = failed("the module panicked: told to");
+    ends_with(Kind::PanicsRunning, vec![why.clone(), why]);
+}
+
+#[test]
+fn an_operator_that_answers_too_few_fails_the_batch() {
+    let why = failed("the module answered 1 of 2 requests");
+    ends_with(Kind::AnswersTooFew, vec![why.clone(), why]);
+}
+
+#[test]
+fn a_request_that_cannot_be_computed_fails_alone() {
+    ends_with(Kind::FailsOne, vec![Ok(vec![]), failed("no picture")]);
+}
+
+#[test]
+fn unload_drops_the_operator_on_the_loading_thread() {
+    let bench = start(&[Kind::Sound], &[0]);
+    serves(&bench, 1, 0);
+    assert_eq!(bench.send(2, Work::Unload(ModelId(0))), []);
+    bench.expect([Seen::Gone(0, "load fake:0".to_owned())]);
+    let done = bench.send(3, infer(0, 1));
+    assert_eq!(done, refused(3, RefusalCause::NotLoaded));
+    bench.send(4, Work::Load(ModelId(0)));
+    bench.expect([Seen::Reads(0), Seen::Done(4, End::Ran)]);
+    serves(&bench, 5, 0);
+}
+
+#[test]
+fn an_idle_device_stops() {
+    let bench = start(&[Kind::Sound], &[0]);
+    let handle = bench.device.handle();
+    assert!(bench.device.stop(SOON));
+    assert!(!handle.is_alive());
+}
+
+#[test]
+fn a_device_that_stops_reports_what_ran() {
+    let bench = start(&[Kind::RunsAtGate], &[0]);
+    bench.send(1, infer(0, 1));
+    bench.expect([Seen::Runs(0, 1)]);
+    let Bench {
+        device, seen, gate, ..
+    } = bench;
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(MS * 50);
+        gate.send(()).unwrap();
+    });
+    assert!(device.stop(SOON));
+    opens.join().unwrap();
+    let seen: Vec<Seen> = seen.try_iter().take(2).collect();
+    assert_eq!(
+        seen,
+        [Seen::Ran(1, vec![Ok(vec![])]), Seen::Done(1, End::Ran)]
+    );
+}
+
+#[test]
+fn stop_leaves_a_busy_device_behind_at_its_limit() {
+    for (kind, work) in [
+        (Kind::RunsAtGate, infer(0, 1)),
+        (Kind::ReadsAtGate, Work::Load(ModelId(0))),
+    ] {
+        let resident: &[u32] = if kind == Kind::RunsAtGate { &[0] } else { &[] };
+        let bench = start(&[kind], resident);
+        bench.send(1, work);
+        bench.next();
+        let began = std::time::Instant::now();
+        let Bench { device, gate, .. } = bench;
+        assert!(!device.stop(MS * 30));
+        assert!(began.elapsed() < SOON);
+        gate.send(()).unwrap();
+    }
+}
+
+/// The start fails, and its threads let go of what they share.
+fn cannot_start(kind: Kind, why: &str) {
+    let (bench, stage) = try_start(&[Kind::Sound, kind], &[0, 1]);
+    let error = bench.err().expect("it cannot start");
+    assert_eq!(error.to_string(), why);
+    let give_up = std::time::Instant::now() + SOON;
+    while Arc::strong_count(&stage) > 1 {
+        assert!(std::time::Instant::now() < give_up, "a thread stays");
+        std::thread::sleep(MS);
+    }
+}
+
+#[test]
+fn a_start_whose_resident_model_cannot_be_read_is_an_error_and_no_thread_stays() {
+    cannot_start(Kind::Unreadable, "its file is cut");
+}
+
+#[test]
+fn a_start_whose_loader_panics_is_an_error_and_no_thread_stays() {
+    cannot_start(Kind::PanicsReading, "loading panicked: told to");
+}
+
+#[test]
+fn a_device_that_is_dropped_ends_its_threads() {
+    let bench = start(&[Kind::Sound], &[0]);
+    let stage = bench.stage.clone();
+    drop(bench);
+    let give_up = std::time::Instant::now() + SOON;
+    while Arc::strong_count(&stage) > 1 {
+        assert!(std::time::Instant::now() < give_up, "a thread stays");
+        std::thread::sleep(MS);
+    }
+}
