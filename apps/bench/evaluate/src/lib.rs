@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use spillgate_backend::file;
 use spillgate_sim::DEVICES_MAX;
 use spillgate_sim::trace::TABLE_BYTES_MAX;
@@ -75,6 +75,19 @@ pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
 fn read_table(path: &Path) -> anyhow::Result<String> {
     let text = file::read_text(path, TABLE_BYTES_MAX);
     text.with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// A command as its page shows it: `base`, and the flags that it was given.
+fn command(base: &str, has_traces: bool, sections: &[impl ValueEnum]) -> String {
+    let mut command = base.to_owned();
+    if has_traces {
+        command.push_str(" --traces FOLDER");
+    }
+    for section in sections.iter().filter_map(ValueEnum::to_possible_value) {
+        command.push_str(" --section ");
+        command.push_str(section.get_name());
+    }
+    command
 }
 
 /// The result of `run` for each, in order, on all cores.

@@ -17,7 +17,7 @@ use spillgate_sim::dynamic::named::{self, Named};
 use spillgate_sim::dynamic::{clairvoyant, run};
 
 use super::report::{Report, mean};
-use super::{Print, in_parallel, read_table};
+use super::{Print, command, in_parallel, read_table};
 
 /// SLOs, in multiples of the 99th percentile of the time alone (ORLOJ §6).
 const SLOS: [f64; 5] = [1.5, 2.0, 3.0, 4.0, 5.0];
@@ -89,7 +89,11 @@ pub(super) fn run_all(args: &OrlojArgs, print: Print) -> anyhow::Result<()> {
     let mut report = Report::titled(
         "orloj",
         "Dynamic modules: every scheduler on ORLOJ's workloads",
-        &command(args),
+        &command(
+            "spillgate evaluate orloj",
+            args.traces.is_some(),
+            &args.section,
+        ),
         "case,c0_share,load,slo,scheduler,finish_rate\n",
     );
     report.say(&format!(
@@ -118,19 +122,6 @@ pub(super) fn run_all(args: &OrlojArgs, print: Print) -> anyhow::Result<()> {
         }
     }
     report.write(&args.out, print)
-}
-
-/// The command, as the page shows it.
-fn command(args: &OrlojArgs) -> String {
-    let mut command = "spillgate evaluate orloj".to_owned();
-    if args.traces.is_some() {
-        command.push_str(" --traces FOLDER");
-    }
-    for section in args.section.iter().filter_map(Section::to_possible_value) {
-        command.push_str(" --section ");
-        command.push_str(section.get_name());
-    }
-    command
 }
 
 /// Every workload at every point and SLO under every scheduler.

@@ -27,14 +27,17 @@ pub(super) struct Table(Vec<ScenarioModel>);
 
 impl Table {
     pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
+        Self::parse(&read_table(file)?, &file.display().to_string())
+    }
+
+    /// `file` is its name.
+    pub(super) fn parse(text: &str, file: &str) -> anyhow::Result<Self> {
         const HEAD: &str = "family,model,input_kb,output_kb,weights_mb,transfer_ms,b1,b2,b4,b8,b16";
-        let text = read_table(file)?;
         let mut lines = text.lines().enumerate();
         let head = lines.next().map_or("", |(_, line)| line.trim());
         anyhow::ensure!(
             head == HEAD,
-            "{}:1: the header is {head:?}; write {HEAD}",
-            file.display()
+            "{file}:1: the header is {head:?}; write {HEAD}",
         );
         let models = lines.map(|(i, line)| {
             let fields: Vec<&str> = line.split(',').collect();
@@ -53,7 +56,7 @@ impl Table {
                         execution: exec.iter().map(|e| ms(*e)).collect(),
                     })
                 }
-                _ => anyhow::bail!("{}:{}: {line:?} is no row of {HEAD}", file.display(), i + 1),
+                _ => anyhow::bail!("{file}:{}: {line:?} is no row of {HEAD}", i + 1),
             }
         });
         Ok(Table(models.collect::<anyhow::Result<_>>()?))
@@ -69,6 +72,11 @@ impl Table {
     fn all(&self, copies: usize) -> Vec<ScenarioModel> {
         (0..copies).flat_map(|_| self.0.iter().cloned()).collect()
     }
+}
+
+/// The warm-up of a run that counts so many seconds: `most`, and no more than is counted.
+fn warm_s(most: f64, seconds: f64) -> f64 {
+    most.min(seconds)
 }
 
 fn ms(ms: f64) -> Duration {
@@ -156,7 +164,8 @@ pub(super) fn copies(table: &Table, slo_ms: f64, seconds: f64) -> anyhow::Result
         concurrency: 16,
         slo: ms(slo_ms),
     });
-    let system = system("copies", 1, 5.0, 5.0 + seconds);
+    let warm = warm_s(5.0, seconds);
+    let system = system("copies", 1, warm, warm + seconds);
     Ok(resident(scenario(
         system,
         models,
@@ -168,11 +177,11 @@ pub(super) fn copies(table: &Table, slo_ms: f64, seconds: f64) -> anyhow::Result
 /// Figure 6: a minor workload of 200 r/s for one model, and a major one of 1,000 r/s spread over `active` models, on one device with
 /// an SLO of 100 ms. The paper activates a model each second; here each number of models is a run of its own.
 pub(super) fn major(table: &Table, active: u32, seconds: f64) -> anyhow::Result<Scenario> {
-    const WARM: f64 = 10.0;
+    let warm = warm_s(10.0, seconds);
     let models = table.copies(active as usize + 1)?;
     let arrivals = poisson(
         u64::from(active),
-        WARM + seconds,
+        warm + seconds,
         ms(100.0),
         |_| 1200.0,
         |rng, _| match rng.random_range(0..6) {
@@ -180,7 +189,7 @@ pub(super) fn major(table: &Table, active: u32, seconds: f64) -> anyhow::Result<
             _ => rng.random_range(1..=active),
         },
     );
-    let system = system("major", 1, WARM, WARM + seconds);
+    let system = system("major", 1, warm, warm + seconds);
     Ok(scenario(system, models, arrivals, Vec::new()))
 }
 
@@ -192,14 +201,15 @@ pub(super) fn low(
     slo_ms: f64,
     seconds: f64,
 ) -> anyhow::Result<Scenario> {
+    let warm = warm_s(3.0, seconds);
     let arrivals = poisson(
         7,
-        3.0 + seconds,
+        warm + seconds,
         ms(slo_ms),
         |_| rate,
         |rng, _| rng.random_range(0..n),
     );
-    let system = system("low", 6, 3.0, 3.0 + seconds);
+    let system = system("low", 6, warm, warm + seconds);
     let models = table.copies(n as usize)?;
     Ok(resident(scenario(system, models, arrivals, Vec::new())))
 }
@@ -214,9 +224,10 @@ pub(super) fn isolated(
 ) -> anyhow::Result<Scenario> {
     /// Longer than any run.
     const NO_SLO: Duration = Duration::from_secs(1_000_000_000);
+    let warm = warm_s(3.0, seconds);
     let arrivals = poisson(
         8,
-        3.0 + seconds,
+        warm + seconds,
         ms(slo_ms),
         |_| 1200.0,
         |rng, _| rng.random_range(0..6),
@@ -227,7 +238,7 @@ pub(super) fn isolated(
         slo: NO_SLO,
     });
     let models = table.copies(6 + m as usize)?;
-    let system = system("isolated", 6, 3.0, 3.0 + seconds);
+    let system = system("isolated", 6, warm, warm + seconds);
     Ok(resident(scenario(
         system,
         models,
@@ -236,21 +247,26 @@ pub(super) fn isolated(
     )))
 }
 
-/// Copies of each architecture of Table 1 (the paper: 61 architectures, 66 copies).
-const COPIES: usize = 63;
+/// Copies of each architecture of Table 1 (the paper has 61 architectures and 66 copies).
+pub(super) const COPIES: usize = 63;
 /// Exponent of the popularity of models: a few are asked for all the time, most seldom.
-const SKEW: f64 = 0.9;
+pub(super) const SKEW: f64 = 0.9;
+
+/// The warm-up of [`functions`].
+pub(super) fn functions_warm_s(seconds: f64) -> f64 {
+    warm_s(25.0, seconds)
+}
 
 /// Figures 8 and 9: thousands of models whose popularity is skewed, at rates that follow a trace around their mean. `shape` has the rate
-/// of each second of the run, over the mean.
+/// of each second of the run, warm-up included, over the mean.
 pub(super) fn functions(
     table: &Table,
     gpus: u16,
     rate: f64,
     slo_ms: f64,
-    shape: &[f64],
+    (seconds, shape): (f64, &[f64]),
 ) -> Scenario {
-    const WARM: f64 = 25.0;
+    let warm = functions_warm_s(seconds);
     let models = table.all(COPIES);
     let n = models.len();
     let mut rng = ChaCha8Rng::seed_from_u64(9);
@@ -265,12 +281,11 @@ pub(super) fn functions(
         sum += (rank as f64).powf(-SKEW);
         sums.push(sum);
     }
-    let seconds = shape.len() as f64;
     let of = |now: f64| shape[(now as usize).min(shape.len() - 1)] * rate;
-    let arrivals = poisson(10, seconds, ms(slo_ms), of, |rng, _| {
+    let arrivals = poisson(10, warm + seconds, ms(slo_ms), of, |rng, _| {
         let drawn = rng.random::<f64>() * sum;
         ranked[sums.partition_point(|s| *s < drawn).min(n - 1)]
     });
-    let system = system("functions", gpus, WARM.min(seconds / 2.0), seconds);
+    let system = system("functions", gpus, warm, warm + seconds);
     scenario(system, models, arrivals, Vec::new())
 }
