@@ -5,7 +5,7 @@
 mod archive;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Cursor};
+use std::io::{BufRead, BufReader, Cursor, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -16,7 +16,8 @@ use nix::unistd::Pid;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use tonic::Code;
-use zip::ZipArchive;
+use zip::write::{FileOptions, ZipWriter};
+use zip::{CompressionMethod, ZipArchive};
 
 use archive::{is_numbers, model, shipped};
 
@@ -81,7 +82,13 @@ impl Folder {
 
     /// Serves the pipeline.
     fn serve(&self) -> Served {
+        self.serve_with(&[])
+    }
+
+    /// The same with these arguments besides.
+    fn serve_with(&self, arguments: &[&str]) -> Served {
         let mut command = self.command("serve");
+        command.args(arguments);
         let port = self.0.join("port");
         command
             .args(["--listen", "127.0.0.1:0", "--no-admin"])
@@ -282,6 +289,76 @@ fn members_of_several_architectures_serve_beside_bad_ones() {
         assert!(served.ask("cut").is_err());
     }
     assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
+}
+
+/// The same model with bytes that are in no one's way.
+fn padded(bytes: Vec<u8>, by: usize) -> Vec<u8> {
+    let mut zip = ZipWriter::new_append(Cursor::new(bytes)).unwrap();
+    let options = FileOptions::default().compression_method(CompressionMethod::Stored);
+    zip.start_file("light/extra/padding", options).unwrap();
+    zip.write_all(&vec![0; by]).unwrap();
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
+    let folder = Folder::new("placed", "default_model: a1");
+    for i in 1..=8 {
+        folder.member(&format!("a{i}"), &model("", i));
+    }
+    folder.member("b", &model(&code(1), 7));
+    folder.member("bit", &damaged());
+    folder.member("large", &padded(model("", 3), 40 << 20));
+    let served = folder.serve_with(&["--device", "cpu,memory=32MiB"]);
+    served.line_with("can be served");
+    // All are cold at once.
+    let all = || (1..=8).map(|i| format!("a{i}")).chain(["b".to_owned()]);
+    let url = served.address.clone();
+    std::thread::scope(|scope| {
+        for member in all() {
+            let address = url.clone();
+            scope.spawn(move || Served::at(address, None, channel().1).ask(&member).unwrap());
+        }
+    });
+    // Each gives way to others, and comes back.
+    for _ in 0..2 {
+        for member in all() {
+            served.ask(&member).unwrap();
+        }
+        let text = served.failure("bit");
+        assert!(text.contains("is damaged: Invalid checksum"), "{text}");
+        let status = served.ask("large").unwrap_err();
+        let text = status.message();
+        assert!(text.contains("more memory than any device has"), "{text}");
+    }
+    assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
+}
+
+#[test]
+fn a_model_that_fits_on_no_device_is_an_error_at_the_start() {
+    let folder = Folder::new("no-room", "");
+    folder.member("a", &padded(model("", 0), 20 << 20));
+    let pipeline = folder.0.join("p.yaml");
+    let text = std::fs::read_to_string(&pipeline).unwrap();
+    std::fs::write(&pipeline, text.replace("models: m/*.pt", "model: m/a.pt")).unwrap();
+    let profile = folder.0.join("p.profile.yaml");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    std::fs::write(&profile, text.replace("m/*.pt", "m/a.pt")).unwrap();
+    let mut command = folder.command("serve");
+    command.args([
+        "--listen",
+        "127.0.0.1:0",
+        "--no-admin",
+        "--device",
+        "cpu,memory=16MiB",
+    ]);
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    let part =
+        "the model of module light takes 2 pages of 16 MiB, and the device has 1 for weights";
+    assert!(text.contains(part), "{text}");
+    assert!(text.contains("--device cpu:0,memory=32MiB"), "{text}");
 }
 
 #[test]

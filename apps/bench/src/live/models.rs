@@ -267,8 +267,9 @@ fn row(
         "--json",
     ]);
     let said: Value = serde_json::from_str(&process::capture(&mut simulate)?)?;
-    let run = if said.is_array() { &said[0] } else { &said };
-    row.simulated = run["share"].as_f64().context("simulate gives no share")?;
+    row.simulated = said["runs"][0]["share"]
+        .as_f64()
+        .context("simulate gives no share")?;
     Ok(row)
 }
 

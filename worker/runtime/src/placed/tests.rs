@@ -222,6 +222,7 @@ fn member() -> Member<Arc<Job>> {
         request,
         arrived_at: Timestamp::ZERO,
         batched_at: Timestamp::ZERO,
+        load: None,
         payload: Arc::new(Job::unaccounted(frame, 2)),
     }
 }
