@@ -257,6 +257,10 @@ impl Embedded {
                 modules: &modules,
                 loading,
             };
+            let names = placement.devices.keys().map(String::as_str);
+            if let Some(error) = placing.unknown(names.filter(|name| is_placed(name))) {
+                return Err(error);
+            }
             let all = (0..).map(DeviceId).zip(&placement.devices);
             let placed = all.filter(|(_, (name, _))| is_placed(name));
             let planned = |of: &Arc<Pipeline>| {

@@ -67,6 +67,23 @@ impl Default for Placing {
 }
 
 impl Placing {
+    /// A device that was given memory and serves nothing here, with what would be right.
+    pub(crate) fn unknown<'n>(
+        &self,
+        devices: impl Iterator<Item = &'n str> + Clone,
+    ) -> Option<StartError> {
+        let is_here = |name: &String| devices.clone().any(|d| d == name || device_kind(d) == name);
+        let unknown = self.memory.keys().find(|name| !is_here(name))?;
+        let here: Vec<&str> = devices.collect();
+        Some(StartError::Device {
+            device: unknown.clone(),
+            cause: OperatorError::Other(format!(
+                "--device gives it memory, but no module runs on it; modules run on {}",
+                here.join(", ")
+            )),
+        })
+    }
+
     /// Pages of a device's cache.
     fn pages(&self, device: &str) -> u32 {
         let memory = self.memory.get(device);

@@ -335,7 +335,7 @@ fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
 }
 
 #[test]
-fn a_model_that_fits_on_no_device_is_an_error_at_the_start() {
+fn memory_for_a_device_that_is_not_there_and_too_little_are_errors_at_the_start() {
     let folder = Folder::new("no-room", "");
     folder.member("a", &padded(model("", 0), 20 << 20));
     let pipeline = folder.0.join("p.yaml");
@@ -344,17 +344,17 @@ fn a_model_that_fits_on_no_device_is_an_error_at_the_start() {
     let profile = folder.0.join("p.profile.yaml");
     let text = std::fs::read_to_string(&profile).unwrap();
     std::fs::write(&profile, text.replace("m/*.pt", "m/a.pt")).unwrap();
-    let mut command = folder.command("serve");
-    command.args([
-        "--listen",
-        "127.0.0.1:0",
-        "--no-admin",
-        "--device",
-        "cpu,memory=16MiB",
-    ]);
-    let output = command.output().unwrap();
-    assert!(!output.status.success());
-    let text = String::from_utf8(output.stderr).unwrap();
+    let failed = |device: &str| {
+        let mut command = folder.command("serve");
+        command.args(["--listen", "127.0.0.1:0", "--no-admin", "--device", device]);
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = failed("cuda:7,memory=16MiB");
+    let part = "cuda:7: --device gives it memory, but no module runs on it; modules run on cpu:0";
+    assert!(text.contains(part), "{text}");
+    let text = failed("cpu,memory=16MiB");
     let part =
         "the model of module light takes 2 pages of 16 MiB, and the device has 1 for weights";
     assert!(text.contains(part), "{text}");
