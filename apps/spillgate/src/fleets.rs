@@ -38,6 +38,8 @@ pub use host::FleetHost;
 
 /// Architectures that are measured when a server starts; of others their module's profile is used.
 const MEASURED_MAX: usize = 64;
+/// Models of an architecture that are tried, while none can be measured.
+const FAILURES_MAX: usize = 8;
 /// Loads of a model that is measured.
 const LOADS_MEASURED: usize = 3;
 /// Bytes that are read a millisecond from a file of which nothing was measured.
@@ -270,14 +272,18 @@ impl FleetPlan {
         }
         let mut said = Vec::new();
         let mut backend = TorchBackend::new(&self.devices[0].1)?;
-        let mut measured: IndexMap<Architecture, Option<Expected>> = IndexMap::new();
-        for (spec, expected) in self.models.iter().zip(&mut expected) {
-            let architecture = architecture(spec);
-            if !measured.contains_key(&architecture) && measured.len() < MEASURED_MAX {
+        let mut measured: IndexMap<Architecture, Expected> = IndexMap::new();
+        let mut failures: IndexMap<Architecture, usize> = IndexMap::new();
+        let architectures: Vec<Architecture> = self.models.iter().map(architecture).collect();
+        for (spec, architecture) in self.models.iter().zip(&architectures) {
+            let failed = failures.get(architecture).copied().unwrap_or(0);
+            let is_known = measured.contains_key(architecture) || failed == FAILURES_MAX;
+            if !is_known && measured.len() + failures.len() < MEASURED_MAX {
                 let of = measured_of(spec, library, &mut backend);
                 let (module, model) = (&spec.module().name, spec.name());
-                match &of {
-                    Ok(Expected { load, execution }) => {
+                match of {
+                    Ok(of) => {
+                        let Expected { load, execution } = &of;
                         let ms = |time: &Duration| time.as_secs_f64() * 1e3;
                         said.push(MeasuredStatus {
                             module: module.clone(),
@@ -285,12 +291,20 @@ impl FleetPlan {
                             load_ms: ms(load),
                             execution_ms: execution.iter().map(ms).collect(),
                         });
+                        tracing::info!(module, model, "measured: one of its architecture");
+                        failures.swap_remove(architecture);
+                        measured.insert(architecture.clone(), of);
                     }
-                    Err(error) => tracing::warn!(module, model, %error, "cannot be measured"),
+                    // The file may be damaged: another one of its architecture is measured.
+                    Err(error) => {
+                        tracing::warn!(module, model, %error, "cannot be measured");
+                        failures.insert(architecture.clone(), failed + 1);
+                    }
                 }
-                measured.insert(architecture.clone(), of.ok());
             }
-            if let Some(Some(of)) = measured.get(&architecture) {
+        }
+        for (expected, architecture) in expected.iter_mut().zip(&architectures) {
+            if let Some(of) = measured.get(architecture) {
                 expected.clone_from(of);
             }
         }

@@ -175,7 +175,7 @@ pub struct DeviceStatus {
     pub waiting: usize,
     /// Under a placement: the weights that it holds, and what came of its actions.
     #[serde(default)]
-    pub weights: Option<WeightsStatus>,
+    pub weights: Option<WeightsReading>,
     /// By how much predictions were wrong since it began.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,
@@ -195,27 +195,6 @@ pub struct MeasuredStatus {
     pub load_ms: f64,
     /// A batch of each size from 1 on, in milliseconds.
     pub execution_ms: Vec<f64>,
-}
-
-/// The weights of a device, and its actions since it began.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WeightsStatus {
-    /// Pages of 16 MiB that hold weights, or are to.
-    pub pages: u32,
-    /// All its pages.
-    pub pages_limit: u32,
-    /// Batches that ran.
-    pub batches: u64,
-    /// Requests in them that waited until the weights of their model were read.
-    pub cold: u64,
-    /// Weights that were read.
-    pub loads: u64,
-    /// Weights that could not be read.
-    pub failed_loads: u64,
-    /// Models that gave way to others.
-    pub unloads: u64,
-    /// Actions that it refused.
-    pub refused: u64,
 }
 
 /// Errors of one kind of prediction: measured minus expected.
@@ -399,7 +378,7 @@ impl StatusReader {
             name: self.name(*id).1,
             is_alive: handle.is_alive(),
             waiting: here.map(|place| handle.waiting(place.worker)).sum(),
-            weights: weights.map(weights_status),
+            weights,
             errors: errors.iter().map(error_status).collect(),
             measured: handle.measured().to_vec(),
         }
@@ -516,19 +495,6 @@ fn planned(module: &Module, state: Option<&ModuleState>, guidance: &Guidance) ->
         downstream_ms: guidance.downstream.as_secs_f64() * 1e3,
         order: order.to_owned(),
         ..ModuleStatus::default()
-    }
-}
-
-fn weights_status(of: WeightsReading) -> WeightsStatus {
-    WeightsStatus {
-        pages: of.pages,
-        pages_limit: of.pages_limit,
-        batches: of.batches,
-        cold: of.cold,
-        loads: of.loads,
-        failed_loads: of.failed_loads,
-        unloads: of.unloads,
-        refused: of.refused,
     }
 }
 

@@ -309,7 +309,12 @@ fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
     folder.member("b", &model(&code(1), 7));
     folder.member("bit", &damaged());
     folder.member("large", &padded(model("", 3), 40 << 20));
+    // It has the architecture of the others, and comes before them.
+    folder.member("a0", &damaged());
     let served = folder.serve_with(&["--device", "cpu,memory=32MiB"]);
+    let line = served.line_with("cannot be measured");
+    assert!(line.contains("a0"), "{line}");
+    served.line_with("measured: one of its architecture");
     served.line_with("can be served");
     // All are cold at once.
     let all = || (1..=8).map(|i| format!("a{i}")).chain(["b".to_owned()]);

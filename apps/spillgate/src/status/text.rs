@@ -281,7 +281,7 @@ fn table(text: &mut String, rows: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Complaint, ErrorStatus, Forecast, PlannerStatus, WeightsStatus, WorkerStatus,
+        Complaint, ErrorStatus, Forecast, PlannerStatus, WeightsReading, WorkerStatus,
     };
     use super::*;
 
@@ -335,7 +335,7 @@ mod tests {
                 name: "decode:0".to_owned(),
                 is_alive: true,
                 waiting: 0,
-                weights: Some(WeightsStatus {
+                weights: Some(WeightsReading {
                     pages: 39,
                     pages_limit: 40,
                     batches: 1200,

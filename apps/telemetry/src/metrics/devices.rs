@@ -6,6 +6,7 @@ use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use serde::{Deserialize, Serialize};
 
 use super::labels::{DeviceLabels, PredictionLabels};
 use super::{
@@ -14,9 +15,9 @@ use super::{
 };
 
 /// The weights of a device under a placement, and what came of its actions since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsReading {
-    /// Pages that hold weights, or are to.
+    /// Pages of 16 MiB that hold weights, or are to.
     pub pages: u32,
     /// All its pages.
     pub pages_limit: u32,
