@@ -240,11 +240,6 @@ impl Placement {
         [devices, expiry].into_iter().flatten().min()
     }
 
-    /// Requests that wait.
-    pub fn waiting(&self) -> usize {
-        self.queues.waiting()
-    }
-
     /// Expected execution time of a batch of the size at that position.
     fn estimate(&self, model: ModelId, at: usize) -> Duration {
         self.executions[model.idx()][at].estimate()

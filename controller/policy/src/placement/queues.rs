@@ -47,7 +47,6 @@ pub(super) struct Queues {
     queues: Vec<Queue>,
     /// Expiries of queues; one that its queue does not know any more is stale.
     expiries: BinaryHeap<Reverse<(Timestamp, ModelId)>>,
-    waiting: usize,
 }
 
 impl Waiting {
@@ -63,7 +62,6 @@ impl Queues {
         Queues {
             queues: (0..models).map(|_| Queue::default()).collect(),
             expiries: BinaryHeap::new(),
-            waiting: 0,
         }
     }
 
@@ -75,7 +73,6 @@ impl Queues {
         queue.waiting.insert(at, waiting);
         queue.pressure += waiting.pressure();
         queue.peak = queue.peak.max(queue.pressure);
-        self.waiting += 1;
     }
 
     /// Takes `count` requests from the position `first` on.
@@ -83,7 +80,6 @@ impl Queues {
         let queue = &mut self.queues[model.idx()];
         let taken: Vec<Waiting> = queue.waiting.drain(first..first + count).collect();
         queue.left(&taken);
-        self.waiting -= taken.len();
         taken
     }
 
@@ -92,7 +88,6 @@ impl Queues {
         if let Some(at) = queue.waiting.iter().position(|w| w.id == id) {
             let removed = queue.waiting.remove(at);
             queue.left(removed.as_slice());
-            self.waiting -= 1;
         }
     }
 
@@ -109,7 +104,6 @@ impl Queues {
         {
             queue.waiting.pop_front();
             queue.left(&[first]);
-            self.waiting -= 1;
             dropped(first.id);
         }
     }
@@ -170,10 +164,6 @@ impl Queues {
             Some((0, _)) => queue.pressure,
             Some((at, _)) => queue.waiting.range(at..).map(Waiting::pressure).sum(),
         }
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
     }
 
     /// The deadline of the first request, as the indexes know it.

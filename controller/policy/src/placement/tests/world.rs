@@ -351,7 +351,9 @@ impl World {
             self.obey(now, command);
         }
         let waiting = self.stands.iter().filter(|s| **s == Stands::Waiting);
-        assert_eq!(self.placement.waiting(), waiting.count());
+        let models = (0..self.placement.models.len() as u32).map(ModelId);
+        let queued = models.map(|model| self.placement.queue(model).count());
+        assert_eq!(queued.sum::<usize>(), waiting.count());
         if let Some(at) = self.placement.next_wakeup(now) {
             assert!(at > now, "a wake-up lies ahead");
             let is_known = self.agenda.range((now, 0)..=(at, u64::MAX));
