@@ -34,6 +34,7 @@ use fair::Fairness;
 use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
+use recipe::LoadLatest;
 pub use recipe::{PlacementName, Recipe};
 use shadow::Shadow;
 
@@ -202,7 +203,7 @@ impl Placement {
                 device,
                 action,
                 took,
-            } => self.loaded(device, action, took),
+            } => self.loaded(now, device, action, took),
             PlacementEvent::Left { request, model } => {
                 self.queues.remove(model, request);
                 self.requeued(model);
@@ -281,13 +282,24 @@ impl Placement {
         id
     }
 
-    fn loaded(&mut self, device: DeviceId, action: ActionId, took: Option<Duration>) {
+    fn loaded(
+        &mut self,
+        now: Timestamp,
+        device: DeviceId,
+        action: ActionId,
+        took: Option<Duration>,
+    ) {
         let key = |model| self.queues.key(model);
         let Some(model) = self.devices[device.idx()].loaded(action, took.is_some(), key) else {
             return;
         };
         match took {
-            Some(took) => self.loads[model.idx()].observe(took),
+            Some(took) => {
+                self.loads[model.idx()].observe(took);
+                if self.recipe.load_latest == LoadLatest::AfterItsTime {
+                    self.devices[device.idx()].link_goes_on(now - self.travel);
+                }
+            }
             None => {
                 self.demands.released(model, device);
                 self.rates.released(model, device);

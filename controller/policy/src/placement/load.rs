@@ -21,7 +21,7 @@ pub(super) use rates::Rates;
 
 use super::Placement;
 use super::events::PlacementCommand;
-use super::recipe::{Eviction, LinkOrder, LoadRule, WINDOW};
+use super::recipe::{Eviction, LinkOrder, LoadLatest, LoadRule};
 
 /// A content device weighs all models again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
@@ -62,7 +62,12 @@ impl Placement {
     fn idle_links(&self, now: Timestamp) -> Vec<(Timestamp, DeviceId)> {
         let arrival = now + self.travel;
         let horizon = arrival + self.recipe.ahead.loads();
-        let links = self.devices.iter().enumerate().map(|(i, device)| {
+        // One LOAD waits behind one that is late: where it ends is not known.
+        let waits_for_it = self.recipe.load_latest == LoadLatest::AfterItsTime;
+        let links = self.devices.iter().enumerate();
+        let links =
+            links.filter(|(_, device)| !(waits_for_it && device.link_is_late(now, self.travel)));
+        let links = links.map(|(i, device)| {
             let free = device.link_free().max(arrival);
             (free, DeviceId(i as u16))
         });
@@ -108,8 +113,9 @@ impl Placement {
             out.push(PlacementCommand::Do { device, action });
         }
         let id = self.next_id();
-        let ends = free + self.loads[model.idx()].estimate();
-        self.devices[device.idx()].load(now, id, model, ends);
+        let takes = self.loads[model.idx()].estimate();
+        let ends = free + takes;
+        self.devices[device.idx()].load(now, (id, model), (ends, takes));
         self.demands.held(model, device);
         self.rates.held(model, device);
         let action = Action {
@@ -117,7 +123,7 @@ impl Placement {
             work: Work::Load(model),
             window: Window {
                 earliest: free,
-                latest: free + WINDOW,
+                latest: free + self.recipe.load_latest.after(takes),
             },
             starts_at: free,
             expected_end: ends,

@@ -68,6 +68,26 @@ pub(super) enum Latest {
     Never,
 }
 
+/// When a LOAD may start at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoadLatest {
+    /// This long after the link is expected to be free.
+    After(Duration),
+    /// As long after that as the LOAD takes, or [`WINDOW`] where it takes less. A link that is late is late for each LOAD: one
+    /// that is refused is chosen anew, and the link is idle meanwhile.
+    AfterItsTime,
+}
+
+impl LoadLatest {
+    /// The same, for a LOAD that is expected to take that long.
+    pub(super) fn after(self, takes: Duration) -> Duration {
+        match self {
+            LoadLatest::After(after) => after,
+            LoadLatest::AfterItsTime => takes.max(WINDOW),
+        }
+    }
+}
+
 /// Which model is loaded; see `load.rs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LoadRule {
@@ -111,6 +131,7 @@ pub struct Recipe {
     pub(super) ahead: Ahead,
     pub(super) earliest: Earliest,
     pub(super) latest: Latest,
+    pub(super) load_latest: LoadLatest,
     /// Starts are expected when the inputs are there.
     pub(super) counts_input: bool,
     /// Time before the deadline that stays free, for outputs.

@@ -45,6 +45,8 @@ struct Slot {
 struct Loading {
     id: ActionId,
     model: ModelId,
+    ends: Timestamp,
+    takes: Duration,
 }
 
 #[derive(Debug)]
@@ -212,11 +214,38 @@ impl Shadow {
     }
 
     /// A LOAD was sent that is expected to end then.
-    pub(super) fn load(&mut self, now: Timestamp, id: ActionId, model: ModelId, ends: Timestamp) {
+    pub(super) fn load(
+        &mut self,
+        now: Timestamp,
+        (id, model): (ActionId, ModelId),
+        (ends, takes): (Timestamp, Duration),
+    ) {
         self.hold(now, model);
         self.link_free = ends;
         self.content_until = None;
-        self.loading.push_back(Loading { id, model });
+        let loading = Loading {
+            id,
+            model,
+            ends,
+            takes,
+        };
+        self.loading.push_back(loading);
+    }
+
+    /// Whether a LOAD waits at the link behind one whose end should have been heard of by now.
+    pub(super) fn link_is_late(&self, now: Timestamp, travel: Duration) -> bool {
+        let first = self.loading.front();
+        self.loading.len() > 1 && first.is_some_and(|first| first.ends + travel < now)
+    }
+
+    /// A LOAD has ended at that moment: those behind it start no earlier.
+    pub(super) fn link_goes_on(&mut self, at: Timestamp) {
+        let mut free = at;
+        for loading in &mut self.loading {
+            loading.ends = loading.ends.max(free + loading.takes);
+            free = loading.ends;
+        }
+        self.link_free = self.link_free.max(free);
     }
 
     /// A model was told to go.

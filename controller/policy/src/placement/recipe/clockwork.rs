@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{
+    Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadLatest, LoadRule, Recipe, WINDOW,
+};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "Clockwork as published",
@@ -13,6 +15,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     ahead: Ahead::Fixed(Duration::from_millis(5)),
     earliest: Earliest::PredictedStart,
     latest: Latest::After(Duration::from_millis(5)),
+    load_latest: LoadLatest::After(WINDOW),
     counts_input: false,
     kept_back: Duration::ZERO,
     requeues: false,

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{
+    Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadLatest, LoadRule, Recipe, WINDOW,
+};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "Clockwork with the faults of its text repaired",
@@ -19,6 +21,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     ahead: Ahead::Fixed(Duration::from_millis(5)),
     earliest: Earliest::Now,
     latest: Latest::After(Duration::from_millis(5)),
+    load_latest: LoadLatest::After(WINDOW),
     counts_input: true,
     kept_back: Duration::from_micros(200),
     requeues: true,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadRule, Recipe};
+use super::{
+    Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadLatest, LoadRule, Recipe, WINDOW,
+};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "earliest deadline first, models loaded on demand",
@@ -14,6 +16,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     ahead: Ahead::Fixed(Duration::from_nanos(1)),
     earliest: Earliest::Now,
     latest: Latest::Never,
+    load_latest: LoadLatest::After(WINDOW),
     counts_input: false,
     kept_back: Duration::ZERO,
     requeues: false,

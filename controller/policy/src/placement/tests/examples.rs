@@ -143,6 +143,26 @@ fn a_link_with_time_to_spare_brings_what_is_asked_for_whatever_gives_way() {
     }
 }
 
+#[test]
+fn a_load_behind_a_slow_one_starts_late_in_place_of_being_refused() {
+    // Eight models are asked for at once, and their LOADs take up to twice the 40 ms that are expected.
+    let config = world_of(&[8], vec![model(1, 40, 1); 8]);
+    let hardware = Hardware {
+        strays: 2.0,
+        seed: 1,
+        ..SOUND
+    };
+    let asks: Vec<Ask> = (0..8).map(|i| ask(0, i, Some(2000))).collect();
+    let refused = |name| {
+        let world = World::new(name, &config, hardware, &asks).run();
+        assert!(answered(&world).iter().all(|a| *a), "{name:?}");
+        world.refused_loads
+    };
+    assert_eq!(refused(PlacementName::Spillgate), 0);
+    // The window of Clockwork is 5 ms whatever a LOAD takes.
+    assert!(refused(PlacementName::ClockworkFixed) > 0);
+}
+
 /// Tells a placement something, and gives the ids of the INFERs that it sends.
 fn infers(placement: &mut Placement, now: Timestamp, event: PlacementEvent) -> Vec<ActionId> {
     let mut out = Vec::new();

@@ -96,6 +96,7 @@ pub(super) struct World {
     batches: u64,
     requeues: bool,
     pub(super) loads: usize,
+    pub(super) refused_loads: usize,
     pub(super) wakeups: usize,
 }
 
@@ -134,6 +135,7 @@ impl World {
             batches: 0,
             requeues: name.recipe().requeues,
             loads: 0,
+            refused_loads: 0,
             wakeups: 0,
             config: config.clone(),
         };
@@ -288,6 +290,7 @@ impl World {
         }
         let action = machine.loads.remove(0);
         if now > action.window.latest {
+            self.refused_loads += 1;
             let event = PlacementEvent::Loaded {
                 device,
                 action: action.id,
