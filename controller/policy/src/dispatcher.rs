@@ -8,116 +8,11 @@ use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::gateway::{Standing, WorkerView};
-use crate::shares::RANKS;
+use crate::gateway::WorkerView;
 
-/// What the dispatcher knows of a worker: the requests that it sent there and the worker's last reports.
-struct Shadow {
-    worker: WorkerId,
-    /// The controller wants it to serve.
-    is_listed: bool,
-    /// Its controller wants it to serve one request, to see how long it takes.
-    is_on_trial: bool,
-    /// Its device is there.
-    is_reachable: bool,
-    /// Its device is silent.
-    is_suspected: bool,
-    /// Its process is about to end.
-    is_leaving: bool,
-    outstanding: usize,
-    /// The same by rank.
-    by_rank: [u32; RANKS],
-    /// The batches that run or are bound behind them, and their sizes.
-    batches: Vec<(BatchId, usize)>,
-    /// When the first of those batches is expected to end.
-    runs_until: Timestamp,
-    /// When the last of those batches is expected to end.
-    free_at: Timestamp,
-    /// The last of its batches that ended.
-    ended: Option<BatchId>,
-}
+use shadow::Shadow;
 
-impl Shadow {
-    fn new(worker: WorkerId) -> Self {
-        Shadow {
-            worker,
-            is_listed: true,
-            is_on_trial: false,
-            is_reachable: false,
-            is_suspected: false,
-            is_leaving: false,
-            outstanding: 0,
-            by_rank: [0; RANKS],
-            batches: Vec::new(),
-            runs_until: Timestamp::ZERO,
-            free_at: Timestamp::ZERO,
-            ended: None,
-        }
-    }
-
-    /// It takes requests.
-    fn is_up(&self) -> bool {
-        self.is_listed && self.answers()
-    }
-
-    /// Its device is there to stay, and not silent.
-    fn answers(&self) -> bool {
-        self.is_reachable && !self.is_suspected && !self.is_leaving
-    }
-
-    fn standing(&self) -> Standing {
-        match self {
-            s if !s.is_reachable => Standing::Away,
-            s if s.is_leaving => Standing::Leaves,
-            s if s.is_suspected => Standing::Suspected,
-            s if !s.is_listed => Standing::SetAside,
-            _ => Standing::Serves,
-        }
-    }
-
-    /// The most requests that it may be sent at once.
-    fn room(&self) -> usize {
-        match (self.answers(), self.is_listed, self.is_on_trial) {
-            (true, true, _) => usize::MAX,
-            (true, false, true) => 1,
-            _ => 0,
-        }
-    }
-
-    /// A request of that rank is sent there. On trial it gets no other.
-    fn takes(&mut self, rank: u8) {
-        self.outstanding += 1;
-        self.by_rank[usize::from(rank)] += 1;
-        self.is_on_trial = false;
-    }
-
-    /// A request of that rank is not there any more.
-    fn gives_back(&mut self, rank: u8) {
-        self.outstanding -= 1;
-        self.by_rank[usize::from(rank)] -= 1;
-    }
-
-    /// Requests in batches that run or are bound.
-    fn executing(&self) -> usize {
-        self.batches.iter().map(|(_, size)| size).sum()
-    }
-
-    /// Requests that wait there and go before a request of that rank that comes now: none of a lower rank.
-    fn before(&self, rank: u8) -> usize {
-        let waiting = self.outstanding.saturating_sub(self.executing());
-        let not_lower: u32 = self.by_rank[usize::from(rank)..].iter().sum();
-        waiting.min(not_lower as usize)
-    }
-
-    /// When the running batch is expected to end. For an idle worker it is earlier than all other times.
-    fn free_first(&self) -> Timestamp {
-        if self.batches.is_empty() {
-            Timestamp::ZERO
-        } else {
-            self.runs_until
-        }
-    }
-}
+mod shadow;
 
 /// The dispatcher of one module: a shadow of each of its workers.
 pub struct Dispatcher {
@@ -151,7 +46,7 @@ impl Dispatcher {
         let turn = self.turn;
         let candidates = (0..n)
             .map(|i| (turn + i) % n)
-            .filter(|&i| self.workers[i].room() > 0);
+            .filter(|&i| self.room_of(&self.workers[i]) > 0);
         // Ties go to the next in turn, so that idle workers share the work.
         let chosen = match self.policy {
             DispatchPolicyName::RoundRobin => candidates.into_iter().next(),
@@ -191,24 +86,37 @@ impl Dispatcher {
     /// The most requests that a worker may be sent at once.
     pub fn room(&self, worker: WorkerId) -> usize {
         let shadow = self.workers.iter().find(|s| s.worker == worker);
-        shadow.map_or(0, Shadow::room)
+        shadow.map_or(0, |shadow| self.room_of(shadow))
     }
 
     /// Whether a worker takes requests.
     pub fn is_up(&self, worker: WorkerId) -> bool {
         let shadow = self.workers.iter().find(|s| s.worker == worker);
-        shadow.is_some_and(Shadow::is_up)
+        shadow.is_some_and(|shadow| self.takes(shadow))
     }
 
     /// Workers that take requests.
     pub fn n_up(&self) -> usize {
-        self.workers.iter().filter(|s| s.is_up()).count()
+        self.workers.iter().filter(|s| self.takes(s)).count()
+    }
+
+    /// Whether a worker takes requests. One that is set aside does where no other one is up: it is better than none, and the
+    /// controller may reach workers that this gateway does not.
+    fn takes(&self, shadow: &Shadow) -> bool {
+        shadow.is_up() || (shadow.answers() && !self.workers.iter().any(Shadow::is_up))
+    }
+
+    fn room_of(&self, shadow: &Shadow) -> usize {
+        match self.takes(shadow) {
+            true => usize::MAX,
+            false => shadow.room(),
+        }
     }
 
     /// The earliest start of a batch with room for one more request of that rank, over all workers that are up. Requests of
     /// a lower rank are taken to go after it; rank 0: none. `None` when no worker is up.
     pub fn earliest_start(&self, now: Timestamp, rank: u8) -> Option<Timestamp> {
-        let up = self.workers.iter().filter(|s| s.is_up());
+        let up = self.workers.iter().filter(|s| self.takes(s));
         up.map(|s| self.next_start(now, s, rank)).min()
     }
 
@@ -262,7 +170,7 @@ impl Dispatcher {
 
     /// Whether a worker takes requests, if there is any.
     pub fn takes_requests(&self) -> bool {
-        self.workers.is_empty() || self.workers.iter().any(Shadow::is_up)
+        self.workers.is_empty() || self.n_up() > 0
     }
 
     /// The workers, for people.
@@ -532,6 +440,22 @@ mod tests {
         d.list(WorkerId(1), false);
         d.found(WorkerId(1));
         assert_eq!(send_all(&mut d, 7..9), [0, 2], "it is not to serve");
+    }
+
+    #[test]
+    fn a_worker_that_is_set_aside_serves_where_no_other_one_is_up() {
+        let mut d = dispatcher(DispatchPolicyName::RoundRobin);
+        d.list(WorkerId(1), false);
+        d.lost(WorkerId(0));
+        assert_eq!(send_all(&mut d, 0..2), [2, 2]);
+        d.suspect(WorkerId(2));
+        assert_eq!((d.n_up(), d.takes_requests()), (1, true));
+        assert_eq!(send_all(&mut d, 2..4), [1, 1]);
+        d.found(WorkerId(0));
+        assert_eq!(send_all(&mut d, 4..6), [0, 0]);
+        d.lost(WorkerId(0));
+        d.lost(WorkerId(1));
+        assert_eq!((d.n_up(), d.takes_requests()), (0, false));
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! What the dispatcher knows of one worker.
+
+use spillgate_pipeline::id::{BatchId, WorkerId};
+use spillgate_pipeline::time::Timestamp;
+
+use crate::gateway::Standing;
+use crate::shares::RANKS;
+
+/// What the dispatcher knows of a worker: the requests that it sent there and the worker's last reports.
+pub(super) struct Shadow {
+    pub(super) worker: WorkerId,
+    /// The controller wants it to serve.
+    pub(super) is_listed: bool,
+    /// Its controller wants it to serve one request, to see how long it takes.
+    pub(super) is_on_trial: bool,
+    /// Its device is there.
+    pub(super) is_reachable: bool,
+    /// Its device is silent.
+    pub(super) is_suspected: bool,
+    /// Its process is about to end.
+    pub(super) is_leaving: bool,
+    pub(super) outstanding: usize,
+    /// The same by rank.
+    pub(super) by_rank: [u32; RANKS],
+    /// The batches that run or are bound behind them, and their sizes.
+    pub(super) batches: Vec<(BatchId, usize)>,
+    /// When the first of those batches is expected to end.
+    pub(super) runs_until: Timestamp,
+    /// When the last of those batches is expected to end.
+    pub(super) free_at: Timestamp,
+    /// The last of its batches that ended.
+    pub(super) ended: Option<BatchId>,
+}
+
+impl Shadow {
+    pub(super) fn new(worker: WorkerId) -> Self {
+        Shadow {
+            worker,
+            is_listed: true,
+            is_on_trial: false,
+            is_reachable: false,
+            is_suspected: false,
+            is_leaving: false,
+            outstanding: 0,
+            by_rank: [0; RANKS],
+            batches: Vec::new(),
+            runs_until: Timestamp::ZERO,
+            free_at: Timestamp::ZERO,
+            ended: None,
+        }
+    }
+
+    /// It takes requests.
+    pub(super) fn is_up(&self) -> bool {
+        self.is_listed && self.answers()
+    }
+
+    /// Its device is there to stay, and not silent.
+    pub(super) fn answers(&self) -> bool {
+        self.is_reachable && !self.is_suspected && !self.is_leaving
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        match self {
+            s if !s.is_reachable => Standing::Away,
+            s if s.is_leaving => Standing::Leaves,
+            s if s.is_suspected => Standing::Suspected,
+            s if !s.is_listed => Standing::SetAside,
+            _ => Standing::Serves,
+        }
+    }
+
+    /// The most requests that it may be sent at once.
+    pub(super) fn room(&self) -> usize {
+        match (self.answers(), self.is_listed, self.is_on_trial) {
+            (true, true, _) => usize::MAX,
+            (true, false, true) => 1,
+            _ => 0,
+        }
+    }
+
+    /// A request of that rank is sent there. On trial it gets no other.
+    pub(super) fn takes(&mut self, rank: u8) {
+        self.outstanding += 1;
+        self.by_rank[usize::from(rank)] += 1;
+        self.is_on_trial = false;
+    }
+
+    /// A request of that rank is not there any more.
+    pub(super) fn gives_back(&mut self, rank: u8) {
+        self.outstanding -= 1;
+        self.by_rank[usize::from(rank)] -= 1;
+    }
+
+    /// Requests in batches that run or are bound.
+    pub(super) fn executing(&self) -> usize {
+        self.batches.iter().map(|(_, size)| size).sum()
+    }
+
+    /// Requests that wait there and go before a request of that rank that comes now: none of a lower rank.
+    pub(super) fn before(&self, rank: u8) -> usize {
+        let waiting = self.outstanding.saturating_sub(self.executing());
+        let not_lower: u32 = self.by_rank[usize::from(rank)..].iter().sum();
+        waiting.min(not_lower as usize)
+    }
+
+    /// When the running batch is expected to end. For an idle worker it is earlier than all other times.
+    pub(super) fn free_first(&self) -> Timestamp {
+        if self.batches.is_empty() {
+            Timestamp::ZERO
+        } else {
+            self.runs_until
+        }
+    }
+}
