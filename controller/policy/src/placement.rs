@@ -34,7 +34,7 @@ use fair::Fairness;
 use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
-use recipe::LoadLatest;
+use recipe::LateLoads;
 pub use recipe::{PlacementName, Recipe};
 use shadow::Shadow;
 
@@ -296,7 +296,7 @@ impl Placement {
         match took {
             Some(took) => {
                 self.loads[model.idx()].observe(took);
-                if self.recipe.load_latest == LoadLatest::AfterItsTime {
+                if self.recipe.late_loads == LateLoads::WaitedFor {
                     self.devices[device.idx()].link_goes_on(now - self.travel);
                 }
             }

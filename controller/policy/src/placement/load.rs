@@ -21,7 +21,7 @@ pub(super) use rates::Rates;
 
 use super::Placement;
 use super::events::PlacementCommand;
-use super::recipe::{Eviction, LinkOrder, LoadLatest, LoadRule};
+use super::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
 
 /// A content device weighs all models again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
@@ -63,7 +63,7 @@ impl Placement {
         let arrival = now + self.travel;
         let horizon = arrival + self.recipe.ahead.loads();
         // One LOAD waits behind one that is late: where it ends is not known.
-        let waits_for_it = self.recipe.load_latest == LoadLatest::AfterItsTime;
+        let waits_for_it = self.recipe.late_loads == LateLoads::WaitedFor;
         let links = self.devices.iter().enumerate();
         let links =
             links.filter(|(_, device)| !(waits_for_it && device.link_is_late(now, self.travel)));
@@ -123,7 +123,7 @@ impl Placement {
             work: Work::Load(model),
             window: Window {
                 earliest: free,
-                latest: free + self.recipe.load_latest.after(takes),
+                latest: free + self.recipe.late_loads.window(takes),
             },
             starts_at: free,
             expected_end: ends,

@@ -68,22 +68,23 @@ pub(super) enum Latest {
     Never,
 }
 
-/// When a LOAD may start at the latest.
+/// What becomes of LOADs when a link is late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoadLatest {
-    /// This long after the link is expected to be free.
-    After(Duration),
-    /// As long after that as the LOAD takes, or [`WINDOW`] where it takes less. A link that is late is late for each LOAD: one
-    /// that is refused is chosen anew, and the link is idle meanwhile.
-    AfterItsTime,
+pub(super) enum LateLoads {
+    /// A LOAD may start [`WINDOW`] late.
+    Refused,
+    /// A LOAD may start as late as it takes, or [`WINDOW`] where it takes less: one that is refused is chosen anew, and the link is
+    /// idle meanwhile. Behind a LOAD that is late only one waits, because nobody knows when the late one ends; the end of each
+    /// LOAD corrects when those behind it end.
+    WaitedFor,
 }
 
-impl LoadLatest {
-    /// The same, for a LOAD that is expected to take that long.
-    pub(super) fn after(self, takes: Duration) -> Duration {
+impl LateLoads {
+    /// How long after the link is expected to be free a LOAD may start that is expected to take that long.
+    pub(super) fn window(self, takes: Duration) -> Duration {
         match self {
-            LoadLatest::After(after) => after,
-            LoadLatest::AfterItsTime => takes.max(WINDOW),
+            LateLoads::Refused => WINDOW,
+            LateLoads::WaitedFor => takes.max(WINDOW),
         }
     }
 }
@@ -131,7 +132,7 @@ pub struct Recipe {
     pub(super) ahead: Ahead,
     pub(super) earliest: Earliest,
     pub(super) latest: Latest,
-    pub(super) load_latest: LoadLatest,
+    pub(super) late_loads: LateLoads,
     /// Starts are expected when the inputs are there.
     pub(super) counts_input: bool,
     /// Time before the deadline that stays free, for outputs.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{
-    Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadLatest, LoadRule, Recipe, WINDOW,
-};
+use super::{Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "Clockwork as published",
@@ -15,7 +13,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     ahead: Ahead::Fixed(Duration::from_millis(5)),
     earliest: Earliest::PredictedStart,
     latest: Latest::After(Duration::from_millis(5)),
-    load_latest: LoadLatest::After(WINDOW),
+    late_loads: LateLoads::Refused,
     counts_input: false,
     kept_back: Duration::ZERO,
     requeues: false,

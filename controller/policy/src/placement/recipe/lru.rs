@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{
-    Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadLatest, LoadRule, Recipe, WINDOW,
-};
+use super::{Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "earliest deadline first, models loaded on demand",
@@ -16,7 +14,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     ahead: Ahead::Fixed(Duration::from_nanos(1)),
     earliest: Earliest::Now,
     latest: Latest::Never,
-    load_latest: LoadLatest::After(WINDOW),
+    late_loads: LateLoads::Refused,
     counts_input: false,
     kept_back: Duration::ZERO,
     requeues: false,

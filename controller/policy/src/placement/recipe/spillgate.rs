@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
-use super::{Ahead, Choice, Earliest, Eviction, Latest, LinkOrder, LoadLatest, LoadRule, Recipe};
+use super::{Ahead, Choice, Earliest, Eviction, LateLoads, Latest, LinkOrder, LoadRule, Recipe};
 
 pub(super) const RECIPE: Recipe = Recipe {
     summary: "most requests in time, models by the requests that they save",
@@ -13,7 +13,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     ahead: Ahead::LastMoment(Duration::from_micros(200)),
     earliest: Earliest::Now,
     latest: Latest::LastUseful,
-    load_latest: LoadLatest::AfterItsTime,
+    late_loads: LateLoads::WaitedFor,
     counts_input: true,
     kept_back: Duration::from_micros(200),
     requeues: true,
