@@ -7,7 +7,7 @@ use spillgate_pipeline::id::{GatewayId, WorkerId};
 use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::DropReason;
-use spillgate_telemetry::metrics::{DeviceReading, ErrorReading, WeightsReading};
+use spillgate_telemetry::metrics::{DeviceReading, ErrorReading, RefusedReading, WeightsReading};
 use spillgate_worker::device::DeviceHandle;
 use spillgate_worker::placed::PlacedHandle;
 
@@ -107,6 +107,7 @@ impl Device {
             Device::Own(device) => (None, device.prediction_errors()),
             Device::Placed(device, fleet) => {
                 let (account, (pages, pages_limit)) = fleet.account(device.id());
+                let refused = account.refused;
                 let weights = WeightsReading {
                     pages,
                     pages_limit,
@@ -115,7 +116,12 @@ impl Device {
                     loads: account.loads,
                     failed_loads: account.failed_loads,
                     unloads: account.unloads,
-                    refused: account.refused,
+                    refused: RefusedReading {
+                        late_batches: refused.late_batches,
+                        late_loads: refused.late_loads,
+                        not_loaded: refused.not_loaded,
+                        no_pages: refused.no_pages,
+                    },
                 };
                 (Some(weights), account.errors)
             }

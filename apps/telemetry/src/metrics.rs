@@ -37,7 +37,7 @@ use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::request::DropReason;
 
 use devices::DeviceCollector;
-pub use devices::{DeviceReading, ErrorReading, ReadDevices, WeightsReading};
+pub use devices::{DeviceReading, ErrorReading, ReadDevices, RefusedReading, WeightsReading};
 use edge::EdgeCollector;
 pub use edge::ReadEdge;
 use family::Family;

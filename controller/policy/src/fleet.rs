@@ -31,7 +31,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
 
-pub use account::DeviceAccount;
+pub use account::{DeviceAccount, Refused};
 pub use events::{FleetCommand, FleetEvent};
 
 /// A model whose weights could not be read is tried again this long after.
@@ -376,8 +376,8 @@ impl<T: Clone> Fleet<T> {
                 ended_at: at,
             });
         }
-        if let Ended::Refused(_) = ended {
-            account.refused += 1;
+        if let Ended::Refused(cause) = ended {
+            account.refused.count(was.kind, cause);
         }
         let event = match (was.kind, ended) {
             (ActionKind::Load, Ended::Failed(why)) => {

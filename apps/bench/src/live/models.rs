@@ -109,7 +109,8 @@ struct Row {
     p99_ms: f64,
     cold: f64,
     loads: f64,
-    refused: f64,
+    late_batches: f64,
+    late_loads: f64,
     batches: f64,
     /// 1st, 50th and 99th percentile of measured minus expected duration of a batch, milliseconds.
     errors: [f64; 3],
@@ -228,6 +229,10 @@ fn row(
         .as_f64()
         .context("bench counts no requests")?;
     let counted = |name: &str| -> Result<f64> { server.value(name, &[("device", DEVICE)]) };
+    let late = |cause: &str| -> Result<f64> {
+        let labels = [("device", DEVICE), ("cause", cause)];
+        server.value("spillgate_device_refused_actions_total", &labels)
+    };
     let error = |of: &str, quantile: &str| -> Result<f64> {
         let labels = [
             ("device", DEVICE),
@@ -245,7 +250,8 @@ fn row(
         p99_ms: said["latency_ms"]["p99"].as_f64().unwrap_or(f64::NAN),
         cold: counted("spillgate_device_cold_requests_total")?,
         loads: counted("spillgate_device_loads_total")?,
-        refused: counted("spillgate_device_refused_actions_total")?,
+        late_batches: late("late_batch")?,
+        late_loads: late("late_load")?,
         batches: device(&server.status(workspace, program)?)?["weights"]["batches"]
             .as_f64()
             .unwrap_or(0.0),
@@ -377,15 +383,15 @@ fn line(row: &Row) -> String {
 
 fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| requests/s | placement | in time, live | simulated | points | p99 ms | loads | cold requests | actions refused | error of a batch, p1 / p50 / p99 ms | of its end, p99 ms |\n\
+        "| requests/s | placement | in time, live | simulated | points | p99 ms | loads | cold requests | late: batches, loads | error of a batch, p1 / p50 / p99 ms | of its end, p99 ms |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
         let [p1, p50, p99] = row.errors;
-        let actions = row.batches + row.loads + row.refused;
+        let part = |late: f64, ran: f64| 100.0 * late / (late + ran).max(1.0);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1}% | {:.1}% | {:+.1} | {:.1} | {} | {} | {:.2}% | {p1:+.2} / {p50:+.2} / {p99:+.2} | {:+.2} |",
+            "| {} | {} | {:.1}% | {:.1}% | {:+.1} | {:.1} | {} | {} | {:.2}%, {:.2}% | {p1:+.2} / {p50:+.2} / {p99:+.2} | {:+.2} |",
             row.rate,
             row.placement,
             100.0 * row.live,
@@ -394,7 +400,8 @@ fn table(rows: &[Row]) -> String {
             row.p99_ms,
             row.loads,
             row.cold,
-            100.0 * row.refused / actions.max(1.0),
+            part(row.late_batches, row.batches),
+            part(row.late_loads, row.loads),
             row.completion
         );
     }

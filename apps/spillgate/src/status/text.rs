@@ -81,7 +81,7 @@ fn placed(text: &mut String, devices: &[DeviceStatus]) {
                 &of.loads.to_string(),
                 &of.failed_loads.to_string(),
                 &of.unloads.to_string(),
-                &of.refused.to_string(),
+                &of.refused.total().to_string(),
             ]));
         }
     }
@@ -343,7 +343,11 @@ mod tests {
                     loads: 25,
                     failed_loads: 1,
                     unloads: 12,
-                    refused: 2,
+                    refused: RefusedReading {
+                        late_batches: 1,
+                        late_loads: 1,
+                        ..RefusedReading::default()
+                    },
                 }),
                 errors: vec![ErrorStatus {
                     action: "execute".to_owned(),

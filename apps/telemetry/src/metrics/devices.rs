@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use serde::{Deserialize, Serialize};
 
-use super::labels::{DeviceLabels, PredictionLabels};
+use super::labels::{DeviceLabels, PredictionLabels, RefusedActionLabels};
 use super::{
     DEVICE_COLD, DEVICE_FAILED_LOADS, DEVICE_LOADS, DEVICE_PREDICTION_ERROR, DEVICE_REFUSED,
     DEVICE_UNLOADS, DEVICE_WEIGHT_PAGES, DEVICE_WEIGHT_PAGES_LIMIT,
@@ -31,8 +31,37 @@ pub struct WeightsReading {
     pub failed_loads: u64,
     /// Models that gave way to others.
     pub unloads: u64,
-    /// Actions whose window passed, or that could not begin for other reasons.
-    pub refused: u64,
+    /// Actions that did not run.
+    pub refused: RefusedReading,
+}
+
+/// Actions that a device refused, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedReading {
+    /// Batches whose window had passed.
+    pub late_batches: u64,
+    /// Loads whose window had passed.
+    pub late_loads: u64,
+    /// Actions whose model gave way before they began.
+    pub not_loaded: u64,
+    /// Loads for which there were too few free pages.
+    pub no_pages: u64,
+}
+
+impl RefusedReading {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_cause().iter().map(|(_, count)| count).sum()
+    }
+
+    fn by_cause(&self) -> [(&'static str, u64); 4] {
+        [
+            ("late_batch", self.late_batches),
+            ("late_load", self.late_loads),
+            ("not_loaded", self.not_loaded),
+            ("no_pages", self.no_pages),
+        ]
+    }
 }
 
 /// Errors of one kind of prediction since the device began, measured minus expected, in seconds.
@@ -87,7 +116,7 @@ const GAUGES: [Part; 2] = [
     ),
 ];
 
-const COUNTS: [Part; 5] = [
+const COUNTS: [Part; 4] = [
     (
         DEVICE_COLD,
         "Requests that ran after they had waited for the weights of their model",
@@ -102,11 +131,6 @@ const COUNTS: [Part; 5] = [
     (DEVICE_UNLOADS, "Models that gave way to others", |r| {
         r.unloads
     }),
-    (
-        DEVICE_REFUSED,
-        "Actions that a device refused: their window had passed, or the weights were not there",
-        |r| r.refused,
-    ),
 ];
 
 impl Collector for DeviceCollector {
@@ -134,6 +158,17 @@ impl Collector for DeviceCollector {
             for (labels, weights) in placed() {
                 let mut metric = metric.encode_family(&labels)?;
                 metric.encode_counter::<NoLabelSet, u64, u64>(&value(&weights), None)?;
+            }
+        }
+        let name = DEVICE_REFUSED.trim_end_matches("_total");
+        let help = "Actions that a device refused";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (DeviceLabels { device }, weights) in placed() {
+            for (cause, count) in weights.refused.by_cause() {
+                let device = device.clone();
+                let labels = RefusedActionLabels { device, cause };
+                let mut metric = metric.encode_family(&labels)?;
+                metric.encode_counter::<NoLabelSet, u64, u64>(&count, None)?;
             }
         }
         let help = "Error of what was predicted of a device's actions since it began: measured minus expected";

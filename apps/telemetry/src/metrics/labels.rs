@@ -67,6 +67,12 @@ pub(super) struct DeviceLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RefusedActionLabels {
+    pub(super) device: String,
+    pub(super) cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct PredictionLabels {
     pub(super) device: String,
     pub(super) action: &'static str,
