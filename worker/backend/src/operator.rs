@@ -1,14 +1,22 @@
 //! A module's code around a model. The module library implements these traits for the shipped types. Users implement
 //! them for their own types and pass them in a [`Library`].
+//!
+//! Where a batch is one forward pass, the type can offer what comes before and after the pass as steps of their own ([`Prepare`], [`Pass`]).
+//! A device under a placement runs them beside the passes of other batches.
+
+mod pass;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::catalog::ModuleType;
 use spillgate_pipeline::pipeline::{Limits, Module};
 
-use crate::value::Value;
+use crate::value::{Tensor, Value};
 use crate::{Backend, BackendError};
+
+pub use pass::{Pass, Prepare};
 
 /// Inputs of one request: one entry for each input of the type, in its order; `None` for an optional
 /// one that is not wired or whose module was skipped.
@@ -49,6 +57,21 @@ pub trait Operator: Send {
 
     /// Typical inputs for warm-up and profiling, with `objects` objects where the type works on objects.
     fn example(&self, objects: usize) -> Inputs;
+
+    /// The step before the pass, where a batch is one forward pass. `None` for types that only run as a whole: they decide on the
+    /// way how to go on, or have no model.
+    fn preparation(&self) -> Option<Arc<dyn Prepare>> {
+        None
+    }
+
+    /// The forward pass of a batch that [`Operator::preparation`] prepared.
+    ///
+    /// # Errors
+    /// When the model fails; or when there is no such step.
+    fn forward(&mut self, _variant: usize, _input: &Tensor) -> Result<Tensor, OperatorError> {
+        let why = "this type only runs as a whole";
+        Err(OperatorError::Other(why.to_owned()))
+    }
 }
 
 /// Why a module could not be built or a request could not be computed.

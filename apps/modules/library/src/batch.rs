@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use spillgate_backend::operator::{Inputs, OperatorError, Outputs};
+use spillgate_backend::operator::{Inputs, OperatorError, Outputs, Pass};
 use spillgate_backend::value::{Detection, Image, Tensor, Value};
 
+use crate::input::InputBuffers;
 use crate::resample::{PixelFormat, Place, Region, Resampler, Target};
 
 /// The picture of a request, checked to hold as many bytes as its size says.
@@ -54,37 +55,46 @@ pub(crate) fn all_fail<T>(n: usize, error: &OperatorError) -> Vec<Result<T, Oper
         .collect()
 }
 
-/// Runs the requests whose picture is sound in one call of `run`, which returns one result a picture;
-/// the others fail alone. An error of `run` fails all that took part.
-pub(crate) fn on_pictures(
+/// A pass over the pictures of a batch: `paint` puts each into its place of the input and says what `read` is told of it; `read` makes the outputs of
+/// each picture from the model's output. Requests whose picture is not sound fail alone; an error of the model or of `read` fails all
+/// others.
+pub(crate) fn pass_over_pictures<P: Send + 'static>(
+    buffers: &InputBuffers,
+    (size, format): ((usize, usize), &PixelFormat),
     batch: &[Inputs],
-    run: impl FnOnce(&[&Image]) -> Result<Vec<Outputs>, OperatorError>,
-) -> Vec<Result<Outputs, OperatorError>> {
+    paint: impl Fn(&Image, &mut Target<'_>, &mut Resampler) -> P,
+    read: impl FnOnce(&[P], &Tensor) -> Result<Vec<Outputs>, OperatorError> + Send + 'static,
+) -> Pass {
     let images: Vec<_> = batch.iter().map(|inputs| image(inputs, 0)).collect();
-    let sound: Vec<&Image> = images
-        .iter()
-        .filter_map(|i| i.as_ref().ok().copied())
-        .collect();
-    let results = if sound.is_empty() {
-        Ok(Vec::new())
-    } else {
-        run(&sound)
-    };
-    match results {
-        Ok(results) => {
-            debug_assert_eq!(results.len(), sound.len(), "one result a sound picture");
-            let mut results = results.into_iter();
-            let mut next = || results.next().expect("one result a sound picture");
-            images
+    let sound = images.iter().filter_map(|image| image.as_ref().ok());
+    let sound: Vec<&Image> = sound.copied().collect();
+    let mut painted = Vec::with_capacity(sound.len());
+    let input = (!sound.is_empty()).then(|| {
+        buffers.fill(sound.len(), size, format, |i, target, resampler| {
+            painted.push(paint(sound[i], target, resampler));
+        })
+    });
+    let wrong: Vec<Result<(), OperatorError>> =
+        images.into_iter().map(|image| image.map(|_| ())).collect();
+    let buffers = buffers.clone();
+    Pass::new(input, move |passed| {
+        let results = passed.map_or(Ok(Vec::new()), |(input, output)| {
+            buffers.give_back(input);
+            read(&painted, &output?)
+        });
+        match results {
+            Ok(results) => {
+                debug_assert_eq!(results.len(), painted.len(), "one result a sound picture");
+                let mut results = results.into_iter();
+                let mut next = || results.next().expect("one result a sound picture");
+                wrong.into_iter().map(|of| of.map(|()| next())).collect()
+            }
+            Err(error) => wrong
                 .into_iter()
-                .map(|image| image.map(|_| next()))
-                .collect()
+                .map(|of| of.and(Err(OperatorError::Other(error.to_string()))))
+                .collect(),
         }
-        Err(error) => images
-            .into_iter()
-            .map(|image| image.and(Err(OperatorError::Other(error.to_string()))))
-            .collect(),
-    }
+    })
 }
 
 /// A list as a value's payload.
@@ -119,57 +129,7 @@ pub(crate) fn example_boxes(n: usize) -> Value {
     Value::Boxes(list(boxes))
 }
 
-/// An input tensor that grows as needed and is used again for the next batch.
-pub(crate) struct InputBuffer {
-    pub(crate) tensor: Tensor,
-    resampler: Resampler,
-}
-
-impl InputBuffer {
-    pub(crate) fn new() -> Self {
-        InputBuffer {
-            tensor: Tensor {
-                shape: vec![0],
-                data: Vec::new(),
-            },
-            resampler: Resampler::default(),
-        }
-    }
-
-    /// Makes room for `n` pictures of `width` x `height`.
-    pub(crate) fn reset(&mut self, n: usize, width: usize, height: usize, format: &PixelFormat) {
-        let (n_dim, w, h) = (n as i64, width as i64, height as i64);
-        self.tensor.shape = if format.interleaved {
-            vec![n_dim, h, w, 3]
-        } else {
-            vec![n_dim, 3, h, w]
-        };
-        self.tensor.data.resize(n * width * height * 3, 0.0);
-    }
-
-    /// The place of picture `idx`, and the resampler to fill it with.
-    pub(crate) fn target<'a>(
-        &'a mut self,
-        idx: usize,
-        width: usize,
-        height: usize,
-        format: &'a PixelFormat,
-    ) -> (Target<'a>, &'a mut Resampler) {
-        let n = width * height * 3;
-        let data = &mut self.tensor.data[idx * n..(idx + 1) * n];
-        (
-            Target {
-                data,
-                width,
-                height,
-                format,
-            },
-            &mut self.resampler,
-        )
-    }
-}
-
-/// Cut-out objects of a whole batch.
+/// Cut-out objects of whole batches.
 pub(crate) struct Crops {
     /// Which part of each box to cut out: left, top, right, bottom in fractions of its sides.
     pub(crate) part: [f32; 4],
@@ -178,8 +138,11 @@ pub(crate) struct Crops {
     pub(crate) format: PixelFormat,
     /// Most objects of a frame.
     pub(crate) limit: usize,
-    buffer: InputBuffer,
+    buffers: InputBuffers,
 }
+
+/// The pictures and boxes of a batch.
+type Frames<'a> = Vec<Result<(&'a Image, Vec<&'a Detection>), OperatorError>>;
 
 impl Crops {
     pub(crate) fn new(part: [f32; 4], (width, height): (usize, usize), limit: usize) -> Self {
@@ -189,68 +152,81 @@ impl Crops {
             height,
             format: PixelFormat::UNIT,
             limit,
-            buffer: InputBuffer::new(),
+            buffers: InputBuffers::default(),
         }
     }
 
-    /// Runs a batch of requests, each with a picture and boxes: cuts out all objects of all frames,
-    /// calls `forward` once with all of them (not at all when there are none), and gives every
-    /// request one item a box, in the order of its boxes.
+    /// A pass over all objects of all frames of a batch, which are cut out into one input. `read` makes one item of each, and `outputs`
+    /// are made of the items of a request, one a box, in the order of its boxes. There is no input where there are no objects.
     ///
     /// If a frame has more than `limit` objects, those with the lowest scores are left out, and boxes without area too;
     /// their item is `missing`.
+    pub(crate) fn pass<T: Clone + Send + 'static>(
+        &self,
+        frames: Frames<'_>,
+        missing: T,
+        read: impl FnOnce(usize, Tensor) -> Result<Vec<T>, OperatorError> + Send + 'static,
+        outputs: impl Fn(Vec<T>) -> Outputs + Send + 'static,
+    ) -> Pass {
+        let (input, cut) = self.cut(frames);
+        let buffers = self.buffers.clone();
+        Pass::new(input, move |passed| {
+            let n = cut.places.len();
+            let items = passed.map(|(input, output)| {
+                buffers.give_back(input);
+                read(n, output?)
+            });
+            let results = cut.items(&missing, items).into_iter();
+            results.map(|items| items.map(&outputs)).collect()
+        })
+    }
+
+    /// The same at once, for types that run several passes: `forward` makes one item of each object.
     pub(crate) fn run<T: Clone>(
-        &mut self,
-        frames: Vec<Result<(&Image, Vec<&Detection>), OperatorError>>,
+        &self,
+        frames: Frames<'_>,
         missing: &T,
         forward: impl FnOnce(&Tensor) -> Result<Vec<T>, OperatorError>,
     ) -> Vec<Result<Vec<T>, OperatorError>> {
+        let (input, cut) = self.cut(frames);
+        let items = input.map(|input| {
+            let items = forward(&input);
+            self.buffers.give_back(input);
+            items
+        });
+        cut.items(missing, items)
+    }
+
+    /// Cuts out all objects.
+    fn cut(&self, frames: Frames<'_>) -> (Option<Tensor>, Cut) {
         let mut places = Vec::new();
         let mut sources = Vec::new();
-        let n_frames = frames.len();
-        let mut results: Vec<Result<Vec<T>, OperatorError>> = Vec::with_capacity(n_frames);
+        let mut boxes = Vec::with_capacity(frames.len());
         for (request, frame) in frames.into_iter().enumerate() {
-            results.push(frame.map(|(image, boxes)| {
+            boxes.push(frame.map(|(image, boxes)| {
                 for idx in chosen(&boxes, self.limit) {
                     places.push((request, idx));
                     sources.push((image, self.region(boxes[idx])));
                 }
-                vec![missing.clone(); boxes.len()]
+                boxes.len()
             }));
         }
-        if sources.is_empty() {
-            return results;
-        }
-        self.buffer
-            .reset(sources.len(), self.width, self.height, &self.format);
         let place = Place {
             x: 0,
             y: 0,
             width: self.width,
             height: self.height,
         };
-        for (i, (image, region)) in sources.into_iter().enumerate() {
-            let (mut target, resampler) =
-                self.buffer.target(i, self.width, self.height, &self.format);
-            resampler.paint(image, region, &mut target, place);
-        }
-        match forward(&self.buffer.tensor) {
-            Ok(items) => {
-                debug_assert_eq!(items.len(), places.len(), "one item an object");
-                for ((request, idx), item) in places.into_iter().zip(items) {
-                    if let Ok(list) = &mut results[request] {
-                        list[idx] = item;
-                    }
-                }
-            }
-            // Requests without objects did not need the model.
-            Err(error) => {
-                for (request, _) in places {
-                    results[request] = Err(OperatorError::Other(error.to_string()));
-                }
-            }
-        }
-        results
+        let size = (self.width, self.height);
+        let fill = || {
+            let paint = |i: usize, target: &mut Target<'_>, resampler: &mut Resampler| {
+                let (image, region) = sources[i];
+                resampler.paint(image, region, target, place);
+            };
+            self.buffers.fill(sources.len(), size, &self.format, paint)
+        };
+        let input = (!sources.is_empty()).then(fill);
+        (input, Cut { places, boxes })
     }
 
     fn region(&self, b: &Detection) -> Region {
@@ -262,6 +238,45 @@ impl Crops {
             x1: b.x0 + x1 * w,
             y1: b.y0 + y1 * h,
         }
+    }
+}
+
+/// What was cut out of a batch.
+struct Cut {
+    /// Request and box of each object.
+    places: Vec<(usize, usize)>,
+    /// Boxes of each request.
+    boxes: Vec<Result<usize, OperatorError>>,
+}
+
+impl Cut {
+    /// One item a box for each request. `items` has one for each object that was cut out.
+    fn items<T: Clone>(
+        self,
+        missing: &T,
+        items: Option<Result<Vec<T>, OperatorError>>,
+    ) -> Vec<Result<Vec<T>, OperatorError>> {
+        let Cut { places, boxes } = self;
+        let of = |n: Result<usize, OperatorError>| n.map(|n| vec![missing.clone(); n]);
+        let mut results: Vec<_> = boxes.into_iter().map(of).collect();
+        match items {
+            None => {}
+            Some(Ok(items)) => {
+                debug_assert_eq!(items.len(), places.len(), "one item an object");
+                for ((request, idx), item) in places.into_iter().zip(items) {
+                    if let Ok(list) = &mut results[request] {
+                        list[idx] = item;
+                    }
+                }
+            }
+            // Requests without objects did not need the model.
+            Some(Err(error)) => {
+                for (request, _) in places {
+                    results[request] = Err(OperatorError::Other(error.to_string()));
+                }
+            }
+        }
+        results
     }
 }
 
@@ -282,32 +297,29 @@ fn chosen(boxes: &[&Detection], limit: usize) -> Vec<usize> {
 }
 
 /// The picture and boxes of each request.
-pub(crate) fn frames_with_boxes(
-    batch: &[Inputs],
-) -> Vec<Result<(&Image, Vec<&Detection>), OperatorError>> {
+pub(crate) fn frames_with_boxes(batch: &[Inputs]) -> Frames<'_> {
     batch
         .iter()
         .map(|inputs| Ok((image(inputs, 0)?, boxes(inputs, 1)?.iter().collect())))
         .collect()
 }
 
-/// Runs the parts of the pictures that the requests of a batch name in one call of `forward`: the whole picture or,
-/// where boxes are wired, each of them; one item for each. As [`Crops::run`] otherwise.
-pub(crate) fn pictures_or_boxes<T: Clone>(
-    crops: &mut Crops,
-    batch: &[Inputs],
-    with_boxes: bool,
-    missing: &T,
-    forward: impl FnOnce(&Tensor) -> Result<Vec<T>, OperatorError>,
-) -> Vec<Result<Vec<T>, OperatorError>> {
-    let whole: Vec<Option<Detection>> = batch
-        .iter()
-        .map(|inputs| image(inputs, 0).ok().filter(|_| !with_boxes).map(all_of))
-        .collect();
-    let frames = batch
-        .iter()
-        .zip(&whole)
-        .map(|(inputs, whole)| {
+/// The parts of pictures that the requests of a batch name: the whole picture or, where boxes are wired, each of them.
+pub(crate) struct Parts<'a> {
+    batch: &'a [Inputs],
+    /// Where no boxes are wired.
+    whole: Vec<Option<Detection>>,
+}
+
+impl<'a> Parts<'a> {
+    pub(crate) fn of(batch: &'a [Inputs], with_boxes: bool) -> Self {
+        let whole = |inputs| image(inputs, 0).ok().filter(|_| !with_boxes).map(all_of);
+        let whole = batch.iter().map(whole).collect();
+        Parts { batch, whole }
+    }
+
+    pub(crate) fn frames(&self) -> Frames<'_> {
+        let of = |(inputs, whole): (&'a Inputs, _)| {
             let image = image(inputs, 0)?;
             Ok(match whole {
                 Some(whole) => (image, vec![whole]),
@@ -315,9 +327,10 @@ pub(crate) fn pictures_or_boxes<T: Clone>(
                 None if matches!(inputs.get(1), Some(None)) => (image, Vec::new()),
                 None => (image, boxes(inputs, 1)?.iter().collect()),
             })
-        })
-        .collect();
-    crops.run(frames, missing, forward)
+        };
+        let whole = self.whole.iter().map(Option::as_ref);
+        self.batch.iter().zip(whole).map(of).collect()
+    }
 }
 
 /// The whole picture as a box.
@@ -331,15 +344,4 @@ fn all_of(image: &Image) -> Detection {
         label: Arc::from(""),
         score: 1.0,
     }
-}
-
-/// Each request's items as its one output.
-pub(crate) fn one_output<T>(
-    results: Vec<Result<Vec<T>, OperatorError>>,
-    value: impl Fn(Arc<[T]>) -> Value,
-) -> Vec<Result<Outputs, OperatorError>> {
-    results
-        .into_iter()
-        .map(|r| r.map(|items| vec![value(list(items))]))
-        .collect()
 }

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use spillgate_backend::operator::{
-    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
 use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{Crops, all_fail, example_boxes, example_image, list, pictures_or_boxes};
+use crate::batch::{Crops, Parts, example_boxes, example_image, list};
 use crate::labels;
-use crate::models::Models;
+use crate::models::{Models, wrong_shape};
+use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
 use crate::resample::PixelFormat;
 use crate::scores::{Activation, is_class_scores, top};
@@ -78,15 +79,19 @@ impl ModuleKind for Classifier {
             let side = models.input(i).unwrap_or(SIDE as usize);
             let mut crops = Crops::new([0.0, 0.0, 1.0, 1.0], (side, side), limit);
             crops.format = format.clone();
-            variants.push((crops, labels::read(models.path(i), labels_file.clone())?));
+            variants.push(Variant {
+                model: models.name(i).to_owned(),
+                crops,
+                classes: labels::read(models.path(i), labels_file.clone())?,
+            });
         }
-        Ok(Box::new(ClassifierOperator {
-            models,
+        let best = Best {
             variants,
             with_boxes,
             k,
             activation,
-        }))
+        };
+        Ok(Box::new(OnePassOperator::new(models, best)))
     }
 }
 
@@ -104,63 +109,67 @@ fn normalised(options: &Options<'_>) -> Result<PixelFormat, OperatorError> {
     })
 }
 
-struct ClassifierOperator {
-    models: Models,
-    variants: Vec<(Crops, Arc<[Arc<str>]>)>,
+struct Variant {
+    /// Its file.
+    model: String,
+    crops: Crops,
+    classes: Arc<[Arc<str>]>,
+}
+
+/// The best classes of pictures.
+struct Best {
+    variants: Vec<Variant>,
     with_boxes: bool,
     k: usize,
     activation: Activation,
 }
 
-impl Operator for ClassifierOperator {
-    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        let ClassifierOperator {
-            models,
-            variants,
-            with_boxes,
-            k,
-            activation,
-        } = self;
-        if let Err(error) = models.check(variant) {
-            return all_fail(batch.len(), &error);
+impl Best {
+    /// Those of each row of scores.
+    fn of(
+        &self,
+        variant: usize,
+        n: usize,
+        mut scores: Tensor,
+    ) -> Result<Vec<Vec<Label>>, OperatorError> {
+        let Variant { model, classes, .. } = &self.variants[variant];
+        if !is_class_scores(&scores, n, classes.len()) {
+            let expected = format!("[{n}, {}] (one score a class)", classes.len());
+            return Err(wrong_shape(model, expected, &scores.shape));
         }
-        let (crops, classes) = &mut variants[variant];
-        let name = |input: &Tensor| {
-            let mut output = models.forward(variant, input)?;
-            let n = input.shape[0] as usize;
-            if !is_class_scores(&output, n, classes.len()) {
-                let expected = format!("[{n}, {}] (one score a class)", classes.len());
-                return Err(models.wrong_shape(variant, expected, &output.shape));
-            }
-            let labels = |row: &mut [f32]| -> Vec<Label> {
-                activation.apply(row);
-                let label = |(class, score): (usize, f32)| Label {
-                    label: Arc::clone(&classes[class]),
-                    score,
-                };
-                top(row, *k).into_iter().map(label).collect()
+        let labels = |row: &mut [f32]| -> Vec<Label> {
+            self.activation.apply(row);
+            let label = |(class, score): (usize, f32)| Label {
+                label: Arc::clone(&classes[class]),
+                score,
             };
-            Ok(output
-                .data
-                .chunks_exact_mut(classes.len())
-                .map(labels)
-                .collect())
+            top(row, self.k).into_iter().map(label).collect()
         };
-        // Boxes over the frame's bound keep their place.
-        let missing = vec![
-            Label {
-                label: Arc::from("unknown"),
-                score: 0.0
-            };
-            (*k).min(classes.len())
-        ];
-        let results = pictures_or_boxes(crops, batch, *with_boxes, &missing, name);
-        results
-            .into_iter()
-            .map(|result| result.map(|labels| vec![Value::Labels(list(labels.concat()))]))
-            .collect()
+        let rows = scores.data.chunks_exact_mut(classes.len());
+        Ok(rows.map(labels).collect())
     }
+}
 
+impl Prepare for Best {
+    fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
+        let best = self.clone();
+        let Variant { crops, classes, .. } = &best.variants[variant];
+        // Boxes over the frame's bound keep their place.
+        let unknown = Label {
+            label: Arc::from("unknown"),
+            score: 0.0,
+        };
+        let missing = vec![unknown; self.k.min(classes.len())];
+        crops.pass(
+            Parts::of(batch, self.with_boxes).frames(),
+            missing,
+            move |n, scores| self.of(variant, n, scores),
+            |labels| vec![Value::Labels(list(labels.concat()))],
+        )
+    }
+}
+
+impl OnePass for Best {
     fn example(&self, objects: usize) -> Inputs {
         vec![
             Some(example_image()),

@@ -5,16 +5,18 @@
 use std::sync::Arc;
 
 use spillgate_backend::operator::{
-    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs, Pass, Prepare,
 };
-use spillgate_backend::value::{Detection, Image, Tensor, Value};
+use spillgate_backend::value::{Detection, Value};
 use spillgate_pipeline::catalog::{ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{InputBuffer, all_fail, example_image, list, on_pictures};
+use crate::batch::{example_image, list, pass_over_pictures};
 use crate::boxes::{BoxLayout, suppress};
+use crate::input::InputBuffers;
 use crate::labels;
 use crate::letterbox::Fit;
-use crate::models::Models;
+use crate::models::{Models, wrong_shape};
+use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
 use crate::resample::PixelFormat;
 
@@ -93,69 +95,44 @@ impl ModuleKind for Detector {
             };
             let groups = classes.iter().map(|c| group(c)).collect();
             variants.push(Variant {
+                model: models.name(i).to_owned(),
                 input,
                 classes,
                 groups,
             });
         }
-        Ok(Box::new(DetectorOperator {
-            models,
+        let objects = Objects {
             variants,
             confidence,
             iou,
             max_objects,
             layout,
-            buffer: InputBuffer::new(),
-        }))
+            buffers: InputBuffers::default(),
+        };
+        Ok(Box::new(OnePassOperator::new(models, objects)))
     }
 }
 
 struct Variant {
+    /// Its file.
+    model: String,
     input: usize,
     classes: Arc<[Arc<str>]>,
     /// By class: whether it is a vehicle, whether it is a person.
     groups: Vec<(bool, bool)>,
 }
 
-struct DetectorOperator {
-    models: Models,
+struct Objects {
     variants: Vec<Variant>,
     confidence: f32,
     iou: f32,
     max_objects: usize,
     layout: BoxLayout,
-    buffer: InputBuffer,
+    buffers: InputBuffers,
 }
 
-impl DetectorOperator {
-    fn forward(
-        &mut self,
-        variant: usize,
-        images: &[&Image],
-    ) -> Result<(Vec<Fit>, Tensor), OperatorError> {
-        let side = self.variants[variant].input;
-        self.buffer
-            .reset(images.len(), side, side, &PixelFormat::UNIT);
-        let mut fits = Vec::with_capacity(images.len());
-        for (i, image) in images.iter().enumerate() {
-            let fit = Fit::letterbox((image.width, image.height), side, side);
-            let (mut target, resampler) = self.buffer.target(i, side, side, &PixelFormat::UNIT);
-            fit.paint(image, resampler, &mut target);
-            fits.push(fit);
-        }
-        let output = self.models.forward(variant, &self.buffer.tensor)?;
-        let n_classes = self.variants[variant].classes.len();
-        if !self.layout.fits(&output.shape, images.len(), n_classes) {
-            return Err(self.models.wrong_shape(
-                variant,
-                self.layout.describe(n_classes),
-                &output.shape,
-            ));
-        }
-        Ok((fits, output))
-    }
-
-    fn objects(&self, variant: usize, fit: &Fit, row: &[f32]) -> Outputs {
+impl Objects {
+    fn of(&self, variant: usize, fit: &Fit, row: &[f32]) -> Outputs {
         let Variant {
             classes, groups, ..
         } = &self.variants[variant];
@@ -193,20 +170,36 @@ impl DetectorOperator {
     }
 }
 
-impl Operator for DetectorOperator {
-    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        if let Err(error) = self.models.check(variant) {
-            return all_fail(batch.len(), &error);
-        }
-        on_pictures(batch, |images| {
-            let (fits, output) = self.forward(variant, images)?;
-            let rows = fits.iter().enumerate();
-            Ok(rows
-                .map(|(i, fit)| self.objects(variant, fit, output.row(i)))
-                .collect())
-        })
+impl Prepare for Objects {
+    fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
+        let side = self.variants[variant].input;
+        let input = ((side, side), &PixelFormat::UNIT);
+        let buffers = self.buffers.clone();
+        pass_over_pictures(
+            &buffers,
+            input,
+            batch,
+            |image, target, resampler| {
+                let fit = Fit::letterbox((image.width, image.height), side, side);
+                fit.paint(image, resampler, target);
+                fit
+            },
+            move |fits, output| {
+                let Variant { model, classes, .. } = &self.variants[variant];
+                if !self.layout.fits(&output.shape, fits.len(), classes.len()) {
+                    let expected = self.layout.describe(classes.len());
+                    return Err(wrong_shape(model, expected, &output.shape));
+                }
+                let rows = fits.iter().enumerate();
+                Ok(rows
+                    .map(|(i, fit)| self.of(variant, fit, output.row(i)))
+                    .collect())
+            },
+        )
     }
+}
 
+impl OnePass for Objects {
     fn example(&self, _objects: usize) -> Inputs {
         vec![Some(example_image())]
     }

@@ -14,7 +14,7 @@ use spillgate_backend::operator::{
 use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{Crops, all_fail, example_boxes, example_image, list, pictures_or_boxes};
+use crate::batch::{Crops, Parts, all_fail, example_boxes, example_image, list};
 use crate::labels;
 use crate::models::Models;
 use crate::options::Options;
@@ -215,7 +215,7 @@ impl Operator for EarlyExitOperator {
         if let Err(error) = models.check(variant) {
             return all_fail(batch.len(), &error);
         }
-        let Variant { crops, classes } = &mut variants[variant];
+        let Variant { crops, classes } = &variants[variant];
         // Boxes over the frame's bound keep their place.
         let missing = Named {
             label: Label {
@@ -224,7 +224,8 @@ impl Operator for EarlyExitOperator {
             },
             exit: 0,
         };
-        let results = pictures_or_boxes(crops, batch, *with_boxes, &missing, |input| {
+        let parts = Parts::of(batch, *with_boxes);
+        let results = crops.run(parts.frames(), &missing, |input| {
             exits.run(models, variant, classes, input)
         });
         results.into_iter().map(|r| r.map(outputs)).collect()

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use spillgate_backend::operator::{
-    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
 use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{Crops, all_fail, example_boxes, example_image, frames_with_boxes, one_output};
+use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
 use crate::labels;
-use crate::models::Models;
+use crate::models::{Models, wrong_shape};
+use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
 use crate::scores::{Activation, best, is_class_scores};
 
@@ -78,77 +79,80 @@ impl ModuleKind for FaceRecognizer {
         let activation = Activation::read(&options)?;
         let crops = Crops::new(part, size, context.limits.objects);
         let models = Models::load(&mut context)?;
-        let names = (0..models.len())
-            .map(|i| labels::read(models.path(i), labels_file.clone()))
-            .collect::<Result<_, _>>()?;
+        let mut variants = Vec::new();
+        for i in 0..models.len() {
+            let names = labels::read(models.path(i), labels_file.clone())?;
+            variants.push((models.name(i).to_owned(), names));
+        }
         let unknown = Label {
             label: Arc::from(UNKNOWN),
             score: 0.0,
         };
-        Ok(Box::new(FaceOperator {
-            models,
+        let faces = Faces {
             crops,
-            names,
+            variants,
             unknown,
             confidence,
             activation,
-        }))
+        };
+        Ok(Box::new(OnePassOperator::new(models, faces)))
     }
 }
 
-struct FaceOperator {
-    models: Models,
+struct Faces {
     crops: Crops,
-    /// By variant.
-    names: Vec<Arc<[Arc<str>]>>,
+    /// File and names of each variant.
+    variants: Vec<(String, Arc<[Arc<str>]>)>,
     unknown: Label,
     confidence: f32,
     activation: Activation,
 }
 
-impl Operator for FaceOperator {
-    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        let FaceOperator {
-            models,
-            crops,
-            names,
-            unknown,
-            confidence,
-            activation,
-        } = self;
-        if let Err(error) = models.check(variant) {
-            return all_fail(batch.len(), &error);
+impl Faces {
+    /// The name of each row of scores.
+    fn names(
+        &self,
+        variant: usize,
+        n: usize,
+        mut scores: Tensor,
+    ) -> Result<Vec<Label>, OperatorError> {
+        let (model, names) = &self.variants[variant];
+        if !is_class_scores(&scores, n, names.len()) {
+            let expected = format!("[{n}, {}] (one score a name)", names.len());
+            return Err(wrong_shape(model, expected, &scores.shape));
         }
-        let names = &names[variant];
-        let recognise = |input: &Tensor| {
-            let mut output = models.forward(variant, input)?;
-            let n = input.shape[0] as usize;
-            if !is_class_scores(&output, n, names.len()) {
-                let expected = format!("[{n}, {}] (one score a name)", names.len());
-                return Err(models.wrong_shape(variant, expected, &output.shape));
-            }
-            let name = |row: &mut [f32]| {
-                activation.apply(row);
-                let (class, score) = best(row);
-                let known = score >= *confidence;
-                let label = if known { &names[class] } else { &unknown.label };
-                Label {
-                    label: Arc::clone(label),
-                    score,
-                }
+        let name = |row: &mut [f32]| {
+            self.activation.apply(row);
+            let (class, score) = best(row);
+            let known = score >= self.confidence;
+            let label = if known {
+                &names[class]
+            } else {
+                &self.unknown.label
             };
-            Ok(output
-                .data
-                .chunks_exact_mut(names.len())
-                .map(name)
-                .collect())
+            Label {
+                label: Arc::clone(label),
+                score,
+            }
         };
-        one_output(
-            crops.run(frames_with_boxes(batch), unknown, recognise),
-            Value::Labels,
+        let rows = scores.data.chunks_exact_mut(names.len());
+        Ok(rows.map(name).collect())
+    }
+}
+
+impl Prepare for Faces {
+    fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
+        let faces = self.clone();
+        faces.crops.pass(
+            frames_with_boxes(batch),
+            faces.unknown.clone(),
+            move |n, scores| self.names(variant, n, scores),
+            |names| vec![Value::Labels(list(names))],
         )
     }
+}
 
+impl OnePass for Faces {
     fn example(&self, objects: usize) -> Inputs {
         vec![Some(example_image()), Some(example_boxes(objects))]
     }

@@ -144,17 +144,7 @@ impl Models {
         })
     }
 
-    /// The error for an output of a wrong shape, of the first part.
-    pub(crate) fn wrong_shape(
-        &self,
-        variant: usize,
-        expected: impl std::fmt::Display,
-        got: &[i64],
-    ) -> OperatorError {
-        self.wrong_shape_of(variant, 0, expected, got)
-    }
-
-    /// The error for an output of a wrong shape.
+    /// The error for an output of a wrong shape of one part.
     pub(crate) fn wrong_shape_of(
         &self,
         variant: usize,
@@ -162,11 +152,19 @@ impl Models {
         expected: impl std::fmt::Display,
         got: &[i64],
     ) -> OperatorError {
-        OperatorError::Other(format!(
-            "{}: expected an output of shape {expected}, got {got:?}",
-            self.variants[variant].parts[part].name
-        ))
+        wrong_shape(&self.variants[variant].parts[part].name, expected, got)
     }
+}
+
+/// The error for an output of a wrong shape of that model.
+pub(crate) fn wrong_shape(
+    model: &str,
+    expected: impl std::fmt::Display,
+    got: &[i64],
+) -> OperatorError {
+    OperatorError::Other(format!(
+        "{model}: expected an output of shape {expected}, got {got:?}"
+    ))
 }
 
 /// Name of the part `word` of a model: `2` of `who.pt` is `who.2.pt`.

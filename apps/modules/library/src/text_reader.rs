@@ -2,14 +2,17 @@
 //! objects of all frames of a batch are one forward. The model gives class scores for each of a row of
 //! places, decoded greedily: repeats collapse, blanks vanish (CTC's best path).
 
+use std::sync::Arc;
+
 use spillgate_backend::operator::{
-    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Pass, Prepare,
 };
 use spillgate_backend::value::{Tensor, Text, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{Crops, all_fail, example_boxes, example_image, frames_with_boxes, one_output};
-use crate::models::Models;
+use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
+use crate::models::{Models, wrong_shape};
+use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
 use crate::scores::{Activation, best};
 
@@ -74,16 +77,19 @@ impl ModuleKind for TextReader {
             blank_first,
             activation,
         };
-        Ok(Box::new(TextReaderOperator {
-            models,
+        let names = (0..models.len()).map(|i| models.name(i).to_owned());
+        let lines = Lines {
+            models: names.collect(),
             crops,
             letters,
-        }))
+        };
+        Ok(Box::new(OnePassOperator::new(models, lines)))
     }
 }
 
-struct TextReaderOperator {
-    models: Models,
+struct Lines {
+    /// The file of each variant.
+    models: Vec<String>,
     crops: Crops,
     letters: Letters,
 }
@@ -133,42 +139,44 @@ impl Letters {
     }
 }
 
-impl Operator for TextReaderOperator {
-    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        let TextReaderOperator {
-            models,
-            crops,
-            letters,
-        } = self;
-        if let Err(error) = models.check(variant) {
-            return all_fail(batch.len(), &error);
+impl Lines {
+    /// The text of each cut-out.
+    fn texts(
+        &self,
+        variant: usize,
+        n: usize,
+        mut scores: Tensor,
+    ) -> Result<Vec<Text>, OperatorError> {
+        let k = self.letters.n_classes() as i64;
+        let fits = matches!(scores.shape[..], [rows, places, classes]
+            if rows == n as i64 && places > 0 && classes == k);
+        if !fits {
+            let expected = format!("[{n}, places, {k}]");
+            return Err(wrong_shape(&self.models[variant], expected, &scores.shape));
         }
-        let read = |input: &Tensor| {
-            let mut output = models.forward(variant, input)?;
-            let (n, k) = (input.shape[0], letters.n_classes() as i64);
-            let fits = matches!(output.shape[..], [rows, places, classes]
-                if rows == n && places > 0 && classes == k);
-            if !fits {
-                let expected = format!("[{n}, places, {k}]");
-                return Err(models.wrong_shape(variant, expected, &output.shape));
-            }
-            let n_row = output.data.len() / n as usize;
-            Ok(output
-                .data
-                .chunks_exact_mut(n_row)
-                .map(|row| letters.decode(row))
-                .collect())
-        };
+        let n_row = scores.data.len() / n;
+        let rows = scores.data.chunks_exact_mut(n_row);
+        Ok(rows.map(|row| self.letters.decode(row)).collect())
+    }
+}
+
+impl Prepare for Lines {
+    fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
+        let lines = self.clone();
         let missing = Text {
             text: String::new(),
             score: 0.0,
         };
-        one_output(
-            crops.run(frames_with_boxes(batch), &missing, read),
-            Value::Texts,
+        lines.crops.pass(
+            frames_with_boxes(batch),
+            missing,
+            move |n, scores| self.texts(variant, n, scores),
+            |texts| vec![Value::Texts(list(texts))],
         )
     }
+}
 
+impl OnePass for Lines {
     fn example(&self, objects: usize) -> Inputs {
         vec![Some(example_image()), Some(example_boxes(objects))]
     }

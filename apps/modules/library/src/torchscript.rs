@@ -2,22 +2,21 @@
 //! say how a picture becomes the input and what the output means. Where boxes are wired, each box is cut out and
 //! becomes a picture: all objects of all frames of a batch are one forward, and each object has one result.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use spillgate_backend::operator::{
-    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs,
+    BuildContext, Inputs, ModuleKind, Operator, OperatorError, Outputs, Pass, Prepare,
 };
-use spillgate_backend::value::{Detection, Image, Label, Tensor, Value};
+use spillgate_backend::value::{Detection, Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
-use crate::batch::{
-    Crops, InputBuffer, all_fail, example_boxes, example_image, list, on_pictures,
-    pictures_or_boxes,
-};
+use crate::batch::{Crops, Parts, example_boxes, example_image, list, pass_over_pictures};
 use crate::boxes::{BoxLayout, suppress};
+use crate::input::InputBuffers;
 use crate::labels;
 use crate::letterbox::Fit;
-use crate::models::Models;
+use crate::models::{Models, wrong_shape};
+use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
 use crate::resample::PixelFormat;
 use crate::scores::{Activation, best, is_class_scores, top};
@@ -148,24 +147,24 @@ impl ModuleKind for TorchScript {
                 crops
             });
             variants.push(Variant {
+                model: models.name(i).to_owned(),
                 size,
                 classes,
                 crops,
             });
         }
-        let buffer = InputBuffer::new();
-        Ok(Box::new(TorchScriptOperator {
-            models,
+        let network = Network {
             variants,
             letterbox,
             format,
             decode,
-            buffer,
+            buffers: InputBuffers::default(),
             unknown: Label {
                 label: Arc::from("unknown"),
                 score: 0.0,
             },
-        }))
+        };
+        Ok(Box::new(OnePassOperator::new(models, network)))
     }
 }
 
@@ -214,6 +213,8 @@ fn pixel_format(options: &Options<'_>) -> Result<PixelFormat, OperatorError> {
 }
 
 struct Variant {
+    /// Its file.
+    model: String,
     /// Width and height.
     size: (usize, usize),
     classes: Arc<[Arc<str>]>,
@@ -236,51 +237,33 @@ enum Decode {
     },
 }
 
-struct TorchScriptOperator {
-    models: Models,
+struct Network {
     variants: Vec<Variant>,
     letterbox: bool,
     format: PixelFormat,
     decode: Decode,
-    buffer: InputBuffer,
+    buffers: InputBuffers,
     /// Of a box that was not looked at.
     unknown: Label,
 }
 
-impl TorchScriptOperator {
-    fn forward(
-        &mut self,
+impl Network {
+    /// The outputs of whole pictures.
+    fn of_pictures(
+        &self,
         variant: usize,
-        images: &[&Image],
-    ) -> Result<(Vec<Fit>, Tensor), OperatorError> {
-        let Variant {
-            size: (width, height),
-            classes,
-            ..
-        } = &self.variants[variant];
-        let (width, height, n_classes) = (*width, *height, classes.len());
-        self.buffer.reset(images.len(), width, height, &self.format);
-        let mut fits = Vec::with_capacity(images.len());
-        for (i, image) in images.iter().enumerate() {
-            let source = (image.width, image.height);
-            let fit = if self.letterbox {
-                Fit::letterbox(source, width, height)
-            } else {
-                Fit::stretch(source, width, height)
-            };
-            let (mut target, resampler) = self.buffer.target(i, width, height, &self.format);
-            fit.paint(image, resampler, &mut target);
-            fits.push(fit);
-        }
-        let output = self.models.forward(variant, &self.buffer.tensor)?;
-        let n = images.len();
+        fits: &[Fit],
+        output: &Tensor,
+    ) -> Result<Vec<Outputs>, OperatorError> {
+        let Variant { model, classes, .. } = &self.variants[variant];
+        let (n, n_classes) = (fits.len(), classes.len());
         let (fitting, expected) = match self.decode {
             Decode::Tensor => (
                 output.shape.first() == Some(&(n as i64)),
                 format!("[{n}, ...] (one row a picture)"),
             ),
             Decode::Classes { .. } => (
-                is_class_scores(&output, n, n_classes),
+                is_class_scores(output, n, n_classes),
                 format!("[{n}, {n_classes}] (one score a class)"),
             ),
             Decode::Boxes { layout, .. } => (
@@ -288,78 +271,48 @@ impl TorchScriptOperator {
                 layout.describe(n_classes),
             ),
         };
-        if fitting {
-            Ok((fits, output))
-        } else {
-            Err(self.models.wrong_shape(variant, expected, &output.shape))
+        if !fitting {
+            return Err(wrong_shape(model, expected, &output.shape));
         }
+        let rows = fits.iter().enumerate();
+        Ok(rows
+            .map(|(i, fit)| self.outputs(variant, fit, &output.shape, output.row(i)))
+            .collect())
     }
 
-    /// One result for each box of each request.
-    fn run_boxes(
-        &mut self,
+    /// The label of each box.
+    fn labels(
+        &self,
         variant: usize,
-        batch: &[Inputs],
-    ) -> Vec<Result<Outputs, OperatorError>> {
-        let TorchScriptOperator {
-            models,
-            variants,
-            decode,
-            unknown,
-            ..
-        } = self;
-        let Variant { classes, crops, .. } = &mut variants[variant];
-        let Some(crops) = crops else {
-            let error = OperatorError::Other("no boxes are wired".to_owned());
-            return all_fail(batch.len(), &error);
-        };
-        if let Decode::Classes { activation, .. } = *decode {
-            let name = |input: &Tensor| {
-                let mut output = models.forward(variant, input)?;
-                let n = input.shape[0] as usize;
-                if !is_class_scores(&output, n, classes.len()) {
-                    let expected = format!("[{n}, {}] (one score a class)", classes.len());
-                    return Err(models.wrong_shape(variant, expected, &output.shape));
-                }
-                let label = |row: &mut [f32]| {
-                    activation.apply(row);
-                    let (class, score) = best(row);
-                    Label {
-                        label: Arc::clone(&classes[class]),
-                        score,
-                    }
-                };
-                Ok(output
-                    .data
-                    .chunks_exact_mut(classes.len())
-                    .map(label)
-                    .collect())
-            };
-            let labels = pictures_or_boxes(crops, batch, true, unknown, name);
-            return labels
-                .into_iter()
-                .map(|labels| Ok(outputs_with(1, Value::Labels(list(labels?)))))
-                .collect();
+        activation: Activation,
+        n: usize,
+        mut scores: Tensor,
+    ) -> Result<Vec<Label>, OperatorError> {
+        let Variant { model, classes, .. } = &self.variants[variant];
+        if !is_class_scores(&scores, n, classes.len()) {
+            let expected = format!("[{n}, {}] (one score a class)", classes.len());
+            return Err(wrong_shape(model, expected, &scores.shape));
         }
-        // The shape of one row is known once the model has run.
-        let mut shape = vec![0];
-        let row = |input: &Tensor| {
-            let output = models.forward(variant, input)?;
-            let n = input.shape[0];
-            if output.shape.first() != Some(&n) {
-                let expected = format!("[{n}, ...] (one row a box)");
-                return Err(models.wrong_shape(variant, expected, &output.shape));
+        let label = |row: &mut [f32]| {
+            activation.apply(row);
+            let (class, score) = best(row);
+            Label {
+                label: Arc::clone(&classes[class]),
+                score,
             }
-            shape = output.shape[1..].to_vec();
-            Ok((0..n as usize)
-                .map(|i| Some(output.row(i).to_vec()))
-                .collect())
         };
-        let results = pictures_or_boxes(crops, batch, true, &None, row);
-        results
-            .into_iter()
-            .map(|rows| Ok(outputs_with(0, stacked(&rows?, &shape))))
-            .collect()
+        let rows = scores.data.chunks_exact_mut(classes.len());
+        Ok(rows.map(label).collect())
+    }
+
+    /// The row of each box.
+    fn rows(&self, variant: usize, n: usize, output: &Tensor) -> Result<Vec<Row>, OperatorError> {
+        if output.shape.first() != Some(&(n as i64)) {
+            let expected = format!("[{n}, ...] (one row a box)");
+            let model = &self.variants[variant].model;
+            return Err(wrong_shape(model, expected, &output.shape));
+        }
+        Ok((0..n).map(|i| Some(output.row(i).to_vec())).collect())
     }
 
     fn outputs(&self, variant: usize, fit: &Fit, shape: &[i64], row: &[f32]) -> Outputs {
@@ -406,23 +359,59 @@ impl TorchScriptOperator {
     }
 }
 
-impl Operator for TorchScriptOperator {
-    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        if let Err(error) = self.models.check(variant) {
-            return all_fail(batch.len(), &error);
+impl Prepare for Network {
+    fn prepare(self: Arc<Self>, variant: usize, batch: &[Inputs]) -> Pass {
+        let network = self.clone();
+        let of = &network.variants[variant];
+        let Some(crops) = &of.crops else {
+            let (width, height) = of.size;
+            return pass_over_pictures(
+                &network.buffers,
+                (of.size, &network.format),
+                batch,
+                |image, target, resampler| {
+                    let source = (image.width, image.height);
+                    let fit = match network.letterbox {
+                        true => Fit::letterbox(source, width, height),
+                        false => Fit::stretch(source, width, height),
+                    };
+                    fit.paint(image, resampler, target);
+                    fit
+                },
+                move |fits, output| self.of_pictures(variant, fits, output),
+            );
+        };
+        let parts = Parts::of(batch, true);
+        match self.decode {
+            Decode::Classes { activation, .. } => crops.pass(
+                parts.frames(),
+                network.unknown.clone(),
+                move |n, scores| self.labels(variant, activation, n, scores),
+                |labels| outputs_with(1, Value::Labels(list(labels))),
+            ),
+            _ => {
+                // The shape of one row is known once the model has run.
+                let shape = Arc::new(OnceLock::new());
+                let known = shape.clone();
+                crops.pass(
+                    parts.frames(),
+                    None,
+                    move |n, output| {
+                        let rows = self.rows(variant, n, &output)?;
+                        let _ = known.set(output.shape[1..].to_vec());
+                        Ok(rows)
+                    },
+                    move |rows| {
+                        let shape = shape.get().map_or(&[0][..], Vec::as_slice);
+                        outputs_with(0, stacked(&rows, shape))
+                    },
+                )
+            }
         }
-        if self.variants[variant].crops.is_some() {
-            return self.run_boxes(variant, batch);
-        }
-        on_pictures(batch, |images| {
-            let (fits, output) = self.forward(variant, images)?;
-            let rows = fits.iter().enumerate();
-            Ok(rows
-                .map(|(i, fit)| self.outputs(variant, fit, &output.shape, output.row(i)))
-                .collect())
-        })
     }
+}
 
+impl OnePass for Network {
     fn example(&self, objects: usize) -> Inputs {
         let with_boxes = self.variants.iter().any(|v| v.crops.is_some());
         vec![
@@ -443,8 +432,11 @@ fn outputs_with(idx: usize, value: Value) -> Outputs {
     outputs
 }
 
+/// The numbers of a row; `None` for a box that was not looked at.
+type Row = Option<Vec<f32>>;
+
 /// Rows of one shape as one tensor, zeros where there is none.
-fn stacked(rows: &[Option<Vec<f32>>], shape: &[i64]) -> Value {
+fn stacked(rows: &[Row], shape: &[i64]) -> Value {
     let n_row = shape.iter().product::<i64>() as usize;
     let mut data = Vec::with_capacity(rows.len() * n_row);
     for row in rows {
