@@ -95,6 +95,25 @@ pub struct Done {
     pub id: ActionId,
     /// What became of it.
     pub ended: Ended,
+    /// Of a batch whose steps are apart: what they took beside its execution.
+    pub around: Around,
+}
+
+impl Done {
+    /// An action that was one step.
+    pub fn new(id: ActionId, ended: Ended) -> Self {
+        let around = Around::default();
+        Done { id, ended, around }
+    }
+}
+
+/// The steps of a batch before and after its execution, where they run beside other batches; else 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Around {
+    /// Time in which its inputs were prepared (INPUT).
+    pub prepare: Duration,
+    /// Time in which its outputs were made of what the model gave (OUTPUT).
+    pub finish: Duration,
 }
 
 /// How an action ended.

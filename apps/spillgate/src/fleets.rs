@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 use spillgate_backend::Backend;
-use spillgate_backend::operator::{Library, OperatorError};
+use spillgate_backend::operator::{Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller_policy::fleet::{Fleet, FleetWorker};
 use spillgate_controller_policy::placement::{
@@ -23,7 +23,7 @@ use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, batch_sizes, device_kind};
 use spillgate_worker::clock::Clock;
-use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
+use spillgate_worker::executor::{EXAMPLE_OBJECTS, WorkerSpec, build_operator, warm_up};
 use spillgate_worker::placed::loader::{EmulatedLoader, ModelSpec, OperatorLoader};
 use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
 use spillgate_worker::timer::TimerThread;
@@ -42,6 +42,8 @@ const MEASURED_MAX: usize = 64;
 const FAILURES_MAX: usize = 8;
 /// Loads of a model that is measured.
 const LOADS_MEASURED: usize = 3;
+/// Times that the steps of a model that is measured run.
+const STEPS_MEASURED: usize = 5;
 /// Bytes that are read a millisecond from a file of which nothing was measured.
 const READ_A_MS: u64 = 100_000;
 /// The least time of a load of which nothing was measured.
@@ -265,6 +267,7 @@ impl FleetPlan {
         let guess = |(spec, &bytes): (&ModelSpec, &u64)| Expected {
             load: LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS),
             execution: spec.worker.execution.clone(),
+            prepare: Duration::ZERO,
         };
         let mut expected: Vec<Expected> = self.models.iter().zip(&self.bytes).map(guess).collect();
         if self.kind == "emulated" {
@@ -283,7 +286,9 @@ impl FleetPlan {
                 let (module, model) = (&spec.module().name, spec.name());
                 match of {
                     Ok(of) => {
-                        let Expected { load, execution } = &of;
+                        let Expected {
+                            load, execution, ..
+                        } = &of;
                         let ms = |time: &Duration| time.as_secs_f64() * 1e3;
                         said.push(MeasuredStatus {
                             module: module.clone(),
@@ -318,6 +323,8 @@ struct Expected {
     load: Duration,
     /// By batch size, from 1.
     execution: Vec<Duration>,
+    /// To prepare the input of a request, where that is a step apart from the execution.
+    prepare: Duration,
 }
 
 /// A module, and of a family the form of the file.
@@ -368,11 +375,39 @@ fn measured_of(
             };
             execution = (1..=module.batch.max).map(|n| profile.mean(n)).collect();
         }
+        let (prepare, finish) = steps(&mut *operator, module.served());
+        for (i, execution) in execution.iter_mut().enumerate() {
+            // What was measured has all steps. A profile may come from another machine, so the steps are not taken for most of it.
+            let steps = (prepare + finish) * (i as u32 + 1);
+            *execution -= steps.min(*execution * 3 / 4);
+        }
         return Ok(Expected {
             load: loads[loads.len() / 2],
             execution,
+            prepare,
         });
     }
+}
+
+/// Typical times to prepare the input of a request and to make its outputs; 0 where these are no steps apart.
+fn steps(operator: &mut dyn Operator, variant: usize) -> (Duration, Duration) {
+    let Some(by) = operator.preparation() else {
+        return (Duration::ZERO, Duration::ZERO);
+    };
+    let inputs = [operator.example(EXAMPLE_OBJECTS)];
+    let (mut prepares, mut finishes) = (Vec::new(), Vec::new());
+    for _ in 0..STEPS_MEASURED {
+        let start = Instant::now();
+        let mut pass = Arc::clone(&by).prepare(variant, &inputs);
+        prepares.push(start.elapsed());
+        pass.forward(|input| operator.forward(variant, input));
+        let start = Instant::now();
+        let _ = pass.finish();
+        finishes.push(start.elapsed());
+    }
+    prepares.sort_unstable();
+    finishes.sort_unstable();
+    (prepares[STEPS_MEASURED / 2], finishes[STEPS_MEASURED / 2])
 }
 
 /// The file that a path leads to, so that two paths to one file are one model.
@@ -432,7 +467,11 @@ impl FleetPlan {
         let largest = models.iter().map(|m| m.module().batch.max).max();
         let sizes = batch_sizes(largest.unwrap_or(1));
         let model = |(i, spec): (usize, &ModelSpec)| {
-            let Expected { load, execution } = &expected[i];
+            let Expected {
+                load,
+                execution,
+                prepare,
+            } = &expected[i];
             let most = spec.module().batch.max as usize;
             let sizes = sizes
                 .iter()
@@ -441,7 +480,7 @@ impl FleetPlan {
                 pages: self.pages(ModelId(i as u32)),
                 load: *load,
                 execution: sizes.map(|s| execution[*s as usize - 1]).collect(),
-                input: Duration::ZERO,
+                input: *prepare,
             }
         };
         let config = PlacementConfig {

@@ -13,6 +13,7 @@
 //! here is refused. Those of a batch that a device refused wait again in any case.
 
 mod account;
+mod around;
 mod events;
 #[cfg(test)]
 mod tests;
@@ -23,16 +24,18 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Span, Work};
-use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, Fault, Finished, ToGateway};
-use spillgate_pipeline::predict::{self, ActionKind, ActionRecord};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, ToGateway};
+use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, Estimator};
 use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
 
 pub use account::{DeviceAccount, Refused};
+pub(crate) use around::AROUND;
 pub use events::{FleetCommand, FleetEvent};
+use events::{fail, tell};
 
 /// A model whose weights could not be read is tried again this long after.
 pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
@@ -95,6 +98,8 @@ pub struct Fleet<T> {
     accounts: Vec<DeviceAccount>,
     /// Of each model, when its weights were read last.
     loads: IndexMap<ModelId, Span, FxBuildHasher>,
+    /// Of each model that ran, how long the outputs of its batches take to make.
+    finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
     closed: Option<DropReason>,
     /// Empty between events.
     said: Vec<PlacementCommand>,
@@ -124,6 +129,7 @@ impl<T: Clone> Fleet<T> {
         Fleet {
             accounts,
             loads: IndexMap::default(),
+            finishes: IndexMap::default(),
             placement,
             workers: workers.collect(),
             held: IndexMap::default(),
@@ -257,7 +263,10 @@ impl<T: Clone> Fleet<T> {
         // Without a deadline nothing is reserved.
         let deadline = match request.deadline {
             Timestamp::MAX => Timestamp::MAX,
-            deadline => deadline - of.downstream,
+            deadline => {
+                let finish = self.finishes.get(&model).map(Estimator::estimate);
+                deadline - of.downstream - finish.unwrap_or_default()
+            }
         };
         self.tickets.insert((worker, request.id), ticket);
         let held = Held {
@@ -358,7 +367,11 @@ impl<T: Clone> Fleet<T> {
         done: Done,
         out: &mut Vec<FleetCommand<T>>,
     ) {
-        let Done { id: action, ended } = done;
+        let Done {
+            id: action,
+            ended,
+            around,
+        } = done;
         let Some(was) = self.under_way.swap_remove(&action) else {
             return;
         };
@@ -407,6 +420,7 @@ impl<T: Clone> Fleet<T> {
             }
             (_, Ended::Ran { at, took }) => {
                 account.batches += 1;
+                self.learn(was.model, was.members.len(), around);
                 for ticket in was.members {
                     let held = self.remove(ticket);
                     let waited = held.is_some_and(|held| held.member.load.is_some());
@@ -570,26 +584,4 @@ impl<T: Clone> Fleet<T> {
             expected_end,
         }
     }
-}
-
-fn tell<T>(worker: WorkerId, request: RequestId, message: ToGateway) -> FleetCommand<T> {
-    FleetCommand::Tell {
-        worker,
-        home: request.home(),
-        message,
-    }
-}
-
-/// Its request has failed, for this reason: a sentence for its client.
-fn fail<T>(member: &Member<T>, why: &Arc<str>) -> FleetCommand<T> {
-    let request = member.request.id;
-    let result = Err(Fault::Module(why.to_string()));
-    let message = ToGateway::Finished {
-        worker: member.worker,
-        batch: BatchId(0),
-        took: Duration::ZERO,
-        size: 1,
-        members: vec![Finished { request, result }],
-    };
-    tell(member.worker, request, message)
 }

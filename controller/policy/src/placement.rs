@@ -26,9 +26,10 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId};
-use spillgate_pipeline::predict::Estimator;
+use spillgate_pipeline::predict::{Cap, Estimator};
 use spillgate_pipeline::time::Timestamp;
 
+use crate::fleet::AROUND;
 pub use events::{Ended, PlacementCommand, PlacementEvent};
 use fair::Fairness;
 use load::{Demands, Rates};
@@ -87,6 +88,8 @@ pub struct Placement {
     /// Expected execution times, by model and position of the size.
     executions: Vec<Vec<Estimator>>,
     loads: Vec<Estimator>,
+    /// Time to copy the input of one request, by model.
+    inputs: Vec<Estimator>,
     queues: Queues,
     devices: Vec<Shadow>,
     demands: Demands,
@@ -125,6 +128,8 @@ impl Placement {
         let longest_input = models.iter().map(|m| m.input * largest).max();
         let longest_input = longest_input.unwrap_or_default();
         let loads = models.iter().map(|m| estimator(m.load)).collect();
+        let input = |m: &Model| Estimator::new(AROUND, Cap::None, m.input);
+        let inputs = models.iter().map(input).collect();
         let pages: Vec<u32> = models.iter().map(|m| m.pages).collect();
         let devices: Vec<Shadow> = devices.iter().map(|d| Shadow::new(d, &pages)).collect();
         let all = (0..models.len()).map(|i| ModelId(i as u32));
@@ -149,6 +154,7 @@ impl Placement {
             fits,
             executions,
             loads,
+            inputs,
             devices,
             demands,
             rates,
@@ -244,6 +250,19 @@ impl Placement {
     /// Expected execution time of a batch of the size at that position.
     fn estimate(&self, model: ModelId, at: usize) -> Duration {
         self.executions[model.idx()][at].estimate()
+    }
+
+    /// The input of a request of a model took that long to copy.
+    pub fn input_took(&mut self, model: ModelId, took: Duration) {
+        self.inputs[model.idx()].observe(took);
+        let largest = self.sizes.last().copied().unwrap_or(1);
+        let input = self.inputs[model.idx()].estimate();
+        self.longest_input = self.longest_input.max(input * largest);
+    }
+
+    /// Expected time to copy the inputs of a batch of that size.
+    fn copies(&self, model: ModelId, size: u32) -> Duration {
+        self.inputs[model.idx()].estimate() * size
     }
 
     /// The queue of a model has changed: the indexes over its first request follow.

@@ -35,7 +35,7 @@ const DECODING_SLACK: u32 = 8;
 /// But no decoding is stopped before it took this long.
 const DECODING_LEAST: Duration = Duration::from_millis(100);
 /// Objects of an example frame, for modules that work on objects.
-const EXAMPLE_OBJECTS: usize = 3;
+pub const EXAMPLE_OBJECTS: usize = 3;
 
 /// Runs batches on one device.
 pub trait Executor {

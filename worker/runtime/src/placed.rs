@@ -1,8 +1,9 @@
 //! A device under a placement: it carries out the actions that it is sent, and nothing else ([`Actions`] decides in which order
 //! and whether at all).
 //!
-//! Three threads serve it. One executes batches, and does nothing else. One reads and gives back weights, beside the batches. One
-//! brings results to where they are awaited.
+//! Four threads serve it. One prepares the inputs of batches, where their type has that step apart. One executes batches, and does nothing
+//! else. One reads and gives back weights, beside the batches. One makes results of what models gave, and brings them to where they
+//! are awaited.
 //!
 //! A panic while a batch runs fails that batch. The model serves on: operators keep nothing from batch to batch.
 

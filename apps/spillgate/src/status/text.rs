@@ -343,10 +343,10 @@ mod tests {
                     loads: 25,
                     failed_loads: 1,
                     unloads: 12,
-                    refused: RefusedReading {
+                    refused: spillgate_telemetry::metrics::RefusedReading {
                         late_batches: 1,
                         late_loads: 1,
-                        ..RefusedReading::default()
+                        ..Default::default()
                     },
                 }),
                 errors: vec![ErrorStatus {

@@ -1,8 +1,11 @@
 //! What a fleet hears and says.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use spillgate_pipeline::action::{Action, Done, Member};
-use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, ToGateway};
+use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, Fault, Finished, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::DropReason;
 
@@ -49,4 +52,26 @@ pub enum FleetCommand<T> {
         /// What it says.
         message: ToGateway,
     },
+}
+
+pub(super) fn tell<T>(worker: WorkerId, request: RequestId, message: ToGateway) -> FleetCommand<T> {
+    FleetCommand::Tell {
+        worker,
+        home: request.home(),
+        message,
+    }
+}
+
+/// Its request has failed, for this reason: a sentence for its client.
+pub(super) fn fail<T>(member: &Member<T>, why: &Arc<str>) -> FleetCommand<T> {
+    let request = member.request.id;
+    let result = Err(Fault::Module(why.to_string()));
+    let message = ToGateway::Finished {
+        worker: member.worker,
+        batch: BatchId(0),
+        took: Duration::ZERO,
+        size: 1,
+        members: vec![Finished { request, result }],
+    };
+    tell(member.worker, request, message)
 }

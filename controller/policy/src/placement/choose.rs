@@ -66,7 +66,7 @@ impl Placement {
         if !self.recipe.counts_input {
             return view.free;
         }
-        let copied = self.models[model.idx()].input * self.sizes[at];
+        let copied = self.copies(model, self.sizes[at]);
         view.free
             .max(view.device.input_free().max(view.arrival) + copied)
     }

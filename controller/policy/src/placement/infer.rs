@@ -56,18 +56,17 @@ impl Placement {
         };
         let (free, arrival) = (view.free, view.arrival);
         let (chosen, price) = self.choose(view);
-        let shadow = &mut self.devices[device.idx()];
         if let Some(price) = price {
-            shadow.note_price(price);
+            self.devices[device.idx()].note_price(price);
         }
         let Some(chosen) = chosen else {
             return false;
         };
         if let Ahead::LastMoment(margin) = self.recipe.ahead {
-            let copied = self.models[chosen.model.idx()].input * self.sizes[chosen.at];
+            let copied = self.copies(chosen.model, self.sizes[chosen.at]);
             let due = free - (copied + margin);
             if due > arrival {
-                shadow.chooses_at = Some(due - self.travel);
+                self.devices[device.idx()].chooses_at = Some(due - self.travel);
                 return false;
             }
         }
@@ -111,8 +110,9 @@ impl Placement {
         };
         let window = Window { earliest, latest };
         let id = self.next_id();
+        let copied = self.copies(model, size);
         let shadow = &mut self.devices[device.idx()];
-        let input_ends = arrival.max(shadow.input_free()) + self.models[model.idx()].input * size;
+        let input_ends = arrival.max(shadow.input_free()) + copied;
         let counted = if self.recipe.counts_input {
             input_ends
         } else {

@@ -8,9 +8,10 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
-use spillgate_backend::job::Job;
+use spillgate_backend::job::{Job, Ran};
+use spillgate_backend::operator::{Pass, Prepare};
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
-use spillgate_pipeline::id::{ActionId, DeviceId, ModelId};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
@@ -24,6 +25,48 @@ pub(super) struct Batch {
     pub(super) model: ModelId,
     pub(super) members: Vec<Member<Arc<Job>>>,
     pub(super) expected: Duration,
+    pub(super) prepared: Prepared,
+    /// How long that took.
+    pub(super) prepare: Duration,
+}
+
+/// What a batch runs on.
+pub(super) enum Prepared {
+    /// The inputs of its members: its operator runs as a whole.
+    Whole,
+    /// The input of its model.
+    Pass(Pass),
+    /// Nothing, for this reason.
+    Failed(String),
+}
+
+/// A batch whose inputs are to be prepared.
+pub(super) struct InputTask {
+    pub(super) id: ActionId,
+    pub(super) model: ModelId,
+    pub(super) jobs: Vec<(WorkerId, Arc<Job>)>,
+}
+
+/// A batch that was executed.
+pub(super) struct Executed {
+    /// Its results are still to be made.
+    pub(super) ran: RanBatch,
+    pub(super) outcome: Outcome,
+    pub(super) prepare: Duration,
+}
+
+/// What an execution gave.
+pub(super) enum Outcome {
+    Results(Vec<Ran>),
+    /// The model's output.
+    Pass(Pass),
+}
+
+/// A model in memory.
+pub(super) struct Kept {
+    pub(super) model: Mutex<LoadedModel>,
+    pub(super) preparation: Option<Arc<dyn Prepare>>,
+    pub(super) variant: usize,
 }
 
 /// What the loading thread is to do.
@@ -34,7 +77,7 @@ pub(super) enum LoadTask {
 
 /// What the thread that brings results is to do.
 pub(super) enum Report {
-    Ran(RanBatch),
+    Ran(Executed),
     Done(Done),
 }
 
@@ -44,6 +87,7 @@ pub(super) struct State {
     pub(super) batches: IndexMap<ActionId, Batch, FxBuildHasher>,
     /// What runs next: at most one, as one executes at a time.
     pub(super) next: Option<Batch>,
+    pub(super) inputs: VecDeque<ActionId>,
     pub(super) loads: VecDeque<LoadTask>,
     pub(super) reports: VecDeque<Report>,
     pub(super) commands: Vec<ActionCommand<Member<Arc<Job>>>>,
@@ -60,12 +104,14 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// A batch is to run.
     pub(super) runs: Condvar,
+    /// Inputs are to be prepared.
+    pub(super) inputs: Condvar,
     /// Weights are to be read or given back.
     pub(super) loads: Condvar,
     /// Something is to be reported.
     pub(super) reports: Condvar,
     /// Those in memory.
-    pub(super) models: Mutex<IndexMap<ModelId, Arc<Mutex<LoadedModel>>, FxBuildHasher>>,
+    pub(super) models: Mutex<IndexMap<ModelId, Arc<Kept>, FxBuildHasher>>,
     pub(super) upstream: Arc<dyn Reports>,
     /// Set before the device is driven.
     pub(super) alarm: OnceLock<Alarm>,
@@ -94,6 +140,8 @@ impl Shared {
                         model,
                         members,
                         expected: expected_end.since(starts_at),
+                        prepared: Prepared::Whole,
+                        prepare: Duration::ZERO,
                     };
                     state.batches.insert(id, batch);
                     Work::Infer {
@@ -117,11 +165,15 @@ impl Shared {
     pub(super) fn drive(&self, refused: &mut Vec<Done>, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
-        let (mut runs, mut loads) = (false, false);
+        let (mut inputs, mut runs, mut loads) = (false, false, false);
         // Inputs that are there let a batch start, so one command may bring others.
         while !state.commands.is_empty() {
             for command in std::mem::take(&mut state.commands) {
                 match command {
+                    ActionCommand::CopyInput(id, model, _) if self.prepares(model) => {
+                        state.inputs.push_back(id);
+                        inputs = true;
+                    }
                     ActionCommand::CopyInput(id, _, _) => {
                         let now = self.clock.now();
                         let State {
@@ -144,13 +196,16 @@ impl Shared {
                     ActionCommand::Refuse(id, cause) => {
                         state.batches.swap_remove(&id);
                         let ended = Ended::Refused(cause);
-                        refused.push(Done { id, ended });
+                        refused.push(Done::new(id, ended));
                     }
                 }
             }
         }
         let wakeup = state.actions.next_wakeup();
         drop(state);
+        if inputs {
+            self.inputs.notify_one();
+        }
         if runs {
             self.runs.notify_one();
         }
@@ -160,6 +215,12 @@ impl Shared {
         if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
             alarm.arm(at);
         }
+    }
+
+    /// Whether inputs of a model are prepared apart from its execution.
+    fn prepares(&self, model: ModelId) -> bool {
+        let models = self.models.lock();
+        models.get(&model).is_some_and(|m| m.preparation.is_some())
     }
 
     /// The same on a thread of the device: what is refused is reported by the thread for that.
@@ -174,7 +235,7 @@ impl Shared {
     /// The threads end when nothing is left to do.
     pub(super) fn stop(&self) {
         self.state.lock().stop = true;
-        for changed in [&self.runs, &self.loads, &self.reports] {
+        for changed in [&self.inputs, &self.runs, &self.loads, &self.reports] {
             changed.notify_all();
         }
     }

@@ -273,7 +273,7 @@ impl Bench {
 fn refused(id: u64, cause: RefusalCause) -> Vec<Done> {
     let ended = Ended::Refused(cause);
     let id = ActionId(id);
-    vec![Done { id, ended }]
+    vec![Done::new(id, ended)]
 }
 
 fn failed(why: &str) -> Ran {

@@ -11,11 +11,14 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::{Failure, Ran};
-use spillgate_backend::operator::{Inputs, OperatorError};
-use spillgate_pipeline::action::{Done, Ended};
+use spillgate_backend::operator::{Inputs, OperatorError, Outputs, Pass};
+use spillgate_pipeline::action::{Around, Done, Ended};
 use spillgate_pipeline::id::{ActionId, ModelId, WorkerId};
+use spillgate_pipeline::pipeline::Module;
 
-use super::shared::{Batch, LoadTask, Report, Shared, State};
+use super::shared::{
+    Batch, Executed, InputTask, Kept, LoadTask, Outcome, Prepared, Report, Shared, State,
+};
 use super::{LoadedModel, Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
 use crate::clock::Clock;
 use crate::device::panic_text;
@@ -58,12 +61,14 @@ impl PlacedDevice {
                 actions,
                 batches: IndexMap::default(),
                 next: None,
+                inputs: Default::default(),
                 loads: Default::default(),
                 reports: Default::default(),
                 commands: Vec::new(),
                 stop: false,
-                busy: 2,
+                busy: 3,
             }),
+            inputs: Condvar::new(),
             runs: Condvar::new(),
             loads: Condvar::new(),
             reports: Condvar::new(),
@@ -77,6 +82,9 @@ impl PlacedDevice {
         let threads = vec![
             spawn(&shared, format!("load {name}"), move |shared| {
                 ends(shared, |shared| load(shared, loader, &resident, &started));
+            }),
+            spawn(&shared, format!("input {name}"), |shared| {
+                ends(shared, prepare);
             }),
             spawn(&shared, format!("device {name}"), |shared| {
                 ends(shared, execute)
@@ -145,6 +153,59 @@ fn spawn(
         .expect("the system gives threads for each device")
 }
 
+/// Prepares the inputs of batches, in the order in which they came.
+fn prepare(shared: &Shared) {
+    while let Some(task) = shared.wait(&shared.inputs, |s| s.stop, take_input) {
+        let InputTask { id, model, jobs } = task;
+        let of = shared.models.lock().get(&model).cloned();
+        let inputs = jobs
+            .iter()
+            .map(|(worker, job)| job.inputs(module(shared, *worker)));
+        let inputs: Vec<Inputs> = inputs.collect();
+        let started_at = shared.clock.now();
+        let by = of
+            .as_ref()
+            .and_then(|of| Some((of.preparation.clone()?, of.variant)));
+        let prepared = by.map_or(Prepared::Whole, |(by, variant)| {
+            let pass = catch_unwind(AssertUnwindSafe(|| by.prepare(variant, &inputs)));
+            pass.map_or_else(
+                |panic| Prepared::Failed(module_panicked(&*panic)),
+                Prepared::Pass,
+            )
+        });
+        let now = shared.clock.now();
+        shared.act(|state| {
+            // It may have been refused meanwhile.
+            if let Some(batch) = state.batches.get_mut(&id) {
+                batch.prepared = prepared;
+                batch.prepare = now.since(started_at);
+            }
+            state.actions.input_ready(now, id, &mut state.commands);
+        });
+    }
+}
+
+/// The next batch whose inputs are to be prepared.
+fn take_input(state: &mut State) -> Option<InputTask> {
+    loop {
+        let id = state.inputs.pop_front()?;
+        // One that was refused needs no inputs.
+        if let Some(batch) = state.batches.get(&id) {
+            let members = batch.members.iter();
+            return Some(InputTask {
+                id,
+                model: batch.model,
+                jobs: members.map(|m| (m.worker, m.payload.clone())).collect(),
+            });
+        }
+    }
+}
+
+fn module(shared: &Shared, worker: WorkerId) -> &Module {
+    let (pipeline, module) = &shared.modules[&worker];
+    &pipeline.modules[module.idx()]
+}
+
 /// Executes batches, one after the other.
 fn execute(shared: &Shared) {
     let mut inputs: Vec<Inputs> = Vec::new();
@@ -154,60 +215,84 @@ fn execute(shared: &Shared) {
             model,
             members,
             expected,
+            prepared,
+            prepare,
         } = batch;
         let of = shared.models.lock().get(&model).cloned();
-        let module = |worker: &WorkerId| {
-            let (pipeline, module) = &shared.modules[worker];
-            &pipeline.modules[module.idx()]
-        };
-        let of_member = members.iter().map(|m| m.payload.inputs(module(&m.worker)));
-        inputs.extend(of_member);
+        if let Prepared::Whole = prepared {
+            let of_member = members
+                .iter()
+                .map(|m| m.payload.inputs(module(shared, m.worker)));
+            inputs.extend(of_member);
+        }
+        let n = members.len();
         let started_at = shared.clock.now();
-        let results = match of {
-            Some(of) => run(&mut of.lock(), &inputs),
-            None => all_fail(inputs.len(), "its model is not in memory".to_owned()),
+        let outcome = match (of, prepared) {
+            (None, _) => Outcome::Results(all_fail(n, "its model is not in memory".to_owned())),
+            (_, Prepared::Failed(why)) => Outcome::Results(all_fail(n, why)),
+            (Some(of), Prepared::Pass(pass)) => forward(&mut of.model.lock(), pass, n),
+            (Some(of), Prepared::Whole) => Outcome::Results(run(&mut of.model.lock(), &inputs)),
         };
         let ended_at = shared.clock.now();
         shared.act(|state| state.actions.executed(ended_at, id, &mut state.commands));
         inputs.clear();
-        let ended = Ended::Ran {
-            at: ended_at,
-            took: ended_at.since(started_at),
-        };
         let ran = RanBatch {
             id,
             model,
             members,
-            results,
+            results: Vec::new(),
             started_at,
             expected,
             ended_at,
         };
-        shared.report([Report::Ran(ran), Report::Done(Done { id, ended })]);
+        shared.report([Report::Ran(Executed {
+            ran,
+            outcome,
+            prepare,
+        })]);
     }
 }
 
+/// Runs a batch as a whole.
 fn run(model: &mut LoadedModel, inputs: &[Inputs]) -> Vec<Ran> {
     let LoadedModel { operator, variant } = model;
-    let outcome = catch_unwind(AssertUnwindSafe(|| operator.run(*variant, inputs)));
-    match outcome {
-        Ok(results) if results.len() == inputs.len() => {
+    results(inputs.len(), || operator.run(*variant, inputs))
+}
+
+/// Runs the model of a batch whose input is prepared.
+fn forward(model: &mut LoadedModel, mut pass: Pass, n: usize) -> Outcome {
+    let LoadedModel { operator, variant } = model;
+    let forward = AssertUnwindSafe(|| {
+        pass.forward(|input| operator.forward(*variant, input));
+        pass
+    });
+    match catch_unwind(forward) {
+        Ok(pass) => Outcome::Pass(pass),
+        Err(panic) => Outcome::Results(all_fail(n, module_panicked(&*panic))),
+    }
+}
+
+/// The results of a batch of that many, one each.
+fn results(n: usize, make: impl FnOnce() -> Vec<Result<Outputs, OperatorError>>) -> Vec<Ran> {
+    match catch_unwind(AssertUnwindSafe(make)) {
+        Ok(results) if results.len() == n => {
             let results = results.into_iter();
             results
                 .map(|r| r.map_err(|e| Failure::Module(e.to_string())))
                 .collect()
         }
         Ok(results) => {
-            let n = results.len();
-            let why = format!("the module answered {n} of {} requests", inputs.len());
-            all_fail(inputs.len(), why)
+            let answered = results.len();
+            all_fail(n, format!("the module answered {answered} of {n} requests"))
         }
-        Err(panic) => {
-            let why = format!("the module panicked: {}", panic_text(&*panic));
-            tracing::error!(why);
-            all_fail(inputs.len(), why)
-        }
+        Err(panic) => all_fail(n, module_panicked(&*panic)),
     }
+}
+
+fn module_panicked(panic: &(dyn Any + Send)) -> String {
+    let why = format!("the module panicked: {}", panic_text(panic));
+    tracing::error!(why);
+    why
 }
 
 fn all_fail(n: usize, why: String) -> Vec<Ran> {
@@ -265,7 +350,7 @@ fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, model: ModelId) 
             Ended::Failed(error.to_string().into())
         }
     };
-    shared.report([Report::Done(Done { id, ended })]);
+    shared.report([Report::Done(Done::new(id, ended))]);
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> OperatorError {
@@ -273,8 +358,12 @@ fn panicked(panic: &(dyn Any + Send)) -> OperatorError {
 }
 
 fn keep(shared: &Shared, model: ModelId, of: LoadedModel) {
-    let of = Arc::new(Mutex::new(of));
-    shared.models.lock().insert(model, of);
+    let kept = Kept {
+        preparation: of.operator.preparation(),
+        variant: of.variant,
+        model: Mutex::new(of),
+    };
+    shared.models.lock().insert(model, Arc::new(kept));
 }
 
 /// Brings what has ended to where it is awaited, in the order in which it ended.
@@ -283,8 +372,37 @@ fn report(shared: &Shared) {
     let next = |state: &mut State| state.reports.pop_front();
     while let Some(report) = shared.wait(&shared.reports, is_over, next) {
         match report {
-            Report::Ran(batch) => shared.upstream.ran(shared.id, batch),
+            Report::Ran(executed) => finish(shared, executed),
             Report::Done(done) => shared.upstream.done(shared.id, done),
         }
     }
+}
+
+/// Makes the results of a batch, and brings them and its end.
+fn finish(shared: &Shared, executed: Executed) {
+    let Executed {
+        mut ran,
+        outcome,
+        prepare,
+    } = executed;
+    let n = ran.members.len();
+    let mut around = Around::default();
+    ran.results = match outcome {
+        Outcome::Results(results) => results,
+        Outcome::Pass(pass) => {
+            let begun = shared.clock.now();
+            let results = results(n, || pass.finish());
+            let finish = shared.clock.now().since(begun);
+            around = Around { prepare, finish };
+            results
+        }
+    };
+    let ended = Ended::Ran {
+        at: ran.ended_at,
+        took: ran.ended_at.since(ran.started_at),
+    };
+    let id = ran.id;
+    shared.upstream.ran(shared.id, ran);
+    let done = Done { id, ended, around };
+    shared.upstream.done(shared.id, done);
 }

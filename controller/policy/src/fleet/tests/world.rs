@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::action::RefusalCause;
 use spillgate_pipeline::id::{GatewayId, MemberId};
-use spillgate_pipeline::message::Incarnation;
+use spillgate_pipeline::message::{Fault, Incarnation};
 use spillgate_pipeline::request::Request;
 
 use super::*;
@@ -290,7 +290,7 @@ impl World {
 
     fn done(&mut self, now: Timestamp, i: usize, id: ActionId, ended: Ended) {
         let told = now + self.config.travel;
-        self.push(told, Due::Told(i, Done { id, ended }));
+        self.push(told, Due::Told(i, Done::new(id, ended)));
     }
 
     fn strays(&mut self, base: Duration) -> Duration {
