@@ -1,9 +1,12 @@
+mod steps;
+
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate_backend::job::{Failure, Frame, FrameFormat};
-use spillgate_backend::operator::{Inputs, Outputs};
+use spillgate_backend::operator::{Inputs, Outputs, Prepare};
+use spillgate_backend::value::Tensor;
 use spillgate_pipeline::action::{Ended, RefusalCause, Window, Work};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::Request;
@@ -22,6 +25,8 @@ const MS: Duration = Duration::from_millis(1);
 enum Seen {
     /// A model is being read.
     Reads(u32),
+    /// The inputs of a batch of that many are prepared.
+    Prepares(u32, usize),
     /// A batch of that many runs.
     Runs(u32, usize),
     /// The operator of a model is gone; the name of the thread.
@@ -51,6 +56,12 @@ enum Kind {
     AnswersTooFew,
     /// Its second request fails.
     FailsOne,
+    /// Its steps are apart, and the model runs when the test lets it.
+    Steps,
+    /// The same, but it panics in the step before or after.
+    StepsPanic {
+        before: bool,
+    },
 }
 
 /// What the fakes share with the test.
@@ -91,6 +102,24 @@ impl Operator for Fake {
 
     fn example(&self, _: usize) -> Inputs {
         Vec::new()
+    }
+
+    fn preparation(&self) -> Option<Arc<dyn Prepare>> {
+        let (stage, model) = (self.stage.clone(), self.model);
+        let has_steps = matches!(
+            stage.kinds[model as usize],
+            Kind::Steps | Kind::StepsPanic { .. }
+        );
+        has_steps.then(|| Arc::new(steps::Steps { stage, model }) as Arc<dyn Prepare>)
+    }
+
+    fn forward(&mut self, _: usize, input: &Tensor) -> Result<Tensor, OperatorError> {
+        let n = input.shape[0] as usize;
+        self.stage.note(Seen::Runs(self.model, n));
+        if self.stage.kinds[self.model as usize] == Kind::Steps {
+            self.stage.wait();
+        }
+        Ok(input.clone())
     }
 }
 
