@@ -315,7 +315,10 @@ fn root_attributes(entry: &RequestEntry) -> Vec<KeyValue> {
         KeyValue::new("spillgate.frame", entry.number as i64),
         KeyValue::new("spillgate.request", entry.request.id.0 as i64),
         KeyValue::new("spillgate.outcome", entry.outcome.label()),
-        KeyValue::new("spillgate.slo_ms", milliseconds(pipeline.slo)),
+        match entry.request.background {
+            true => KeyValue::new("spillgate.background", true),
+            false => KeyValue::new("spillgate.slo_ms", milliseconds(pipeline.slo)),
+        },
         KeyValue::new("spillgate.budget_ms", budget.as_ms_f64()),
     ];
     if !entry.client.is_empty() {

@@ -132,6 +132,8 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
         is_family: false,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule,
     };
     let config = DeviceConfig {
@@ -181,6 +183,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            background: false,
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };

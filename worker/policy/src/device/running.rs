@@ -14,6 +14,8 @@ pub(super) struct Running {
     pub(super) id: BatchId,
     pub(super) worker: WorkerId,
     pub(super) action: Action,
+    /// Its requests have no SLO.
+    pub(super) background: bool,
     /// Whose request it is, where there is but one.
     pub(super) alone: Option<Application>,
     /// The member to be kept for a rerun.

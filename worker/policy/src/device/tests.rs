@@ -1,14 +1,16 @@
+mod background;
 mod loads;
 mod pull;
 
-use spillgate_pipeline::id::{ModuleId, RequestId};
 use std::time::Duration;
 
 use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
+use spillgate_pipeline::id::{ModuleId, RequestId};
 use spillgate_pipeline::policy::DropPolicyName;
-use spillgate_pipeline::predict::ErrorSummary;
+use spillgate_pipeline::predict::{ActionKind, ErrorSummary};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::{Application, ScheduleName};
+use spillgate_pipeline::testing::noop_pipeline;
 
 use super::*;
 use crate::profiler;
@@ -31,6 +33,8 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 recipe: policy.recipe(),
                 pulls: false,
                 is_family: false,
+                background: 64,
+                background_time: Duration::from_millis(10),
                 schedule: None,
             },
         )
@@ -64,6 +68,7 @@ fn arrive(device: &mut Device<()>, now: u64, list: &[(u32, u64, u64)]) -> Vec<De
                 decoding_us: 0,
                 rank: 0,
                 member: Default::default(),
+                background: false,
             },
             payload: (),
         })
@@ -386,6 +391,8 @@ fn scheduled() -> Device<u64> {
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
         is_family: false,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule: Some(SchedulerConfig {
             name: ScheduleName::Nexus,
             sizes: vec![1, 2, 4],
@@ -417,6 +424,7 @@ fn a_member_of_a_batch_runs_again_on_the_idle_device_and_gives_way_to_nobody_twi
                 decoding_us: 0,
                 rank: 0,
                 member: Default::default(),
+                background: false,
             },
             payload: id,
         })

@@ -31,6 +31,8 @@ fn broker(
         recipe: policy.recipe(),
         pulls: false,
         is_family,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule: scheduler.expect("the profile fits"),
     })
 }

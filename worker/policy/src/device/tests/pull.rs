@@ -22,6 +22,7 @@ fn request(home: u16, number: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        background: false,
     }
 }
 
@@ -54,6 +55,8 @@ fn asking(homes: u16) -> Asking {
         recipe: DropPolicyName::Spillgate.recipe(),
         pulls: true,
         is_family: false,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule: None,
     };
     let mut asking = Asking {
