@@ -214,8 +214,13 @@ impl SpanBuilder {
             )
         };
         let queueing = part("queueing", times.arrived_at, times.batched_at);
+        let batch_wait = part("batch wait", times.batched_at, times.started_at);
         if let Some(load) = times.load {
-            let parent = u64::from_be_bytes(queueing.span_context.span_id().to_bytes());
+            let within = match load.to <= times.batched_at {
+                true => &queueing,
+                false => &batch_wait,
+            };
+            let parent = u64::from_be_bytes(within.span_context.span_id().to_bytes());
             let place = Place {
                 trace,
                 parent,
@@ -229,7 +234,7 @@ impl SpanBuilder {
             out.push(span);
         }
         out.push(queueing);
-        out.push(part("batch wait", times.batched_at, times.started_at));
+        out.push(batch_wait);
         let mut execution = part("execution", times.started_at, times.ended_at);
         execution.attributes = vec![
             KeyValue::new("spillgate.batch", times.batch.0 as i64),

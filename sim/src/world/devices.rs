@@ -302,6 +302,7 @@ impl World {
         }
         let event = DeviceEvent::BatchEnded {
             batch,
+            load: None,
             took,
             sampled: (is_sampled && self.reruns()).then_some(()),
         };

@@ -42,6 +42,7 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        default_member: None,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,

@@ -17,6 +17,7 @@ mod core;
 mod decoding;
 mod formation;
 mod late;
+mod loaded;
 mod mixed;
 mod scheduled;
 #[cfg(test)]
@@ -24,7 +25,7 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
+use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId};
 use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
@@ -59,6 +60,8 @@ pub struct BrokerConfig {
     pub pulls: bool,
     /// The module has a family of models: requests of different members share no batch.
     pub is_family: bool,
+    /// The model of the family that is loaded with the worker, if any.
+    pub default_member: Option<MemberId>,
     /// Most requests without an SLO that wait, beside the others.
     pub background: usize,
     /// Longest time of a batch of requests without an SLO, as far as one request alone does not take longer.
@@ -79,6 +82,7 @@ impl BrokerConfig {
         execution: Vec<Duration>,
         schedule: Option<SchedulerConfig>,
     ) -> Self {
+        let family = pipeline.modules[module.idx()].family.as_ref();
         BrokerConfig {
             module,
             capacity: match module {
@@ -89,7 +93,8 @@ impl BrokerConfig {
             execution,
             recipe: pipeline.policy.drop.recipe(),
             pulls: pipeline.is_pulled(module),
-            is_family: pipeline.modules[module.idx()].family.is_some(),
+            is_family: family.is_some(),
+            default_member: family.and_then(|family| family.default),
             background: pipeline.limits.background(),
             background_time: background::time_of(pipeline),
             schedule,
@@ -129,8 +134,10 @@ pub struct Formed<T> {
     pub members: Vec<Member<T>>,
     /// Size for which its time is expected, at least the number of members.
     pub size: usize,
-    /// How long it is expected to take.
+    /// How long it is expected to take, but for its load.
     pub execution: Duration,
+    /// How long it is expected to wait for the load of its model.
+    pub load: Duration,
     /// The expected times of its members alone, where a scheduler formed it.
     pub lengths: Lengths,
 }
@@ -141,6 +148,7 @@ impl<T> Default for Formed<T> {
             members: Vec::new(),
             size: 0,
             execution: Duration::ZERO,
+            load: Duration::ZERO,
             lengths: Lengths::default(),
         }
     }
@@ -217,6 +225,7 @@ impl<T> Broker<T> {
                 several => self.execution(several.len().max(1)),
             },
             size: members.len(),
+            load: self.core.load_of_batch(&members),
             lengths: Lengths::default(),
             members,
         }
@@ -276,6 +285,16 @@ impl<T> Broker<T> {
             Formation::Scheduled(scheduled) => scheduled.executed(now, size, expected, took),
             _ => self.core.executed(now, size, expected.0, took),
         }
+    }
+
+    /// Takes in that a batch of that member of its family ran, after a load that took so long if there was one.
+    pub fn ran(&mut self, member: MemberId, load: Option<Duration>) {
+        self.core.loaded.ran(member, load);
+    }
+
+    /// Its worker gave back what it held.
+    pub fn unloaded(&mut self) {
+        self.core.loaded.unloaded();
     }
 
     /// Takes in how long a request ran alone: batch schedulers learn from it.
@@ -439,7 +458,9 @@ impl<T> Broker<T> {
             Formation::Ahead(ahead) => ahead.take_all(),
             Formation::Late(late) => late.form(&mut self.core, now, starts_at, out),
             Formation::Scheduled(scheduled) => {
-                return scheduled.form(&mut self.core, now, starts_at, out);
+                let formed = scheduled.form(&mut self.core, now, starts_at, out);
+                let load = self.core.load_of_batch(&formed.members);
+                return Formed { load, ..formed };
             }
         };
         let execution = match members.as_slice() {
@@ -449,6 +470,7 @@ impl<T> Broker<T> {
         Formed {
             execution,
             size: members.len(),
+            load: self.core.load_of_batch(&members),
             lengths: Lengths::default(),
             members,
         }

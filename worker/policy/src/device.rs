@@ -146,8 +146,9 @@ impl<T> Device<T> {
             DeviceEvent::BatchEnded {
                 batch,
                 took,
+                load,
                 sampled,
-            } => self.ended(now, batch, took, sampled),
+            } => self.ended(now, batch, (took, load), sampled),
             DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
             // Nothing new is served any more.
             DeviceEvent::Load(_) | DeviceEvent::Unload(_) if !self.takes_requests() => {}
@@ -314,17 +315,27 @@ impl<T> Device<T> {
         let ended = self.running.take();
         let ended = ended.filter(|r| r.id == batch);
         if let Some(mut next) = self.bound.take() {
-            next.expected_end = now + next.execution;
+            next.expected_end = now + next.load + next.execution;
             self.running = Some(next);
         }
         ended.expect("only what runs can end")
     }
 
-    fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration, sampled: Option<T>) {
+    fn ended(
+        &mut self,
+        now: Timestamp,
+        batch: BatchId,
+        (took, load): (Duration, Option<Duration>),
+        sampled: Option<T>,
+    ) {
         let ended = self.leave(now, batch);
         debug_assert!(!ended.is_rerun(), "a rerun ends as one");
         self.errors.record(&ended.record(now, took));
+        if let Some(load) = load {
+            self.errors.record(&ended.record_load(now, load));
+        }
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
+            broker.ran(ended.member, load);
             let expected = (ended.execution, ended.lengths);
             broker.executed(now, ended.size(), expected, took);
             if let Some(application) = ended.alone {
@@ -392,6 +403,9 @@ impl<T> Device<T> {
             waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
         }) {
             self.profiler.forget(worker);
+            if let Some(broker) = self.workers.get_mut(&worker) {
+                broker.unloaded();
+            }
             out.push(DeviceCommand::Unload(worker));
         }
     }
@@ -440,6 +454,7 @@ impl<T> Device<T> {
             members,
             size,
             execution,
+            load,
             lengths,
         } = formed;
         let id = self.next_id();
@@ -459,10 +474,15 @@ impl<T> Device<T> {
                 [one] => Some(one.request.application),
                 _ => None,
             },
+            member: members
+                .first()
+                .map(|m| m.request.member)
+                .unwrap_or_default(),
             execution,
+            load,
             lengths,
-            told_end: starts_at + execution,
-            expected_end: starts_at + execution,
+            told_end: starts_at + load + execution,
+            expected_end: starts_at + load + execution,
         };
         // Gateways of which a worker asks for requests make no forecast of it, and no forecast counts requests without an SLO.
         let told = if broker.pulls() {
@@ -490,6 +510,7 @@ impl<T> Device<T> {
             module,
             started_at: starts_at,
             expected_end: bound.expected_end,
+            load,
             members,
             sampled,
         }));

@@ -16,6 +16,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        default_member: None,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,

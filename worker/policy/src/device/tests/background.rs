@@ -18,6 +18,7 @@ fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> 
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        default_member: None,
         background: 5,
         background_time: Duration::from_millis(2),
         schedule: scheduler.expect("the profile fits"),

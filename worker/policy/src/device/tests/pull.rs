@@ -55,6 +55,7 @@ fn asking(homes: u16) -> Asking {
         recipe: DropPolicyName::Spillgate.recipe(),
         pulls: true,
         is_family: false,
+        default_member: None,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,
@@ -126,6 +127,7 @@ impl Asking {
         let batch = self.batch.take().expect("a batch runs");
         self.on(DeviceEvent::BatchEnded {
             batch,
+            load: None,
             took: RUN,
             sampled: None,
         })
@@ -377,6 +379,7 @@ fn a_device_that_leaves_finishes_its_batch() {
     it.now = us(20_000);
     let said = it.on(DeviceEvent::BatchEnded {
         batch: it.batch.unwrap(),
+        load: None,
         took: RUN,
         sampled: None,
     });
