@@ -519,6 +519,11 @@ impl<T> Ledger<T> {
         self.open.len()
     }
 
+    /// Of these, requests without an SLO.
+    pub fn in_background(&self) -> usize {
+        self.n_background
+    }
+
     /// Ids of the requests that have not ended, in order.
     pub fn open_requests(&self) -> Vec<RequestId> {
         let mut ids: Vec<RequestId> = self.open.keys().copied().collect();

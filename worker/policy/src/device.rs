@@ -266,6 +266,12 @@ impl<T> Device<T> {
         &self.errors
     }
 
+    /// Requests without an SLO that wait at a worker.
+    pub fn waiting_in_background(&self, worker: WorkerId) -> usize {
+        let broker = self.workers.get(&worker);
+        broker.map_or(0, |b| b.waiting() - b.in_time())
+    }
+
     /// Requests that wait at a worker.
     pub fn waiting(&self, worker: WorkerId) -> usize {
         self.workers.get(&worker).map_or(0, Broker::waiting)
