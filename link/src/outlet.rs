@@ -289,6 +289,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            background: false,
         };
         let payload = Parcel {
             outputs: vec![(ModuleId(0), vec![value(bytes)])],

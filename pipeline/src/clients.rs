@@ -127,6 +127,8 @@ pub struct Rights {
     pub rate: Option<f64>,
     /// Most requests in flight.
     pub in_flight: Option<u32>,
+    /// It has no SLO (`slo: none`): its requests are served in idle time only.
+    pub background: bool,
 }
 
 impl Rights {
@@ -136,6 +138,7 @@ impl Rights {
         class: 0,
         rate: None,
         in_flight: None,
+        background: false,
     };
 
     /// Whether they limit what a client may send.

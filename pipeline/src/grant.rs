@@ -4,6 +4,7 @@
 //! tokens:
 //!   - { name: camera-7, sha256: "…64 hex digits…", pipelines: [traffic], rate: 30, in_flight: 16 }
 //!   - { name: office, weight: 2, class: 1, sha256: "…", pipelines: all }
+//!   - { name: nightly, slo: none, sha256: "…", pipelines: all }
 //! ```
 //!
 //! The file holds no tokens, only their SHA-256. No message repeats a value from it either: the value in the place of
@@ -22,7 +23,7 @@ const TOKENS_MAX: usize = 4096;
 /// Highest `in_flight` that can be written: more than a server takes.
 const IN_FLIGHT_MAX: u32 = 1_000_000;
 
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "name",
     "sha256",
     "pipelines",
@@ -30,6 +31,7 @@ const FIELDS: [&str; 7] = [
     "in_flight",
     "weight",
     "class",
+    "slo",
 ];
 const ENTRY: &str = "{ name: camera-7, sha256: \"...\", pipelines: [traffic] }";
 
@@ -50,6 +52,8 @@ pub struct Grant {
     pub weight: Option<f64>,
     /// Its priority class. `None`: as the pipeline says.
     pub class: Option<u8>,
+    /// It has no SLO (`slo: none`): see [`Rights::background`](crate::clients::Rights::background).
+    pub background: bool,
     /// Its line in the file.
     pub line: usize,
 }
@@ -154,6 +158,7 @@ fn read_grant(sink: &mut Sink, node: &Node, place: &Place) -> Option<Grant> {
         .map(|f| reader::count(sink, f.node, &f.place, 1, IN_FLIGHT_MAX));
     let weight = clients::read_weight(sink, &fields);
     let class = clients::read_class(sink, &fields);
+    let background = clients::read_background(sink, &fields);
     Some(Grant {
         name: name?,
         hash: hash?,
@@ -168,6 +173,7 @@ fn read_grant(sink: &mut Sink, node: &Node, place: &Place) -> Option<Grant> {
         },
         weight,
         class,
+        background,
         line: node.line,
     })
 }
@@ -224,7 +230,7 @@ mod tests {
     fn a_file_of_tokens() {
         let text = format!(
             "tokens:\n  - {{ name: camera-7, sha256: \"{}\", pipelines: [traffic], rate: 0.5, in_flight: 16 }}\n  \
-             - name: office\n    sha256: {}\n    pipelines: all\n    weight: 2.5\n    class: 7\n",
+             - name: office\n    sha256: {}\n    pipelines: all\n    weight: 2.5\n    class: 7\n    slo: none\n",
             "0aF1".repeat(16),
             "12".repeat(32)
         );
@@ -238,6 +244,7 @@ mod tests {
                 in_flight: Some(16),
                 weight: None,
                 class: None,
+                background: false,
                 line: 2,
             },
             Grant {
@@ -248,6 +255,7 @@ mod tests {
                 in_flight: None,
                 weight: Some(2.5),
                 class: Some(7),
+                background: true,
                 line: 3,
             },
         ];
@@ -282,7 +290,7 @@ mod tests {
             error: t.yaml:3: tokens[1].class: 8 is out of range; use 0 to 7
             error: t.yaml:4: tokens[2].name: "a b" is no name; use letters, digits, _ and -, a letter first, 64 characters at most
             error: t.yaml:4: tokens[2].pipelines: expected a list of pipelines, like [traffic], or all, found "some"
-            error: t.yaml:5: tokens[3].token: no field named "token"; fields are name, sha256, pipelines, rate, in_flight, weight, class
+            error: t.yaml:5: tokens[3].token: no field named "token"; fields are name, sha256, pipelines, rate, in_flight, weight, class, slo
             error: t.yaml:6: tokens[4]: "c" stands on line 5 already; remove one of the two
             error: t.yaml:6: tokens[4]: the token of line 5 again; each has one entry
             error: t.yaml:7: tokens[5]: expected a token, like { name: camera-7, sha256: "...", pipelines: [traffic] }, found a text"#]].assert_eq(&errors);

@@ -214,6 +214,13 @@ pub struct Limits {
     pub objects: usize,
 }
 
+impl Limits {
+    /// Most requests in flight of clients without an SLO, beside [`Limits::in_flight`] of the others: a quarter of that.
+    pub fn background(&self) -> usize {
+        (self.in_flight / 4).max(1)
+    }
+}
+
 impl Pipeline {
     /// The modules that have a family of models.
     pub fn families(&self) -> impl Iterator<Item = (&Module, &Family)> {

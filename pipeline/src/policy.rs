@@ -282,6 +282,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            background: false,
         };
         let mut guidance = Guidance::NONE;
         assert_eq!(guidance.module_deadline(&request), ms(500));

@@ -242,6 +242,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            background: false,
         }
     }
 

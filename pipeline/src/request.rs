@@ -32,7 +32,13 @@ pub struct Request {
     /// Which model of the family it is for, of the module that it goes to or is at; a batch holds one member. 0 at a module
     /// without a family.
     pub member: MemberId,
+    /// Its client has no SLO: it is served in the idle time of devices, and given up after [`BACKGROUND_LONGEST`] or when the time
+    /// that its client gives it is over.
+    pub background: bool,
 }
+
+/// A request without an SLO is given up so long after it was sent: nothing that was accepted waits for ever.
+pub const BACKGROUND_LONGEST: Duration = Duration::from_secs(600);
 
 impl Request {
     /// Expected time to decode its picture; zero where there is none.

@@ -39,6 +39,8 @@ pub struct SimClient {
     pub application: String,
     /// How many times as long as planned its requests take at every module.
     pub takes: f64,
+    /// It has no SLO.
+    pub background: bool,
 }
 
 /// When a client sends.
@@ -74,6 +76,8 @@ pub struct Sender {
     pub application: Application,
     /// See [`SimClient::takes`].
     pub takes: f64,
+    /// See [`SimClient::background`].
+    pub background: bool,
 }
 
 /// What a run gives to a client.
@@ -83,7 +87,7 @@ pub struct Served {
     pub name: String,
     /// Requests that it sent.
     pub requests: u64,
-    /// Completed in time.
+    /// Completed in time; of a client without an SLO, completed.
     pub good: u64,
     /// good / requests.
     pub finish_rate: f64,
@@ -125,6 +129,7 @@ impl ClientLoad {
                     },
                     application: Application(application as u16),
                     takes: client.takes,
+                    background: client.background,
                 });
             }
         }
@@ -167,6 +172,7 @@ impl SimClient {
             weight: self.weight,
             stream_weight: 1.0,
             class: self.class,
+            background: self.background,
         }
     }
 
@@ -199,12 +205,12 @@ impl SimClient {
 }
 
 /// Jain's index (1984) of the device time of good answers that clients got for their weight, over the clients that asked for
-/// more than their share of all of it. `None` when there are fewer than two.
+/// more than their share of all of it. Clients without an SLO share nothing. `None` when there are fewer than two.
 pub fn jain(load: &ClientLoad, good: &[u64], duration: Duration) -> Option<f64> {
     let seconds = duration.as_secs_f64();
-    let demands: Vec<Claim> = load.clients.iter().map(|client| client.demand).collect();
-    let times = load.clients.iter().zip(good);
-    let times: Vec<f64> = times.map(|(c, good)| c.takes * *good as f64).collect();
+    let shares = || load.clients.iter().zip(good).filter(|(c, _)| !c.background);
+    let demands: Vec<Claim> = shares().map(|(client, _)| client.demand).collect();
+    let times: Vec<f64> = shares().map(|(c, good)| c.takes * *good as f64).collect();
     let all = times.iter().sum::<f64>() / seconds;
     let fair = water::fill(all, &demands);
     let more = (0..times.len()).filter(|i| demands[*i].rate > WANTS_MORE * fair[*i]);
@@ -232,6 +238,7 @@ mod tests {
             class: 0,
             application: String::new(),
             takes: 1.0,
+            background: false,
         }
     }
 

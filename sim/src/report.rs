@@ -60,6 +60,9 @@ pub struct Report {
     /// By client, where the run has clients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<Served>,
+    /// Requests of clients without an SLO, where there are any: no other figure but those by client counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub background: Option<Background>,
     /// Jain's index of the clients that asked for more than their share ([`clients::jain`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jain: Option<f64>,
@@ -76,6 +79,17 @@ pub struct Report {
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.
     pub trace_hash: String,
+}
+
+/// The requests of clients without an SLO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Background {
+    /// Requests offered.
+    pub requests: u64,
+    /// Completed.
+    pub completed: u64,
+    /// Part of the device time that they used.
+    pub utilisation: f64,
 }
 
 /// The outcomes of the requests of an application.
@@ -95,6 +109,7 @@ pub(crate) struct Tally {
     report: Report,
     latencies: Vec<Duration>,
     busy_ns: u64,
+    background_ns: u64,
     rerun_ns: u64,
     invalid_ns: u64,
     batches: u64,
@@ -130,6 +145,7 @@ impl Tally {
             report: Report::default(),
             latencies: Vec::with_capacity(config.arrivals.len()),
             busy_ns: 0,
+            background_ns: 0,
             rerun_ns: 0,
             invalid_ns: 0,
             batches: 0,
@@ -156,6 +172,32 @@ impl Tally {
         count_in(&mut self.offered, now);
     }
 
+    /// A request without an SLO was offered.
+    pub(crate) fn offered_background(&mut self) {
+        self.background().requests += 1;
+    }
+
+    fn background(&mut self) -> &mut Background {
+        self.report.background.get_or_insert_default()
+    }
+
+    /// A request without an SLO, by its place in the workload, ended after it used that much device time.
+    fn background_ended(&mut self, ordinal: usize, outcome: Outcome, used: u64) {
+        self.background_ns += used;
+        if outcome == Outcome::Completed {
+            self.background().completed += 1;
+            self.completed_of(ordinal);
+        }
+    }
+
+    /// The client of that request has one more completed.
+    fn completed_of(&mut self, ordinal: usize) {
+        if let Some(clients) = &self.clients {
+            let (client, _) = clients.requests[ordinal];
+            self.good_of[usize::from(client)] += 1;
+        }
+    }
+
     pub(crate) fn refused(&mut self, reason: &'static str) {
         self.report.dropped += 1;
         self.dropped_at("source", reason);
@@ -175,6 +217,9 @@ impl Tally {
         outcome: Outcome,
         used: u64,
     ) {
+        if request.background {
+            return self.background_ended(ordinal, outcome, used);
+        }
         self.busy_ns += used;
         let pipeline = self.pipeline.clone();
         match outcome {
@@ -182,10 +227,7 @@ impl Tally {
                 self.report.good += 1;
                 self.applications[request.application.idx()].good += 1;
                 self.latencies.push(at.since(request.sent_at));
-                if let Some(clients) = &self.clients {
-                    let (client, _) = clients.requests[ordinal];
-                    self.good_of[usize::from(client)] += 1;
-                }
+                self.completed_of(ordinal);
                 count_in(&mut self.good, at);
                 count_in(&mut self.good_offered, request.sent_at);
                 return;
@@ -276,6 +318,9 @@ impl Tally {
         let of_devices = |ns: u64| ratio(ns as f64 * 1e-9, duration * n_devices as f64);
         report.utilisation = of_devices(self.busy_ns);
         report.rerun_utilisation = of_devices(self.rerun_ns);
+        if let Some(background) = &mut report.background {
+            background.utilisation = of_devices(self.background_ns);
+        }
         self.good.resize((duration.ceil() as usize).max(1), 0);
         report.goodput_min = self.good.iter().copied().min().map_or(0.0, f64::from);
         report.offered_by_second = self.offered;

@@ -230,6 +230,7 @@ fn clients(seed: u64, rate: f64, pipeline: &mut Pipeline) -> (ClientLoad, Vec<Ti
         class: [0, 0, 1][rng.random_range(0..3)],
         application: String::new(),
         takes: [1.0, 1.0, 2.0][rng.random_range(0..3)],
+        background: i == 3,
     };
     let clients: Vec<SimClient> = (0..n).map(one).collect();
     let each = &mut pipeline.clients.each;

@@ -336,17 +336,24 @@ impl World {
             .filter(|(part, _)| self.rng.random::<f64>() < *part)
             .map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
         let application = self.application(i);
-        self.tally.offered(self.now, application);
-        if self.homes[home.idx()].life.is_down {
-            self.tally.refused("unreachable");
-            return Ok(());
-        }
         let clients = self.config.clients.as_ref();
         let party = clients.map_or(Party::ONLY, |c| c.requests[i].1);
-        let admitted = match self.admit(id, timeout, application, party) {
+        match party.background {
+            true => self.tally.offered_background(),
+            false => self.tally.offered(self.now, application),
+        }
+        let admitted = match self.homes[home.idx()].life.is_down {
+            true => Err("unreachable"),
+            false => {
+                let admitted = self.admit(id, timeout, application, party);
+                admitted.map_err(|refusal| refusal.label())
+            }
+        };
+        let admitted = match admitted {
             Ok(admitted) => admitted,
-            Err(refusal) => {
-                self.tally.refused(refusal.label());
+            Err(_) if party.background => return Ok(()),
+            Err(reason) => {
+                self.tally.refused(reason);
                 return Ok(());
             }
         };

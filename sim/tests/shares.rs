@@ -27,6 +27,7 @@ fn client(name: &str, rate: f64) -> SimClient {
         class: 0,
         application: String::new(),
         takes: 1.0,
+        background: false,
     }
 }
 

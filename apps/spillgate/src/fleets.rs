@@ -146,6 +146,7 @@ pub(crate) fn plan<'p>(
                 module: spec.module,
                 models,
                 capacity: spec.pipeline.modules[spec.module.idx()].queue,
+                background: spec.pipeline.limits.background(),
                 downstream,
             };
             fleet.workers.push(worker);

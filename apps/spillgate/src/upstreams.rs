@@ -131,6 +131,7 @@ impl Upstream for Upstreams {
             device,
             batch,
             results,
+            load,
             ended_at,
             forecasters,
         } = finished;
@@ -151,7 +152,7 @@ impl Upstream for Upstreams {
         let members = all.map(|(member, result)| MemberResult {
             request: member.request,
             job: member.payload,
-            times: times(&record, member.arrived_at, member.batched_at, None),
+            times: times(&record, member.arrived_at, member.batched_at, load),
             result,
         });
         self.host(record.worker)

@@ -253,3 +253,40 @@ outputs: { sky: $sky.labels }
     );
     server.stop().await;
 }
+
+/// What one client gets in idle time, beside others at 60% of the capacity.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_an_slo_is_served_in_idle_time_and_others_are_unharmed() {
+    let clients = "clients: { by: application, named: { nightly: { slo: none } } }";
+    let server = TestServer::start(&[&two_stages(clients)]).await;
+    let span = Duration::from_secs(5);
+    let nightly = pb::Frame {
+        application: "nightly".to_owned(),
+        ..frame(0, b"x")
+    };
+    let (ordinary, greedy) = tokio::join!(
+        offer(&server, 30.0, span),
+        offer_frames(&server, 100.0, span, nightly)
+    );
+    let in_time = ordinary.good as f64 / ordinary.offered as f64;
+    assert!(in_time > 0.97, "{in_time} of {}", ordinary.offered);
+    let metrics = server.metrics().await;
+    let completed = sample(
+        &metrics,
+        "spillgate_gateway_background_requests_total{pipeline=\"stages\",outcome=\"completed\"}",
+    );
+    // 20 a second are idle, and more after the last request of the others; 256 wait at most.
+    assert!(completed >= 80.0, "{completed} of {}", greedy.offered);
+    let refused = greedy.failures.iter().map(tonic::Status::code);
+    let refused = refused.filter(|code| *code == Code::ResourceExhausted);
+    let ended = completed as usize + refused.count();
+    assert_eq!(ended, greedy.offered, "each has one answer, none is late");
+    let others = sample(
+        &metrics,
+        "spillgate_gateway_good_requests_total{pipeline=\"stages\"}",
+    );
+    assert!(
+        others <= ordinary.offered as f64,
+        "goodput is of the others"
+    );
+}

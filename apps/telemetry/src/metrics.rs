@@ -100,6 +100,7 @@ impl Losses {
 struct Families {
     requests: Family<RequestLabels, Counter>,
     good: Family<PipelineLabels, Counter>,
+    background: Family<OutcomeLabels, Counter>,
     refused: Family<RefusedLabels, Counter>,
     latency: Family<OutcomeLabels, Histogram>,
     slo: Family<PipelineLabels, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -153,6 +154,8 @@ impl Metrics {
             "Requests completed within their deadline",
             &f.good,
         );
+        let help = "Requests of clients without an SLO that ended, by outcome";
+        add(r, BACKGROUND_REQUESTS, help, &f.background);
         add(
             r,
             REFUSED_REQUESTS,

@@ -214,8 +214,13 @@ impl SpanBuilder {
             )
         };
         let queueing = part("queueing", times.arrived_at, times.batched_at);
+        let batch_wait = part("batch wait", times.batched_at, times.started_at);
         if let Some(load) = times.load {
-            let parent = u64::from_be_bytes(queueing.span_context.span_id().to_bytes());
+            let within = match load.to <= times.batched_at {
+                true => &queueing,
+                false => &batch_wait,
+            };
+            let parent = u64::from_be_bytes(within.span_context.span_id().to_bytes());
             let place = Place {
                 trace,
                 parent,
@@ -229,7 +234,7 @@ impl SpanBuilder {
             out.push(span);
         }
         out.push(queueing);
-        out.push(part("batch wait", times.batched_at, times.started_at));
+        out.push(batch_wait);
         let mut execution = part("execution", times.started_at, times.ended_at);
         execution.attributes = vec![
             KeyValue::new("spillgate.batch", times.batch.0 as i64),
@@ -315,7 +320,10 @@ fn root_attributes(entry: &RequestEntry) -> Vec<KeyValue> {
         KeyValue::new("spillgate.frame", entry.number as i64),
         KeyValue::new("spillgate.request", entry.request.id.0 as i64),
         KeyValue::new("spillgate.outcome", entry.outcome.label()),
-        KeyValue::new("spillgate.slo_ms", milliseconds(pipeline.slo)),
+        match entry.request.background {
+            true => KeyValue::new("spillgate.background", true),
+            false => KeyValue::new("spillgate.slo_ms", milliseconds(pipeline.slo)),
+        },
         KeyValue::new("spillgate.budget_ms", budget.as_ms_f64()),
     ];
     if !entry.client.is_empty() {

@@ -23,6 +23,7 @@ fn pass(bencher: divan::Bencher<'_, '_>, n_clients: u64) {
             weight: 1.0,
             stream_weight: 1.0,
             class: 0,
+            background: false,
         };
         shares.pass(Timestamp::from_ns(i * 50_000), &party, 1.0)
     };

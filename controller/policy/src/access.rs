@@ -132,6 +132,7 @@ mod tests {
             in_flight: None,
             weight: None,
             class: None,
+            background: false,
             line: 1,
         }
     }

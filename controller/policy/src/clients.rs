@@ -25,6 +25,8 @@ pub struct TokenShare {
     pub weight: Option<f64>,
     /// Its class; `None`: as the pipeline says.
     pub class: Option<u8>,
+    /// It has no SLO, whatever the pipeline says.
+    pub background: bool,
 }
 
 /// The rights of clients, by key.
@@ -61,6 +63,7 @@ impl RightsByKey {
             weight: token.weight.unwrap_or(rights.weight),
             stream_weight: 1.0,
             class: token.class.unwrap_or(rights.class),
+            background: token.background || rights.background,
         }
     }
 }

@@ -10,7 +10,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::gateway::WorkerView;
 
-use shadow::Shadow;
+use shadow::{Shadow, Sort};
 
 mod shadow;
 
@@ -19,10 +19,10 @@ pub struct Dispatcher {
     policy: DispatchPolicyName,
     shape: BatchShape,
     workers: Vec<Shadow>,
-    /// The worker of each request that was sent and has not come back, and the rank of the request.
-    sent: IndexMap<RequestId, (usize, u8), FxBuildHasher>,
-    /// Requests that another worker has now, the suspected worker that may answer all the same, and their rank.
-    strays: IndexMap<RequestId, (usize, u8), FxBuildHasher>,
+    /// The worker of each request that was sent and has not come back, and the sort of the request.
+    sent: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
+    /// Requests that another worker has now, the suspected worker that may answer all the same, and their sort.
+    strays: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
     turn: usize,
 }
 
@@ -42,6 +42,9 @@ impl Dispatcher {
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
     pub fn send(&mut self, now: Timestamp, request: &Request) -> Option<WorkerId> {
+        if request.background {
+            return self.send_background(request);
+        }
         let n = self.workers.len();
         let turn = self.turn;
         let candidates = (0..n)
@@ -68,8 +71,19 @@ impl Dispatcher {
             _ => (chosen + 1) % n,
         };
         let shadow = &mut self.workers[chosen];
-        shadow.takes(request.rank);
-        self.sent.insert(request.id, (chosen, request.rank));
+        shadow.takes(Sort::of(request));
+        self.sent.insert(request.id, (chosen, Sort::of(request)));
+        Some(shadow.worker)
+    }
+
+    /// The worker with the fewest requests without an SLO: one with more idle time has fewer. No forecast counts them, and they are
+    /// nobody's trial.
+    fn send_background(&mut self, request: &Request) -> Option<WorkerId> {
+        let up = (0..self.workers.len()).filter(|&i| self.takes(&self.workers[i]));
+        let chosen = up.min_by_key(|&i| self.workers[i].background)?;
+        let shadow = &mut self.workers[chosen];
+        shadow.takes(Sort::Background);
+        self.sent.insert(request.id, (chosen, Sort::Background));
         Some(shadow.worker)
     }
 
@@ -78,8 +92,8 @@ impl Dispatcher {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return false;
         };
-        self.workers[idx].takes(request.rank);
-        self.sent.insert(request.id, (idx, request.rank));
+        self.workers[idx].takes(Sort::of(request));
+        self.sent.insert(request.id, (idx, Sort::of(request)));
         true
     }
 
@@ -162,9 +176,9 @@ impl Dispatcher {
 
     /// The request is no longer at its worker. Returns the worker; `None` when the request was at none.
     pub fn take_back(&mut self, request: RequestId) -> Option<WorkerId> {
-        let (idx, rank) = self.sent.swap_remove(&request)?;
+        let (idx, sort) = self.sent.swap_remove(&request)?;
         let shadow = &mut self.workers[idx];
-        shadow.gives_back(rank);
+        shadow.gives_back(sort);
         Some(shadow.worker)
     }
 
@@ -178,7 +192,7 @@ impl Dispatcher {
         let view = |shadow: &Shadow| WorkerView {
             worker: shadow.worker,
             standing: shadow.standing(),
-            has: shadow.outstanding,
+            has: shadow.outstanding + shadow.background,
         };
         self.workers.iter().map(view).collect()
     }
@@ -253,17 +267,17 @@ impl Dispatcher {
 
     /// Another worker is to have a request of a suspected one, which may answer all the same.
     pub fn let_stray(&mut self, request: RequestId) {
-        if let Some((idx, rank)) = self.sent.swap_remove(&request) {
-            self.workers[idx].gives_back(rank);
-            self.strays.insert(request, (idx, rank));
+        if let Some((idx, sort)) = self.sent.swap_remove(&request) {
+            self.workers[idx].gives_back(sort);
+            self.strays.insert(request, (idx, sort));
         }
     }
 
     /// No other worker has the request: the suspected one keeps it.
     pub fn keep(&mut self, request: RequestId) {
-        if let Some((idx, rank)) = self.strays.swap_remove(&request) {
-            self.workers[idx].takes(rank);
-            self.sent.insert(request, (idx, rank));
+        if let Some((idx, sort)) = self.strays.swap_remove(&request) {
+            self.workers[idx].takes(sort);
+            self.sent.insert(request, (idx, sort));
         }
     }
 
@@ -399,6 +413,7 @@ mod tests {
             decoding_us: 0,
             rank,
             member: Default::default(),
+            background: false,
         }
     }
 

@@ -15,9 +15,11 @@
 mod account;
 mod around;
 mod events;
+mod requests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +27,9 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Span, Work};
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, ToGateway};
+use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, Estimator};
-use spillgate_pipeline::request::{Drop, DropReason};
+use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
@@ -51,6 +53,8 @@ pub struct FleetWorker {
     pub models: Vec<ModelId>,
     /// Most requests that wait.
     pub capacity: usize,
+    /// Most requests without an SLO that wait, beside the others.
+    pub background: usize,
     /// Execution time of the modules after its own, on the longest path: so much of the time until the deadline is theirs.
     pub downstream: Duration,
 }
@@ -59,8 +63,20 @@ struct Worker {
     module: ModuleId,
     models: Vec<ModelId>,
     capacity: usize,
+    background: usize,
     downstream: Duration,
+    /// Requests that have a deadline.
     waiting: usize,
+    waiting_in_background: usize,
+}
+
+impl Worker {
+    fn waiting_like(&mut self, request: &Request) -> &mut usize {
+        match request.background {
+            true => &mut self.waiting_in_background,
+            false => &mut self.waiting,
+        }
+    }
 }
 
 /// A request that is here.
@@ -94,6 +110,8 @@ pub struct Fleet<T> {
     next_ticket: u64,
     under_way: IndexMap<ActionId, UnderWay, FxBuildHasher>,
     failed: IndexMap<ModelId, Failed, FxBuildHasher>,
+    /// When the time of each waiting request without an SLO is over: the placement knows of no end.
+    background_ends: BTreeSet<(Timestamp, RequestId)>,
     /// By device.
     accounts: Vec<DeviceAccount>,
     /// Of each model, when its weights were read last.
@@ -114,14 +132,17 @@ impl<T: Clone> Fleet<T> {
                 module,
                 models,
                 capacity,
+                background,
                 downstream,
             } = w;
             let of = Worker {
                 module,
                 models,
                 capacity,
+                background,
                 downstream,
                 waiting: 0,
+                waiting_in_background: 0,
             };
             (worker, of)
         });
@@ -137,6 +158,7 @@ impl<T: Clone> Fleet<T> {
             next_ticket: 0,
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
+            background_ends: BTreeSet::new(),
             closed: None,
             said: Vec::new(),
         }
@@ -185,16 +207,22 @@ impl<T: Clone> Fleet<T> {
             }
             FleetEvent::Wakeup => self.tell(now, PlacementEvent::Wakeup, out),
         }
+        self.expire_background(now, out);
     }
 
     /// The next moment at which something happens without an event from outside.
     pub fn next_wakeup(&mut self, now: Timestamp) -> Option<Timestamp> {
-        self.placement.next_wakeup(now)
+        let ends = self.background_ends.first().map(|(at, _)| *at);
+        [self.placement.next_wakeup(now), ends]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Requests that wait at a worker.
     pub fn waiting(&self, worker: WorkerId) -> usize {
-        self.workers.get(&worker).map_or(0, |w| w.waiting)
+        let waiting = |w: &Worker| w.waiting + w.waiting_in_background;
+        self.workers.get(&worker).map_or(0, waiting)
     }
 
     /// Nothing waits and no action is under way.
@@ -210,127 +238,6 @@ impl<T: Clone> Fleet<T> {
     /// Pages of a device that hold weights or are to, and all its pages.
     pub fn pages(&self, device: DeviceId) -> (u32, u32) {
         self.placement.pages(device)
-    }
-
-    fn arrive(&mut self, now: Timestamp, arrival: Arrival<T>, out: &mut Vec<FleetCommand<T>>) {
-        let Arrival {
-            worker,
-            request,
-            payload,
-        } = arrival;
-        // A gateway that takes another device for this one hears nothing, and ends its request by its own timer.
-        let Some(of) = self.workers.get_mut(&worker) else {
-            return;
-        };
-        let member = Member {
-            worker,
-            request,
-            arrived_at: now,
-            batched_at: now,
-            load: None,
-            payload,
-        };
-        let room = of.waiting < of.capacity;
-        let Some(&model) = of.models.get(request.member.idx()) else {
-            let why = "its family has no such model".into();
-            out.push(fail(&member, &why));
-            return;
-        };
-        let reason = match self.closed {
-            None if room => None,
-            None => Some(DropReason::QueueFull),
-            closed => closed,
-        };
-        if let Some(reason) = reason {
-            self.say_dropped(now, &member, reason, out);
-            return;
-        }
-        if let Some(failed) = self.failed.get(&model) {
-            if now < failed.until {
-                out.push(fail(&member, &failed.why));
-                return;
-            }
-            self.failed.swap_remove(&model);
-        }
-        if !self.placement.fits(model) {
-            let why = "its weights take more memory than any device has for weights".into();
-            out.push(fail(&member, &why));
-            return;
-        }
-        of.waiting += 1;
-        let ticket = RequestId(self.next_ticket);
-        self.next_ticket += 1;
-        // Without a deadline nothing is reserved.
-        let deadline = match request.deadline {
-            Timestamp::MAX => Timestamp::MAX,
-            deadline => {
-                let finish = self.finishes.get(&model).map(Estimator::estimate);
-                deadline - of.downstream - finish.unwrap_or_default()
-            }
-        };
-        self.tickets.insert((worker, request.id), ticket);
-        let held = Held {
-            member,
-            model,
-            is_waiting: true,
-        };
-        self.held.insert(ticket, held);
-        let event = PlacementEvent::Arrived {
-            request: ticket,
-            model,
-            deadline,
-        };
-        self.tell(now, event, out);
-    }
-
-    /// Takes out a request that waits. One that executes goes on.
-    fn take(
-        &mut self,
-        now: Timestamp,
-        worker: WorkerId,
-        request: RequestId,
-        out: &mut Vec<FleetCommand<T>>,
-    ) -> Option<Held<T>> {
-        let ticket = *self.tickets.get(&(worker, request))?;
-        self.held.get(&ticket).filter(|held| held.is_waiting)?;
-        let held = self.remove(ticket)?;
-        let event = PlacementEvent::Left {
-            request: ticket,
-            model: held.model,
-        };
-        self.tell(now, event, out);
-        Some(held)
-    }
-
-    /// Takes out all requests that wait and are of that kind.
-    fn give_up(
-        &mut self,
-        now: Timestamp,
-        is_given_up: impl Fn(&Held<T>) -> bool,
-        out: &mut Vec<FleetCommand<T>>,
-        mut say: impl FnMut(&mut Self, Held<T>, &mut Vec<FleetCommand<T>>),
-    ) {
-        let all = self.held.values();
-        let given_up = all.filter(|held| is_given_up(held));
-        let given_up = given_up.map(|held| (held.member.worker, held.member.request.id));
-        for (worker, request) in given_up.collect::<Vec<_>>() {
-            if let Some(held) = self.take(now, worker, request, out) {
-                say(self, held, out);
-            }
-        }
-    }
-
-    fn remove(&mut self, ticket: RequestId) -> Option<Held<T>> {
-        let held = self.held.swap_remove(&ticket)?;
-        let member = &held.member;
-        self.tickets
-            .swap_remove(&(member.worker, member.request.id));
-        if held.is_waiting
-            && let Some(worker) = self.workers.get_mut(&member.worker)
-        {
-            worker.waiting -= 1;
-        }
-        Some(held)
     }
 
     fn say_dropped(
@@ -490,12 +397,21 @@ impl<T: Clone> Fleet<T> {
         if held.is_waiting != is_waiting
             && let Some(worker) = self.workers.get_mut(&held.member.worker)
         {
+            let waiting = worker.waiting_like(&held.member.request);
             match is_waiting {
-                true => worker.waiting += 1,
-                false => worker.waiting -= 1,
+                true => *waiting += 1,
+                false => *waiting -= 1,
             }
         }
         held.is_waiting = is_waiting;
+        let request = &held.member.request;
+        if request.background {
+            let end = (request.deadline, ticket);
+            match is_waiting {
+                true => self.background_ends.insert(end),
+                false => self.background_ends.remove(&end),
+            };
+        }
     }
 
     /// Tells the placement, and carries out what it says.

@@ -393,6 +393,11 @@ impl<P, L: Clone> Gateway<P, L> {
         self.ledger.in_flight()
     }
 
+    /// Of these, requests without an SLO.
+    pub fn in_background(&self) -> usize {
+        self.ledger.in_background()
+    }
+
     fn hear(&mut self, now: Timestamp, message: ToGateway, out: &mut Vec<Command<P, L>>) {
         match message {
             ToGateway::Started(started) => {

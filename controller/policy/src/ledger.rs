@@ -6,6 +6,11 @@
 //!
 //! Places are for requests that can succeed. A request that cannot be in time even alone is refused before the gate and does
 //! not count as offered. A request that its client ends before a device ran it gives its place back.
+//!
+//! Requests of clients without an SLO have places of their own ([`Limits::background`]) and pass beside the gate: they take idle time
+//! only, so they cost no share, and they do not count as offered.
+//!
+//! [`Limits::background`]: spillgate_pipeline::pipeline::Limits::background
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +21,7 @@ use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{ClientReport, Portion};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::request::{Outcome, Request};
+use spillgate_pipeline::request::{BACKGROUND_LONGEST, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -49,6 +54,7 @@ pub struct Offer {
 
 struct Open<T> {
     deadline: Timestamp,
+    background: bool,
     missing: u16,
     /// A device ran a module for it.
     ran: bool,
@@ -67,6 +73,7 @@ struct Open<T> {
 pub struct Unfinished {
     id: RequestId,
     deadline: Timestamp,
+    background: bool,
     ran: bool,
     ticket: Option<Ticket>,
 }
@@ -83,6 +90,8 @@ struct Returning {
 pub struct Ledger<T> {
     slo: Duration,
     limit: usize,
+    /// The same of requests without an SLO, beside the others.
+    background_limit: usize,
     awaited: u16,
     draining: bool,
     limits: Option<ClientLimits>,
@@ -90,6 +99,8 @@ pub struct Ledger<T> {
     offered: u64,
     returned: u64,
     open: IndexMap<RequestId, Open<T>, FxBuildHasher>,
+    /// Open requests without an SLO.
+    n_background: usize,
     /// No more than the limit of requests in flight.
     returning: IndexMap<RequestId, Returning, FxBuildHasher>,
 }
@@ -101,6 +112,7 @@ impl<T> Ledger<T> {
         Ledger {
             slo: pipeline.slo,
             limit: pipeline.limits.in_flight,
+            background_limit: pipeline.limits.background(),
             awaited: pipeline
                 .awaited()
                 .iter()
@@ -112,12 +124,13 @@ impl<T> Ledger<T> {
             offered: 0,
             returned: 0,
             open: IndexMap::default(),
+            n_background: 0,
             returning: IndexMap::default(),
         }
     }
 
     /// Accepts a request. A timeout that the client asks for is capped at the
-    /// pipeline's SLO, so that nobody gains priority by claiming more time.
+    /// pipeline's SLO, so that nobody gains priority by claiming more time; at [`BACKGROUND_LONGEST`] where the client has no SLO.
     ///
     /// # Errors
     /// When it is refused: its time is over already or is less than it needs even alone, a limit is reached, more comes
@@ -141,26 +154,18 @@ impl<T> Ledger<T> {
         if self.draining {
             return Err(Refusal::Draining);
         }
-        let deadline = sent_at + timeout.map_or(self.slo, |t| t.min(self.slo));
+        let longest = match party.background {
+            true => BACKGROUND_LONGEST,
+            false => self.slo,
+        };
+        let deadline = sent_at + timeout.map_or(longest, |t| t.min(longest));
         if deadline <= now {
             return Err(Refusal::Expired);
         }
-        let gate = self.gate.as_ref();
-        if gate.is_some_and(|g| g.is_hopeless(now, deadline, decoding)) {
-            return Err(Refusal::Hopeless);
-        }
-        self.offered += 1;
-        if self.open.len() >= self.limit {
-            return Err(Refusal::Full { limit: self.limit });
-        }
-        let limits = self.limits.as_mut();
-        let limited = limits.map(|l| l.ask(now, &party)).transpose()?.flatten();
-        let gate = self.gate.as_mut();
-        let passed = gate.map(|g| g.pass(now, &party, application)).transpose();
-        if passed.is_err() {
-            self.done(limited);
-        }
-        let ticket = passed.map_err(Refusal::Overload)?.flatten();
+        let (limited, ticket) = match party.background {
+            true => (self.pass_background(now, &party)?, None),
+            false => self.pass(now, deadline, offer)?,
+        };
         let request = Request {
             id,
             sent_at,
@@ -170,11 +175,14 @@ impl<T> Ledger<T> {
             decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
             rank: ticket.map_or(party.rank(true), |t| t.rank()),
             member: Default::default(),
+            background: party.background,
         };
+        self.n_background += usize::from(party.background);
         let known = self.open.insert(
             id,
             Open {
                 deadline,
+                background: party.background,
                 missing: self.awaited,
                 ran: false,
                 application,
@@ -186,6 +194,50 @@ impl<T> Ledger<T> {
         );
         assert!(known.is_none(), "request ids are unique");
         Ok(request)
+    }
+
+    /// Whether one more request that has a deadline may enter: whose limits it uses, and what its client is charged.
+    fn pass(
+        &mut self,
+        now: Timestamp,
+        deadline: Timestamp,
+        offer: &Offer,
+    ) -> Result<(Option<ClientKey>, Option<Ticket>), Refusal> {
+        let gate = self.gate.as_ref();
+        if gate.is_some_and(|g| g.is_hopeless(now, deadline, offer.decoding)) {
+            return Err(Refusal::Hopeless);
+        }
+        self.offered += 1;
+        if self.open.len() - self.n_background >= self.limit {
+            return Err(Refusal::Full { limit: self.limit });
+        }
+        let limits = self.limits.as_mut();
+        let limited = limits
+            .map(|l| l.ask(now, &offer.party))
+            .transpose()?
+            .flatten();
+        let gate = self.gate.as_mut();
+        let passed = gate.map(|g| g.pass(now, &offer.party, offer.application));
+        let passed = passed.transpose();
+        if passed.is_err() {
+            self.done(limited);
+        }
+        let ticket = passed.map_err(Refusal::Overload)?.flatten();
+        Ok((limited, ticket))
+    }
+
+    /// The same for a request without an SLO: it takes no share of the gate.
+    fn pass_background(
+        &mut self,
+        now: Timestamp,
+        party: &Party,
+    ) -> Result<Option<ClientKey>, Refusal> {
+        if self.n_background >= self.background_limit {
+            let limit = self.background_limit;
+            return Err(Refusal::BackgroundFull { limit });
+        }
+        let limits = self.limits.as_mut();
+        Ok(limits.map(|l| l.ask(now, party)).transpose()?.flatten())
     }
 
     /// What the gateway knows of a request; `None` once it has ended.
@@ -272,6 +324,7 @@ impl<T> Ledger<T> {
             return None;
         }
         let open = self.open.swap_remove(&id)?;
+        self.n_background -= usize::from(open.background);
         self.done(open.limited);
         self.settle(now, open.ticket, open.application, open.used);
         let outcome = if now <= open.deadline {
@@ -287,6 +340,7 @@ impl<T> Ledger<T> {
     pub fn end(&mut self, now: Timestamp, id: RequestId) -> Option<(Unfinished, T)> {
         let Open {
             deadline,
+            background,
             ran,
             application,
             ticket,
@@ -295,6 +349,7 @@ impl<T> Ledger<T> {
             content,
             ..
         } = self.open.swap_remove(&id)?;
+        self.n_background -= usize::from(background);
         self.done(limited);
         if ticket.is_some_and(|t| used > t.cost()) {
             self.settle(now, ticket, application, used);
@@ -302,6 +357,7 @@ impl<T> Ledger<T> {
         let unfinished = Unfinished {
             id,
             deadline,
+            background,
             ran,
             ticket,
         };
@@ -311,7 +367,7 @@ impl<T> Ledger<T> {
     /// A request ended by its client's doing, and these workers are told to forget it. If no device ran it, its place
     /// is given back once they all say that they had not begun ([`Ledger::forgotten`]).
     pub fn gives_back(&mut self, now: Timestamp, unfinished: &Unfinished, workers: Vec<WorkerId>) {
-        if unfinished.ran {
+        if unfinished.ran || unfinished.background {
             return;
         }
         if workers.is_empty() {
@@ -461,6 +517,11 @@ impl<T> Ledger<T> {
     /// Requests that have not ended.
     pub fn in_flight(&self) -> usize {
         self.open.len()
+    }
+
+    /// Of these, requests without an SLO.
+    pub fn in_background(&self) -> usize {
+        self.n_background
     }
 
     /// Ids of the requests that have not ended, in order.

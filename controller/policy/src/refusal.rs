@@ -15,6 +15,11 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
+    /// The limit of requests in flight of clients without an SLO is reached.
+    BackgroundFull {
+        /// The limit.
+        limit: usize,
+    },
     /// The limit of its stream's requests in flight is reached.
     StreamFull {
         /// The limit.
@@ -110,7 +115,9 @@ impl Refusal {
     /// Label in metrics and results: that of the reason for which a request would be dropped later, where there is one.
     pub fn label(&self) -> &'static str {
         let reason = match self {
-            Refusal::Full { .. } | Refusal::StreamFull { .. } => DropReason::QueueFull,
+            Refusal::Full { .. } | Refusal::BackgroundFull { .. } | Refusal::StreamFull { .. } => {
+                DropReason::QueueFull
+            }
             Refusal::Draining => DropReason::Draining,
             Refusal::Expired => DropReason::Expired,
             Refusal::Hopeless => DropReason::Predicted,
@@ -160,6 +167,9 @@ impl Refusal {
             Refusal::Full { limit } => {
                 format!("refused: {limit} requests are in flight already (limits.in_flight)")
             }
+            Refusal::BackgroundFull { limit } => format!(
+                "refused: {limit} requests of clients without an SLO are in flight already (a quarter of limits.in_flight)"
+            ),
             Refusal::StreamFull { limit } => format!(
                 "refused: {limit} frames of this stream are in flight already (limits.in_flight_per_stream)"
             ),

@@ -73,6 +73,8 @@ pub struct Party {
     pub stream_weight: f64,
     /// Priority class; a higher number goes first. At most [`CLASSES`] - 1.
     pub class: u8,
+    /// It has no SLO: its requests take no share, since they take idle time only.
+    pub background: bool,
 }
 
 impl Party {
@@ -83,6 +85,7 @@ impl Party {
         weight: 1.0,
         stream_weight: 1.0,
         class: 0,
+        background: false,
     };
 
     /// Rank of a request; see [`Ticket::rank`].

@@ -97,7 +97,8 @@ pub fn result(record: &RequestRecord) -> pb::Result {
 fn code_of_refusal(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Expired | Refusal::Hopeless => Code::DeadlineExceeded,
-        Refusal::Full { .. }
+        Refusal::BackgroundFull { .. }
+        | Refusal::Full { .. }
         | Refusal::StreamFull { .. }
         | Refusal::Overload(_)
         | Refusal::TokenFull { .. }

@@ -22,6 +22,7 @@ pub(super) fn encode(request: &Request) -> pb::Request {
         decoding_us: request.decoding_us,
         rank: u32::from(request.rank),
         member: u32::from(request.member.0),
+        background: request.background,
     }
 }
 
@@ -36,6 +37,7 @@ pub(super) fn decode(request: pb::Request) -> Result<Request, WireError> {
         decoding_us: request.decoding_us,
         rank: of("rank").u8(request.rank)?,
         member: decode_member(of("member"), request.member)?,
+        background: request.background,
     })
 }
 

@@ -67,6 +67,10 @@ fn rights(text: &str) -> Value {
                 "maximum": RATE.1,
             },
             "in_flight": integer("Most requests in flight, over all gateways; one more is refused.", 1, IN_FLIGHT_MAX.into()),
+            "slo": {
+                "description": "With `none` its requests have no deadline and are served in idle time only, never at the cost of others.",
+                "const": "none",
+            },
         },
     })
 }

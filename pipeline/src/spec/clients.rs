@@ -10,7 +10,7 @@ use crate::problem::Problem;
 use crate::reader::{self, Fields};
 
 const FIELDS: [&str; 5] = ["by", "streams", "metadata", "each", "named"];
-const RIGHTS_FIELDS: [&str; 4] = ["weight", "class", "rate", "in_flight"];
+const RIGHTS_FIELDS: [&str; 5] = ["weight", "class", "rate", "in_flight", "slo"];
 const RIGHTS_EXPECTED: &str = "a map, like { weight: 2, class: 1 }";
 /// Slowest and fastest rate of a client, in requests a second: one in a hundred seconds, and more than a server serves.
 pub(crate) const RATE: (f64, f64) = (0.01, 1e6);
@@ -116,7 +116,17 @@ fn read_rights(sink: &mut Sink, node: &Node, place: &Place, otherwise: Rights) -
     if let Some(f) = fields.get("in_flight") {
         rights.in_flight = reader::count(sink, f.node, &f.place, 1, IN_FLIGHT_MAX);
     }
+    rights.background |= read_background(sink, &fields);
     rights
+}
+
+/// Whether the fields say that a client has no SLO. A client's own SLO is that of the pipeline: a request may ask for less.
+pub(crate) fn read_background(sink: &mut Sink, fields: &Fields<'_>) -> bool {
+    let Some(f) = fields.get("slo") else {
+        return false;
+    };
+    let slo = reader::choice(sink, f.node, &f.place, "SLO of a client", &["none"]);
+    slo.is_some()
 }
 
 /// A client's weight, if the fields have one.

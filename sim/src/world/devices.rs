@@ -264,6 +264,7 @@ impl World {
             ended_at: clock.read(self.now),
             members: members
                 .iter()
+                .filter(|m| !m.request.background)
                 .map(|m| (m.arrived_at, m.batched_at))
                 .collect(),
         };
@@ -289,8 +290,11 @@ impl World {
             };
             self.say(device, Address::Gateway(home), Message::Gateway(finished))?;
         }
-        let report = Message::Controller(ToController::Report(report));
-        self.say(device, Address::Controller(module), report)?;
+        // Requests without an SLO are no measure for the others: a batch of them is not reported.
+        if !report.members.is_empty() {
+            let report = Message::Controller(ToController::Report(report));
+            self.say(device, Address::Controller(module), report)?;
+        }
         if !self.devices[device].bound.is_empty() {
             self.execute(device)?;
         } else {
@@ -298,6 +302,7 @@ impl World {
         }
         let event = DeviceEvent::BatchEnded {
             batch,
+            load: None,
             took,
             sampled: (is_sampled && self.reruns()).then_some(()),
         };

@@ -27,6 +27,7 @@ fn request(id: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        background: false,
     }
 }
 
@@ -41,6 +42,9 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        default_member: None,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule: None,
     });
     let mut out = Vec::new();

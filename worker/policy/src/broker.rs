@@ -5,17 +5,19 @@
 //! in which order requests are served and which requests are kept. The [`Guidance`] of the State Planner says how much
 //! time is reserved downstream. Batches are formed in one of three ways: *ahead*, as in PARD; *late*, when the device
 //! is about to be free; or by a batch *scheduler*. The broker starts nothing itself: [`crate::device::Device`] takes
-//! the batch.
+//! the batch. Requests without an SLO wait apart from these ([`background`]).
 //!
 //! Invariants: a request is either in the queue or held by the part that forms batches; at most `capacity` requests
 //! wait; a batch that is formed ahead or late has at most `batch` members, a scheduled batch at most its size. Where the
 //! module has a family of models, a batch holds requests of one model: that of the request that the order puts first.
 
 mod ahead;
+mod background;
 mod core;
 mod decoding;
 mod formation;
 mod late;
+mod loaded;
 mod mixed;
 mod scheduled;
 #[cfg(test)]
@@ -23,7 +25,7 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
+use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId};
 use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
@@ -35,6 +37,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use self::core::{Core, Offers};
 use crate::schedule::{Lengths, SchedulerConfig};
+use background::Background;
 use formation::Formation;
 
 /// A broker that chooses among the requests of several gateways asks for this many times its batch.
@@ -57,6 +60,12 @@ pub struct BrokerConfig {
     pub pulls: bool,
     /// The module has a family of models: requests of different members share no batch.
     pub is_family: bool,
+    /// The model of the family that is loaded with the worker, if any.
+    pub default_member: Option<MemberId>,
+    /// Most requests without an SLO that wait, beside the others.
+    pub background: usize,
+    /// Longest time of a batch of requests without an SLO, as far as one request alone does not take longer.
+    pub background_time: Duration,
     /// Forms the batches of a module whose time depends on the contents of requests, and decides which requests are
     /// given up. `None`: batches as planned.
     pub schedule: Option<SchedulerConfig>,
@@ -73,6 +82,7 @@ impl BrokerConfig {
         execution: Vec<Duration>,
         schedule: Option<SchedulerConfig>,
     ) -> Self {
+        let family = pipeline.modules[module.idx()].family.as_ref();
         BrokerConfig {
             module,
             capacity: match module {
@@ -83,7 +93,10 @@ impl BrokerConfig {
             execution,
             recipe: pipeline.policy.drop.recipe(),
             pulls: pipeline.is_pulled(module),
-            is_family: pipeline.modules[module.idx()].family.is_some(),
+            is_family: family.is_some(),
+            default_member: family.and_then(|family| family.default),
+            background: pipeline.limits.background(),
+            background_time: background::time_of(pipeline),
             schedule,
         }
     }
@@ -121,8 +134,10 @@ pub struct Formed<T> {
     pub members: Vec<Member<T>>,
     /// Size for which its time is expected, at least the number of members.
     pub size: usize,
-    /// How long it is expected to take.
+    /// How long it is expected to take, but for its load.
     pub execution: Duration,
+    /// How long it is expected to wait for the load of its model.
+    pub load: Duration,
     /// The expected times of its members alone, where a scheduler formed it.
     pub lengths: Lengths,
 }
@@ -133,6 +148,7 @@ impl<T> Default for Formed<T> {
             members: Vec::new(),
             size: 0,
             execution: Duration::ZERO,
+            load: Duration::ZERO,
             lengths: Lengths::default(),
         }
     }
@@ -153,6 +169,7 @@ pub struct Rejected<T> {
 pub struct Broker<T> {
     core: Core<T>,
     formation: Formation<T>,
+    background: Background<T>,
     /// What the controller said last, and when.
     told: (Guidance, Timestamp),
 }
@@ -170,6 +187,7 @@ impl<T> Broker<T> {
         );
         Broker {
             formation: Formation::new(&config),
+            background: Background::default(),
             core: Core::new(config),
             told: (Guidance::NONE, Timestamp::ZERO),
         }
@@ -180,9 +198,37 @@ impl<T> Broker<T> {
         self.core.config.module
     }
 
-    /// Requests that wait, those that are bound included.
+    /// Requests that wait, those that are bound included, and those without an SLO.
     pub fn waiting(&self) -> usize {
+        self.in_time() + self.background.len()
+    }
+
+    /// Requests that wait to be in time: all but those without an SLO.
+    pub fn in_time(&self) -> usize {
         self.core.queue.len() + self.formation.len()
+    }
+
+    /// How urgent its next batch of requests without an SLO is; `None` when none waits.
+    pub fn background_urgency(&self) -> Option<Timestamp> {
+        self.background.next_expiry()
+    }
+
+    /// Hands over the next batch of requests without an SLO, for a device without other work.
+    pub fn take_background(&mut self, now: Timestamp) -> Formed<T> {
+        let batch = self.core.batch();
+        let fits = |n: &usize| self.execution(*n) <= self.core.config.background_time;
+        let size = (2..=batch).take_while(fits).last().unwrap_or(1);
+        let members = self.background.take(now, size);
+        Formed {
+            execution: match members.as_slice() {
+                [one] if !self.is_scheduled() => self.core.execution_alone(&one.request),
+                several => self.execution(several.len().max(1)),
+            },
+            size: members.len(),
+            load: self.core.load_of_batch(&members),
+            lengths: Lengths::default(),
+            members,
+        }
     }
 
     /// Whether it binds requests only when the device is about to be free.
@@ -241,6 +287,16 @@ impl<T> Broker<T> {
         }
     }
 
+    /// Takes in that a batch of that member of its family ran, after a load that took so long if there was one.
+    pub fn ran(&mut self, member: MemberId, load: Option<Duration>) {
+        self.core.loaded.ran(member, load);
+    }
+
+    /// Its worker gave back what it held.
+    pub fn unloaded(&mut self) {
+        self.core.loaded.unloaded();
+    }
+
     /// Takes in how long a request ran alone: batch schedulers learn from it.
     pub fn learn(&mut self, now: Timestamp, application: Application, took: Duration) {
         if let Formation::Scheduled(scheduled) = &mut self.formation {
@@ -292,7 +348,11 @@ impl<T> Broker<T> {
         if self.formation.holds(request.id) {
             return;
         }
-        if self.waiting() >= self.core.config.capacity {
+        if request.background {
+            self.arrive_in_background(now, request, payload, out);
+            return;
+        }
+        if self.in_time() >= self.core.config.capacity {
             if self.core.queue.contains(request.id) {
                 return;
             }
@@ -302,6 +362,21 @@ impl<T> Broker<T> {
         }
         let key = self.key(now, &request);
         self.core.queue.push(key, request, payload, now);
+    }
+
+    fn arrive_in_background(
+        &mut self,
+        now: Timestamp,
+        request: Request,
+        payload: T,
+        out: &mut Vec<Rejected<T>>,
+    ) {
+        if self.background.len() < self.core.config.background {
+            self.background.push(now, request, payload);
+        } else if !self.background.contains(request.id) {
+            let reason = DropReason::QueueFull;
+            out.push(self.core.reject(now, request, payload, reason, None));
+        }
     }
 
     /// Where a request that came at `since` stands in the queue.
@@ -325,7 +400,7 @@ impl<T> Broker<T> {
             if self.formation.holds(request.id) {
                 continue;
             }
-            if self.waiting() < self.core.config.capacity {
+            if self.in_time() < self.core.config.capacity {
                 let key = self.key(since, &request);
                 self.core.queue.push(key, request, payload, since);
             } else if !self.core.queue.contains(request.id) {
@@ -383,7 +458,9 @@ impl<T> Broker<T> {
             Formation::Ahead(ahead) => ahead.take_all(),
             Formation::Late(late) => late.form(&mut self.core, now, starts_at, out),
             Formation::Scheduled(scheduled) => {
-                return scheduled.form(&mut self.core, now, starts_at, out);
+                let formed = scheduled.form(&mut self.core, now, starts_at, out);
+                let load = self.core.load_of_batch(&formed.members);
+                return Formed { load, ..formed };
             }
         };
         let execution = match members.as_slice() {
@@ -393,6 +470,7 @@ impl<T> Broker<T> {
         Formed {
             execution,
             size: members.len(),
+            load: self.core.load_of_batch(&members),
             lengths: Lengths::default(),
             members,
         }
@@ -401,6 +479,13 @@ impl<T> Broker<T> {
     /// Drops the requests whose deadline has passed. A policy that serves in order of arrival has no timer: it finds
     /// such requests when it forms a batch.
     pub fn expire(&mut self, now: Timestamp, out: &mut Vec<Rejected<T>>) {
+        for gone in self.background.expire(now) {
+            let reason = DropReason::Expired;
+            out.push(
+                self.core
+                    .reject(now, gone.request, gone.payload, reason, None),
+            );
+        }
         if let Formation::Scheduled(scheduled) = &mut self.formation {
             scheduled.expire(&self.core, now, out);
         }
@@ -424,16 +509,22 @@ impl<T> Broker<T> {
     /// Earliest moment at which [`Broker::expire`] has something to do.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         let held = self.formation.next_expiry();
-        if self.core.expires() {
-            let first = self.core.queue.first_key();
-            return [first, held].into_iter().flatten().min();
-        }
-        held.filter(|_| self.is_scheduled())
+        let in_time = match self.core.expires() {
+            true => [self.core.queue.first_key(), held]
+                .into_iter()
+                .flatten()
+                .min(),
+            false => held.filter(|_| self.is_scheduled()),
+        };
+        let all = [in_time, self.background.next_expiry()];
+        all.into_iter().flatten().min()
     }
 
     /// Forgets a request wherever it waits. False when it does not wait here.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        self.core.queue.cancel(id) || self.formation.take(id).is_some()
+        self.core.queue.cancel(id)
+            || self.formation.take(id).is_some()
+            || self.background.cancel(id)
     }
 
     /// Rejects one request for that reason, if it waits here.
@@ -446,7 +537,8 @@ impl<T> Broker<T> {
     ) {
         let held = self.formation.take(id);
         let gone = held.or_else(|| {
-            let waiting = self.core.queue.remove(id)?;
+            let waiting = self.core.queue.remove(id);
+            let waiting = waiting.or_else(|| self.background.remove(id))?;
             Some((waiting.request, waiting.payload))
         });
         if let Some((request, payload)) = gone {
@@ -458,6 +550,7 @@ impl<T> Broker<T> {
     pub fn forget_home(&mut self, home: GatewayId) {
         let mut ids: Vec<RequestId> = self.core.queue.iter().map(|w| w.request.id).collect();
         ids.extend(self.formation.ids());
+        ids.extend(self.background.ids());
         for id in ids.into_iter().filter(|id| id.home() == home) {
             self.cancel(id);
         }
@@ -468,7 +561,9 @@ impl<T> Broker<T> {
         for (request, payload) in self.formation.take_all() {
             out.push(self.core.reject(now, request, payload, reason, None));
         }
-        while let Some(next) = self.core.queue.pop_first() {
+        let waiting = std::iter::from_fn(|| self.core.queue.pop_first());
+        let all: Vec<Waiting<T>> = waiting.chain(self.background.take_all()).collect();
+        for next in all {
             out.push(
                 self.core
                     .reject(now, next.request, next.payload, reason, None),

@@ -10,6 +10,9 @@
 //! A device without work runs finished requests again, one at a time, for the distributions of batch schedulers
 //! ([`crate::profiler`]).
 //!
+//! Requests without an SLO run when nothing else waits at any of its workers. Their batch is bound when the device is free, never
+//! behind a running one, so that what arrives meanwhile goes before it. Reruns go before them.
+//!
 //! Workers are loaded between two batches, and unloaded once they have no request here.
 //!
 //! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
@@ -17,6 +20,7 @@
 
 mod asks;
 mod events;
+mod idle;
 mod loads;
 mod pull;
 mod running;
@@ -27,13 +31,12 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{BatchId, GatewayId, WorkerId};
 use spillgate_pipeline::message::{Arrival, Started, ToGateway};
-use spillgate_pipeline::predict::{Action, ActionKind, PredictionErrors};
+use spillgate_pipeline::predict::{Action, PredictionErrors};
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
 use crate::profiler::{Kept, Profiler};
-use crate::schedule::Lengths;
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
 use loads::Loads;
@@ -143,8 +146,9 @@ impl<T> Device<T> {
             DeviceEvent::BatchEnded {
                 batch,
                 took,
+                load,
                 sampled,
-            } => self.ended(now, batch, took, sampled),
+            } => self.ended(now, batch, (took, load), sampled),
             DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
             // Nothing new is served any more.
             DeviceEvent::Load(_) | DeviceEvent::Unload(_) if !self.takes_requests() => {}
@@ -181,6 +185,7 @@ impl<T> Device<T> {
             self.unload(out);
         }
         self.rerun(now, out);
+        self.start_background(now, out);
         if self.pulls {
             self.ask(now, out);
         }
@@ -261,6 +266,12 @@ impl<T> Device<T> {
         &self.errors
     }
 
+    /// Requests without an SLO that wait at a worker.
+    pub fn waiting_in_background(&self, worker: WorkerId) -> usize {
+        let broker = self.workers.get(&worker);
+        broker.map_or(0, |b| b.waiting() - b.in_time())
+    }
+
     /// Requests that wait at a worker.
     pub fn waiting(&self, worker: WorkerId) -> usize {
         self.workers.get(&worker).map_or(0, Broker::waiting)
@@ -310,17 +321,27 @@ impl<T> Device<T> {
         let ended = self.running.take();
         let ended = ended.filter(|r| r.id == batch);
         if let Some(mut next) = self.bound.take() {
-            next.expected_end = now + next.execution;
+            next.expected_end = now + next.load + next.execution;
             self.running = Some(next);
         }
         ended.expect("only what runs can end")
     }
 
-    fn ended(&mut self, now: Timestamp, batch: BatchId, took: Duration, sampled: Option<T>) {
+    fn ended(
+        &mut self,
+        now: Timestamp,
+        batch: BatchId,
+        (took, load): (Duration, Option<Duration>),
+        sampled: Option<T>,
+    ) {
         let ended = self.leave(now, batch);
         debug_assert!(!ended.is_rerun(), "a rerun ends as one");
         self.errors.record(&ended.record(now, took));
+        if let Some(load) = load {
+            self.errors.record(&ended.record_load(now, load));
+        }
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
+            broker.ran(ended.member, load);
             let expected = (ended.execution, ended.lengths);
             broker.executed(now, ended.size(), expected, took);
             if let Some(application) = ended.alone {
@@ -351,45 +372,6 @@ impl<T> Device<T> {
         if let (Some(broker), Some(took), Some(application)) = (broker, took, ended.alone) {
             broker.learn(now, application, took);
         }
-    }
-
-    /// Runs a finished request again if there is nothing else to do.
-    fn rerun(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
-        if !self.has_no_work() {
-            self.profiler.busy(now);
-            return;
-        }
-        self.profiler.idle(now);
-        let Some(kept) = self.profiler.next(now) else {
-            return;
-        };
-        let Some(broker) = self.workers.get(&kept.worker) else {
-            return;
-        };
-        let execution = broker.execution(1);
-        let action = Action {
-            kind: ActionKind::Rerun,
-            ..Action::execute(broker.module(), 1)
-        };
-        let id = self.next_id();
-        self.running = Some(Running {
-            id,
-            worker: kept.worker,
-            action,
-            alone: Some(kept.application),
-            sampled: None,
-            execution,
-            lengths: Lengths::default(),
-            told_end: now + execution,
-            expected_end: now + execution,
-        });
-        out.push(DeviceCommand::Rerun(Rerun {
-            id,
-            worker: kept.worker,
-            request: kept.request,
-            member: kept.member,
-            payload: kept.payload,
-        }));
     }
 
     fn next_id(&mut self) -> BatchId {
@@ -427,6 +409,9 @@ impl<T> Device<T> {
             waiting == 0 && !runs(&self.running, worker) && !runs(&self.bound, worker)
         }) {
             self.profiler.forget(worker);
+            if let Some(broker) = self.workers.get_mut(&worker) {
+                broker.unloaded();
+            }
             out.push(DeviceCommand::Unload(worker));
         }
     }
@@ -453,70 +438,95 @@ impl<T> Device<T> {
                 .get_index_mut(idx)
                 .expect("the index was just found");
             let formed = broker.take_batch(now, starts_at, &mut self.rejected);
-            let Formed {
-                members,
-                size,
-                execution,
-                lengths,
-            } = formed;
-            let module = broker.module();
-            let (is_scheduled, pulls) = (broker.is_scheduled(), broker.pulls());
             drain_rejected(worker, &mut self.rejected, out);
-            if members.is_empty() {
+            if formed.members.is_empty() {
                 // All its requests were dropped, or its scheduler waits: it is no longer urgent.
                 continue;
             }
-            let id = self.next_id();
-            let sampled = is_scheduled
-                .then(|| self.profiler.pick(members.len()))
-                .flatten();
-            let bound = Running {
-                id,
-                worker,
-                action: Action::execute(module, size),
-                sampled: sampled.map(|i| members[i].request),
-                alone: match members.as_slice() {
-                    [one] => Some(one.request.application),
-                    _ => None,
-                },
-                execution,
-                lengths,
-                told_end: starts_at + execution,
-                expected_end: starts_at + execution,
-            };
-            // Gateways of which a worker asks for requests make no forecast of it.
-            let told = if pulls { &[] } else { self.homes.as_slice() };
-            for &home in told {
-                let own = members.iter().filter(|m| m.request.id.home() == home);
-                out.push(DeviceCommand::Tell {
-                    worker,
-                    home,
-                    message: ToGateway::Started(Started {
-                        worker,
-                        batch: id,
-                        size: own.count(),
-                        expected_end: bound.expected_end,
-                    }),
-                });
-            }
-            out.push(DeviceCommand::Execute(Batch {
-                id,
-                worker,
-                module,
-                started_at: starts_at,
-                expected_end: bound.expected_end,
-                members,
-                sampled,
-            }));
-            let slot = if self.running.is_none() {
-                &mut self.running
-            } else {
-                &mut self.bound
-            };
-            *slot = Some(bound);
-            self.close_asks(out);
+            self.put(worker, formed, starts_at, out);
             return;
         }
+    }
+
+    /// Puts a batch on the device, or behind the running one.
+    fn put(
+        &mut self,
+        worker: WorkerId,
+        formed: Formed<T>,
+        starts_at: Timestamp,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        let Formed {
+            members,
+            size,
+            execution,
+            load,
+            lengths,
+        } = formed;
+        let id = self.next_id();
+        let broker = &self.workers[&worker];
+        let module = broker.module();
+        let background = members.iter().any(|m| m.request.background);
+        let sampled = (broker.is_scheduled() && !background)
+            .then(|| self.profiler.pick(members.len()))
+            .flatten();
+        let bound = Running {
+            id,
+            worker,
+            action: Action::execute(module, size),
+            background,
+            sampled: sampled.map(|i| members[i].request),
+            alone: match members.as_slice() {
+                [one] => Some(one.request.application),
+                _ => None,
+            },
+            member: members
+                .first()
+                .map(|m| m.request.member)
+                .unwrap_or_default(),
+            execution,
+            load,
+            lengths,
+            told_end: starts_at + load + execution,
+            expected_end: starts_at + load + execution,
+        };
+        // Gateways of which a worker asks for requests make no forecast of it, and no forecast counts requests without an SLO.
+        let told = if broker.pulls() {
+            &[]
+        } else {
+            self.homes.as_slice()
+        };
+        for &home in told {
+            let counted = members.iter().filter(|m| !m.request.background);
+            let own = counted.filter(|m| m.request.id.home() == home);
+            out.push(DeviceCommand::Tell {
+                worker,
+                home,
+                message: ToGateway::Started(Started {
+                    worker,
+                    batch: id,
+                    size: own.count(),
+                    expected_end: bound.expected_end,
+                }),
+            });
+        }
+        out.push(DeviceCommand::Execute(Batch {
+            id,
+            worker,
+            module,
+            started_at: starts_at,
+            expected_end: bound.expected_end,
+            load,
+            members,
+            sampled,
+        }));
+        let slot = if self.running.is_none() {
+            &mut self.running
+        } else {
+            &mut self.bound
+        };
+        *slot = Some(bound);
+        self.close_asks(out);
     }
 
     fn depart(&mut self, out: &mut Vec<DeviceCommand<T>>) {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
+use spillgate_pipeline::action::Span;
 use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::time::Timestamp;
@@ -36,6 +37,8 @@ pub struct Finished {
     pub batch: Batch<Arc<Job>>,
     /// One result a member, in order.
     pub results: Vec<Ran>,
+    /// When the model was read for which it waited, if it did.
+    pub load: Option<Span>,
     /// When it ended.
     pub ended_at: Timestamp,
     /// The gateways that hear of its end, even if they have no request in it.

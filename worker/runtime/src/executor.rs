@@ -39,6 +39,15 @@ pub const EXAMPLE_OBJECTS: usize = 3;
 
 /// Runs batches on one device.
 pub trait Executor {
+    /// Reads the model of that member of the worker's family, unless it is in memory. True: it was read now. One of a module without
+    /// a family is loaded with its worker.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn ready(&mut self, _worker: WorkerId, _member: MemberId) -> Result<bool, OperatorError> {
+        Ok(false)
+    }
+
     /// Runs one batch of a worker's module, with that member of its family if it has one. One result a job, in order; an
     /// error is a sentence for the client whose request failed.
     /// A worker or member that is not loaded is loaded first.
@@ -230,6 +239,14 @@ pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
 }
 
 impl Executor for OperatorExecutor {
+    fn ready(&mut self, worker: WorkerId, member: MemberId) -> Result<bool, OperatorError> {
+        let is_loaded = |of: &OperatorWorker| of.operators.contains_key(&member);
+        if self.workers.get(&worker).is_some_and(is_loaded) {
+            return Ok(false);
+        }
+        self.operator(worker, member).map(|_| true)
+    }
+
     fn execute(&mut self, worker: WorkerId, member: MemberId, jobs: &[&Job]) -> Vec<Ran> {
         let mut inputs = std::mem::take(&mut self.inputs);
         let (spec, operator) = match self.operator(worker, member) {

@@ -32,6 +32,8 @@ enum Seen {
     Load,
     Unload,
     Run(usize),
+    /// A batch waited for its model.
+    Waited,
     Reran,
     Loaded(bool),
     Down(String),
@@ -42,9 +44,23 @@ struct Recorder {
     seen: Sender<Seen>,
     fails: bool,
     load_takes: Duration,
+    /// Members that it has; `None`: its module has no family.
+    members: Option<Vec<MemberId>>,
 }
 
 impl Executor for Recorder {
+    fn ready(&mut self, _: WorkerId, member: MemberId) -> Result<bool, OperatorError> {
+        let Some(members) = &mut self.members else {
+            return Ok(false);
+        };
+        let is_new = !members.contains(&member);
+        if is_new {
+            std::thread::sleep(self.load_takes);
+            members.push(member);
+        }
+        Ok(is_new)
+    }
+
     fn execute(&mut self, _: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
         std::thread::sleep(RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
@@ -76,8 +92,14 @@ impl Upstream for Reports {
         }
     }
 
-    fn finished(&self, _: Finished) {
+    fn finished(&self, finished: Finished) {
         assert!(!self.is_wrong, "told to");
+        if let Some(load) = finished.load {
+            assert!(load.to.since(load.from) >= RUN, "{load:?}");
+            let Finished { batch, .. } = finished;
+            assert_eq!(batch.started_at, load.to, "a batch starts behind its load");
+            self.seen.lock().send(Seen::Waited).unwrap();
+        }
     }
 
     fn reran(&self, worker: WorkerId, took: Duration) {
@@ -114,6 +136,7 @@ struct Start {
     schedule: Option<SchedulerConfig>,
     load_takes: Duration,
     is_wrong: bool,
+    is_family: bool,
 }
 
 fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread) {
@@ -122,6 +145,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         schedule,
         load_takes,
         is_wrong,
+        is_family,
     } = start;
     let (seen, events) = channel();
     let broker = BrokerConfig {
@@ -131,7 +155,10 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
-        is_family: false,
+        is_family,
+        default_member: None,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule,
     };
     let config = DeviceConfig {
@@ -149,6 +176,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         seen,
         fails,
         load_takes,
+        members: is_family.then(Vec::new),
     };
     let executor =
         Box::new(
@@ -181,6 +209,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            background: false,
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),
     };
@@ -300,4 +329,20 @@ fn a_device_that_panics_takes_its_workers_down() {
     let down = "the device panicked: told to".to_owned();
     assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Down(down)]);
     assert!(device.stop(Duration::from_secs(5)));
+}
+
+#[test]
+fn the_first_batch_of_a_model_waits_for_it_and_that_is_no_part_of_its_time() {
+    let (device, events, clock, _timers) = start_with(Start {
+        is_family: true,
+        load_takes: 4 * RUN,
+        ..Start::default()
+    });
+    let handle = device.handle();
+    send(&handle, clock, 0);
+    assert_eq!(take(&events, 2), [Seen::Run(1), Seen::Waited]);
+    send(&handle, clock, 1);
+    assert_eq!(take(&events, 1), [Seen::Run(1)]);
+    assert!(device.stop(Duration::from_secs(5)));
+    assert!(events.try_recv().is_err(), "it waits once");
 }

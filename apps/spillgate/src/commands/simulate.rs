@@ -147,7 +147,8 @@ pub(crate) struct SimulateArgs {
     hostile: Vec<Hostile>,
     /// A client with its own requests, in place of --rate: NAME:RATE and after commas sends=poisson, evenly, bursts (all of a
     /// second at once) or alternating (every other second), count=N equal ones, streams=N, weight=X, class=N, application=NAME
-    /// (what its requests name), takes=X (times as long as planned), like camera:5,count=7,sends=evenly; may be repeated
+    /// (what its requests name), takes=X (times as long as planned), slo=none (served in idle time only), like
+    /// camera:5,count=7,sends=evenly; may be repeated
     #[arg(long, value_parser = clients::client, conflicts_with_all = ["amount", "trace"])]
     client: Vec<SimClient>,
     /// The entry cannot tell clients apart: the gate without shares.
@@ -532,6 +533,13 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
             text,
             "  {name}: {} requests, finish rate {:.3}",
             of.requests, of.finish_rate
+        )?;
+    }
+    if let Some(of) = &r.background {
+        writeln!(
+            text,
+            "  without an SLO: {} requests, {} completed, in {:.3} of the device time",
+            of.requests, of.completed, of.utilisation
         )?;
     }
     for of in &r.clients {

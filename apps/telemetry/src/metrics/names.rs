@@ -4,6 +4,8 @@
 pub const REQUESTS: &str = "spillgate_gateway_requests_total";
 /// Requests completed within their deadline; their rate is the goodput.
 pub const GOOD_REQUESTS: &str = "spillgate_gateway_good_requests_total";
+/// Requests of clients without an SLO that ended, by outcome; the other metrics of requests do not count them.
+pub const BACKGROUND_REQUESTS: &str = "spillgate_gateway_background_requests_total";
 /// Requests that were refused, by reason.
 pub const REFUSED_REQUESTS: &str = "spillgate_gateway_refused_requests_total";
 /// From admission to the end, by outcome.
@@ -119,9 +121,10 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 58] = [
+pub const ALL: [&str; 59] = [
     REQUESTS,
     GOOD_REQUESTS,
+    BACKGROUND_REQUESTS,
     REFUSED_REQUESTS,
     LATENCY,
     SLO,

@@ -29,6 +29,8 @@ pub(super) struct PipelineMetrics {
     completed: Counter,
     late: Counter,
     good: Counter,
+    /// Requests without an SLO that ended, in the order of [`OUTCOMES`].
+    background: [Counter; 4],
     by_outcome: [OutcomeMetrics; 4],
     /// By `ModuleId`.
     modules: Box<[ModuleMetrics]>,
@@ -120,6 +122,12 @@ impl PipelineMetrics {
             completed: ended("completed", "", ""),
             late: ended("late", "", ""),
             good: families.good.handle(PipelineLabels { pipeline: name() }),
+            background: OUTCOMES.map(|outcome| {
+                let pipeline = name();
+                families
+                    .background
+                    .handle(OutcomeLabels { pipeline, outcome })
+            }),
             by_outcome,
             modules: modules.collect(),
             refused: Refused::new(name(), families.refused.clone()),
@@ -127,6 +135,10 @@ impl PipelineMetrics {
     }
 
     pub(super) fn request_ended(&self, record: &RequestRecord) {
+        if record.request.background {
+            self.background[outcome_idx(&record.outcome)].inc();
+            return;
+        }
         match record.outcome {
             Outcome::Completed => {
                 self.completed.inc();

@@ -77,6 +77,9 @@ fn what_ended_is_counted() {
     }));
     metrics.request_ended(&testing::completed(&pipeline));
     metrics.request_ended(&testing::dropped(&pipeline));
+    let mut nightly = testing::completed(&pipeline);
+    nightly.request.background = true;
+    metrics.request_ended(&nightly);
     metrics.request_refused(&pipeline, "too_large");
     metrics.batch_ended(&pipeline, &testing::batch());
     let text: String = lines(&metrics.render())
@@ -88,6 +91,7 @@ fn what_ended_is_counted() {
         spillgate_gateway_requests_total{pipeline="traffic",outcome="completed",module="",reason=""} 1
         spillgate_gateway_requests_total{pipeline="traffic",outcome="dropped",module="plates",reason="predicted"} 1
         spillgate_gateway_good_requests_total{pipeline="traffic"} 1
+        spillgate_gateway_background_requests_total{pipeline="traffic",outcome="completed"} 1
         spillgate_gateway_refused_requests_total{pipeline="traffic",reason="too_large"} 1
         spillgate_gateway_latency_seconds_sum{pipeline="traffic",outcome="completed"} 0.238
         spillgate_gateway_latency_seconds_count{pipeline="traffic",outcome="completed"} 1

@@ -1,10 +1,29 @@
 //! What the dispatcher knows of one worker.
 
 use spillgate_pipeline::id::{BatchId, WorkerId};
+use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::gateway::Standing;
 use crate::shares::RANKS;
+
+/// How a request counts at its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// It has a deadline, and that rank.
+    Ranked(u8),
+    /// It has no SLO.
+    Background,
+}
+
+impl Sort {
+    pub(super) fn of(request: &Request) -> Self {
+        match request.background {
+            true => Sort::Background,
+            false => Sort::Ranked(request.rank),
+        }
+    }
+}
 
 /// What the dispatcher knows of a worker: the requests that it sent there and the worker's last reports.
 pub(super) struct Shadow {
@@ -19,7 +38,10 @@ pub(super) struct Shadow {
     pub(super) is_suspected: bool,
     /// Its process is about to end.
     pub(super) is_leaving: bool,
+    /// Requests that it has, but for those without an SLO.
     pub(super) outstanding: usize,
+    /// Requests without an SLO that it has.
+    pub(super) background: usize,
     /// The same by rank.
     pub(super) by_rank: [u32; RANKS],
     /// The batches that run or are bound behind them, and their sizes.
@@ -42,6 +64,7 @@ impl Shadow {
             is_suspected: false,
             is_leaving: false,
             outstanding: 0,
+            background: 0,
             by_rank: [0; RANKS],
             batches: Vec::new(),
             runs_until: Timestamp::ZERO,
@@ -79,17 +102,27 @@ impl Shadow {
         }
     }
 
-    /// A request of that rank is sent there. On trial it gets no other.
-    pub(super) fn takes(&mut self, rank: u8) {
-        self.outstanding += 1;
-        self.by_rank[usize::from(rank)] += 1;
-        self.is_on_trial = false;
+    /// A request is sent there. On trial it gets no other.
+    pub(super) fn takes(&mut self, sort: Sort) {
+        match sort {
+            Sort::Ranked(rank) => {
+                self.outstanding += 1;
+                self.by_rank[usize::from(rank)] += 1;
+                self.is_on_trial = false;
+            }
+            Sort::Background => self.background += 1,
+        }
     }
 
-    /// A request of that rank is not there any more.
-    pub(super) fn gives_back(&mut self, rank: u8) {
-        self.outstanding -= 1;
-        self.by_rank[usize::from(rank)] -= 1;
+    /// A request is not there any more.
+    pub(super) fn gives_back(&mut self, sort: Sort) {
+        match sort {
+            Sort::Ranked(rank) => {
+                self.outstanding -= 1;
+                self.by_rank[usize::from(rank)] -= 1;
+            }
+            Sort::Background => self.background -= 1,
+        }
     }
 
     /// Requests in batches that run or are bound.

@@ -15,6 +15,7 @@ fn worker(id: u32, models: &[u32]) -> FleetWorker {
         module: ModuleId(1),
         models: models.iter().copied().map(ModelId).collect(),
         capacity: 8,
+        background: 8,
         downstream: Duration::ZERO,
     }
 }

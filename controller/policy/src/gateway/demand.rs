@@ -67,8 +67,12 @@ impl Demands {
         self.changed(now);
     }
 
-    /// A request came to a module, and runs it (false: skips it).
+    /// A request came to a module, and runs it (false: skips it). One without an SLO is no demand: workers and batch sizes are not for
+    /// it.
     pub(super) fn came(&mut self, now: Timestamp, module: ModuleId, request: &Request, runs: bool) {
+        if request.background {
+            return;
+        }
         let demand = &mut self.modules[module.idx()].demand;
         demand.came(runs);
         if self.is_first[module.idx()] {

@@ -84,7 +84,8 @@ impl<P, L: Clone> Gateway<P, L> {
         self.end(now, request.id, Outcome::Dropped(drop), None, out);
     }
 
-    /// Chooses a worker for a request, or lets the request wait for one.
+    /// Chooses a worker for a request, or lets the request wait for one. One without an SLO is sent at once where others are pulled: no
+    /// worker asks for it, and it waits there for idle time.
     ///
     /// # Errors
     /// Why it cannot: no worker serves, or too many requests wait.
@@ -100,7 +101,9 @@ impl<P, L: Clone> Gateway<P, L> {
         let Stage {
             dispatcher, pool, ..
         } = &mut self.stages[module.idx()];
-        if let Some(pool) = pool {
+        if let Some(pool) = pool
+            && !request.background
+        {
             if dispatcher.n_up() == 0 {
                 return Err(DropReason::NoWorker);
             }
@@ -135,7 +138,7 @@ impl<P, L: Clone> Gateway<P, L> {
 }
 
 impl Stage {
-    /// Whether a request that is about to be dispatched is dropped instead, and why. The module sheds load, or even the batch
+    /// Whether a request that is about to be dispatched is dropped instead, and why. One without an SLO may wait. The module sheds load, or even the batch
     /// that starts earliest would finish the request with less than the margin to spare. The newest request is dropped because
     /// the backlog before it still fits the SLO. Where workers serve higher ranks first, waiting requests of lower ranks do not
     /// count: workers drop these instead.
@@ -144,6 +147,9 @@ impl Stage {
         now: Timestamp,
         request: &Request,
     ) -> Option<(DropReason, Option<Estimate>)> {
+        if request.background {
+            return None;
+        }
         let admits = self.plan.admits;
         if admits < 1.0 && self.rng.random::<f64>() >= admits {
             return Some((DropReason::Overload, None));

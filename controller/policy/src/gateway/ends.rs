@@ -107,7 +107,7 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         let was_there = self.take_back(module, worker, id);
-        let Some(has_run) = self.ledger.has_run(id) else {
+        let Some(background) = self.ledger.get(id).map(|open| open.request.background) else {
             // The request ended meanwhile. The worker dropped it, so it had not begun there.
             self.forgotten(now, worker, id);
             return;
@@ -119,7 +119,8 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             return;
         }
-        if drop.reason.is_clients_doing() && !has_run {
+        let has_run = self.ledger.has_run(id) != Some(false);
+        if drop.reason.is_clients_doing() && !has_run && !background {
             self.demands.unasked(now, module);
         }
         self.end(now, id, Outcome::Dropped(drop), None, out);

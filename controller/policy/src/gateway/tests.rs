@@ -128,16 +128,34 @@ impl Home {
 
     /// The same, of a client of that class.
     fn submit_of(&mut self, id: u64, class: u8) {
+        self.submit_by(
+            id,
+            Party {
+                class,
+                ..Party::ONLY
+            },
+        );
+    }
+
+    /// The same, of a client without an SLO.
+    fn submit_in_background(&mut self, id: u64) {
+        self.submit_by(
+            id,
+            Party {
+                background: true,
+                ..Party::ONLY
+            },
+        );
+    }
+
+    fn submit_by(&mut self, id: u64, party: Party) {
         let offer = Offer {
             sent_at: self.now,
             timeout: None,
             decoding: Duration::ZERO,
             application: Application::default(),
             client: ClientId::default(),
-            party: Party {
-                class,
-                ..Party::ONLY
-            },
+            party,
             members: None,
         };
         let admitted = self

@@ -290,3 +290,60 @@ fn a_place_that_is_given_back_is_its_clients() {
     ledger.gives_back(ms(1000), &ended, vec![]);
     assert!(ask(&mut ledger, 2).is_ok());
 }
+
+fn ask_in_background(
+    ledger: &mut Ledger<()>,
+    id: u64,
+    timeout: Option<Duration>,
+) -> Result<Request, Refusal> {
+    let offer = Offer {
+        sent_at: at(0),
+        timeout,
+        decoding: Duration::ZERO,
+        application: Application::default(),
+        client: ClientId::default(),
+        party: Party {
+            background: true,
+            ..Party::ONLY
+        },
+        members: None,
+    };
+    ledger.admit(at(0), RequestId(id), &offer, |_| ())
+}
+
+#[test]
+fn requests_without_an_slo_have_places_of_their_own_and_are_no_demand() {
+    let mut ledger = fork();
+    let request = ask_in_background(&mut ledger, 1, None).unwrap();
+    assert!(request.background);
+    assert_eq!(request.deadline, at(0) + BACKGROUND_LONGEST);
+    // A quarter of two, but one at least.
+    let full = Err(Refusal::BackgroundFull { limit: 1 });
+    assert_eq!(ask_in_background(&mut ledger, 2, None), full);
+    assert!(ask(&mut ledger, at(0), 3, None).is_ok());
+    assert!(ask(&mut ledger, at(0), 4, None).is_ok(), "both places");
+    let full = Err(Refusal::Full { limit: 2 });
+    assert_eq!(ask(&mut ledger, at(0), 5, None), full);
+    assert_eq!(ledger.offered(), (3, 0), "the others alone");
+    let (ended, ()) = ledger.end(at(5), RequestId(1)).unwrap();
+    ledger.gives_back(at(5), &ended, vec![]);
+    assert_eq!(ledger.offered(), (3, 0), "it had not been offered");
+    let request = ask_in_background(&mut ledger, 6, Some(SLO * 3)).unwrap();
+    assert_eq!(request.deadline, at(300), "longer than the SLO");
+    let is_over = ask_in_background(&mut ledger, 7, Some(Duration::ZERO));
+    assert_eq!(is_over, Err(Refusal::Expired));
+}
+
+#[test]
+fn requests_without_an_slo_take_nothing_of_the_gate() {
+    let (mut beside, mut alone) = (chain(), chain());
+    let background = (0..1000).filter(|id| ask_in_background(&mut beside, *id, None).is_ok());
+    assert_eq!(background.count(), 256);
+    let pass = |ledger: &mut Ledger<()>| {
+        let passed = (1000..2000).filter(|id| ask(ledger, ms(1000), *id, None).is_ok());
+        passed.count()
+    };
+    let passed = pass(&mut alone);
+    assert!((1..1000).contains(&passed), "{passed}");
+    assert_eq!(pass(&mut beside), passed);
+}

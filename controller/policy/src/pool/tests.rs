@@ -24,6 +24,7 @@ fn request(id: u64, deadline: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        background: false,
     }
 }
 

@@ -116,6 +116,7 @@ mod tests {
                         TokenShare {
                             weight: Some(3.0),
                             class: None,
+                            background: false,
                         },
                     )
                 }),

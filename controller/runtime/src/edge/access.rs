@@ -92,6 +92,7 @@ impl Tokens {
             *token.share.lock() = TokenShare {
                 weight: grant.weight,
                 class: grant.class,
+                background: grant.background,
             };
             tokens.insert(id, token);
         }
@@ -199,6 +200,7 @@ pub(crate) mod tests {
             in_flight: None,
             weight: None,
             class: None,
+            background: false,
             line: 1,
         }
     }

@@ -56,7 +56,9 @@ impl PipelineHost {
             let mut homes: SmallVec<[Home; 1]> = forecasters.iter().map(of).collect();
             for member in members {
                 let times = &member.times;
-                report.members.push((times.arrived_at, times.batched_at));
+                if !member.request.background {
+                    report.members.push((times.arrived_at, times.batched_at));
+                }
                 let id = member.request.id.home();
                 let at = homes.iter().position(|home| home.id == id);
                 let at = at.unwrap_or_else(|| {
@@ -90,9 +92,12 @@ impl PipelineHost {
                 let brought = home.brought;
                 self.carry(control, now, Outgoing { envelope, brought }, effects);
             }
-            let report = Message::Controller(ToController::Report(report));
-            let report = say(Address::Controller(batch.module), report);
-            self.carry(control, now, report.into(), effects);
+            // Requests without an SLO are no measure for the others: a batch of them is not reported.
+            if !report.members.is_empty() {
+                let report = Message::Controller(ToController::Report(report));
+                let report = say(Address::Controller(batch.module), report);
+                self.carry(control, now, report.into(), effects);
+            }
         });
         self.observer.batch_ended(&self.pipeline, batch);
     }

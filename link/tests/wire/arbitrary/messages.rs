@@ -223,10 +223,10 @@ prop_compose! {
         sent_at in time(),
         deadline in time(),
         application in application(),
-        others in any::<(u32, u32, u8)>(),
+        others in any::<(u32, u32, u8, bool)>(),
         member in 0..MEMBERS_MAX as u16,
     ) -> Request {
-        let (client, decoding_us, rank) = others;
+        let (client, decoding_us, rank, background) = others;
         Request {
             id,
             sent_at,
@@ -236,6 +236,7 @@ prop_compose! {
             decoding_us,
             rank,
             member: MemberId(member),
+            background,
         }
     }
 }

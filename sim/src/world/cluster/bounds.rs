@@ -111,7 +111,10 @@ impl World {
         }
         let device = &self.devices[device];
         for (worker, broker) in &device.brokers {
-            let waiting = device.policy.waiting(*worker);
+            let background = device.policy.waiting_in_background(*worker);
+            let limit = broker.background;
+            self.checker.bound("background queue", background, limit)?;
+            let waiting = device.policy.waiting(*worker) - background;
             self.checker.bound("queue", waiting, broker.capacity)?;
         }
         let n_homes = device.policy.homes().len();
@@ -124,9 +127,13 @@ impl World {
             return Ok(());
         }
         let policy = &self.homes[home].policy;
-        let limit = self.config.pipeline.limits.in_flight;
+        let limits = &self.config.pipeline.limits;
         let n_modules = self.config.pipeline.modules.len();
-        self.checker.bound("open", policy.in_flight(), limit)?;
+        let (background, limit) = (policy.in_background(), limits.background());
+        self.checker
+            .bound("open in background", background, limit)?;
+        let open = policy.in_flight() - background;
+        self.checker.bound("open", open, limits.in_flight)?;
         let sent = policy.n_at_workers();
         let limit = policy.in_flight() * n_modules;
         self.checker.bound("at workers", sent, limit)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::id::{MemberId, ModuleId};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::predict::{Action, Pace, PaceRule, Predictor, Rule};
 use spillgate_pipeline::queue::Queue;
@@ -10,7 +10,8 @@ use spillgate_pipeline::request::{Drop, DropReason, Estimate, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::decoding::DecodingShares;
-use super::{BrokerConfig, Rejected};
+use super::loaded::Loaded;
+use super::{BrokerConfig, Member, Rejected};
 
 /// How gateways chose what they gave to a broker that asked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +48,8 @@ pub(super) struct Core<T> {
     pub(super) queue: Queue<T>,
     /// From which end of their queues gateways took the requests that wait.
     pub(super) offers: Offers,
+    /// Which models of its family are in memory.
+    pub(super) loaded: Loaded,
     predictor: Predictor,
     /// At the source, where clients share the time for decoding.
     decoding: DecodingShares,
@@ -55,6 +58,7 @@ pub(super) struct Core<T> {
 impl<T> Core<T> {
     pub(super) fn new(config: BrokerConfig) -> Self {
         Core {
+            loaded: Loaded::new(config.default_member),
             config,
             guidance: Guidance::NONE,
             queue: Queue::default(),
@@ -97,6 +101,28 @@ impl<T> Core<T> {
             return self.predictor.expect(self.action(1), request.decoding());
         }
         self.execution(1)
+    }
+
+    /// How long a batch is expected to wait for the load of its model.
+    pub(super) fn load_of_batch(&self, members: &[Member<T>]) -> Duration {
+        let member = members.first().map(|m| m.request.member);
+        member.map_or(Duration::ZERO, |member| self.load_of(member))
+    }
+
+    /// How long a batch of that member is expected to wait for its load; zero where the module has no family.
+    pub(super) fn load_of(&self, member: MemberId) -> Duration {
+        match self.config.is_family {
+            true => self.loaded.wait_of(member),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// The same as far as it is a reason to give a request up ([`Loaded::counted_of`]).
+    pub(super) fn load_counted(&self, member: MemberId, is_alone: bool) -> Duration {
+        match self.config.is_family {
+            true => self.loaded.counted_of(member, is_alone),
+            false => Duration::ZERO,
+        }
     }
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.

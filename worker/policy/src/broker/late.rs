@@ -46,6 +46,7 @@ impl Late {
     ) -> Vec<Member<T>> {
         let starts_at = starts_at.max(now);
         drop_hopeless(core, now, starts_at, out);
+        drop_cold(core, now, starts_at, out);
         if core.queue.is_empty() {
             return Vec::new();
         }
@@ -53,10 +54,11 @@ impl Late {
         if !core.config.is_family {
             return self.bind(core, now, starts_at, lowest_first, out);
         }
-        let others = match first(core, lowest_first) {
-            Some(first) => core.queue.set_aside_others(first),
-            None => Vec::new(),
+        let (others, load) = match first(core, lowest_first) {
+            Some(first) => (core.queue.set_aside_others(first), core.load_of(first)),
+            None => (Vec::new(), Duration::ZERO),
         };
+        let starts_at = starts_at + load;
         let members = self.bind(core, now, starts_at, lowest_first, out);
         core.queue.put_back(others);
         members
@@ -235,6 +237,40 @@ fn drop_hopeless<T>(
         };
         let estimate = Some(Estimate {
             wait: starts_at.since(now),
+            execution,
+            downstream: core.guidance.downstream,
+        });
+        let reason = DropReason::Predicted;
+        out.push(core.reject(now, gone.request, gone.payload, reason, estimate));
+    }
+}
+
+/// Where the module has a family, drops the requests that would be in time in a batch of their own but for the load of their model.
+fn drop_cold<T>(
+    core: &mut Core<T>,
+    now: Timestamp,
+    starts_at: Timestamp,
+    out: &mut Vec<Rejected<T>>,
+) {
+    if !core.config.is_family {
+        return;
+    }
+    let first = core.queue.first().map(|w| w.request.member);
+    let is_alone = core.queue.iter().all(|w| Some(w.request.member) == first);
+    let waiting = core.queue.iter().map(|w| w.request);
+    let cold = waiting.filter(|r| !core.load_of(r.member).is_zero());
+    for request in cold.collect::<Vec<_>>() {
+        let load = core.load_counted(request.member, is_alone);
+        let execution = core.execution_alone(&request);
+        if starts_at + load + execution <= core.module_deadline(&request) {
+            continue;
+        }
+        let Some(gone) = core.queue.remove(request.id) else {
+            continue;
+        };
+        core.loaded.gave_up();
+        let estimate = Some(Estimate {
+            wait: starts_at.since(now) + load,
             execution,
             downstream: core.guidance.downstream,
         });

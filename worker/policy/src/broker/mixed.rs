@@ -8,7 +8,8 @@ use spillgate_pipeline::time::Timestamp;
 use super::core::Core;
 
 /// Whether all waiting requests make their module deadlines in batches of the planned size, each of one member, in order of
-/// the first deadline of each batch, even if a batch takes one deviation longer than expected.
+/// the first deadline of each batch, even if a batch takes one deviation longer than expected. The first batch of a member that is not in
+/// memory waits for its load.
 pub(super) fn backlog_is_feasible<T>(core: &Core<T>, starts_at: Timestamp) -> bool {
     let waiting = core.queue.iter().map(|w| &w.request);
     let mut requests: Vec<(MemberId, Timestamp)> = waiting
@@ -18,8 +19,12 @@ pub(super) fn backlog_is_feasible<T>(core: &Core<T>, starts_at: Timestamp) -> bo
     let of_members = requests.chunk_by(|a, b| a.0 == b.0);
     let batch = core.batch();
     let mut batches: Vec<(Timestamp, Duration)> = of_members
-        .flat_map(|of| of.chunks(batch))
-        .map(|members| (members[0].1, core.execution(members.len())))
+        .flat_map(|of| {
+            let loads =
+                std::iter::once(core.load_of(of[0].0)).chain(std::iter::repeat(Duration::ZERO));
+            let batches = of.chunks(batch).zip(loads);
+            batches.map(|(members, load)| (members[0].1, load + core.execution(members.len())))
+        })
         .collect();
     batches.sort_unstable();
     let mut ends_by = starts_at + core.stray(batch);

@@ -16,6 +16,9 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        default_member: None,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule: None,
     })
 }
@@ -30,6 +33,7 @@ fn request(id: u64, deadline: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        background: false,
     }
 }
 

@@ -34,8 +34,10 @@ pub enum DeviceEvent<'a, T> {
     BatchEnded {
         /// The batch.
         batch: BatchId,
-        /// How long it ran.
+        /// How long it ran, but for its load.
         took: Duration,
+        /// How long it waited for the load of its model, if it did.
+        load: Option<Duration>,
         /// The payload that [`Batch::sampled`] asked for, unless that member failed.
         sampled: Option<T>,
     },
@@ -108,6 +110,8 @@ pub struct Batch<T> {
     pub started_at: Timestamp,
     /// When it is expected to end.
     pub expected_end: Timestamp,
+    /// How long of that it is expected to wait for the load of its model.
+    pub load: Duration,
     /// Its requests, at least one.
     pub members: Vec<Member<T>>,
     /// The request among them whose payload is to be handed back when the batch ends, to be run again.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, WorkerId};
+use spillgate_pipeline::id::{BatchId, MemberId, WorkerId};
 use spillgate_pipeline::predict::{Action, ActionKind, ActionRecord};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::schedule::Application;
@@ -14,11 +14,18 @@ pub(super) struct Running {
     pub(super) id: BatchId,
     pub(super) worker: WorkerId,
     pub(super) action: Action,
+    /// Its requests have no SLO.
+    pub(super) background: bool,
     /// Whose request it is, where there is but one.
     pub(super) alone: Option<Application>,
     /// The member to be kept for a rerun.
     pub(super) sampled: Option<Request>,
+    /// The member of a family that it is of, 0 where there is none.
+    pub(super) member: MemberId,
+    /// How long it is expected to take, but for its load.
     pub(super) execution: Duration,
+    /// How long it is expected to wait for the load of its model.
+    pub(super) load: Duration,
     pub(super) lengths: Lengths,
     /// When it was expected to end as it was bound, which gateways were told.
     pub(super) told_end: Timestamp,
@@ -34,6 +41,21 @@ impl Running {
     /// Requests for which its time is expected.
     pub(super) fn size(&self) -> usize {
         self.action.size as usize
+    }
+
+    /// Its load ended, as far as an end was seen: that of the batch.
+    pub(super) fn record_load(&self, ended_at: Timestamp, took: Duration) -> ActionRecord {
+        ActionRecord {
+            action: Action {
+                kind: ActionKind::Load,
+                size: 1,
+                ..self.action
+            },
+            expected: self.load,
+            took,
+            expected_end: self.told_end,
+            ended_at,
+        }
     }
 
     /// It ended.

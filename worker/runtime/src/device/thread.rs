@@ -10,6 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
+use spillgate_pipeline::action::Span;
 use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
@@ -139,14 +140,28 @@ fn run_batch(
     executor: &mut dyn Executor,
     mut batch: Batch<Arc<Job>>,
 ) -> Result<(), String> {
-    // The policy says how long it takes; when it starts is seen here.
-    let execution = batch.expected_end.since(batch.started_at);
-    batch.started_at = shared.clock.now();
-    batch.expected_end = batch.started_at + execution;
-    let jobs: SmallVec<[&Job; 16]> = batch.members.iter().map(|m| &*m.payload).collect();
     // A batch holds requests of one member.
     let member = batch.members.first().map(|m| m.request.member);
-    let outcome = execute(executor, (batch.worker, member.unwrap_or_default()), &jobs);
+    let of = (batch.worker, member.unwrap_or_default());
+    let asked_at = shared.clock.now();
+    let ready = catch_unwind(AssertUnwindSafe(|| executor.ready(of.0, of.1)));
+    // The policy says how long it takes; when it starts is seen here.
+    let execution = batch.expected_end.since(batch.started_at + batch.load);
+    batch.started_at = shared.clock.now();
+    batch.expected_end = batch.started_at + execution;
+    let load = matches!(ready, Ok(Ok(true))).then_some(Span {
+        from: asked_at,
+        to: batch.started_at,
+    });
+    let jobs: SmallVec<[&Job; 16]> = batch.members.iter().map(|m| &*m.payload).collect();
+    let outcome = match ready {
+        Ok(Ok(_)) => execute(executor, of, &jobs),
+        Ok(Err(cause)) => {
+            let failed = |_| Err(Failure::Module(cause.to_string()));
+            Ok(jobs.iter().map(failed).collect())
+        }
+        Err(panic) => Err(format!("loading panicked: {}", panic_text(&*panic))),
+    };
     drop(jobs);
     let ended_at = shared.clock.now();
     let (id, took) = (batch.id, ended_at.since(batch.started_at));
@@ -167,6 +182,7 @@ fn run_batch(
         device: shared.id,
         batch,
         results,
+        load,
         ended_at,
         forecasters,
     });
@@ -174,6 +190,7 @@ fn run_batch(
         shared.drive(DeviceEvent::BatchEnded {
             batch: id,
             took,
+            load: load.map(|load| load.to.since(load.from)),
             sampled,
         });
     }

@@ -6,7 +6,7 @@ use spillgate_pipeline::clients::{CLASSES, WEIGHT};
 use spillgate_sim::clients::{Sends, SimClient};
 
 const EXPECTED: &str = "give NAME:RATE and, after commas, sends=poisson, evenly, bursts or alternating, count=N, \
-                        streams=N, weight=X, class=N, application=NAME, takes=X, like camera:5,count=7,sends=evenly";
+                        streams=N, weight=X, class=N, application=NAME, takes=X, slo=none, like camera:5,count=7,sends=evenly";
 /// Most requests a second of a client: more than any port takes.
 const RATE_MAX: f64 = 1e6;
 /// How many times as long as planned requests may take.
@@ -29,6 +29,7 @@ pub(super) fn client(text: &str) -> Result<SimClient, String> {
         class: 0,
         application: String::new(),
         takes: 1.0,
+        background: false,
     };
     for part in parts {
         let (key, value) = part.split_once('=').ok_or(EXPECTED)?;
@@ -40,6 +41,12 @@ pub(super) fn client(text: &str) -> Result<SimClient, String> {
             "class" => client.class = number(key, value, 0, CLASSES as u16 - 1)? as u8,
             "application" => client.application = value.to_owned(),
             "takes" => client.takes = number(key, value, TAKES.0, TAKES.1)?,
+            "slo" if value == "none" => client.background = true,
+            "slo" => {
+                return Err(format!(
+                    "slo={value}; the only one of a client is slo=none: without it the SLO is the pipeline's"
+                ));
+            }
             _ => return Err(format!("no option {key:?}; {EXPECTED}")),
         }
     }
@@ -81,8 +88,10 @@ mod tests {
         assert_eq!((read.streams, read.weight, read.class), (2, 0.5, 7));
         let long = client("a:1,application=long,takes=3").unwrap();
         assert_eq!((long.application.as_str(), long.takes), ("long", 3.0));
+        assert!(!long.background && client("nightly:500,slo=none").unwrap().background);
         for wrong in [
             "camera",
+            "a:1,slo=200ms",
             "a:1,takes=0",
             "camera:0",
             "camera:NaN",

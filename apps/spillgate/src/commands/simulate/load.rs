@@ -84,8 +84,11 @@ pub(super) fn load(
         bounded(rate * duration.as_secs_f64())?;
         (workload::arrivals(law, rate, duration, seed), duration)
     };
+    // Requests without an SLO take idle time only.
+    let of_clients = clients.iter().flat_map(|c: &ClientLoad| c.requests.iter());
+    let background = of_clients.filter(|(_, party)| party.background).count();
     Ok(Load {
-        load: times.len() as f64 / duration.as_secs_f64() / capacity,
+        load: (times.len() - background) as f64 / duration.as_secs_f64() / capacity,
         arrivals: times.into(),
         duration,
         capacity,

@@ -1,3 +1,5 @@
+use spillgate_pipeline::message::Arrival;
+
 use super::*;
 
 fn of_one_device(pages: u32, models: Vec<placement::Model>) -> PlacementConfig {
@@ -181,4 +183,50 @@ fn requests_of_a_lost_gateway_are_forgotten_and_others_stay() {
     let world = world.with(at(1), Event::Lost(0)).run();
     assert!(world.answers[0].is_empty());
     assert!(ran(&world.answers[1][0]));
+}
+
+#[test]
+fn a_request_without_an_slo_is_given_up_when_its_time_is_over() {
+    let config = of_one_device(4, vec![model(1, 5, 4)]);
+    let placement = Placement::new(PlacementName::Spillgate, config);
+    let mut fleet = Fleet::new(placement, vec![worker(0, &[0])]);
+    let request = |id, until| Request {
+        id: RequestId(id),
+        sent_at: at(0),
+        deadline: at(until),
+        application: Default::default(),
+        client: Default::default(),
+        decoding_us: 0,
+        rank: 0,
+        member: Default::default(),
+        background: true,
+    };
+    let arrival = |(id, until)| Arrival {
+        worker: WorkerId(0),
+        request: request(id, until),
+        payload: (),
+    };
+    let mut arrivals: Vec<_> = [(1, 2_000), (2, 600_000)].map(arrival).into();
+    let mut out = Vec::new();
+    fleet.on_event(at(0), FleetEvent::Arrivals(&mut arrivals), &mut out);
+    // The load of their model never ends.
+    out.clear();
+    assert!(
+        fleet
+            .next_wakeup(at(1_999))
+            .is_some_and(|next| next <= at(2_000))
+    );
+    for now in [1_999, 2_000] {
+        fleet.on_event(at(now), FleetEvent::Wakeup, &mut out);
+    }
+    let dropped = out.iter().filter_map(|command| match command {
+        FleetCommand::Tell {
+            message: ToGateway::Dropped { request, drop, .. },
+            ..
+        } => Some((request.0, drop.reason, drop.at)),
+        _ => None,
+    });
+    let dropped: Vec<_> = dropped.collect();
+    assert_eq!(dropped, [(1, DropReason::Expired, at(2_000))]);
+    assert_eq!(fleet.waiting(WorkerId(0)), 1);
 }

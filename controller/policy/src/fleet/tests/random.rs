@@ -28,6 +28,7 @@ fn workers() -> impl Strategy<Value = Vec<FleetWorker>> {
         let of = of.into_iter().zip(models).enumerate();
         of.map(|(i, ((capacity, downstream), models))| FleetWorker {
             capacity,
+            background: capacity + 1,
             downstream: ms(downstream),
             ..worker(i as u32, models)
         })

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::action::RefusalCause;
 use spillgate_pipeline::id::{GatewayId, MemberId};
-use spillgate_pipeline::message::{Fault, Incarnation};
+use spillgate_pipeline::message::{Arrival, Fault, Incarnation};
 use spillgate_pipeline::request::Request;
 
 use super::*;
@@ -175,9 +175,11 @@ impl World {
         RequestId::at(GatewayId(ask.home), Incarnation(0), ordinal)
     }
 
-    fn waiting(&self, worker: WorkerId) -> usize {
+    /// Requests that wait at that worker, with a deadline or without.
+    fn waiting(&self, worker: WorkerId, background: bool) -> usize {
         let all = self.stands.iter().zip(&self.asks);
-        all.filter(|(s, a)| **s == Stands::Waiting && a.worker == worker)
+        let like = all.filter(|(_, a)| (a.deadline == Timestamp::MAX) == background);
+        like.filter(|(s, a)| **s == Stands::Waiting && a.worker == worker)
             .count()
     }
 
@@ -238,7 +240,12 @@ impl World {
                 let ask = self.asks[i];
                 let of = &self.workers[ask.worker.0 as usize];
                 let is_known = of.models.len() > usize::from(ask.member);
-                let is_full = is_known && self.waiting(ask.worker) >= of.capacity;
+                let background = ask.deadline == Timestamp::MAX;
+                let most = match background {
+                    true => of.background,
+                    false => of.capacity,
+                };
+                let is_full = is_known && self.waiting(ask.worker, background) >= most;
                 self.stands[i] = Stands::Waiting;
                 let request = Request {
                     id: self.id(i),
@@ -249,6 +256,7 @@ impl World {
                     decoding_us: 0,
                     rank: 0,
                     member: MemberId(ask.member),
+                    background: ask.deadline == Timestamp::MAX,
                 };
                 let mut arrivals = vec![Arrival {
                     worker: ask.worker,
@@ -373,7 +381,8 @@ impl World {
             self.obey(now, command);
         }
         for worker in &self.workers {
-            let waiting = self.waiting(worker.worker);
+            let waiting = [false, true].map(|b| self.waiting(worker.worker, b));
+            let waiting: usize = waiting.iter().sum();
             assert_eq!(self.fleet.waiting(worker.worker), waiting, "at {now}");
             assert!(waiting == 0 || !self.is_closed, "nothing waits any more");
         }

@@ -160,3 +160,20 @@ fn a_request_in_a_pool_ends_when_its_deadline_passes() {
     home.on(Event::Wakeup);
     assert_eq!(home.ended, [(1, "dropped")]);
 }
+
+#[test]
+fn a_request_without_an_slo_is_sent_to_the_worker_with_the_fewest_of_them() {
+    let mut home = pulled();
+    home.submit_in_background(1);
+    home.submit_in_background(2);
+    home.submit_in_background(3);
+    assert_eq!(home.sent, [(1, 1), (11, 2), (1, 3)]);
+    assert_eq!(home.asks(1, Some(5)), Some(vec![]), "nothing is asked for");
+    home.done(11, 2);
+    home.submit_in_background(4);
+    assert_eq!(home.sent.last(), Some(&(11, 4)));
+    assert_eq!(home.ended, [(2, "completed")]);
+    home.now = home.gateway.next_wakeup().unwrap();
+    home.on(Event::Wakeup);
+    assert_eq!(home.demands, [(0, 0), (1, 0)], "it is no demand");
+}

@@ -36,6 +36,7 @@ pub(super) fn party(client: u64, stream: u64) -> Party {
         weight: 1.0,
         stream_weight: 1.0,
         class: 0,
+        background: false,
     }
 }
 

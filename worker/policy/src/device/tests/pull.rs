@@ -22,6 +22,7 @@ fn request(home: u16, number: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        background: false,
     }
 }
 
@@ -54,6 +55,9 @@ fn asking(homes: u16) -> Asking {
         recipe: DropPolicyName::Spillgate.recipe(),
         pulls: true,
         is_family: false,
+        default_member: None,
+        background: 64,
+        background_time: Duration::from_millis(10),
         schedule: None,
     };
     let mut asking = Asking {
@@ -123,6 +127,7 @@ impl Asking {
         let batch = self.batch.take().expect("a batch runs");
         self.on(DeviceEvent::BatchEnded {
             batch,
+            load: None,
             took: RUN,
             sampled: None,
         })
@@ -374,6 +379,7 @@ fn a_device_that_leaves_finishes_its_batch() {
     it.now = us(20_000);
     let said = it.on(DeviceEvent::BatchEnded {
         batch: it.batch.unwrap(),
+        load: None,
         took: RUN,
         sampled: None,
     });

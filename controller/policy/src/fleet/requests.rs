@@ -1,0 +1,156 @@
+//! How requests come to a fleet and leave it before they ran.
+
+use spillgate_pipeline::action::Member;
+use spillgate_pipeline::id::{RequestId, WorkerId};
+use spillgate_pipeline::message::Arrival;
+use spillgate_pipeline::predict::Estimator;
+use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::time::Timestamp;
+
+use super::{Fleet, FleetCommand, Held, fail};
+use crate::placement::PlacementEvent;
+
+impl<T: Clone> Fleet<T> {
+    pub(super) fn arrive(
+        &mut self,
+        now: Timestamp,
+        arrival: Arrival<T>,
+        out: &mut Vec<FleetCommand<T>>,
+    ) {
+        let Arrival {
+            worker,
+            request,
+            payload,
+        } = arrival;
+        // A gateway that takes another device for this one hears nothing, and ends its request by its own timer.
+        let Some(of) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        let member = Member {
+            worker,
+            request,
+            arrived_at: now,
+            batched_at: now,
+            load: None,
+            payload,
+        };
+        let most = match request.background {
+            true => of.background,
+            false => of.capacity,
+        };
+        let room = *of.waiting_like(&request) < most;
+        let Some(&model) = of.models.get(request.member.idx()) else {
+            let why = "its family has no such model".into();
+            out.push(fail(&member, &why));
+            return;
+        };
+        let reason = match self.closed {
+            None if room => None,
+            None => Some(DropReason::QueueFull),
+            closed => closed,
+        };
+        if let Some(reason) = reason {
+            self.say_dropped(now, &member, reason, out);
+            return;
+        }
+        if let Some(failed) = self.failed.get(&model) {
+            if now < failed.until {
+                out.push(fail(&member, &failed.why));
+                return;
+            }
+            self.failed.swap_remove(&model);
+        }
+        if !self.placement.fits(model) {
+            let why = "its weights take more memory than any device has for weights".into();
+            out.push(fail(&member, &why));
+            return;
+        }
+        let downstream = of.downstream;
+        let ticket = RequestId(self.next_ticket);
+        self.next_ticket += 1;
+        // Without an SLO nothing is reserved, and the placement serves it in idle time.
+        let deadline = match request.background {
+            true => Timestamp::MAX,
+            false => {
+                let finish = self.finishes.get(&model).map(Estimator::estimate);
+                request.deadline - downstream - finish.unwrap_or_default()
+            }
+        };
+        self.tickets.insert((worker, request.id), ticket);
+        let held = Held {
+            member,
+            model,
+            is_waiting: false,
+        };
+        self.held.insert(ticket, held);
+        self.waits(ticket, true);
+        let event = PlacementEvent::Arrived {
+            request: ticket,
+            model,
+            deadline,
+        };
+        self.tell(now, event, out);
+    }
+
+    /// Takes out a request that waits. One that executes goes on.
+    pub(super) fn take(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        request: RequestId,
+        out: &mut Vec<FleetCommand<T>>,
+    ) -> Option<Held<T>> {
+        let ticket = *self.tickets.get(&(worker, request))?;
+        self.held.get(&ticket).filter(|held| held.is_waiting)?;
+        let held = self.remove(ticket)?;
+        let event = PlacementEvent::Left {
+            request: ticket,
+            model: held.model,
+        };
+        self.tell(now, event, out);
+        Some(held)
+    }
+
+    /// Takes out all requests that wait and are of that kind.
+    pub(super) fn give_up(
+        &mut self,
+        now: Timestamp,
+        is_given_up: impl Fn(&Held<T>) -> bool,
+        out: &mut Vec<FleetCommand<T>>,
+        mut say: impl FnMut(&mut Self, Held<T>, &mut Vec<FleetCommand<T>>),
+    ) {
+        let all = self.held.values();
+        let given_up = all.filter(|held| is_given_up(held));
+        let given_up = given_up.map(|held| (held.member.worker, held.member.request.id));
+        for (worker, request) in given_up.collect::<Vec<_>>() {
+            if let Some(held) = self.take(now, worker, request, out) {
+                say(self, held, out);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, ticket: RequestId) -> Option<Held<T>> {
+        self.waits(ticket, false);
+        let held = self.held.swap_remove(&ticket)?;
+        let member = &held.member;
+        self.tickets
+            .swap_remove(&(member.worker, member.request.id));
+        Some(held)
+    }
+
+    /// Drops the waiting requests without an SLO whose time is over.
+    pub(super) fn expire_background(&mut self, now: Timestamp, out: &mut Vec<FleetCommand<T>>) {
+        while let Some(&(at, ticket)) = self.background_ends.first()
+            && at <= now
+        {
+            let member = self.held.get(&ticket).map(|held| &held.member);
+            let Some((worker, request)) = member.map(|m| (m.worker, m.request.id)) else {
+                return;
+            };
+            let Some(held) = self.take(now, worker, request, out) else {
+                return;
+            };
+            self.say_dropped(now, &held.member, DropReason::Expired, out);
+        }
+    }
+}

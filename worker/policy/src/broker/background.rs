@@ -1,0 +1,104 @@
+//! Requests of clients without an SLO (`slo: none`). They wait apart from all others, in no drop policy's order and no scheduler's set, so
+//! that no rule for requests with a deadline sees them. The device takes a batch of them when nothing else waits there.
+//!
+//! A running batch is not stopped, so a request that arrives behind it waits for its end. Therefore such batches are short: those of all
+//! modules on the longest way through the pipeline take [`PART`] of the SLO together, as far as one request alone does not take longer.
+
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::queue::{Queue, Waiting};
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::time::Timestamp;
+
+use super::Member;
+
+/// Part of the SLO that a request may lose to batches of requests without one on its whole way.
+const PART: f64 = 0.1;
+
+/// The longest time of such a batch at each module.
+pub(super) fn time_of(pipeline: &Pipeline) -> Duration {
+    pipeline.slo.mul_f64(PART) / modules_on_longest_way(pipeline)
+}
+
+/// The source does not count.
+fn modules_on_longest_way(pipeline: &Pipeline) -> u32 {
+    let mut ways = vec![0; pipeline.modules.len()];
+    for module in &pipeline.modules[1..] {
+        let before = pipeline.predecessors(module.id).into_iter();
+        let longest = before.map(|m| ways[m.idx()]).max();
+        ways[module.id.idx()] = longest.unwrap_or(0) + 1;
+    }
+    ways.into_iter().max().unwrap_or(0).max(1)
+}
+
+/// The requests without an SLO that wait at a worker, those that are given up first in front.
+pub(super) struct Background<T> {
+    waiting: Queue<T>,
+}
+
+impl<T> Default for Background<T> {
+    fn default() -> Self {
+        Background {
+            waiting: Queue::default(),
+        }
+    }
+}
+
+impl<T> Background<T> {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn contains(&self, id: RequestId) -> bool {
+        self.waiting.contains(id)
+    }
+
+    pub(super) fn push(&mut self, now: Timestamp, request: Request, payload: T) {
+        self.waiting.push(request.deadline, request, payload, now);
+    }
+
+    /// When the first of them is given up.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.waiting.first_key()
+    }
+
+    /// Takes out those whose time is over.
+    pub(super) fn expire(&mut self, now: Timestamp) -> Vec<Waiting<T>> {
+        let is_over = |queue: &Queue<T>| queue.first_key().is_some_and(|key| key <= now);
+        let mut over = Vec::new();
+        while is_over(&self.waiting) {
+            over.extend(self.waiting.pop_first());
+        }
+        over
+    }
+
+    /// Binds up to `size` of them, all of the first one's member.
+    pub(super) fn take(&mut self, now: Timestamp, size: usize) -> Vec<Member<T>> {
+        let Some(first) = self.waiting.first() else {
+            return Vec::new();
+        };
+        let others = self.waiting.set_aside_others(first.request.member);
+        let taken = std::iter::from_fn(|| self.waiting.pop_first()).take(size);
+        let members = taken.map(|next| Member::bound(next, now)).collect();
+        self.waiting.put_back(others);
+        members
+    }
+
+    pub(super) fn cancel(&mut self, id: RequestId) -> bool {
+        self.waiting.cancel(id)
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Waiting<T>> {
+        self.waiting.remove(id)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = RequestId> {
+        self.waiting.iter().map(|w| w.request.id)
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Waiting<T>> {
+        std::iter::from_fn(|| self.waiting.pop_first()).collect()
+    }
+}
