@@ -1,5 +1,6 @@
 mod examples;
 mod random;
+mod slow;
 mod world;
 
 use super::*;

@@ -52,6 +52,8 @@ pub(super) enum Event {
     Close(DropReason),
     /// LOADs on that device fail from now on, or succeed.
     Breaks(usize, bool),
+    /// LOADs on that device that begin from now on take that many times as long as expected.
+    Slows(usize, u32),
 }
 
 enum Due {
@@ -72,6 +74,8 @@ struct Device {
     reading: Option<Action<Member<usize>>>,
     loaded: Vec<ModelId>,
     is_broken: bool,
+    /// How many times as long as expected its LOADs take, where a test says so.
+    slow: Option<u32>,
 }
 
 pub(super) struct World {
@@ -293,6 +297,7 @@ impl World {
                 self.tell(now, FleetEvent::Close(reason));
             }
             Event::Breaks(i, is_broken) => self.devices[i].is_broken = is_broken,
+            Event::Slows(i, times) => self.devices[i].slow = Some(times),
         }
     }
 
@@ -358,6 +363,7 @@ impl World {
             };
             self.loads[i] += 1;
             let took = self.strays(self.config.models[model.idx()].load);
+            let took = took * self.devices[i].slow.unwrap_or(1);
             self.devices[i].reading = Some(action);
             self.push(now + took, Due::LoadEnds(i, took));
         }
