@@ -1,0 +1,91 @@
+//! Memory over many loads and unloads of real TorchScript models, as a device under a placement makes them.
+//!
+//! `SPILLGATE_LOADS=10000 cargo test --release -p spillgate --test loads -- --nocapture`
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spillgate_backend::Backend;
+use spillgate_backend::torch::TorchBackend;
+use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WorkerId};
+use spillgate_worker::executor::WorkerSpec;
+use spillgate_worker::placed::Loader;
+use spillgate_worker::placed::loader::{ModelSpec, OperatorLoader};
+
+/// Loads without `SPILLGATE_LOADS`.
+const LOADS: usize = 200;
+/// Models that are in memory at the same time.
+const RESIDENT: usize = 3;
+/// Most growth of the process's memory after the first quarter of the loads, in KiB: one page of weights.
+const GROWTH_MAX: u64 = 16 * 1024;
+
+/// The models of the shipped traffic pipeline.
+fn models() -> Arc<[ModelSpec]> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines");
+    let text = std::fs::read_to_string(folder.join("traffic.yaml")).unwrap();
+    let catalog = spillgate_modules::library().catalog();
+    let compiled = spillgate_pipeline::compile(&text, "traffic.yaml", &catalog, None);
+    let pipeline = compiled.unwrap_or_else(|problems| panic!("{problems}"));
+    let pipeline = Arc::new(pipeline.pipeline);
+    let with_model = pipeline.modules.iter().filter(|m| !m.variants.is_empty());
+    let spec = |module: ModuleId| ModelSpec {
+        worker: WorkerSpec {
+            worker: WorkerId(0),
+            pipeline: pipeline.clone(),
+            base_dir: folder.clone(),
+            module,
+            execution: vec![Duration::from_millis(1)],
+            from_start: false,
+            members: None,
+        },
+        member: MemberId::default(),
+    };
+    with_model.map(|m| spec(m.id)).collect()
+}
+
+/// Memory of this process in KiB.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    let number = line.and_then(|l| l.trim().strip_suffix(" kB"));
+    number.and_then(|n| n.trim().parse().ok()).expect("VmRSS")
+}
+
+#[test]
+fn memory_does_not_grow_over_loads_and_unloads() {
+    let loads = std::env::var("SPILLGATE_LOADS").map_or(LOADS, |n| n.parse().expect("a number"));
+    let models = models();
+    let n = models.len();
+    assert!(n >= 3, "the traffic pipeline has several models");
+    let backend = Box::new(|| TorchBackend::new("cpu").map(|b| Box::new(b) as Box<dyn Backend>));
+    let library = Arc::new(spillgate_modules::library());
+    let mut loader = OperatorLoader::new(backend, library, models).unwrap();
+    let mut resident = VecDeque::new();
+    let begun = Instant::now();
+    let mut said = Vec::new();
+    for i in 0..loads {
+        if i % (loads / 4).max(1) == 0 {
+            said.push(resident_kib());
+        }
+        resident.push_back(loader.load(ModelId((i % n) as u32)).unwrap());
+        if resident.len() > RESIDENT {
+            resident.pop_front();
+        }
+    }
+    said.push(resident_kib());
+    let mib = |kib: &u64| format!("{:.1}", *kib as f64 / 1024.0);
+    let quarters: Vec<String> = said.iter().map(mib).collect();
+    println!(
+        "{loads} loads of {n} models in {:.1} s; MiB in memory at the begin, after each quarter: {}",
+        begun.elapsed().as_secs_f64(),
+        quarters.join(", ")
+    );
+    let (first, last) = (said[1], said[said.len() - 1]);
+    let growth = last.saturating_sub(first);
+    assert!(
+        growth <= GROWTH_MAX,
+        "{growth} KiB more after {loads} loads"
+    );
+}
