@@ -5,7 +5,7 @@
 //! in which order requests are served and which requests are kept. The [`Guidance`] of the State Planner says how much
 //! time is reserved downstream. Batches are formed in one of three ways: *ahead*, as in PARD; *late*, when the device
 //! is about to be free; or by a batch *scheduler*. The broker starts nothing itself: [`crate::device::Device`] takes
-//! the batch. Requests without an SLO wait apart from these ([`background`]).
+//! the batch. Requests without an SLO wait apart from these (`background`).
 //!
 //! Invariants: a request is either in the queue or held by the part that forms batches; at most `capacity` requests
 //! wait; a batch that is formed ahead or late has at most `batch` members, a scheduled batch at most its size. Where the
