@@ -3,6 +3,7 @@
 //! workspace; every other may depend on it.
 
 pub mod action;
+pub mod affinity;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;
@@ -21,6 +22,7 @@ pub mod invariants;
 pub mod message;
 mod near;
 pub mod pipeline;
+pub mod placement;
 pub mod policy;
 pub mod predict;
 pub mod problem;

@@ -15,6 +15,7 @@
 mod account;
 mod around;
 mod events;
+mod homes;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use account::{DeviceAccount, Refused};
 pub(crate) use around::AROUND;
 pub use events::{FleetCommand, FleetEvent};
 use events::{fail, tell};
+use homes::Homes;
 
 /// A model whose weights could not be read is tried again this long after.
 pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
@@ -118,6 +120,7 @@ pub struct Fleet<T> {
     loads: IndexMap<ModelId, Span, FxBuildHasher>,
     /// Of each model that ran, how long the outputs of its batches take to make.
     finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
+    homes: Homes,
     closed: Option<DropReason>,
     /// Empty between events.
     said: Vec<PlacementCommand>,
@@ -159,6 +162,7 @@ impl<T: Clone> Fleet<T> {
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
             background_ends: BTreeSet::new(),
+            homes: Homes::default(),
             closed: None,
             said: Vec::new(),
         }
@@ -188,7 +192,10 @@ impl<T: Clone> Fleet<T> {
                     self.say_dropped(now, &held.member, reason, out);
                 }
             }
+            FleetEvent::Greeted(home) => self.greeted(home, out),
+            FleetEvent::Leave => self.leave(out),
             FleetEvent::Lost(home) => {
+                self.homes.lose(home);
                 let lost =
                     |held: &Held<T>| held.is_waiting && held.member.request.id.home() == home;
                 self.give_up(now, lost, out, |_, _, _| {});

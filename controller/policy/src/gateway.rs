@@ -187,7 +187,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 pool: pipeline.is_pulled(module).then(|| {
                     Pool::new(pipeline, module, planned, workers.len(), usize::from(id.0))
                 }),
-                dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, &workers),
+                dispatcher: Dispatcher::new(pipeline.dispatch_to(module), shape, &workers),
                 plan: ModulePlan {
                     shape,
                     admits: 1.0,
@@ -443,6 +443,11 @@ impl<P, L: Clone> Gateway<P, L> {
                 self.stages[module].state = Some(state);
             }
             ToGateway::Clients(portion) => self.hear_portion(now, &portion),
+            ToGateway::Models(module, assigned) => {
+                if let Some(stage) = self.stages.get_mut(module.idx()) {
+                    stage.dispatcher.assign(&assigned);
+                }
+            }
             ToGateway::Serve(worker) => self.list(worker, true),
             ToGateway::Retire(worker) => self.list(worker, false),
             ToGateway::Try(worker) => {
@@ -473,7 +478,9 @@ impl<P, L: Clone> Gateway<P, L> {
             | ToGateway::Withdrawn(worker, _)
             | ToGateway::Leaves(worker)
             | ToGateway::Returned(Returned { worker, .. }) => device_of(worker),
-            ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
+            ToGateway::Plan(module, _) | ToGateway::Models(module, _) => {
+                Some(Address::Controller(*module))
+            }
             ToGateway::State(state) => {
                 let is_known = state.module.idx() < self.stages.len();
                 is_known.then_some(Address::Controller(state.module))
@@ -543,6 +550,10 @@ impl<P, L: Clone> Gateway<P, L> {
                 let to = Address::Controller(module);
                 let message = Message::Controller(ToController::Demand(Box::new(demand)));
                 self.send(to, message, out);
+                if let Some(asked) = self.demands.models_asked(module) {
+                    let message = Message::Controller(ToController::Models(asked));
+                    self.send(to, message, out);
+                }
             }
         }
         self.report_clients(now, out);

@@ -36,8 +36,9 @@ use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
 use recipe::LateLoads;
-pub use recipe::{PlacementName, Recipe};
+pub use recipe::{Recipe, recipe_of};
 use shadow::Shadow;
+pub use spillgate_pipeline::placement::PlacementName;
 
 /// What a placement knows of a model.
 #[derive(Clone, Debug)]
@@ -107,7 +108,7 @@ pub struct Placement {
 impl Placement {
     /// A placement before its first event.
     pub fn new(name: PlacementName, config: PlacementConfig) -> Self {
-        let recipe = name.recipe();
+        let recipe = recipe_of(name);
         let estimator = |seed| Estimator::new(recipe.estimator, recipe.cap, seed);
         let PlacementConfig {
             sizes,

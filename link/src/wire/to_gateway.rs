@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use spillgate_pipeline::affinity::{Assigned, COPIES_MAX};
 use spillgate_pipeline::clients::ClientKey;
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::family::MEMBERS_MAX;
+use spillgate_pipeline::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
     Ask, Fault, Filled, Finished, Incarnation, NAMED_MAX, Portion, Returned, Started, ToGateway,
 };
@@ -56,6 +58,7 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
         }
         ToGateway::State(state) => Message::State(Box::new(state::encode(state))),
         ToGateway::Clients(portion) => Message::Clients(encode_portion(portion)),
+        ToGateway::Models(module, assigned) => Message::Models(encode_assigned(*module, assigned)),
         ToGateway::Serve(worker) => Message::Serve(worker.0),
         ToGateway::Retire(worker) => Message::Retire(worker.0),
         ToGateway::Try(worker) => Message::TryOut(worker.0),
@@ -92,6 +95,7 @@ pub(super) fn decode(
         }
         Message::State(state) => ToGateway::State(state::decode(*state)?),
         Message::Clients(portion) => ToGateway::Clients(Box::new(decode_portion(portion)?)),
+        Message::Models(assigned) => decode_assigned(assigned)?,
         Message::Serve(worker) => ToGateway::Serve(WorkerId(worker)),
         Message::Retire(worker) => ToGateway::Retire(WorkerId(worker)),
         Message::TryOut(worker) => ToGateway::Try(WorkerId(worker)),
@@ -252,6 +256,33 @@ fn decode_returned(returned: pb::Returned) -> Result<Returned, WireError> {
         elsewhere: returned.elsewhere,
         requests: requests?,
     })
+}
+
+fn encode_assigned(module: ModuleId, assigned: &Assigned) -> pb::AssignedModels {
+    let model = |(member, workers): &(MemberId, Vec<WorkerId>)| pb::AssignedModel {
+        member: u32::from(member.0),
+        workers: workers.iter().map(|w| w.0).collect(),
+    };
+    pb::AssignedModels {
+        module: u32::from(module.0),
+        models: assigned.iter().map(model).collect(),
+    }
+}
+
+fn decode_assigned(assigned: pb::AssignedModels) -> Result<ToGateway, WireError> {
+    let of = |name| field("AssignedModels", name);
+    of("models").at_most(assigned.models.len(), MEMBERS_MAX)?;
+    let model = |model: pb::AssignedModel| {
+        let of = |name| field("AssignedModel", name);
+        of("workers").at_most(model.workers.len(), COPIES_MAX)?;
+        let workers = model.workers.into_iter().map(WorkerId).collect();
+        Ok((MemberId(of("member").u16(model.member)?), workers))
+    };
+    let models: Result<Vec<_>, WireError> = assigned.models.into_iter().map(model).collect();
+    Ok(ToGateway::Models(
+        ModuleId(of("module").u16(assigned.module)?),
+        models?.into(),
+    ))
 }
 
 fn encode_portion(portion: &Portion) -> pb::Portion {

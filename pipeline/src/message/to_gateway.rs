@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ask, ModuleState, Portion, Returned};
+use crate::affinity::Assigned;
 use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
 use crate::policy::Guidance;
 use crate::request::Drop;
@@ -57,6 +58,8 @@ pub enum ToGateway {
     State(Arc<ModuleState>),
     /// By the controller of the source: the gateway's part of what the clients of all gateways share.
     Clients(Box<Portion>),
+    /// By a controller: which workers serve which models of its module's family, where requests go by model.
+    Models(ModuleId, Assigned),
     /// By a controller: a worker takes requests from now on.
     Serve(WorkerId),
     /// By a controller: a worker gets no more requests, and finishes what it has.

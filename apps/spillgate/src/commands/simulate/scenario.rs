@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use crate::commands::placing::named;
 use anyhow::Context;
 use flate2::read::GzDecoder;
 use serde::Serialize;
@@ -31,7 +30,10 @@ pub(super) fn run(
     json: bool,
 ) -> anyhow::Result<()> {
     let scenario = read(folder)?;
-    let mut named: Vec<PlacementName> = placements.iter().filter_map(|p| named(p)).collect();
+    let mut named: Vec<PlacementName> = placements
+        .iter()
+        .filter_map(|p| PlacementName::by_name(p))
+        .collect();
     if named.is_empty() {
         named.push(PlacementName::Spillgate);
     }
