@@ -2,7 +2,7 @@
 //! sends guidance to workers, plans to gateways and the list of workers.
 
 mod clients;
-mod models;
+
 mod reported;
 mod slow;
 mod workers;
@@ -19,11 +19,12 @@ use spillgate_pipeline::message::{
 use spillgate_pipeline::policy::{DispatchPolicyName, Guidance};
 use spillgate_pipeline::time::Timestamp;
 
+use crate::models::Models;
 use crate::plan::Planned;
 use crate::planner::{Computation, Computed, StatePlanner};
 use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 use clients::ClientReports;
-use models::Models;
+
 use reported::Reported;
 use slow::SlowWorkers;
 use workers::Worker;

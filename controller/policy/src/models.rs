@@ -60,7 +60,7 @@ struct Placed {
 
 /// The models of a family and their workers.
 #[derive(Debug)]
-pub(super) struct Models {
+pub struct Models {
     /// Of one request, in seconds.
     execution: f64,
     /// By gateway: its life, and what it counted.
@@ -77,7 +77,7 @@ pub(super) struct Models {
 
 impl Models {
     /// Nothing has been asked. A request takes a worker that long.
-    pub(super) fn new(execution: Duration) -> Self {
+    pub fn new(execution: Duration) -> Self {
         Models {
             execution: execution.as_secs_f64(),
             counted: IndexMap::default(),
@@ -90,13 +90,7 @@ impl Models {
     }
 
     /// A gateway counted so many requests since it began.
-    pub(super) fn take(
-        &mut self,
-        now: Timestamp,
-        gateway: GatewayId,
-        life: Incarnation,
-        asked: Asked,
-    ) {
+    pub fn take(&mut self, now: Timestamp, gateway: GatewayId, life: Incarnation, asked: Asked) {
         let (of_life, counted) = self.counted.entry(gateway).or_default();
         if *of_life != life {
             (*of_life, *counted) = (life, IndexMap::default());
@@ -119,19 +113,19 @@ impl Models {
     }
 
     /// When it is to be looked whether models move.
-    pub(super) fn looks_at(&self) -> Option<Timestamp> {
+    pub fn looks_at(&self) -> Option<Timestamp> {
         self.looks_at
     }
 
     /// What gateways are to know.
-    pub(super) fn assigned(&self) -> Assigned {
+    pub fn assigned(&self) -> Assigned {
         let all = self.assigned.iter();
         all.map(|(member, workers)| (*member, workers.clone()))
             .collect()
     }
 
     /// Looks which models are to move, if it is time; `up` are the workers that take requests. Returns whether any moved.
-    pub(super) fn look(&mut self, now: Timestamp, up: &[WorkerId]) -> bool {
+    pub fn look(&mut self, now: Timestamp, up: &[WorkerId]) -> bool {
         if self.looks_at.is_none_or(|at| at > now) {
             return false;
         }
@@ -141,10 +135,7 @@ impl Models {
         if up.is_empty() {
             return false;
         }
-        if self.up != up {
-            self.up = up.to_vec();
-            self.best.clear();
-        }
+        self.see(up);
         let mut busy: IndexMap<WorkerId, f64, FxBuildHasher> =
             up.iter().map(|w| (*w, 0.0)).collect();
         let mut placed = self.place(now, &mut busy);
@@ -179,7 +170,7 @@ impl Models {
         let most = self.up.len().min(COPIES_MAX);
         let mut placed = Vec::with_capacity(models.len());
         for (member, work) in models {
-            let mut workers = self.workers_of(member);
+            let mut workers = self.served_by(member);
             let needs = ((work / PART_MAX).ceil() as usize).clamp(1, most);
             let is_spared = workers.len() > needs && work / (workers.len() - 1) as f64 <= PART_LOW;
             if is_spared {
@@ -208,8 +199,23 @@ impl Models {
         placed
     }
 
-    /// The workers of a model that are up.
-    fn workers_of(&mut self, member: MemberId) -> Vec<WorkerId> {
+    fn see(&mut self, up: &[WorkerId]) {
+        if self.up != up {
+            self.up = up.to_vec();
+            self.best.clear();
+        }
+    }
+
+    /// The workers of a model, of those that are up.
+    ///
+    /// # Panics
+    /// When none is up.
+    pub fn workers_of(&mut self, member: MemberId, up: &[WorkerId]) -> Vec<WorkerId> {
+        self.see(up);
+        self.served_by(member)
+    }
+
+    fn served_by(&mut self, member: MemberId) -> Vec<WorkerId> {
         let up = &self.up;
         let best = *self.best.entry(member).or_insert_with(|| {
             let best = up.iter().max_by_key(|w| score(member, **w));

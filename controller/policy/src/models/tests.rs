@@ -44,7 +44,7 @@ impl World {
     }
 
     fn workers(&mut self, member: u16) -> Vec<WorkerId> {
-        self.models.workers_of(MemberId(member))
+        self.models.served_by(MemberId(member))
     }
 
     /// The part of its time that each worker is busy.
@@ -124,7 +124,7 @@ proptest! {
         let least = busy.iter().copied().fold(f64::MAX, f64::min);
         let busiest = up[busy.iter().position(|b| *b == most).unwrap()];
         let movable = (0..).zip(&rates).filter(|(member, _)| {
-            let workers = world.models.workers_of(MemberId(*member));
+            let workers = world.models.served_by(MemberId(*member));
             workers.contains(&busiest)
         });
         let smallest = movable.map(|(_, rate)| rate * 0.010).fold(f64::MAX, f64::min);
@@ -135,8 +135,7 @@ proptest! {
             let before: Vec<_> = (0..rates.len() as u16).map(|m| world.workers(m)).collect();
             let gone = up.remove(gone % n as usize);
             world.models.look(world.now, &up);
-            world.models.up = up.clone();
-            world.models.best.clear();
+            world.models.see(&up);
             for (member, before) in (0..).zip(before) {
                 let now = world.workers(member);
                 prop_assert!(!now.contains(&gone) && !now.is_empty());
