@@ -3,7 +3,6 @@
 //! workspace; every other may depend on it.
 
 pub mod action;
-pub mod affinity;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;

@@ -10,11 +10,14 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::gateway::WorkerView;
 
-use affinity::Affinity;
+use affinity::Holders;
 use shadow::{Shadow, Sort};
 
 mod affinity;
 mod shadow;
+
+/// The least part of all requests that a gateway is taken to accept.
+const PART_MIN: f64 = 0.001;
 
 /// The dispatcher of one module: a shadow of each of its workers.
 pub struct Dispatcher {
@@ -26,7 +29,9 @@ pub struct Dispatcher {
     /// Requests that another worker has now, the suspected worker that may answer all the same, and their sort.
     strays: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
     turn: usize,
-    affinity: Affinity,
+    holders: Holders,
+    /// Of all requests, as its controller says.
+    part: f64,
 }
 
 impl Dispatcher {
@@ -40,14 +45,15 @@ impl Dispatcher {
             sent: IndexMap::default(),
             strays: IndexMap::default(),
             turn: 0,
-            affinity: Affinity::default(),
+            holders: Holders::default(),
+            part: 1.0,
         }
     }
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
     pub fn send(&mut self, now: Timestamp, request: &Request) -> Option<WorkerId> {
         if self.policy == DispatchPolicyName::Affinity {
-            let chosen = self.worker_of(request.member)?;
+            let chosen = self.worker_of(now, request)?;
             return Some(self.send_to(chosen, request));
         }
         if request.background {
@@ -153,8 +159,10 @@ impl Dispatcher {
     }
 
     /// The module's batches have another shape from now on.
-    pub fn reshape(&mut self, shape: BatchShape) {
+    /// `part`: that of all requests which this gateway accepts.
+    pub fn reshape(&mut self, shape: BatchShape, part: f64) {
         self.shape = shape;
+        self.part = part.clamp(PART_MIN, 1.0);
     }
 
     /// A worker bound a batch. If the end of the batch was reported before, nothing changes.
@@ -239,6 +247,7 @@ impl Dispatcher {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return Vec::new();
         };
+        self.forget_models(worker);
         // Its next incarnation counts batches anew.
         self.workers[idx] = Shadow {
             is_listed: self.workers[idx].is_listed,

@@ -149,20 +149,22 @@ impl<T: Clone> Fleet<T> {
             };
             (worker, of)
         });
+        let workers = workers.collect();
+        let homes = Homes::new(&workers, &placement);
         let accounts = vec![DeviceAccount::default(); placement.n_devices()];
         Fleet {
             accounts,
             loads: IndexMap::default(),
             finishes: IndexMap::default(),
             placement,
-            workers: workers.collect(),
+            workers,
             held: IndexMap::default(),
             tickets: IndexMap::default(),
             next_ticket: 0,
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
             background_ends: BTreeSet::new(),
-            homes: Homes::default(),
+            homes,
             closed: None,
             said: Vec::new(),
         }
@@ -215,6 +217,7 @@ impl<T: Clone> Fleet<T> {
             FleetEvent::Wakeup => self.tell(now, PlacementEvent::Wakeup, out),
         }
         self.expire_background(now, out);
+        self.tell_moved(out);
     }
 
     /// The next moment at which something happens without an event from outside.
@@ -309,6 +312,7 @@ impl<T: Clone> Fleet<T> {
         let event = match (was.kind, ended) {
             (ActionKind::Load, Ended::Failed(why)) => {
                 account.failed_loads += 1;
+                self.homes.moved(was.model);
                 self.fail(now, device, was.model, why, out);
                 PlacementEvent::Loaded {
                     device,
@@ -317,6 +321,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             (ActionKind::Load, ended) => {
+                self.homes.moved(was.model);
                 let took = match ended {
                     Ended::Ran { at, took } => {
                         let from = at - took;
@@ -469,12 +474,14 @@ impl<T: Clone> Fleet<T> {
         };
         let work = match work {
             Work::Load(model) => {
+                self.homes.moved(model);
                 under_way.kind = ActionKind::Load;
                 under_way.model = model;
                 self.under_way.insert(id, under_way);
                 Work::Load(model)
             }
             Work::Unload(model) => {
+                self.homes.moved(model);
                 self.accounts[device.idx()].unloads += 1;
                 Work::Unload(model)
             }

@@ -431,7 +431,7 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Plan(module, plan) => {
                 let part = self.hear_part(now, &plan);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
-                    stage.dispatcher.reshape(plan.shape);
+                    stage.dispatcher.reshape(plan.shape, part);
                     stage.told = (plan.guidance, now);
                     stage.plan = ModulePlan { part, ..*plan };
                 }
@@ -443,9 +443,9 @@ impl<P, L: Clone> Gateway<P, L> {
                 self.stages[module].state = Some(state);
             }
             ToGateway::Clients(portion) => self.hear_portion(now, &portion),
-            ToGateway::Models(module, assigned) => {
-                if let Some(stage) = self.stages.get_mut(module.idx()) {
-                    stage.dispatcher.assign(&assigned);
+            ToGateway::Holds(worker, models) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.holds(worker, &models);
                 }
             }
             ToGateway::Serve(worker) => self.list(worker, true),
@@ -477,10 +477,9 @@ impl<P, L: Clone> Gateway<P, L> {
             | ToGateway::Ask(Ask { worker, .. })
             | ToGateway::Withdrawn(worker, _)
             | ToGateway::Leaves(worker)
+            | ToGateway::Holds(worker, _)
             | ToGateway::Returned(Returned { worker, .. }) => device_of(worker),
-            ToGateway::Plan(module, _) | ToGateway::Models(module, _) => {
-                Some(Address::Controller(*module))
-            }
+            ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
             ToGateway::State(state) => {
                 let is_known = state.module.idx() < self.stages.len();
                 is_known.then_some(Address::Controller(state.module))
@@ -550,10 +549,6 @@ impl<P, L: Clone> Gateway<P, L> {
                 let to = Address::Controller(module);
                 let message = Message::Controller(ToController::Demand(Box::new(demand)));
                 self.send(to, message, out);
-                if let Some(asked) = self.demands.models_asked(module) {
-                    let message = Message::Controller(ToController::Models(asked));
-                    self.send(to, message, out);
-                }
             }
         }
         self.report_clients(now, out);

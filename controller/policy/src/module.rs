@@ -2,7 +2,6 @@
 //! sends guidance to workers, plans to gateways and the list of workers.
 
 mod clients;
-
 mod reported;
 mod slow;
 mod workers;
@@ -16,15 +15,13 @@ use spillgate_pipeline::message::{
     Address, Envelope, Incarnation, Message, ModuleState, Place, Sessions, ToController, ToDevice,
     ToGateway,
 };
-use spillgate_pipeline::policy::{DispatchPolicyName, Guidance};
+use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::models::Models;
 use crate::plan::Planned;
 use crate::planner::{Computation, Computed, StatePlanner};
 use crate::scaling::{self, ModuleScaling, SCALING_PERIOD, Scaler};
 use clients::ClientReports;
-
 use reported::Reported;
 use slow::SlowWorkers;
 use workers::Worker;
@@ -96,8 +93,6 @@ pub struct ModuleController {
     sessions: Sessions,
     reported: Reported,
     clients: ClientReports,
-    /// Where requests go by model.
-    models: Option<Models>,
     planner: StatePlanner,
     scaler: Option<Scaler>,
     scales_at: Timestamp,
@@ -124,9 +119,6 @@ impl ModuleController {
             workers[ordinal as usize].serves = false;
         }
         let up = workers.iter().filter(|worker| worker.serves).count();
-        let by_model = pipeline.dispatch_to(module) == DispatchPolicyName::Affinity;
-        let alone = planned.execution[module.idx()].first();
-        let alone = alone.copied().unwrap_or_default();
         ModuleController {
             module,
             incarnation,
@@ -140,7 +132,6 @@ impl ModuleController {
             sessions: Sessions::default(),
             reported: Reported::default(),
             clients: ClientReports::default(),
-            models: by_model.then(|| Models::new(alone)),
             scaler,
             scales_at: born + SCALING_PERIOD,
             n_ignored: 0,
@@ -169,7 +160,6 @@ impl ModuleController {
             self.planner.next_wakeup(),
             scales_at,
             self.slow.next_trial(),
-            self.models.as_ref().and_then(Models::looks_at),
         ];
         all.into_iter().flatten().min()
     }
@@ -239,11 +229,6 @@ impl ModuleController {
                     }
                 }
             }
-            ToController::Models(asked) => {
-                if let (Some(models), Address::Gateway(gateway)) = (&mut self.models, from) {
-                    models.take(now, gateway, incarnation, asked);
-                }
-            }
             ToController::Report(report) => self.ran(now, &report, out),
             ToController::Loaded(worker, is_ready) => {
                 if let Some(ordinal) = self.ordinal_of(worker) {
@@ -265,9 +250,7 @@ impl ModuleController {
             places.any(|p| p.worker == worker && from == Address::Device(p.device))
         };
         match message {
-            ToController::Demand(_) | ToController::Models(_) => {
-                matches!(from, Address::Gateway(_))
-            }
+            ToController::Demand(_) => matches!(from, Address::Gateway(_)),
             ToController::Clients(_) => {
                 self.module == ModuleId::SOURCE && matches!(from, Address::Gateway(_))
             }
@@ -300,7 +283,6 @@ impl ModuleController {
             }
         }
         self.try_out(now, out);
-        self.move_models(now, out);
         if self.scaler.is_some() && self.scales_at <= now {
             self.scales_at = now + SCALING_PERIOD;
             let rate = self.planner.demand(now) * self.planner.probability(now);
@@ -327,10 +309,6 @@ impl ModuleController {
                 }
                 // The others have a smaller part of the requests now.
                 self.tell_plan(now, out);
-                if let Some(models) = &self.models {
-                    let models = ToGateway::Models(self.module, models.assigned());
-                    self.send(peer, Message::Gateway(models), out);
-                }
                 for ordinal in 0..self.workers.len() {
                     // Its gateways know more of it than a controller that has just begun, or that lost it.
                     let worker = &self.workers[ordinal];
@@ -441,18 +419,6 @@ impl ModuleController {
         let part = self.reported.part(now, gateway, self.gateways.len());
         let plan = self.planner.plan(part, self.knows_gateways(now));
         ToGateway::Plan(self.module, Box::new(plan))
-    }
-
-    /// Tells gateways which workers serve which models, if models move.
-    fn move_models<L>(&mut self, now: Timestamp, out: &mut Vec<ControllerCommand<L>>) {
-        let up = self.workers.iter().filter(|w| w.is_up());
-        let up: Vec<WorkerId> = up.map(|w| w.place.worker).collect();
-        if let Some(models) = &mut self.models
-            && models.look(now, &up)
-        {
-            let assigned = models.assigned();
-            self.tell_gateways(&ToGateway::Models(self.module, assigned), out);
-        }
     }
 
     fn knows_gateways(&self, now: Timestamp) -> bool {

@@ -343,6 +343,11 @@ impl Placement {
         self.devices[device.idx()].pages()
     }
 
+    /// Whether a device holds a model, or is to.
+    pub fn is_held(&self, model: ModelId) -> bool {
+        !self.demands.holders(model).is_empty()
+    }
+
     /// Whether a device other than this one holds a model, or is to.
     pub fn is_held_beside(&self, model: ModelId, device: DeviceId) -> bool {
         self.demands.holders(model).iter().any(|h| *h != device)

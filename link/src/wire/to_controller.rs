@@ -1,9 +1,7 @@
 //! What gateways, devices and other controllers tell the controller of a module.
 
-use spillgate_pipeline::affinity::Asked;
 use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
-use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::{MemberId, WorkerId};
+use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::message::{
     BatchReport, ClientReport, Demand, NAMED_MAX, Offered, ToController,
 };
@@ -19,7 +17,6 @@ pub(super) fn encode(message: &ToController) -> pb::ToController {
     let message = match message {
         ToController::Demand(demand) => Message::Demand(Box::new(encode_demand(demand))),
         ToController::Clients(report) => Message::Clients(encode_clients(report)),
-        ToController::Models(asked) => Message::Models(encode_asked(asked)),
         ToController::Report(report) => Message::Report(encode_report(report)),
         ToController::Loaded(worker, is_ready) => Message::Loaded(pb::Loaded {
             worker: worker.0,
@@ -37,7 +34,6 @@ pub(super) fn decode(message: pb::ToController) -> Result<ToController, WireErro
     Ok(match message {
         Message::Demand(demand) => ToController::Demand(Box::new(decode_demand(&demand)?)),
         Message::Clients(report) => ToController::Clients(Box::new(decode_clients(report)?)),
-        Message::Models(asked) => ToController::Models(decode_asked(asked)?),
         Message::Report(report) => ToController::Report(decode_report(report)?),
         Message::Loaded(loaded) => ToController::Loaded(WorkerId(loaded.worker), loaded.is_ready),
         Message::Peer(state) => ToController::Peer(state::decode(*state)?),
@@ -64,25 +60,6 @@ fn decode_demand(demand: &pb::Demand) -> Result<Demand, WireError> {
         unasked: demand.unasked,
         asked: field("Demand", "asked").exactly(&demand.asked)?,
     })
-}
-
-fn encode_asked(asked: &Asked) -> pb::AskedModels {
-    let model = |(member, requests): &(MemberId, u64)| pb::AskedModel {
-        member: u32::from(member.0),
-        requests: *requests,
-    };
-    pb::AskedModels {
-        models: asked.iter().map(model).collect(),
-    }
-}
-
-fn decode_asked(asked: pb::AskedModels) -> Result<Asked, WireError> {
-    field("AskedModels", "models").at_most(asked.models.len(), MEMBERS_MAX)?;
-    let model = |model: pb::AskedModel| {
-        let member = field("AskedModel", "member").u16(model.member)?;
-        Ok((MemberId(member), model.requests))
-    };
-    asked.models.into_iter().map(model).collect()
 }
 
 fn encode_clients(report: &ClientReport) -> pb::ClientReport {

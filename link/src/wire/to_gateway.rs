@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use spillgate_pipeline::affinity::{Assigned, COPIES_MAX};
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
@@ -58,7 +57,7 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
         }
         ToGateway::State(state) => Message::State(Box::new(state::encode(state))),
         ToGateway::Clients(portion) => Message::Clients(encode_portion(portion)),
-        ToGateway::Models(module, assigned) => Message::Models(encode_assigned(*module, assigned)),
+        ToGateway::Holds(worker, models) => Message::Holds(encode_holds(*worker, models)),
         ToGateway::Serve(worker) => Message::Serve(worker.0),
         ToGateway::Retire(worker) => Message::Retire(worker.0),
         ToGateway::Try(worker) => Message::TryOut(worker.0),
@@ -95,7 +94,7 @@ pub(super) fn decode(
         }
         Message::State(state) => ToGateway::State(state::decode(*state)?),
         Message::Clients(portion) => ToGateway::Clients(Box::new(decode_portion(portion)?)),
-        Message::Models(assigned) => decode_assigned(assigned)?,
+        Message::Holds(holds) => decode_holds(&holds)?,
         Message::Serve(worker) => ToGateway::Serve(WorkerId(worker)),
         Message::Retire(worker) => ToGateway::Retire(WorkerId(worker)),
         Message::TryOut(worker) => ToGateway::Try(WorkerId(worker)),
@@ -258,31 +257,31 @@ fn decode_returned(returned: pb::Returned) -> Result<Returned, WireError> {
     })
 }
 
-fn encode_assigned(module: ModuleId, assigned: &Assigned) -> pb::AssignedModels {
-    let model = |(member, workers): &(MemberId, Vec<WorkerId>)| pb::AssignedModel {
-        member: u32::from(member.0),
-        workers: workers.iter().map(|w| w.0).collect(),
+fn encode_holds(worker: WorkerId, models: &[(MemberId, bool)]) -> pb::Holds {
+    let are = |is_there: bool| {
+        let those = models.iter().filter(move |(_, is)| *is == is_there);
+        those.map(|(member, _)| u32::from(member.0)).collect()
     };
-    pb::AssignedModels {
-        module: u32::from(module.0),
-        models: assigned.iter().map(model).collect(),
+    pb::Holds {
+        worker: worker.0,
+        loaded: are(true),
+        unloaded: are(false),
     }
 }
 
-fn decode_assigned(assigned: pb::AssignedModels) -> Result<ToGateway, WireError> {
-    let of = |name| field("AssignedModels", name);
-    of("models").at_most(assigned.models.len(), MEMBERS_MAX)?;
-    let model = |model: pb::AssignedModel| {
-        let of = |name| field("AssignedModel", name);
-        of("workers").at_most(model.workers.len(), COPIES_MAX)?;
-        let workers = model.workers.into_iter().map(WorkerId).collect();
-        Ok((MemberId(of("member").u16(model.member)?), workers))
+fn decode_holds(holds: &pb::Holds) -> Result<ToGateway, WireError> {
+    let models = |name, members: &[u32], is_there: bool| {
+        let of = field("Holds", name);
+        of.at_most(members.len(), MEMBERS_MAX)?;
+        let member = |member: &u32| Ok((MemberId(of.u16(*member)?), is_there));
+        members
+            .iter()
+            .map(member)
+            .collect::<Result<Vec<_>, WireError>>()
     };
-    let models: Result<Vec<_>, WireError> = assigned.models.into_iter().map(model).collect();
-    Ok(ToGateway::Models(
-        ModuleId(of("module").u16(assigned.module)?),
-        models?.into(),
-    ))
+    let mut all = models("loaded", &holds.loaded, true)?;
+    all.extend(models("unloaded", &holds.unloaded, false)?);
+    Ok(ToGateway::Holds(WorkerId(holds.worker), all))
 }
 
 fn encode_portion(portion: &Portion) -> pb::Portion {

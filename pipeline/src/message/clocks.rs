@@ -37,7 +37,7 @@ fn to_gateway(message: &mut ToGateway, to_mine: impl Fn(Timestamp) -> Timestamp)
         | ToGateway::Leaves(_)
         | ToGateway::Plan(..)
         | ToGateway::Clients(_)
-        | ToGateway::Models(..)
+        | ToGateway::Holds(..)
         | ToGateway::State(_)
         | ToGateway::Serve(_)
         | ToGateway::Retire(_)
@@ -62,7 +62,6 @@ fn to_controller(message: &mut ToController, to_mine: impl Fn(Timestamp) -> Time
         }
         ToController::Demand(_)
         | ToController::Clients(_)
-        | ToController::Models(_)
         | ToController::Loaded(..)
         | ToController::Peer(_) => {}
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ClientReport;
-use crate::affinity::Asked;
 use crate::id::{ModuleId, WorkerId};
 use crate::request::Request;
 use crate::time::Timestamp;
@@ -25,8 +24,6 @@ pub enum ToController {
     Demand(Box<Demand>),
     /// By a gateway, to the controller of the source: what its clients asked for.
     Clients(Box<ClientReport>),
-    /// By a gateway: what was asked of the models of the module's family, where requests go by model.
-    Models(Asked),
     /// By a device: a batch ended.
     Report(BatchReport),
     /// By a device: a worker that was asked for is ready, or cannot be (false).

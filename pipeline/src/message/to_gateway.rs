@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ask, ModuleState, Portion, Returned};
-use crate::affinity::Assigned;
-use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
 use crate::policy::Guidance;
 use crate::request::Drop;
 use crate::time::Timestamp;
@@ -52,14 +51,14 @@ pub enum ToGateway {
     Returned(Returned),
     /// By a device: its process is about to end. The worker gets no more requests, and finishes what it has.
     Leaves(WorkerId),
+    /// By a device: a worker has these models of its module's family in memory, or is about to (true), or no longer.
+    Holds(WorkerId, Vec<(MemberId, bool)>),
     /// By a controller: the new plan for dispatch to its module.
     Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.
     State(Arc<ModuleState>),
     /// By the controller of the source: the gateway's part of what the clients of all gateways share.
     Clients(Box<Portion>),
-    /// By a controller: which workers serve which models of its module's family, where requests go by model.
-    Models(ModuleId, Assigned),
     /// By a controller: a worker takes requests from now on.
     Serve(WorkerId),
     /// By a controller: a worker gets no more requests, and finishes what it has.

@@ -1,23 +1,23 @@
-//! A scenario whose devices are divided among processes, as in a topology: each has a placement of its own, and requests go by model
-//! ([`Models`]).
+//! A scenario whose devices are divided among processes, as in a topology: each has a placement of its own, and requests go to them by
+//! the dispatch policy `affinity`, or by another one.
 //!
-//! Requests are divided before they run: of several processes that serve a model each gets the same number of its requests. Gateways
-//! look at what is under way there.
+//! One gateway sends the requests ([`Dispatcher`]) and knows at once what has ended and what is in memory. Clients with a closed loop keep to one process.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use spillgate_controller_policy::models::Models;
+use spillgate_controller_policy::dispatcher::Dispatcher;
 use spillgate_controller_policy::placement::PlacementName;
-use spillgate_pipeline::id::{GatewayId, MemberId, ModelId, WorkerId};
-use spillgate_pipeline::message::Incarnation;
+use spillgate_pipeline::id::{ClientId, MemberId, ModelId, RequestId, WorkerId};
+use spillgate_pipeline::message::BatchShape;
+use spillgate_pipeline::policy::DispatchPolicyName;
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use super::report::{Figures, quantile};
-use super::run::{End, Outcome, run};
-use super::scenario::Scenario;
-
-/// How often gateways report what was asked for.
-const REPORT_PERIOD: Duration = Duration::from_millis(100);
+use super::run::{End, Outcome, Run};
+use super::scenario::{Arrival, Scenario};
 
 /// Serves a scenario by so many processes. Errors of prediction and shares are those of no single placement, and left out.
 ///
@@ -27,13 +27,30 @@ pub fn run_divided(
     scenario: &Scenario,
     name: PlacementName,
     is_fair: bool,
-    n_processes: u16,
+    (n_processes, dispatch): (u16, DispatchPolicyName),
 ) -> Figures {
-    let parts = divide(scenario, n_processes);
+    let parts = parts(scenario, n_processes);
+    let mut sender = Sender::new(scenario, n_processes, dispatch);
+    let mut live: Vec<Run<'_>> = (parts.iter())
+        .map(|part| Run::new(part, name, is_fair, false))
+        .collect();
+    for arrival in &scenario.arrivals {
+        for (process, run) in live.iter_mut().enumerate() {
+            run.advance(arrival.at);
+            sender.ended(process, &mut run.ended);
+        }
+        for (process, run) in live.iter().enumerate() {
+            sender.holds(process, arrival.model, run.holds(arrival.model));
+        }
+        let (process, request) = sender.send(arrival);
+        let of_part = live[process].ask(arrival.at, arrival.model, arrival.slo, None);
+        sender.is_known_as(request, process, of_part);
+    }
     let devices = f64::from(scenario.system.gpus);
-    let runs: Vec<(f64, Figures, Vec<Outcome>)> = (parts.iter())
-        .map(|part| {
-            let (figures, outcomes, _) = run(part, name, is_fair, false);
+    let runs: Vec<(f64, Figures, Vec<Outcome>)> = (parts.iter().zip(live))
+        .map(|(part, mut run)| {
+            run.drain();
+            let (figures, outcomes, _) = run.finish(name);
             (f64::from(part.system.gpus) / devices, figures, outcomes)
         })
         .collect();
@@ -77,54 +94,97 @@ pub fn run_divided(
     }
 }
 
-/// What each process serves. Devices go to processes in turn; each is a worker to which requests go.
-fn divide(scenario: &Scenario, n_processes: u16) -> Vec<Scenario> {
+/// The devices and clients of each process. Devices go to processes in turn.
+fn parts(scenario: &Scenario, n_processes: u16) -> Vec<Scenario> {
     let devices = scenario.system.gpus;
     assert!(n_processes <= devices, "each process has a device");
-    let process_of = |device: usize| device % usize::from(n_processes);
-    let mut parts: Vec<Scenario> = (0..n_processes)
-        .map(|process| {
-            let mut part = scenario.clone();
-            let own = (0..usize::from(devices)).filter(|d| process_of(*d) == usize::from(process));
-            part.resident = own.map(|d| scenario.resident[d].clone()).collect();
-            part.system.gpus = part.resident.len() as u16;
-            part.system.noise_seed ^= u64::from(process) << 32;
-            part.arrivals.clear();
-            part.clients.clear();
-            part
-        })
-        .collect();
-    let workers: Vec<WorkerId> = (0..u32::from(devices)).map(WorkerId).collect();
-    let mut models = Models::new(mean_execution(scenario));
-    let member = |model: ModelId| {
-        MemberId(u16::try_from(model.0).expect("no more models than a family may have"))
+    let part = |process: u16| {
+        let mut part = scenario.clone();
+        let own = (process..devices).step_by(usize::from(n_processes));
+        part.resident = own
+            .map(|d| scenario.resident[usize::from(d)].clone())
+            .collect();
+        part.system.gpus = part.resident.len() as u16;
+        part.system.noise_seed ^= u64::from(process) << 32;
+        part.arrivals.clear();
+        part.clients
+            .retain(|client| client.model.0 % u32::from(n_processes) == u32::from(process));
+        part
     };
-    let mut counts = vec![0u64; scenario.models.len()];
-    let mut changed: Vec<ModelId> = Vec::new();
-    let mut reports_at = Timestamp::ZERO + REPORT_PERIOD;
-    for arrival in &scenario.arrivals {
-        while arrival.at >= reports_at {
-            changed.sort_unstable();
-            changed.dedup();
-            let asked = changed.drain(..).map(|m| (member(m), counts[m.idx()]));
-            let asked = asked.collect();
-            models.take(reports_at, GatewayId(0), Incarnation::default(), asked);
-            models.look(reports_at, &workers);
-            reports_at = reports_at + REPORT_PERIOD;
+    (0..n_processes).map(part).collect()
+}
+
+fn member(model: ModelId) -> MemberId {
+    MemberId(u16::try_from(model.0).expect("no more models than a family may have"))
+}
+
+/// A gateway.
+struct Sender {
+    n_processes: u32,
+    workers: Vec<WorkerId>,
+    dispatcher: Dispatcher,
+    /// By process and the request's number there.
+    sent: BTreeMap<(usize, RequestId), RequestId>,
+    next: u64,
+}
+
+impl Sender {
+    fn new(scenario: &Scenario, n_processes: u16, dispatch: DispatchPolicyName) -> Self {
+        let workers: Vec<WorkerId> = (0..u32::from(scenario.system.gpus)).map(WorkerId).collect();
+        let execution = mean_execution(scenario);
+        let shape = BatchShape { size: 1, execution };
+        let mut dispatcher = Dispatcher::new(dispatch, shape, &workers);
+        workers.iter().for_each(|worker| dispatcher.found(*worker));
+        Sender {
+            n_processes: u32::from(n_processes),
+            workers,
+            dispatcher,
+            sent: BTreeMap::new(),
+            next: 0,
         }
-        let of = models.workers_of(member(arrival.model), &workers);
-        let turn = counts[arrival.model.idx()] as usize % of.len();
-        counts[arrival.model.idx()] += 1;
-        changed.push(arrival.model);
-        parts[process_of(of[turn].0 as usize)]
-            .arrivals
-            .push(*arrival);
     }
-    for client in &scenario.clients {
-        let of = models.workers_of(member(client.model), &workers);
-        parts[process_of(of[0].0 as usize)].clients.push(*client);
+
+    /// Requests have ended at a process.
+    fn ended(&mut self, process: usize, ended: &mut Vec<RequestId>) {
+        for request in ended.drain(..) {
+            if let Some(request) = self.sent.remove(&(process, request)) {
+                self.dispatcher.take_back(request);
+            }
+        }
     }
-    parts
+
+    /// A process has a model in memory, or not.
+    fn holds(&mut self, process: usize, model: ModelId, is_there: bool) {
+        let own = self.workers.iter().skip(process);
+        for worker in own.step_by(self.n_processes as usize) {
+            self.dispatcher.holds(*worker, &[(member(model), is_there)]);
+        }
+    }
+
+    /// Chooses the process for a request, and gives the request a number.
+    fn send(&mut self, arrival: &Arrival) -> (usize, RequestId) {
+        let id = RequestId(self.next);
+        self.next += 1;
+        let request = Request {
+            id,
+            sent_at: arrival.at,
+            deadline: arrival.at + arrival.slo,
+            application: Application::default(),
+            client: ClientId::default(),
+            decoding_us: 0,
+            rank: 0,
+            member: member(arrival.model),
+            background: false,
+        };
+        let worker = self.dispatcher.send(arrival.at, &request);
+        let worker = worker.expect("all workers are up");
+        ((worker.0 % self.n_processes) as usize, id)
+    }
+
+    /// The process knows the request by that number. It may have ended there as it came.
+    fn is_known_as(&mut self, request: RequestId, process: usize, of_part: RequestId) {
+        self.sent.insert((process, of_part), request);
+    }
 }
 
 /// Of a request alone, over all requests.

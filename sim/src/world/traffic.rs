@@ -37,10 +37,7 @@ fn to_gateway(message: &ToGateway) -> usize {
         ToGateway::Returned(returned) => 2 * SHORT + WORD + returned.requests.len() * 2 * WORD,
         ToGateway::Plan(..) => SHORT + 9 * WORD + GUIDANCE,
         ToGateway::State(state) => state_bytes(state),
-        ToGateway::Models(_, assigned) => {
-            let workers = assigned.iter().map(|(_, workers)| workers.len());
-            SHORT + assigned.len() * SHORT + workers.sum::<usize>() * SHORT
-        }
+        ToGateway::Holds(_, models) => SHORT + models.len() * SHORT,
         ToGateway::Clients(portion) => 2 * WORD + portion.parts.len() * 2 * WORD,
         ToGateway::Leaves(_) | ToGateway::Serve(_) | ToGateway::Retire(_) | ToGateway::Try(_) => {
             SHORT
@@ -51,7 +48,6 @@ fn to_gateway(message: &ToGateway) -> usize {
 fn to_controller(message: &ToController) -> usize {
     match message {
         ToController::Demand(_) => (5 + SHARE_STEPS) * WORD,
-        ToController::Models(asked) => asked.len() * (SHORT + WORD),
         ToController::Clients(report) => WORD + report.named.len() * (3 * WORD + SHORT),
         ToController::Report(report) => SHORT + 2 * WORD + report.members.len() * 2 * WORD,
         ToController::Loaded(..) => 2 * SHORT,

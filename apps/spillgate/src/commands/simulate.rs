@@ -203,11 +203,18 @@ enum Law {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.scenario {
         let is_fair = matches!(args.fairness, Fairness::On);
+        let dispatch = args.dispatch.as_deref();
+        let dispatch = dispatch.and_then(DispatchPolicyName::by_name);
+        let dispatch = dispatch.unwrap_or(DispatchPolicyName::Affinity);
+        anyhow::ensure!(
+            dispatch != DispatchPolicyName::Pull,
+            "--dispatch: a process under a placement asks for no requests; take affinity, or another one"
+        );
         scenario::run(
             folder,
             &args.placement,
             is_fair,
-            args.processes,
+            args.processes.map(|n| (n, dispatch)),
             args.actions.as_deref(),
             args.json,
         )?;

@@ -1,102 +1,84 @@
-//! Sends the requests for a model to its workers (dispatch `affinity`): see [`spillgate_pipeline::affinity`].
+//! Sends the requests for a model to the workers that have it in memory (dispatch `affinity`).
+//!
+//! A request goes to the worker with the fewest requests among those that hold its model. Where no worker holds it, it goes to the
+//! worker that scores highest for the model (rendezvous hashing: Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit
+//! Rates", 1998): all gateways choose alike, and a worker that goes moves no models but its own. Where the request would wait too long
+//! there, it goes to the worker with the fewest requests, if that has far fewer, and the model is loaded there.
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::affinity::{Assigned, score};
 use spillgate_pipeline::id::{MemberId, WorkerId};
+use spillgate_pipeline::request::Request;
+use spillgate_pipeline::time::Timestamp;
 
 use super::Dispatcher;
 
-/// Where the controller wants models to be served that do not go to the worker that scores highest.
-#[derive(Debug, Default)]
-pub(super) struct Affinity(IndexMap<MemberId, Vec<WorkerId>, FxBuildHasher>);
+/// Part of the time that a request has for which it may wait at a worker that has its model, rather than for a load elsewhere.
+const PATIENCE: f64 = 0.5;
+/// A model is loaded elsewhere where a worker has less than one in so many of the requests.
+const FEWER: usize = 4;
+
+/// The workers that have each model in memory, as they say.
+pub(super) type Holders = IndexMap<MemberId, Vec<WorkerId>, FxBuildHasher>;
+
+/// How high a worker scores for a model.
+fn score(member: MemberId, worker: WorkerId) -> u64 {
+    // The mixing function of SplitMix64.
+    let mut mixed = (u64::from(member.0) << 32 | u64::from(worker.0)) ^ 0x9e37_79b9_7f4a_7c15;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
 
 impl Dispatcher {
-    /// The controller says where models are served. It takes the place of what it said before.
-    pub fn assign(&mut self, assigned: &Assigned) {
-        self.affinity.0 = assigned.iter().cloned().collect();
+    /// A worker has these models in memory, or no longer.
+    pub fn holds(&mut self, worker: WorkerId, models: &[(MemberId, bool)]) {
+        for &(member, is_there) in models {
+            let holders = self.holders.entry(member).or_default();
+            holders.retain(|w| *w != worker);
+            if is_there {
+                holders.push(worker);
+            }
+        }
     }
 
-    /// The worker for a request for that model: of the workers that the controller named, as far as they take requests, the one with
-    /// the fewest requests. Where it named none, or none of them takes requests, the one that scores highest. `None` when no worker
-    /// is up.
-    pub(super) fn worker_of(&self, member: MemberId) -> Option<usize> {
-        let open = (0..self.workers.len()).filter(|&i| self.room_of(&self.workers[i]) > 0);
-        let score_of = |i: usize| score(member, self.workers[i].worker);
-        let named = self.affinity.0.get(&member).map_or(&[][..], Vec::as_slice);
-        let of_named = open
-            .clone()
-            .filter(|&i| named.contains(&self.workers[i].worker));
-        let load = |i: usize| {
-            let shadow = &self.workers[i];
-            (
-                shadow.outstanding + shadow.background,
-                u64::MAX - score_of(i),
-            )
+    /// Nothing is known of what a worker has in memory.
+    pub(super) fn forget_models(&mut self, worker: WorkerId) {
+        for holders in self.holders.values_mut() {
+            holders.retain(|w| *w != worker);
+        }
+    }
+
+    /// The worker for a request, by its model. `None` when no worker is up.
+    pub(super) fn worker_of(&self, now: Timestamp, request: &Request) -> Option<usize> {
+        let open = |i: &usize| self.room_of(&self.workers[*i]) > 0;
+        let open = (0..self.workers.len()).filter(open);
+        let has = |i: usize| self.workers[i].outstanding + self.workers[i].background;
+        // Of workers with equally few requests the one that scores highest.
+        let rank = |i: usize| {
+            let score = score(request.member, self.workers[i].worker);
+            (has(i), u64::MAX - score)
         };
-        let chosen = of_named.min_by_key(|&i| load(i));
-        chosen.or_else(|| open.max_by_key(|&i| score_of(i)))
+        let patience = request.deadline.since(now).mul_f64(PATIENCE);
+        let is_late = |i: usize| {
+            // As many as this gateway sent, for its part, the others sent for theirs.
+            let before = has(i) as f64 / self.part / f64::from(self.shape.size.max(1));
+            self.shape.execution.mul_f64(before.floor() + 1.0) > patience
+        };
+        let holders = self.holders.get(&request.member);
+        let holders = holders.map_or(&[][..], Vec::as_slice);
+        let held = open.clone();
+        let held = held.filter(|&i| holders.contains(&self.workers[i].worker));
+        let held = held.min_by_key(|&i| rank(i));
+        let own = held.or_else(|| open.clone().min_by_key(|&i| rank(i).1))?;
+        let least = open.min_by_key(|&i| rank(i))?;
+        let is_better = |i: usize| !is_late(i) && (held.is_none() || has(i) * FEWER < has(own));
+        match is_late(own) && is_better(least) {
+            true => Some(least),
+            false => Some(own),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use spillgate_pipeline::message::BatchShape;
-    use spillgate_pipeline::policy::DispatchPolicyName;
-
-    use super::*;
-
-    const SHAPE: BatchShape = BatchShape {
-        size: 2,
-        execution: Duration::from_millis(10),
-    };
-
-    fn dispatcher() -> Dispatcher {
-        let workers = [0, 1, 2].map(WorkerId);
-        let mut dispatcher = Dispatcher::new(DispatchPolicyName::Affinity, SHAPE, &workers);
-        workers.iter().for_each(|w| dispatcher.found(*w));
-        dispatcher
-    }
-
-    fn worker(d: &Dispatcher, member: u16) -> WorkerId {
-        let idx = d.worker_of(MemberId(member)).expect("a worker is up");
-        d.workers[idx].worker
-    }
-
-    #[test]
-    fn a_model_stays_at_its_worker_until_that_is_gone_or_the_controller_moves_it() {
-        let mut d = dispatcher();
-        let first: Vec<WorkerId> = (0..100).map(|m| worker(&d, m)).collect();
-        assert!([0, 1, 2].iter().all(|w| first.contains(&WorkerId(*w))));
-        let gone = first[0];
-        d.lost(gone);
-        for (member, was) in (0..).zip(&first) {
-            let now = worker(&d, member);
-            assert!(now != gone && (*was == gone || now == *was));
-        }
-        d.found(gone);
-        let other = WorkerId((gone.0 + 1) % 3);
-        d.assign(&[(MemberId(0), vec![other])].into());
-        assert_eq!(worker(&d, 0), other);
-        d.lost(other);
-        assert_eq!(worker(&d, 0), gone, "the assigned worker is gone");
-        d.found(other);
-        d.assign(&[].into());
-        assert_eq!(worker(&d, 0), gone);
-    }
-
-    #[test]
-    fn of_several_workers_the_one_with_the_fewest_requests_gets_the_next() {
-        let mut d = dispatcher();
-        d.assign(&[(MemberId(7), vec![WorkerId(0), WorkerId(2)])].into());
-        let mut sent = [0; 3];
-        for _ in 0..10 {
-            let idx = d.worker_of(MemberId(7)).expect("a worker is up");
-            d.workers[idx].outstanding += 1;
-            sent[idx] += 1;
-        }
-        assert_eq!(sent, [5, 0, 5]);
-    }
-}
+mod tests;

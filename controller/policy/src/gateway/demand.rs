@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use indexmap::{IndexMap, IndexSet};
-use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::affinity::Asked;
-use spillgate_pipeline::id::{MemberId, ModuleId};
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::{Demand, Incarnation};
 use spillgate_pipeline::pipeline::Module;
-use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
@@ -24,21 +20,6 @@ struct Counts {
     /// Requests that had been offered when it greeted, and requests that had given their place back.
     before: (u64, u64),
     demand: Demand,
-    models: Option<Models>,
-}
-
-/// Requests by model, where requests go to workers by model.
-#[derive(Clone, Debug, Default)]
-struct Models {
-    /// Since the gateway began.
-    asked: IndexMap<MemberId, u64, FxBuildHasher>,
-    /// Since the last report.
-    changed: IndexSet<MemberId, FxBuildHasher>,
-}
-
-fn by_model(pipeline: &Pipeline, module: ModuleId) -> Option<Models> {
-    let by_model = pipeline.dispatch_to(module) == DispatchPolicyName::Affinity;
-    by_model.then(Models::default)
 }
 
 /// The counts of one gateway.
@@ -56,15 +37,11 @@ pub(super) struct Demands {
 impl Demands {
     /// Nothing has been asked since the gateway began.
     pub(super) fn new(pipeline: &Pipeline, born: Timestamp) -> Self {
-        let counts = |m: &Module| Counts {
-            models: by_model(pipeline, m.id),
-            ..Counts::default()
-        };
         let is_first = |m: &Module| pipeline.predecessors(m.id) == [ModuleId::SOURCE];
         Demands {
             slo: pipeline.slo,
             born,
-            modules: pipeline.modules.iter().map(counts).collect(),
+            modules: vec![Counts::default(); pipeline.modules.len()],
             is_first: pipeline.modules.iter().map(is_first).collect(),
             offered: (0, 0),
             reports_at: None,
@@ -80,7 +57,6 @@ impl Demands {
                 life: incarnation,
                 before: self.offered,
                 demand: Demand::default(),
-                models: counts.models.as_ref().map(|_| Models::default()),
             };
         }
     }
@@ -109,25 +85,6 @@ impl Demands {
     pub(super) fn unasked(&mut self, now: Timestamp, module: ModuleId) {
         self.modules[module.idx()].demand.unasked += 1;
         self.changed(now);
-    }
-
-    /// A request goes to a worker of the module. One without an SLO is no demand.
-    pub(super) fn model_asked(&mut self, module: ModuleId, request: &Request) {
-        if !request.background
-            && let Some(models) = &mut self.modules[module.idx()].models
-        {
-            *models.asked.entry(request.member).or_default() += 1;
-            models.changed.insert(request.member);
-        }
-    }
-
-    /// The counts of those models of a module that were asked for since the last report.
-    pub(super) fn models_asked(&mut self, module: ModuleId) -> Option<Asked> {
-        let models = self.modules[module.idx()].models.as_mut()?;
-        let asked = &models.asked;
-        let changed = models.changed.drain(..);
-        let asked: Asked = changed.map(|member| (member, asked[&member])).collect();
-        (!asked.is_empty()).then_some(asked)
     }
 
     /// When reports are due.

@@ -113,7 +113,6 @@ impl<P, L: Clone> Gateway<P, L> {
         let request = open.request_at(module);
         let worker = dispatcher.send(now, &request);
         let worker = worker.ok_or(DropReason::NoWorker)?;
-        self.demands.model_asked(module, &request);
         let arrival = Arrival {
             worker,
             request,

@@ -31,7 +31,7 @@ impl Worker {
     }
 
     /// It takes requests, as long as it is not set aside.
-    pub(super) fn is_up(&self) -> bool {
+    fn is_up(&self) -> bool {
         self.serves && self.is_known && !self.is_suspected
     }
 }

@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use spillgate_link::wire::{Brought, Parcel};
 use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::{BatchId, ClientId, MemberId, WorkerId};
+use spillgate_pipeline::id::{BatchId, ClientId, MemberId};
 use spillgate_pipeline::message::{
     Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Incarnation, Lent, Returned,
     Started, ToController, ToDevice, ToGateway,
@@ -41,10 +41,10 @@ pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
         (worker(), any::<u64>()).prop_map(|(worker, ask)| ToGateway::Withdrawn(worker, ask)),
         returned().prop_map(ToGateway::Returned),
         worker().prop_map(ToGateway::Leaves),
+        (worker(), holds()).prop_map(|(worker, models)| ToGateway::Holds(worker, models)),
         (module(), plan()).prop_map(|(module, plan)| ToGateway::Plan(module, Box::new(plan))),
         state().prop_map(|state| ToGateway::State(Arc::new(state))),
         portion().prop_map(|portion| ToGateway::Clients(Box::new(portion))),
-        (module(), assigned()).prop_map(|(module, of)| ToGateway::Models(module, of.into())),
         worker().prop_map(ToGateway::Serve),
         worker().prop_map(ToGateway::Retire),
         worker().prop_map(ToGateway::Try),
@@ -159,12 +159,13 @@ fn ask() -> impl Strategy<Value = Ask> {
     )
 }
 
-fn model() -> impl Strategy<Value = MemberId> {
-    any::<u16>().prop_map(MemberId)
-}
-
-fn assigned() -> impl Strategy<Value = Vec<(MemberId, Vec<WorkerId>)>> {
-    vec((model(), vec(worker(), 0..4)), 0..4)
+/// Models that are there come first in a message.
+fn holds() -> impl Strategy<Value = Vec<(MemberId, bool)>> {
+    let model = (any::<u16>().prop_map(MemberId), any::<bool>());
+    vec(model, 0..4).prop_map(|mut models| {
+        models.sort_by_key(|(_, is_there)| !is_there);
+        models
+    })
 }
 
 fn returned() -> impl Strategy<Value = Returned> {
@@ -183,7 +184,6 @@ pub(super) fn to_controller() -> impl Strategy<Value = ToController> {
     prop_oneof![
         demand().prop_map(|demand| ToController::Demand(Box::new(demand))),
         clients().prop_map(|report| ToController::Clients(Box::new(report))),
-        vec((model(), any::<u64>()), 0..4).prop_map(ToController::Models),
         report().prop_map(ToController::Report),
         (worker(), any::<bool>()).prop_map(|(worker, ready)| ToController::Loaded(worker, ready)),
         state().prop_map(|state| ToController::Peer(Arc::new(state))),

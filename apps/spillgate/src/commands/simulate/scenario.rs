@@ -10,6 +10,7 @@ use flate2::read::GzDecoder;
 use serde::Serialize;
 use spillgate_controller_policy::placement::PlacementName;
 use spillgate_pipeline::family::MEMBERS_MAX;
+use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
 
 /// Largest file of a scenario, unpacked.
@@ -27,7 +28,7 @@ pub(super) fn run(
     folder: &Path,
     placements: &[String],
     is_fair: bool,
-    processes: Option<u16>,
+    processes: Option<(u16, DispatchPolicyName)>,
     actions: Option<&Path>,
     json: bool,
 ) -> anyhow::Result<()> {
@@ -44,7 +45,7 @@ pub(super) fn run(
         "--actions: the actions of {} placements go into one file; name one --placement",
         named.len()
     );
-    if let Some(n) = processes {
+    if let Some((n, _)) = processes {
         let devices = scenario.system.gpus;
         anyhow::ensure!(
             n <= devices,
@@ -59,7 +60,7 @@ pub(super) fn run(
     let mut runs = Vec::new();
     for name in named {
         let (figures, logged) = match processes {
-            Some(n) => (placement::run_divided(&scenario, name, is_fair, n), vec![]),
+            Some(by) => (placement::run_divided(&scenario, name, is_fair, by), vec![]),
             None => {
                 let (figures, _, logged) =
                     placement::run(&scenario, name, is_fair, actions.is_some());
