@@ -272,6 +272,7 @@ impl Embedded {
             let plans = fleets::plan(
                 placed.map(|(id, (name, places))| (id, name, places)),
                 planned,
+                library,
             );
             for plan in plans {
                 let fleet = plan.start(placing, &around)?;

@@ -103,7 +103,7 @@ impl Approved {
             }
         }
         Err(
-            "its content is not what was checked when the server started; restart the server"
+            "its content is not what was checked when the server listed it; restart the server, or let it read its files again (SIGHUP)"
                 .to_owned(),
         )
     }

@@ -6,10 +6,9 @@
 //! a model that is in memory already serves on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::SystemTime;
 
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
@@ -17,6 +16,7 @@ use sha2::{Digest, Sha256};
 use spillgate_backend::file;
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::id::{MemberId, ModuleId};
+use spillgate_worker::listed::ListedFile;
 use spillgate_worker::members::Members;
 
 use super::form::{form, intact};
@@ -99,18 +99,13 @@ struct Inner {
     changed: Condvar,
 }
 
-/// A file as it was listed.
+/// A member and its file.
 struct Listed {
     name: String,
     /// As in the pipeline file.
     file: String,
-    path: PathBuf,
-    stamp: Option<Stamp>,
+    found: ListedFile,
 }
-
-/// What changes when a file is written anew: its length and when it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp(u64, Option<SystemTime>);
 
 /// Whether a member may be loaded; if not, why.
 type Verdict = Result<(), Arc<str>>;
@@ -136,14 +131,10 @@ impl FamilyFiles {
         asker: Asker,
     ) -> FamilyFiles {
         let base_dir = question.base_dir.clone();
-        let list = family.members.iter().map(|member| {
-            let path = base_dir.join(&member.file);
-            Listed {
-                name: member.name.clone(),
-                file: member.file.clone(),
-                stamp: stamp(&path).ok(),
-                path,
-            }
+        let list = family.members.iter().map(|member| Listed {
+            name: member.name.clone(),
+            file: member.file.clone(),
+            found: ListedFile::now(base_dir.join(&member.file)),
         });
         let state = State {
             verdicts: vec![None; family.members.len()],
@@ -220,7 +211,7 @@ impl Members for FamilyFiles {
     fn may_load(&self, member: MemberId) -> Result<(), String> {
         let inner = &self.inner;
         let listed = inner.listed(member)?;
-        listed.is_as_listed()?;
+        listed.found.is_as_listed()?;
         let known = inner.state.lock().verdicts[member.idx()].clone();
         if let Some(verdict) = known {
             return verdict.map_err(|why| why.to_string());
@@ -264,8 +255,8 @@ impl Inner {
 
     /// What is wrong with a member, with its name and file.
     fn line(&self, member: MemberId, why: &str) -> String {
-        let Listed { name, path, .. } = &self.members[member.idx()];
-        format!("model {name} ({}): {why}", path.display())
+        let Listed { name, found, .. } = &self.members[member.idx()];
+        format!("model {name} ({}): {why}", found.path().display())
     }
 
     /// Checks the members that were not checked, those that are asked for first. Gives what is wrong with those that are refused.
@@ -335,7 +326,7 @@ impl Inner {
     fn check(&self, member: MemberId, confined: &mut Option<String>) -> Verdict {
         let listed = &self.members[member.idx()];
         // A file that has changed may change back.
-        listed.is_as_listed().map_err(Arc::from)?;
+        listed.found.is_as_listed().map_err(Arc::from)?;
         let known = self.state.lock().verdicts[member.idx()].clone();
         if let Some(verdict) = known {
             return verdict;
@@ -346,7 +337,7 @@ impl Inner {
     }
 
     fn find_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
-        inside(self.asker.config.model_dir.as_deref(), &listed.path)?;
+        inside(self.asker.config.model_dir.as_deref(), listed.found.path())?;
         let form = listed.form()?;
         if self.is_good(form) {
             return Ok(());
@@ -384,10 +375,10 @@ impl Inner {
 
     /// Has a process of its own load and run a member. If it is good, files of the forms that were loaded may be.
     fn try_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
-        let read = |path: &PathBuf| {
+        let read = |path: &Path| {
             file::read(path, MODEL_BYTES_MAX).map_err(|e| format!("{}: {e}", path.display()))
         };
-        let bytes = read(&listed.path)?;
+        let bytes = read(listed.found.path())?;
         intact(&bytes)?;
         let question = Question {
             model: Some(listed.file.clone()),
@@ -415,29 +406,8 @@ impl Inner {
 }
 
 impl Listed {
-    /// Whether the file is the one that was listed.
-    fn is_as_listed(&self) -> Result<(), String> {
-        let cure = "restart the server, or let it read its files again (SIGHUP)";
-        match stamp(&self.path) {
-            Err(error) => Err(format!(
-                "its file {} cannot be had: {error}",
-                self.path.display()
-            )),
-            Ok(now) if Some(now) == self.stamp => Ok(()),
-            Ok(_) => Err(format!(
-                "its file {} changed since it was listed; {cure}",
-                self.path.display()
-            )),
-        }
-    }
-
     fn form(&self) -> Result<Hash, String> {
-        let mut file = file::open(&self.path).map_err(|e| e.to_string())?;
+        let mut file = file::open(self.found.path()).map_err(|e| e.to_string())?;
         form(&mut file)
     }
-}
-
-fn stamp(path: &PathBuf) -> std::io::Result<Stamp> {
-    let found = std::fs::metadata(path)?;
-    Ok(Stamp(found.len(), found.modified().ok()))
 }
