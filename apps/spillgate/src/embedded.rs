@@ -302,6 +302,12 @@ impl Embedded {
                 let (execution, schedule) = (spec.execution.clone(), schedule.clone());
                 let config =
                     BrokerConfig::of(&spec.pipeline, spec.module, *batch, execution, schedule);
+                let members = spec.members.as_ref();
+                let first_load = members.map_or(Duration::ZERO, |members| members.first_load());
+                let config = BrokerConfig {
+                    first_load,
+                    ..config
+                };
                 (spec.worker, config)
             };
             let brokers = places.iter().map(broker).collect();

@@ -343,6 +343,26 @@ fn a_file_that_changes_or_vanishes_fails_alone_until_files_are_read_again() {
 }
 
 #[test]
+fn the_first_load_is_known_from_the_check_at_the_start() {
+    let folder = Folder::new("load", "");
+    folder.member("a", &model("", 0));
+    let served = folder.serve();
+    let load_ms = || {
+        let line = served.line_with("a load of a model is expected to take so long at first");
+        let (_, rest) = line.split_once("load_ms=").unwrap();
+        let number = rest.split_whitespace().next().unwrap();
+        number.parse::<f64>().unwrap()
+    };
+    let at_start = load_ms();
+    assert!(0.0 < at_start && at_start < 1e4, "{at_start} ms");
+    // The same architecture is not checked again.
+    folder.member("b", &model("", 1));
+    let child = served.child.as_ref().unwrap();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
+    assert_eq!(load_ms(), at_start);
+}
+
+#[test]
 fn gateways_and_workers_of_several_processes_agree_on_members() {
     let folder = Folder::new("up", "default_model: a");
     folder.member("a", &model("", 0));

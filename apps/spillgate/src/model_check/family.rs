@@ -5,10 +5,11 @@
 //! A member that cannot be served is refused by itself. So is one whose file has changed or is gone since it was listed;
 //! a model that is in memory already serves on.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
@@ -115,8 +116,8 @@ struct State {
     verdicts: Vec<Option<Verdict>>,
     /// Members that were asked for before their turn, the latest last; each once.
     asked: VecDeque<MemberId>,
-    /// Forms of good members.
-    good: HashSet<Hash>,
+    /// Forms of good members, in the order in which they were found, with how long the load of one took.
+    good: IndexMap<Hash, Duration>,
     /// Members that failed, by form, while none was good.
     failures: HashMap<Hash, u32>,
     closed: bool,
@@ -139,7 +140,7 @@ impl FamilyFiles {
         let state = State {
             verdicts: vec![None; family.members.len()],
             asked: VecDeque::new(),
-            good: HashSet::new(),
+            good: IndexMap::new(),
             failures: HashMap::new(),
             closed: false,
         };
@@ -194,6 +195,13 @@ impl FamilyFiles {
 
     fn check_rest(&self) {
         let inner = self.inner.clone();
+        let (module, load) = (&inner.question.module, self.first_load());
+        let load_ms = load.as_secs_f64() * 1e3;
+        tracing::info!(
+            module,
+            load_ms,
+            "a load of a model is expected to take so long at first"
+        );
         let name = format!("family {}", inner.question.module);
         let started = std::thread::Builder::new().name(name).spawn(move || {
             inner.check_all_and_tell();
@@ -240,6 +248,13 @@ impl Members for FamilyFiles {
 
     fn form(&self, member: MemberId) -> Option<Hash> {
         self.inner.listed(member).ok()?.form().ok()
+    }
+
+    /// What the first good member took, on the CPU.
+    fn first_load(&self) -> Duration {
+        let state = self.inner.state.lock();
+        let first = state.good.values().next();
+        first.copied().unwrap_or_default()
     }
 }
 
@@ -350,31 +365,31 @@ impl Inner {
         }
         let result = self.try_out(listed, confined);
         match &result {
-            Ok(()) => {
+            Ok(load) => {
                 let ran = (self.kind.clone(), form);
-                self.asker.approved.write().ran.insert(ran);
-                self.state.lock().good.insert(form);
+                self.asker.approved.write().ran.insert(ran, *load);
+                self.state.lock().good.insert(form, *load);
             }
             Err(_) => *self.state.lock().failures.entry(form).or_default() += 1,
         }
-        result
+        result.map(|_| ())
     }
 
     /// Whether a member of that form ran, here or in the families that this one takes the place of.
     fn is_good(&self, form: Hash) -> bool {
-        if self.state.lock().good.contains(&form) {
+        if self.state.lock().good.contains_key(&form) {
             return true;
         }
         let ran = (self.kind.clone(), form);
-        let is_good = self.asker.approved.read().ran.contains(&ran);
-        if is_good {
-            self.state.lock().good.insert(form);
+        let load = self.asker.approved.read().ran.get(&ran).copied();
+        if let Some(load) = load {
+            self.state.lock().good.insert(form, load);
         }
-        is_good
+        load.is_some()
     }
 
-    /// Has a process of its own load and run a member. If it is good, files of the forms that were loaded may be.
-    fn try_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
+    /// Has a process of its own load and run a member. If it is good, files of the forms that were loaded may be. Gives the time of a load.
+    fn try_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<Duration, String> {
         let read = |path: &Path| {
             file::read(path, MODEL_BYTES_MAX).map_err(|e| format!("{}: {e}", path.display()))
         };
@@ -401,7 +416,7 @@ impl Inner {
             let folder = path.parent().map(PathBuf::from).unwrap_or_default();
             self.asker.approved.write().forms.insert((folder, form));
         }
-        Ok(())
+        Ok(passed.load.unwrap_or_default())
     }
 }
 
