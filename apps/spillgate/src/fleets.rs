@@ -378,6 +378,8 @@ impl FleetPlan {
                 input: *prepare,
             }
         };
+        let pipelines = models.iter().flat_map(|m| &m.sources);
+        let background_time = pipelines.map(|s| s.worker.pipeline.background_time()).min();
         let config = PlacementConfig {
             sizes: sizes.clone(),
             models: models.iter().enumerate().map(model).collect(),
@@ -389,6 +391,7 @@ impl FleetPlan {
                 .collect(),
             travel: Duration::ZERO,
             is_fair: placing.is_fair,
+            background_time: background_time.unwrap_or(Duration::MAX),
         };
         let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);

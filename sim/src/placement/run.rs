@@ -142,6 +142,7 @@ pub fn run(
         devices: devices.collect(),
         travel,
         is_fair,
+        background_time: Duration::MAX,
     };
     let mut run = Run {
         scenario,

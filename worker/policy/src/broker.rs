@@ -99,7 +99,7 @@ impl BrokerConfig {
             default_member: family.and_then(|family| family.default),
             first_load: Duration::ZERO,
             background: pipeline.limits.background(),
-            background_time: background::time_of(pipeline),
+            background_time: pipeline.background_time(),
             schedule,
         }
     }
