@@ -286,16 +286,12 @@ impl FleetPlan {
             .map(|(_, name)| (placing.pages(name), name))
             .max()?;
         let most = placing.pages(largest);
-        let too_large = |model: &&ModelId| {
-            let family = |spec: &WorkerSpec| {
-                let module = &spec.pipeline.modules[spec.module.idx()];
-                module.family.is_some()
-            };
-            self.pages(**model) > most && !family(&self.models[model.idx()].first().worker)
-        };
-        let model = *self.resident.iter().find(too_large)?;
-        let spec = &self.models[model.idx()].first().worker;
-        let module = &spec.pipeline.modules[spec.module.idx()].name;
+        let mut resident = self.resident.iter().copied();
+        let (model, needed_by) = resident.find_map(|model| {
+            let needed_by = self.models[model.idx()].needed_by()?;
+            (self.pages(model) > most).then_some((model, needed_by))
+        })?;
+        let module = &needed_by.module().name;
         let (needs, mib) = (self.pages(model), PAGE_BYTES >> 20);
         Some(StartError::Device {
             device: largest.clone(),

@@ -162,7 +162,7 @@ fn end(file: &File, length: u64) -> io::Result<End> {
     Ok((length, Sha256::digest(&last).into()))
 }
 
-/// Whether two files are equal. What is read of each counts as `left`.
+/// Whether two files are equal. What is compared is taken from `left`.
 fn compare(one: &File, other: &Path, left: &mut u64) -> io::Result<bool> {
     let mut other = open(other)?.0;
     let mut at = 0;

@@ -100,7 +100,7 @@ impl FleetPlan {
         let models = &self.models;
         self.resident.retain(|model| {
             let spec = &models[model.idx()];
-            if spec.first().module().family.is_none() || sound.contains(model) {
+            if spec.needed_by().is_some() || sound.contains(model) {
                 return true;
             }
             let built = spec.build(library, &mut backend);

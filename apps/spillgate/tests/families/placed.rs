@@ -292,20 +292,44 @@ fn a_file_that_changes_or_vanishes_fails_alone() {
     }
 }
 
+impl Folder {
+    /// Puts the pipelines `p` and `q` into it, whose modules have the models `a` and `b` and no family.
+    fn plain(self, a: &[u8], b: &[u8]) -> Self {
+        let text = std::fs::read_to_string(self.0.join("p.yaml")).unwrap();
+        for (name, member, bytes) in [("p", "a", a), ("q", "b", b)] {
+            self.member(member, bytes);
+            let own = text.replace("models: m/*.pt", &format!("model: m/{member}.pt"));
+            let own = own.replace("name: p", &format!("name: {name}"));
+            std::fs::write(self.0.join(format!("{name}.yaml")), own).unwrap();
+            let times = "{ alpha: 2ms, beta: 2ms, max: 2 }";
+            let profile = format!("cpu: {{ light: {{ m/{member}.pt: {times} }} }}\n");
+            std::fs::write(self.0.join(format!("{name}.profile.yaml")), profile).unwrap();
+        }
+        self
+    }
+}
+
+#[test]
+fn pipelines_with_equal_files_share_one_model() {
+    let bytes = model("", 1);
+    let folder = Folder::new("placed-equal", "").plain(&bytes, &bytes);
+    let served = folder.serve_with(&["q.yaml", ONE[0], ONE[1]]);
+    let admin = served.admin();
+    for pipeline in ["p", "q", "p", "q"] {
+        served.ask_of(pipeline, "").unwrap();
+    }
+    let did = served.did(&admin);
+    assert_eq!(
+        (did.pages, did.loads),
+        (1, 0),
+        "loaded at the start: {did:?}"
+    );
+}
+
 /// The same of modules with one model each, of two pipelines that share a device.
 #[test]
 fn a_model_file_that_changes_fails_its_pipeline_alone() {
-    let folder = Folder::new("placed-plain", "");
-    let text = std::fs::read_to_string(folder.0.join("p.yaml")).unwrap();
-    for (name, member) in [("p", "a"), ("q", "b")] {
-        folder.member(member, &model("", usize::from(name == "q")));
-        let own = text.replace("models: m/*.pt", &format!("model: m/{member}.pt"));
-        let own = own.replace("name: p", &format!("name: {name}"));
-        std::fs::write(folder.0.join(format!("{name}.yaml")), own).unwrap();
-        let profile =
-            format!("cpu: {{ light: {{ m/{member}.pt: {{ alpha: 2ms, beta: 2ms, max: 2 }} }} }}\n");
-        std::fs::write(folder.0.join(format!("{name}.profile.yaml")), profile).unwrap();
-    }
+    let folder = Folder::new("placed-plain", "").plain(&model("", 0), &model("", 1));
     let served = folder.serve_with(&["q.yaml", "--device", "cpu,memory=16MiB"]);
     for _ in 0..2 {
         served.ask_of("p", "").unwrap();

@@ -44,6 +44,11 @@ impl ModelSpec {
         &self.sources[0]
     }
 
+    /// A module without a family that names it, which cannot serve without it.
+    pub fn needed_by(&self) -> Option<&Source> {
+        self.sources.iter().find(|s| s.module().family.is_none())
+    }
+
     /// Makes it ready to run, from the first of its sources whose files are as they were compared. A file that changed is not read where
     /// there are several: it is not what the others named.
     ///
