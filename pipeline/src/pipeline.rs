@@ -214,6 +214,9 @@ pub struct Limits {
     pub objects: usize,
 }
 
+/// Part of the SLO that a request may lose to batches of requests without one on its whole way.
+const BACKGROUND_PART: f64 = 0.1;
+
 impl Limits {
     /// Most requests in flight of clients without an SLO, beside [`Limits::in_flight`] of the others: a quarter of that.
     pub fn background(&self) -> usize {
@@ -247,6 +250,21 @@ impl Pipeline {
             .collect();
         all.sort();
         all
+    }
+
+    /// Longest time of a batch of requests without an SLO at each module, as far as one request alone does not take longer. A running batch is
+    /// not stopped, so a request that arrives behind it waits for its end: those of all modules on the longest way through the pipeline take
+    /// [`BACKGROUND_PART`] of the SLO together.
+    pub fn background_time(&self) -> Duration {
+        let mut ways = vec![0; self.modules.len()];
+        // The source does not count.
+        for module in &self.modules[1..] {
+            let before = self.predecessors(module.id).into_iter();
+            let longest = before.map(|m| ways[m.idx()]).max();
+            ways[module.id.idx()] = longest.unwrap_or(0) + 1;
+        }
+        let longest: u32 = ways.into_iter().max().unwrap_or(0).max(1);
+        self.slo.mul_f64(BACKGROUND_PART) / longest
     }
 
     /// Modules from which `id` receives data or a condition, in order.

@@ -275,8 +275,11 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         let phase = interval.mul_f64(client as f64 / clients as f64);
         let clock = FrameClock::new(start + phase, interval);
         let saving = saving.for_client(client, clients);
-        let (board, sending) = (board.clone(), sending.clone());
-        running.spawn(async move { session.run(&board, start, clock, saving, sending).await });
+        let (board, sending, stop) = (board.clone(), sending.clone(), stop.clone());
+        running.spawn(async move {
+            let ended = session.run(&board, start, clock, saving, sending, stop);
+            ended.await
+        });
     }
     let pace = Pace::new(rate, clients);
     let ends = watch(&mut running, &board, start, args.duration, &sending, pace).await?;

@@ -1,6 +1,10 @@
 //! `spillgate bench` against a small server.
 
 #[path = "fake/server.rs"]
+#[expect(
+    dead_code,
+    reason = "shared with tests/stream.rs, which uses all of it"
+)]
 mod fake;
 
 use std::path::Path;

@@ -172,6 +172,51 @@ async fn frames_leave_on_schedule_though_nothing_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_without_an_slo_are_waited_for_as_long_as_they_may_take() {
+    let slow: Behaviour = |_| Answer::Slow;
+    let frames = ["--frames", "5"];
+    let server = FakeServer::start_without_slo(slow).await;
+    let (outcome, lines) = stream_to(&server, "no-slo", &frames).await;
+    let served = |outcome: anyhow::Result<ExitSummary>| outcome.unwrap().served;
+    assert_eq!(served(outcome), 5);
+    assert_each_once(&lines, 1, 5);
+    // Those of a client that has one, and those that it asks for sooner, are given up.
+    let server = FakeServer::start(slow).await;
+    let (outcome, _) = stream_to(&server, "slo", &frames).await;
+    assert_eq!(served(outcome), 0);
+    let server = FakeServer::start_without_slo(slow).await;
+    let soon = ["--frames", "5", "--timeout", "300ms"];
+    let (outcome, _) = stream_to(&server, "no-slo-soon", &soon).await;
+    assert_eq!(served(outcome), 0);
+}
+
+/// Whether its frames are still coming or have ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_stream_gives_up_answers_without_an_slo() {
+    let server = FakeServer::start_without_slo(|_| Answer::Silence).await;
+    for frames in ["5", "1000000"] {
+        let arguments = ["stream", "scene:size=64x64", "--quiet", "--fps", "50"];
+        let all = [
+            &arguments[..],
+            &["--server", &server.url, "--frames", frames],
+        ]
+        .concat();
+        let stop = CancellationToken::new();
+        let interrupt = stop.clone();
+        let interrupts = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            interrupt.cancel();
+        };
+        let began = Instant::now();
+        let (outcome, ()) = tokio::join!(run_until(Cli::parse_from(all).stream, stop), interrupts);
+        let outcome = outcome.unwrap();
+        assert!(outcome.requests >= 5 && outcome.served == 0, "{outcome:?}");
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_server_goes_the_rest_has_failed_with_the_cause() {
     let server = FakeServer::start(|n| {
         if n == 20 {

@@ -272,7 +272,7 @@ impl Embedded {
                 let (_, planned) = own.next().expect("each pipeline is planned");
                 planned.clone()
             };
-            for plan in fleets::plan(placed, planned) {
+            for plan in fleets::plan(placed, planned, library) {
                 let fleet = plan.start(placing, &around)?;
                 for (id, name, device) in fleet.devices {
                     devices.insert(id, Device::Placed(device.handle(), fleet.host.clone()));
@@ -300,6 +300,12 @@ impl Embedded {
                 let (execution, schedule) = (spec.execution.clone(), schedule.clone());
                 let config =
                     BrokerConfig::of(&spec.pipeline, spec.module, *batch, execution, schedule);
+                let members = spec.members.as_ref();
+                let first_load = members.map_or(Duration::ZERO, |members| members.first_load());
+                let config = BrokerConfig {
+                    first_load,
+                    ..config
+                };
                 (spec.worker, config)
             };
             let brokers = places.iter().map(broker).collect();

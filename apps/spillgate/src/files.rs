@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use spillgate_backend::file::{self, FileError};
+use spillgate_backend::operator::Library;
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::Catalog;
 use spillgate_pipeline::Pipeline;
@@ -22,6 +23,7 @@ use spillgate_pipeline::profile_file::parse_profiles;
 use spillgate_pipeline::topology::{Topology, parse_topology};
 use spillgate_worker_policy::schedule::SchedulerConfig;
 
+use crate::beside::{Folders, option_files};
 use crate::model_check::{Families, Variables};
 use crate::placement::{PlacingError, resolve_device};
 
@@ -50,6 +52,24 @@ impl LoadedPipeline {
     /// Folder of the file: paths in it are relative to this.
     pub fn base_dir(&self) -> PathBuf {
         self.file.parent().map_or_else(PathBuf::new, Path::to_owned)
+    }
+
+    /// The files that it is made of: its own, those of its models with what lies beside them, and those that options name.
+    pub fn all_files(&self, library: &Library) -> Vec<PathBuf> {
+        let base_dir = self.base_dir();
+        let modules = self.pipeline.modules.iter();
+        let named = modules.flat_map(|m| option_files(m, library));
+        let mut all: Vec<PathBuf> = named.map(|(_, file)| base_dir.join(file)).collect();
+        let variants = self.pipeline.modules.iter().flat_map(|m| &m.variants);
+        let families = self.pipeline.families();
+        let members = families.flat_map(|(_, family)| family.members.iter().map(|m| &m.file));
+        let mut folders = Folders::default();
+        for model in variants.map(|variant| &variant.model).chain(members) {
+            let of_model = folders.of_model(&base_dir.join(model));
+            all.extend(of_model.into_iter().map(|(_, file)| file));
+        }
+        all.push(self.file.clone());
+        all
     }
 
     /// Whether each model file is there that would be run, of the modules that this process `runs`.

@@ -1,17 +1,19 @@
 //! Devices under a placement: which of them form a fleet, which models they serve, and how they are started.
 //!
 //! Devices of one kind whose workers serve the same modules form a fleet: any of them can run any of its models. Models are
-//! told apart by what they are built from: the module's type and options, and its files.
+//! told apart by what they are built from: the module's type and options, and the content of its files.
 
+mod contents;
+mod expected;
 mod host;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::Backend;
-use spillgate_backend::operator::{Library, Operator, OperatorError};
+use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller_policy::fleet::{Fleet, FleetWorker};
 use spillgate_controller_policy::placement::{DeviceSpec, Model, Placement, PlacementConfig};
@@ -20,33 +22,22 @@ use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::placement::PlacementName;
-use spillgate_pipeline::profile::{BatchLatency, ModuleProfile, batch_sizes, device_kind};
+use spillgate_pipeline::profile::{batch_sizes, device_kind};
 use spillgate_worker::clock::Clock;
-use spillgate_worker::executor::{EXAMPLE_OBJECTS, WorkerSpec, build_operator, warm_up};
-use spillgate_worker::placed::loader::{EmulatedLoader, ModelSpec, OperatorLoader};
+use spillgate_worker::executor::WorkerSpec;
+use spillgate_worker::listed::ListedFile;
+use spillgate_worker::placed::loader::{EmulatedLoader, ModelSpec, OperatorLoader, Source};
 use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice, WorkerModules};
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::actions::Actions;
 
+use crate::beside::option_files;
 use crate::embedded::StartError;
-use crate::measure::{Effort, measure_sizes};
 use crate::placement::Placed;
-use crate::status::MeasuredStatus;
 use crate::upstreams::Upstreams;
+use contents::{ContentId, Contents};
+use expected::Expected;
 pub use host::FleetHost;
-
-/// Architectures that are measured when a server starts; of others their module's profile is used.
-const MEASURED_MAX: usize = 64;
-/// Models of an architecture that are tried, while none can be measured.
-const FAILURES_MAX: usize = 8;
-/// Loads of a model that is measured.
-const LOADS_MEASURED: usize = 3;
-/// Times that the steps of a model that is measured run.
-const STEPS_MEASURED: usize = 5;
-/// Bytes that are read a millisecond from a file of which nothing was measured.
-const READ_A_MS: u64 = 100_000;
-/// The least time of a load of which nothing was measured.
-const LOAD_LEAST: Duration = Duration::from_millis(2);
 
 /// How the devices of a server are shared by models.
 #[derive(Clone, Debug)]
@@ -115,16 +106,23 @@ pub(crate) struct FleetPlan {
     bytes: Vec<u64>,
     /// Those that are loaded from the start, as far as they fit.
     resident: Vec<ModelId>,
-    /// By key.
-    known: IndexMap<String, ModelId>,
+    /// By what they are built from.
+    known: IndexMap<Built, ModelId>,
+    /// The models of each module, by member.
+    of_modules: IndexMap<(String, ModuleId), Vec<ModelId>>,
 }
+
+/// What a model is built from: type, options and bounds of a module, and the contents of its files.
+type Built = (String, Vec<Vec<(String, ContentId)>>);
 
 /// Which devices form fleets, in order.
 pub(crate) fn plan<'p>(
     devices: impl Iterator<Item = (DeviceId, &'p str, &'p Vec<Placed>)>,
     planned: impl Fn(&Arc<Pipeline>) -> Arc<Planned>,
+    library: &Library,
 ) -> Vec<FleetPlan> {
     type Key = (String, Vec<(String, ModuleId)>);
+    let mut contents = Contents::default();
     let mut fleets: IndexMap<Key, FleetPlan> = IndexMap::new();
     for (id, name, places) in devices {
         let kind = device_kind(name).to_owned();
@@ -142,12 +140,13 @@ pub(crate) fn plan<'p>(
             bytes: Vec::new(),
             resident: Vec::new(),
             known: IndexMap::new(),
+            of_modules: IndexMap::new(),
         });
         fleet.devices.push((id, name.to_owned()));
         for place in places {
             let spec = &place.spec;
             let downstream = downstream(&spec.pipeline, &planned(&spec.pipeline), spec.module);
-            let models = fleet.models_of(spec);
+            let models = fleet.models_of(spec, library, &mut contents);
             let worker = FleetWorker {
                 worker: spec.worker,
                 module: spec.module,
@@ -158,6 +157,12 @@ pub(crate) fn plan<'p>(
             };
             fleet.workers.push(worker);
         }
+    }
+    let n = contents.uncompared();
+    if n > 0 {
+        tracing::warn!(
+            "{n} files of models may equal others, and are models of their own: too many or too large to be compared"
+        );
     }
     fleets.into_values().collect()
 }
@@ -174,47 +179,91 @@ fn downstream(pipeline: &Pipeline, planned: &Planned, module: ModuleId) -> Durat
 
 impl FleetPlan {
     /// The models of a worker, by member.
-    fn models_of(&mut self, spec: &WorkerSpec) -> Vec<ModelId> {
-        let module = &spec.pipeline.modules[spec.module.idx()];
-        let Some(family) = &module.family else {
-            let files = module.variants.iter().map(|v| v.model.as_str());
-            let model = self.model(spec, MemberId::default(), files.collect());
-            if !self.resident.contains(&model) {
-                self.resident.push(model);
-            }
-            return vec![model];
-        };
-        let ids = family.ids().zip(&family.members);
-        let models = ids.map(|(id, member)| self.model(spec, id, vec![&member.file]));
-        let models: Vec<ModelId> = models.collect();
-        if let Some(default) = family.default {
-            self.resident.push(models[default.idx()]);
+    fn models_of(
+        &mut self,
+        spec: &WorkerSpec,
+        library: &Library,
+        contents: &mut Contents,
+    ) -> Vec<ModelId> {
+        let of = (spec.pipeline.name.clone(), spec.module);
+        if let Some(known) = self.of_modules.get(&of) {
+            return known.clone();
         }
+        let module = &spec.pipeline.modules[spec.module.idx()];
+        let mut listed = Vec::new();
+        let kind = FleetPlan::kind_of(spec, library, contents, &mut listed);
+        let mut model = |member, files: &[&str]| {
+            let mut source = Source {
+                worker: spec.clone(),
+                member,
+                files: listed.clone(),
+            };
+            let paths = files.iter().map(|file| spec.base_dir.join(file));
+            let paths: Vec<PathBuf> = paths.collect();
+            let files = paths.iter();
+            let files = files.map(|path| contents.of_model(path, &mut source.files));
+            let built = (kind.clone(), files.collect());
+            self.model(built, source, &paths)
+        };
+        let models: Vec<ModelId> = match &module.family {
+            None => {
+                let files: Vec<&str> = module.variants.iter().map(|v| v.model.as_str()).collect();
+                vec![model(MemberId::default(), &files)]
+            }
+            Some(family) => {
+                let ids = family.ids().zip(&family.members);
+                ids.map(|(id, member)| model(id, &[&member.file])).collect()
+            }
+        };
+        let resident = match &module.family {
+            None => models.first(),
+            Some(family) => family.default.map(|default| &models[default.idx()]),
+        };
+        if let Some(resident) = resident
+            && !self.resident.contains(resident)
+        {
+            self.resident.push(*resident);
+        }
+        self.of_modules.insert(of, models.clone());
         models
     }
 
-    fn model(&mut self, spec: &WorkerSpec, member: MemberId, files: Vec<&str>) -> ModelId {
+    /// What the models of a worker are built from beside their files. `listed` gets the files that options name.
+    fn kind_of(
+        spec: &WorkerSpec,
+        library: &Library,
+        contents: &mut Contents,
+        listed: &mut Vec<ListedFile>,
+    ) -> String {
         let module = &spec.pipeline.modules[spec.module.idx()];
-        let paths: Vec<PathBuf> = files.iter().map(|f| real(&spec.base_dir.join(f))).collect();
-        let key = format!(
-            "{} {:?} {:?} {paths:?} {:?} {}",
-            module.op,
-            module.options,
-            module.variants.iter().map(|v| v.input).collect::<Vec<_>>(),
-            spec.pipeline.limits,
-            module.served(),
-        );
-        if let Some(&known) = self.known.get(&key) {
+        let files = option_files(module, library);
+        let options = module.options.iter().map(|(name, value)| {
+            match files.iter().find(|(of, _)| of == name) {
+                Some((_, file)) => {
+                    let content = contents.of(spec.base_dir.join(file), listed);
+                    format!("{name}: {content:?}")
+                }
+                None => format!("{name}: {value:?}"),
+            }
+        });
+        let options: Vec<String> = options.collect();
+        let inputs: Vec<_> = module.variants.iter().map(|v| v.input).collect();
+        let (op, limits, served) = (&module.op, &spec.pipeline.limits, module.served());
+        format!("{op} {options:?} {inputs:?} {limits:?} {served}")
+    }
+
+    /// The model that is built from this, of which that is one more source.
+    fn model(&mut self, built: Built, source: Source, paths: &[PathBuf]) -> ModelId {
+        if let Some(&known) = self.known.get(&built) {
+            self.models[known.idx()].sources.push(source);
             return known;
         }
         let id = ModelId(self.models.len() as u32);
-        self.known.insert(key, id);
+        self.known.insert(built, id);
         let bytes = paths.iter().filter_map(|p| std::fs::metadata(p).ok());
         self.bytes.push(bytes.map(|m| m.len()).sum());
-        self.models.push(ModelSpec {
-            worker: spec.clone(),
-            member,
-        });
+        let sources = vec![source];
+        self.models.push(ModelSpec { sources });
         id
     }
 
@@ -244,16 +293,12 @@ impl FleetPlan {
             .map(|(_, name)| (placing.pages(name), name))
             .max()?;
         let most = placing.pages(largest);
-        let too_large = |model: &&ModelId| {
-            let family = |spec: &WorkerSpec| {
-                let module = &spec.pipeline.modules[spec.module.idx()];
-                module.family.is_some()
-            };
-            self.pages(**model) > most && !family(&self.models[model.idx()].worker)
-        };
-        let model = *self.resident.iter().find(too_large)?;
-        let spec = &self.models[model.idx()].worker;
-        let module = &spec.pipeline.modules[spec.module.idx()].name;
+        let mut resident = self.resident.iter().copied();
+        let (model, needed_by) = resident.find_map(|model| {
+            let needed_by = self.models[model.idx()].needed_by()?;
+            (self.pages(model) > most).then_some((model, needed_by))
+        })?;
+        let module = &needed_by.module().name;
         let (needs, mib) = (self.pages(model), PAGE_BYTES >> 20);
         Some(StartError::Device {
             device: largest.clone(),
@@ -265,162 +310,6 @@ impl FleetPlan {
             )),
         })
     }
-
-    /// How long each model is expected to take, by its architecture. One model of each is measured; emulated devices go by
-    /// profiles.
-    fn expected(
-        &self,
-        library: &Arc<Library>,
-    ) -> Result<(Vec<Expected>, Vec<MeasuredStatus>), OperatorError> {
-        let guess = |(spec, &bytes): (&ModelSpec, &u64)| Expected {
-            load: LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS),
-            execution: spec.worker.execution.clone(),
-            prepare: Duration::ZERO,
-        };
-        let mut expected: Vec<Expected> = self.models.iter().zip(&self.bytes).map(guess).collect();
-        if self.kind == "emulated" {
-            return Ok((expected, Vec::new()));
-        }
-        let mut said = Vec::new();
-        let mut backend = TorchBackend::new(&self.devices[0].1)?;
-        let mut measured: IndexMap<Architecture, Expected> = IndexMap::new();
-        let mut failures: IndexMap<Architecture, usize> = IndexMap::new();
-        let architectures: Vec<Architecture> = self.models.iter().map(architecture).collect();
-        for (spec, architecture) in self.models.iter().zip(&architectures) {
-            let failed = failures.get(architecture).copied().unwrap_or(0);
-            let is_known = measured.contains_key(architecture) || failed == FAILURES_MAX;
-            if !is_known && measured.len() + failures.len() < MEASURED_MAX {
-                let of = measured_of(spec, library, &mut backend);
-                let (module, model) = (&spec.module().name, spec.name());
-                match of {
-                    Ok(of) => {
-                        let Expected {
-                            load, execution, ..
-                        } = &of;
-                        let ms = |time: &Duration| time.as_secs_f64() * 1e3;
-                        said.push(MeasuredStatus {
-                            module: module.clone(),
-                            model: model.to_owned(),
-                            load_ms: ms(load),
-                            execution_ms: execution.iter().map(ms).collect(),
-                        });
-                        tracing::info!(module, model, "measured: one of its architecture");
-                        failures.swap_remove(architecture);
-                        measured.insert(architecture.clone(), of);
-                    }
-                    // The file may be damaged: another one of its architecture is measured.
-                    Err(error) => {
-                        tracing::warn!(module, model, %error, "cannot be measured");
-                        failures.insert(architecture.clone(), failed + 1);
-                    }
-                }
-            }
-        }
-        for (expected, architecture) in expected.iter_mut().zip(&architectures) {
-            if let Some(of) = measured.get(architecture) {
-                expected.clone_from(of);
-            }
-        }
-        Ok((expected, said))
-    }
-}
-
-/// How long a model is expected to take.
-#[derive(Clone)]
-struct Expected {
-    load: Duration,
-    /// By batch size, from 1.
-    execution: Vec<Duration>,
-    /// To prepare the input of a request, where that is a step apart from the execution.
-    prepare: Duration,
-}
-
-/// A module, and of a family the form of the file.
-type Architecture = (String, ModuleId, Option<[u8; 32]>);
-
-fn architecture(spec: &ModelSpec) -> Architecture {
-    let ModelSpec { worker, member } = spec;
-    let form = worker
-        .members
-        .as_ref()
-        .and_then(|members| members.form(*member));
-    (worker.pipeline.name.clone(), worker.module, form)
-}
-
-/// Loads and runs a model.
-fn measured_of(
-    spec: &ModelSpec,
-    library: &Arc<Library>,
-    backend: &mut dyn Backend,
-) -> Result<Expected, OperatorError> {
-    let ModelSpec { worker, member } = spec;
-    if let Some(members) = &worker.members {
-        members.check(*member).map_err(OperatorError::Other)?;
-    }
-    let module = spec.module();
-    let mut loads = Vec::new();
-    loop {
-        let start = Instant::now();
-        let mut operator = build_operator(worker, *member, library, backend)?;
-        warm_up(worker, &mut *operator);
-        loads.push(start.elapsed());
-        if loads.len() < LOADS_MEASURED {
-            continue;
-        }
-        // The first load of a process also makes libtorch ready.
-        loads.sort_unstable();
-        let mut execution = worker.execution.clone();
-        if module.family.is_some() {
-            let effort = Effort::QUICK;
-            let points =
-                measure_sizes(&mut *operator, module, module.served(), effort, &mut |_| {})?;
-            // A single batch that was disturbed must not decide.
-            let typical = points
-                .into_iter()
-                .map(|p| BatchLatency { mean: p.p50, ..p });
-            let profile = ModuleProfile {
-                points: typical.collect(),
-            };
-            execution = (1..=module.batch.max).map(|n| profile.mean(n)).collect();
-        }
-        let (prepare, finish) = steps(&mut *operator, module.served());
-        for (i, execution) in execution.iter_mut().enumerate() {
-            // What was measured has all steps. A profile may come from another machine, so the steps are not taken for most of it.
-            let steps = (prepare + finish) * (i as u32 + 1);
-            *execution -= steps.min(*execution * 3 / 4);
-        }
-        return Ok(Expected {
-            load: loads[loads.len() / 2],
-            execution,
-            prepare,
-        });
-    }
-}
-
-/// Typical times to prepare the input of a request and to make its outputs; 0 where these are no steps apart.
-fn steps(operator: &mut dyn Operator, variant: usize) -> (Duration, Duration) {
-    let Some(by) = operator.preparation() else {
-        return (Duration::ZERO, Duration::ZERO);
-    };
-    let inputs = [operator.example(EXAMPLE_OBJECTS)];
-    let (mut prepares, mut finishes) = (Vec::new(), Vec::new());
-    for _ in 0..STEPS_MEASURED {
-        let start = Instant::now();
-        let mut pass = Arc::clone(&by).prepare(variant, &inputs);
-        prepares.push(start.elapsed());
-        pass.forward(|input| operator.forward(variant, input));
-        let start = Instant::now();
-        let _ = pass.finish();
-        finishes.push(start.elapsed());
-    }
-    prepares.sort_unstable();
-    finishes.sort_unstable();
-    (prepares[STEPS_MEASURED / 2], finishes[STEPS_MEASURED / 2])
-}
-
-/// The file that a path leads to, so that two paths to one file are one model.
-fn real(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A fleet that serves.
@@ -448,7 +337,7 @@ impl FleetPlan {
     /// # Errors
     /// When a device is missing, or a model that is to be there from the start cannot be loaded or fits nowhere.
     pub(crate) fn start(
-        self,
+        mut self,
         placing: &Placing,
         around: &Around<'_>,
     ) -> Result<StartedFleet, StartError> {
@@ -467,12 +356,13 @@ impl FleetPlan {
             let device = device.to_owned();
             move |cause| StartError::Device { device, cause }
         };
-        let first = self.devices.first().map_or("", |(_, name)| name.as_str());
-        loading(first);
-        let (expected, measured) = self.expected(library).map_err(failed(first))?;
+        let first = self.devices.first().map(|(_, name)| name.clone());
+        let first = first.unwrap_or_default();
+        loading(&first);
+        let (expected, measured) = self.expected(library).map_err(failed(&first))?;
         let models: Arc<[ModelSpec]> = self.models.clone().into();
         let resident = |name: &str| self.resident(placing.pages(name));
-        let largest = models.iter().map(|m| m.module().batch.max).max();
+        let largest = models.iter().map(|m| m.first().module().batch.max).max();
         let sizes = batch_sizes(largest.unwrap_or(1));
         let model = |(i, spec): (usize, &ModelSpec)| {
             let Expected {
@@ -480,7 +370,7 @@ impl FleetPlan {
                 execution,
                 prepare,
             } = &expected[i];
-            let most = spec.module().batch.max as usize;
+            let most = spec.first().module().batch.max as usize;
             let sizes = sizes
                 .iter()
                 .take_while(|s| **s as usize <= most.min(execution.len()));
@@ -491,6 +381,8 @@ impl FleetPlan {
                 input: *prepare,
             }
         };
+        let pipelines = models.iter().flat_map(|m| &m.sources);
+        let background_time = pipelines.map(|s| s.worker.pipeline.background_time()).min();
         let config = PlacementConfig {
             sizes: sizes.clone(),
             models: models.iter().enumerate().map(model).collect(),
@@ -502,6 +394,7 @@ impl FleetPlan {
                 .collect(),
             travel: Duration::ZERO,
             is_fair: placing.is_fair,
+            background_time: background_time.unwrap_or(Duration::MAX),
         };
         let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);

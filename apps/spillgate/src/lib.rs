@@ -2,6 +2,7 @@
 //! ([`server`]) and an admin port ([`admin`]). The binary adds the command line.
 
 pub mod admin;
+mod beside;
 pub mod devices;
 pub mod embedded;
 pub mod files;

@@ -84,8 +84,8 @@ struct Approved {
     contents: HashSet<Hash>,
     /// Files of these forms in these folders: members of families.
     forms: HashSet<(PathBuf, Hash)>,
-    /// Forms of which a member ran as a module of that kind: type, options, variants.
-    ran: HashSet<(Arc<str>, Hash)>,
+    /// Forms of which a member ran as a module of that kind: type, options, variants. With how long its load took.
+    ran: HashMap<(Arc<str>, Hash), Duration>,
 }
 
 impl Approved {
@@ -103,7 +103,7 @@ impl Approved {
             }
         }
         Err(
-            "its content is not what was checked when the server started; restart the server"
+            "its content is not what was checked when the server listed it; restart the server, or let it read its files again (SIGHUP)"
                 .to_owned(),
         )
     }
@@ -262,7 +262,9 @@ struct Passed {
     /// The error on the models' own example.
     error: Option<String>,
     confined: Option<String>,
-    /// The files that it loaded.
+    /// How long a member of a family took to load.
+    load: Option<Duration>,
+    /// The files that it loaded, each once.
     loaded: Vec<(PathBuf, Hash)>,
 }
 
@@ -304,12 +306,18 @@ impl Asker {
                     // Further parts of a model lie beside the first.
                     inside(self.config.model_dir.as_deref(), path)
                         .map_err(|error| format!("model file {}: {error}", path.display()))?;
-                    loaded.push((path.clone(), *hash));
+                    let one = (path.clone(), *hash);
+                    if !loaded.contains(&one) {
+                        loaded.push(one);
+                    }
                 }
-                Answer::Ran { error } if !error.as_deref().is_some_and(verdict::out_of_memory) => {
+                Answer::Ran { error, load }
+                    if !error.as_deref().is_some_and(verdict::out_of_memory) =>
+                {
                     return Ok(Passed {
                         error: error.clone(),
                         confined,
+                        load: *load,
                         loaded,
                     });
                 }

@@ -3,9 +3,10 @@
 
 #[path = "support/archive.rs"]
 mod archive;
+#[path = "families/placed.rs"]
+mod placed;
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Cursor, Write};
+use std::io::{BufRead, BufReader, Cursor};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -16,8 +17,7 @@ use nix::unistd::Pid;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
 use tonic::Code;
-use zip::write::{FileOptions, ZipWriter};
-use zip::{CompressionMethod, ZipArchive};
+use zip::ZipArchive;
 
 use archive::{is_numbers, model, shipped};
 
@@ -28,9 +28,8 @@ fn code(n: usize) -> String {
     format!("    _9{n} = torch.neg(argument_1)\n")
 }
 
-/// The shipped classifier with a bit of its numbers turned and no other trace of it.
-fn damaged() -> Vec<u8> {
-    let mut bytes = model("", 0);
+/// That model with a bit of its numbers turned and no other trace of it.
+fn damaged(mut bytes: Vec<u8>) -> Vec<u8> {
     let number = {
         let mut zip = ZipArchive::new(Cursor::new(&bytes)).unwrap();
         let name = zip.file_names().find(|n| is_numbers(n)).unwrap();
@@ -91,7 +90,7 @@ impl Folder {
         command.args(arguments);
         let port = self.0.join("port");
         command
-            .args(["--listen", "127.0.0.1:0", "--no-admin"])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .arg("--port-file")
             .arg(&port)
             .stdin(Stdio::null())
@@ -212,16 +211,23 @@ impl Served {
 
     /// The answer for a picture that is for this member.
     fn ask(&self, member: &str) -> Result<(), tonic::Status> {
+        self.ask_of("p", member)
+    }
+
+    /// The same of a pipeline; no member where its name is empty.
+    fn ask_of(&self, pipeline: &str, member: &str) -> Result<(), tonic::Status> {
+        let models = [("light".to_owned(), member.to_owned())];
+        let models = models.into_iter().filter(|(_, member)| !member.is_empty());
         let frame = pb::Frame {
             format: pb::FrameFormat::Rgb8.into(),
             width: 8,
             height: 8,
             data: vec![100; 192].into(),
-            models: HashMap::from([("light".to_owned(), member.to_owned())]),
+            models: models.collect(),
             ..Default::default()
         };
         let request = pb::InferRequest {
-            pipeline: "p".to_owned(),
+            pipeline: pipeline.to_owned(),
             frame: Some(frame),
         };
         let call = async {
@@ -268,6 +274,13 @@ impl Served {
         text
     }
 
+    /// Has it read its files again, and waits until it serves them.
+    fn read_again(&self) {
+        let child = self.child.as_ref().unwrap();
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
+        self.line_with("requests under way end as they began");
+    }
+
     /// The next line that holds `part`.
     fn line_with(&self, part: &str) -> String {
         let give_up = Instant::now() + PATIENCE;
@@ -289,7 +302,7 @@ fn members_of_several_architectures_serve_beside_bad_ones() {
     folder.member("a2", &model("", 100));
     folder.member("b", &model(&code(1), 7));
     folder.member("c", &model(&code(2), 0));
-    folder.member("bit", &damaged());
+    folder.member("bit", &damaged(model("", 0)));
     folder.member("cut", &model("", 0)[..9_000]);
     folder.member("other", &std::fs::read(shipped("plate.pt")).unwrap());
     let served = folder.serve();
@@ -320,81 +333,6 @@ fn members_of_several_architectures_serve_beside_bad_ones() {
     assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
 }
 
-/// The same model with bytes that are in no one's way.
-fn padded(bytes: Vec<u8>, by: usize) -> Vec<u8> {
-    let mut zip = ZipWriter::new_append(Cursor::new(bytes)).unwrap();
-    let options = FileOptions::default().compression_method(CompressionMethod::Stored);
-    zip.start_file("light/extra/padding", options).unwrap();
-    zip.write_all(&vec![0; by]).unwrap();
-    zip.finish().unwrap().into_inner()
-}
-
-#[test]
-fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
-    let folder = Folder::new("placed", "default_model: a1");
-    for i in 1..=8 {
-        folder.member(&format!("a{i}"), &model("", i));
-    }
-    folder.member("b", &model(&code(1), 7));
-    folder.member("bit", &damaged());
-    folder.member("large", &padded(model("", 3), 40 << 20));
-    // It has the architecture of the others, and comes before them.
-    folder.member("a0", &damaged());
-    let served = folder.serve_with(&["--device", "cpu,memory=32MiB"]);
-    let line = served.line_with("cannot be measured");
-    assert!(line.contains("a0"), "{line}");
-    served.line_with("measured: one of its architecture");
-    served.line_with("can be served");
-    // All are cold at once.
-    let all = || (1..=8).map(|i| format!("a{i}")).chain(["b".to_owned()]);
-    let url = served.address.clone();
-    std::thread::scope(|scope| {
-        for member in all() {
-            let address = url.clone();
-            scope.spawn(move || Served::at(address, None, channel().1).ask(&member).unwrap());
-        }
-    });
-    // Each gives way to others, and comes back.
-    for _ in 0..2 {
-        for member in all() {
-            served.ask(&member).unwrap();
-        }
-        let text = served.failure("bit");
-        assert!(text.contains("is damaged: Invalid checksum"), "{text}");
-        let status = served.ask("large").unwrap_err();
-        let text = status.message();
-        assert!(text.contains("more memory than any device has"), "{text}");
-    }
-    assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
-}
-
-#[test]
-fn memory_for_a_device_that_is_not_there_and_too_little_are_errors_at_the_start() {
-    let folder = Folder::new("no-room", "");
-    folder.member("a", &padded(model("", 0), 20 << 20));
-    let pipeline = folder.0.join("p.yaml");
-    let text = std::fs::read_to_string(&pipeline).unwrap();
-    std::fs::write(&pipeline, text.replace("models: m/*.pt", "model: m/a.pt")).unwrap();
-    let profile = folder.0.join("p.profile.yaml");
-    let text = std::fs::read_to_string(&profile).unwrap();
-    std::fs::write(&profile, text.replace("m/*.pt", "m/a.pt")).unwrap();
-    let failed = |device: &str| {
-        let mut command = folder.command("serve");
-        command.args(["--listen", "127.0.0.1:0", "--no-admin", "--device", device]);
-        let output = command.output().unwrap();
-        assert!(!output.status.success());
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let text = failed("cuda:7,memory=16MiB");
-    let part = "cuda:7: memory for weights is given for it, but no module runs on it; modules run on cpu:0";
-    assert!(text.contains(part), "{text}");
-    let text = failed("cpu,memory=16MiB");
-    let part =
-        "the model of module light takes 2 pages of 16 MiB, and the device has 1 for weights";
-    assert!(text.contains(part), "{text}");
-    assert!(text.contains("--device cpu:0,memory=32MiB"), "{text}");
-}
-
 #[test]
 fn a_file_that_changes_or_vanishes_fails_alone_until_files_are_read_again() {
     let folder = Folder::new("changed", "default_model: a");
@@ -420,13 +358,31 @@ fn a_file_that_changes_or_vanishes_fails_alone_until_files_are_read_again() {
         "{text}"
     );
     served.ask("d").unwrap();
-    let child = served.child.as_ref().unwrap();
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
-    served.line_with("requests under way end as they began");
+    served.read_again();
     served.ask_in_the_end("b").unwrap();
     served.ask("d").unwrap();
     assert_eq!(served.ask("c").unwrap_err().code(), Code::NotFound);
     assert!(served.failure("a").contains("no TorchScript model"));
+}
+
+#[test]
+fn the_first_load_is_known_from_the_check_at_the_start() {
+    let folder = Folder::new("load", "");
+    folder.member("a", &model("", 0));
+    let served = folder.serve();
+    let load_ms = || {
+        let line = served.line_with("a load of a model is expected to take so long at first");
+        let (_, rest) = line.split_once("load_ms=").unwrap();
+        let number = rest.split_whitespace().next().unwrap();
+        number.parse::<f64>().unwrap()
+    };
+    let at_start = load_ms();
+    assert!(0.0 < at_start && at_start < 1e4, "{at_start} ms");
+    // The same architecture is not checked again.
+    folder.member("b", &model("", 1));
+    let child = served.child.as_ref().unwrap();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
+    assert_eq!(load_ms(), at_start);
 }
 
 #[test]

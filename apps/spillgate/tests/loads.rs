@@ -12,7 +12,7 @@ use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WorkerId};
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker::placed::Loader;
-use spillgate_worker::placed::loader::{ModelSpec, OperatorLoader};
+use spillgate_worker::placed::loader::{ModelSpec, OperatorLoader, Source};
 
 /// Loads without `SPILLGATE_LOADS`.
 const LOADS: usize = 200;
@@ -30,7 +30,7 @@ fn models() -> Arc<[ModelSpec]> {
     let pipeline = compiled.unwrap_or_else(|problems| panic!("{problems}"));
     let pipeline = Arc::new(pipeline.pipeline);
     let with_model = pipeline.modules.iter().filter(|m| !m.variants.is_empty());
-    let spec = |module: ModuleId| ModelSpec {
+    let source = |module: ModuleId| Source {
         worker: WorkerSpec {
             worker: WorkerId(0),
             pipeline: pipeline.clone(),
@@ -41,6 +41,10 @@ fn models() -> Arc<[ModelSpec]> {
             members: None,
         },
         member: MemberId::default(),
+        files: Vec::new(),
+    };
+    let spec = |module: ModuleId| ModelSpec {
+        sources: vec![source(module)],
     };
     with_model.map(|m| spec(m.id)).collect()
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_proto::pb;
-use support::{TestServer, frame, result_of};
+use support::{TestServer, frame, open_stream, result_of};
 use tonic::Code;
 
 const SLO: Duration = Duration::from_millis(200);
@@ -252,6 +252,25 @@ outputs: { sky: $sky.labels }
         "the decoder reserves time for what follows"
     );
     server.stop().await;
+}
+
+/// How long clients should wait for their last answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_told_how_long_its_frames_may_take() {
+    for (slo, longest_ms) in [("slo: none", 600_000.0), ("weight: 1", 200.0)] {
+        let clients = format!("clients: {{ each: {{ {slo} }} }}");
+        let server = TestServer::start(&[&two_stages(&clients)]).await;
+        let open = pb::StreamOpen {
+            pipeline: "stages".to_owned(),
+            ..Default::default()
+        };
+        let (_sender, mut answers) = open_stream(&server, open).await;
+        let first = answers.message().await.unwrap().unwrap();
+        let Some(pb::stream_response::Message::Opened(opened)) = first.message else {
+            panic!("{first:?}");
+        };
+        assert_eq!((opened.slo_ms, opened.longest_ms), (200.0, longest_ms));
+    }
 }
 
 /// What one client gets in idle time, beside others at 60% of the capacity.

@@ -105,6 +105,7 @@ impl World {
             devices: devices.collect(),
             travel: us(200),
             is_fair: true,
+            background_time: Duration::MAX,
         };
         let mut world = World {
             placement: Placement::new(name, config.clone()),

@@ -54,6 +54,11 @@ impl RightsByKey {
         }
     }
 
+    /// Whether any client may have no SLO, but for what its token says.
+    pub fn any_background(&self) -> bool {
+        self.each.background || self.named.values().any(|rights| rights.background)
+    }
+
     /// A client with its rights. What its token says goes first.
     pub fn party(&self, client: ClientKey, stream: StreamKey, token: TokenShare) -> Party {
         let rights = self.of(client);

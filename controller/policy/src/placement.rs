@@ -75,6 +75,8 @@ pub struct PlacementConfig {
     pub travel: Duration,
     /// Models get fair shares of device time, where the placement knows them.
     pub is_fair: bool,
+    /// Longest time of a batch that holds requests without a deadline, as far as one request alone does not take longer.
+    pub background_time: Duration,
 }
 
 /// The placement of models and batches on a set of devices.
@@ -83,6 +85,7 @@ pub struct Placement {
     recipe: &'static Recipe,
     sizes: Vec<u32>,
     travel: Duration,
+    background_time: Duration,
     models: Vec<Model>,
     /// Whether any device could ever hold it, by model.
     fits: Vec<bool>,
@@ -116,6 +119,7 @@ impl Placement {
             devices,
             travel,
             is_fair,
+            background_time,
         } = config;
         let alone = |m: &Model| m.execution.first().copied().unwrap_or_default();
         let fairness = (is_fair && recipe.is_fair).then(|| Fairness::new(models.iter().map(alone)));
@@ -150,6 +154,7 @@ impl Placement {
             recipe,
             sizes,
             travel,
+            background_time,
             queues: Queues::new(models.len()),
             models,
             fits,

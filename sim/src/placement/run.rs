@@ -157,6 +157,7 @@ impl<'a> Run<'a> {
             devices: devices.collect(),
             travel,
             is_fair,
+            background_time: Duration::MAX,
         };
         let mut run = Run {
             scenario,

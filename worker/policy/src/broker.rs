@@ -62,6 +62,8 @@ pub struct BrokerConfig {
     pub is_family: bool,
     /// The model of the family that is loaded with the worker, if any.
     pub default_member: Option<MemberId>,
+    /// How long reading a model of the family is expected to take until one was read.
+    pub first_load: Duration,
     /// Most requests without an SLO that wait, beside the others.
     pub background: usize,
     /// Longest time of a batch of requests without an SLO, as far as one request alone does not take longer.
@@ -74,7 +76,7 @@ pub struct BrokerConfig {
 impl BrokerConfig {
     /// The broker of a worker of that module, with the plan's batch size and execution times, and the module's batch
     /// scheduler if it has one. At the source wait as many requests as may be in flight; elsewhere the module's `queue:`
-    /// bounds them.
+    /// bounds them. Nothing is known of loads.
     pub fn of(
         pipeline: &Pipeline,
         module: ModuleId,
@@ -95,8 +97,9 @@ impl BrokerConfig {
             pulls: pipeline.is_pulled(module),
             is_family: family.is_some(),
             default_member: family.and_then(|family| family.default),
+            first_load: Duration::ZERO,
             background: pipeline.limits.background(),
-            background_time: background::time_of(pipeline),
+            background_time: pipeline.background_time(),
             schedule,
         }
     }

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod decode;
 pub mod device;
 pub mod executor;
+pub mod listed;
 pub mod members;
 pub mod placed;
 pub mod timer;

@@ -1,5 +1,7 @@
 //! What a process knows of the files of a family of models.
 
+use std::time::Duration;
+
 use spillgate_pipeline::id::MemberId;
 
 /// The files of a module's family.
@@ -19,4 +21,7 @@ pub trait Members: Send + Sync {
     /// What members of one architecture have in common: all of the file but the numbers of its tensors. `None` where the file
     /// cannot be read.
     fn form(&self, member: MemberId) -> Option<[u8; 32]>;
+
+    /// How long loading a member is expected to take, until one was loaded.
+    fn first_load(&self) -> Duration;
 }

@@ -157,6 +157,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         pulls: false,
         is_family,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule,

@@ -34,8 +34,10 @@ use crate::resize::Scale;
 
 /// Most planned frames that are recorded as failed when the server is gone: `--frames` may ask for any number.
 const UNSENT_MAX: u64 = 100_000;
-/// After the last frame, answers are waited for this much longer than the pipeline's SLO.
+/// After the last frame, answers are waited for this much longer than they may take.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
+/// Answers may take this long at most, whatever the server says: so long it keeps requests of a client without an SLO.
+const ANSWER_LONGEST: Duration = Duration::from_secs(600);
 /// The reason of a frame that failed with its connection.
 const LOST: &str = "connection_lost";
 
@@ -112,7 +114,8 @@ impl Session {
         &self.link.opened
     }
 
-    /// Streams until the source ends, `stop` is cancelled, or the server is gone.
+    /// Streams until the source ends, `stop` is cancelled, or the server is gone. Then it waits for the answers that are out, as long as
+    /// they may take; once `interrupted` is cancelled, only as long as the SLO.
     pub(crate) async fn run(
         mut self,
         board: &Board,
@@ -120,6 +123,7 @@ impl Session {
         clock: FrameClock,
         saving: SaverConfig,
         stop: CancellationToken,
+        interrupted: CancellationToken,
     ) -> Result<SessionEnd> {
         let saver = if saving.is_wanted() {
             Some(Saver::start(saving)?)
@@ -137,7 +141,8 @@ impl Session {
             next_number: 0,
             outgoing: self.link.outgoing.take(),
             sending: true,
-            slo_ms: self.link.opened.slo_ms,
+            opened: self.link.opened.clone(),
+            interrupted,
             config: self.config,
             frames: self.frames,
             frame_count: self.frame_count,
@@ -166,7 +171,9 @@ struct Running<'a> {
     outgoing: Option<mpsc::Sender<StreamRequest>>,
     /// Whether frames are still to come.
     sending: bool,
-    slo_ms: f64,
+    opened: pb::StreamOpened,
+    /// The user wants it to end.
+    interrupted: CancellationToken,
 }
 
 /// The stream, or the attempts to open it again.
@@ -206,6 +213,8 @@ impl Running<'_> {
         // The next frame and when it is due.
         let mut next = first.map(|frame| self.schedule(frame));
         let mut give_up_at = None;
+        let interrupted = self.interrupted.clone();
+        let mut hurries = false;
         loop {
             let due = next.as_ref().map(|(_, due)| *due);
             if !self.sending
@@ -257,6 +266,11 @@ impl Running<'_> {
                     next = None;
                     give_up_at = Some(self.stop_sending());
                 }
+                () = interrupted.cancelled(), if !self.sending && !hurries => {
+                    hurries = true;
+                    let soon = Instant::now() + self.answers_take();
+                    give_up_at = give_up_at.map(|at| at.min(soon));
+                }
                 () = sleep_until(give_up_at.unwrap_or(self.run_start)), if give_up_at.is_some() => {
                     self.fail_waiting("no_answer", "the server did not answer in time")?;
                     return Ok(end);
@@ -287,7 +301,7 @@ impl Running<'_> {
         }
         self.board.reconnected(Lost::Server);
         self.outgoing = link.outgoing.take();
-        self.slo_ms = link.opened.slo_ms;
+        self.opened = link.opened.clone();
         Way::Open(Box::new(link))
     }
 
@@ -399,8 +413,31 @@ impl Running<'_> {
     fn stop_sending(&mut self) -> Instant {
         self.sending = false;
         self.outgoing = None;
-        let slo = Duration::try_from_secs_f64(self.slo_ms / 1e3);
-        Instant::now() + slo.unwrap_or_default() + ANSWER_GRACE
+        let take = self.answers_take();
+        if take > self.slo() + ANSWER_GRACE && !self.waiting.is_empty() {
+            let (client, n, take) = (self.config.client, self.waiting.len(), take.as_secs());
+            let line = format!(
+                "client {client}: waiting for {n} answers without an SLO, {take} s at most; Ctrl-C gives them up"
+            );
+            self.board.screen.line(&line);
+        }
+        Instant::now() + take
+    }
+
+    /// How long answers are waited for that are out now.
+    fn answers_take(&self) -> Duration {
+        let slo = self.slo();
+        let longest = span(self.opened.longest_ms).min(ANSWER_LONGEST);
+        let asked = self.config.timeout.unwrap_or(longest).min(longest);
+        let take = match self.interrupted.is_cancelled() {
+            true => slo,
+            false => asked.max(slo),
+        };
+        take + ANSWER_GRACE
+    }
+
+    fn slo(&self) -> Duration {
+        span(self.opened.slo_ms).min(ANSWER_LONGEST)
     }
 
     /// The stream broke: waiting frames fail, and so do planned frames that can no longer be sent.
@@ -458,6 +495,11 @@ impl Running<'_> {
         }
         Ok(())
     }
+}
+
+/// What a server says in milliseconds; none where it says nonsense.
+fn span(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default()
 }
 
 /// The client's own account of a frame that the server did not answer.

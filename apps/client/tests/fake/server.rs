@@ -21,6 +21,10 @@ use tonic::{Code, Request as Call, Response as Reply, Status, Streaming};
 /// What the server does with the frame of a number.
 pub(crate) type Behaviour = fn(u64) -> Answer;
 
+const SLO_MS: f64 = 200.0;
+/// How long an answer takes that is slow: longer than a client with an SLO waits.
+pub(crate) const SLOW: Duration = Duration::from_secs(3);
+
 /// Frames of this application are refused, whatever the behaviour.
 const UNWANTED: &str = "unwanted";
 
@@ -41,6 +45,8 @@ pub(crate) enum Answer {
     Refused,
     /// Nothing, ever.
     Silence,
+    /// Completed, after [`SLOW`].
+    Slow,
     /// The same answer two times.
     Twice,
     /// The call ends with an error.
@@ -59,10 +65,24 @@ impl FakeServer {
 
     /// Refuses calls without this token.
     pub(crate) async fn start_for(behaviour: Behaviour, token: Option<&'static str>) -> Self {
+        Self::start_with(behaviour, token, SLO_MS).await
+    }
+
+    /// Its clients have no SLO.
+    pub(crate) async fn start_without_slo(behaviour: Behaviour) -> Self {
+        Self::start_with(behaviour, None, 600_000.0).await
+    }
+
+    async fn start_with(
+        behaviour: Behaviour,
+        token: Option<&'static str>,
+        longest_ms: f64,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let fake = Fake {
             behaviour,
+            longest_ms,
             frames: Arc::default(),
         };
         let task = tokio::spawn(async move {
@@ -122,6 +142,7 @@ struct Any {
 
 struct Fake {
     behaviour: Behaviour,
+    longest_ms: f64,
     frames: Arc<AtomicU64>,
 }
 
@@ -242,11 +263,13 @@ impl Spillgate for Fake {
         }
         let (sender, answers) = tokio::sync::mpsc::channel(64);
         let (behaviour, frames) = (self.behaviour, self.frames.clone());
+        let longest_ms = self.longest_ms;
         tokio::spawn(async move {
             let opened = pb::StreamOpened {
                 pipeline: "fake".into(),
-                slo_ms: 200.0,
+                slo_ms: SLO_MS,
                 in_flight_max: 64,
+                longest_ms,
             };
             let send = async |message| {
                 sender
@@ -264,6 +287,14 @@ impl Spillgate for Fake {
                 let answer = answer_to(&frame, frame.number, behaviour);
                 match answer {
                     Answer::Silence => {}
+                    Answer::Slow => {
+                        let (sender, number) = (sender.clone(), frame.number);
+                        tokio::spawn(async move {
+                            tokio::time::sleep(SLOW).await;
+                            let message = Some(Response::Result(result(number, Answer::Completed)));
+                            let _ = sender.send(Ok(StreamResponse { message })).await;
+                        });
+                    }
                     Answer::Break => {
                         let _ = sender.send(Err(Status::unavailable("shutting down"))).await;
                         return;

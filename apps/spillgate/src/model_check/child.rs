@@ -6,6 +6,7 @@ use std::io::{Cursor, Read, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -13,7 +14,7 @@ use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_backend::torch::{self, TorchBackend};
 use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::id::{MemberId, WorkerId};
-use spillgate_worker::executor::{WorkerSpec, build_operator};
+use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
 
 use super::look::{look, search_code};
 use super::message::{Answer, Question};
@@ -56,7 +57,7 @@ pub fn run() -> ExitCode {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
     let checked = thread.spawn(move || check(&question, &theirs));
     let answer = match checked.map(|thread| thread.join()) {
-        Ok(Ok(Ok(error))) => Answer::Ran { error },
+        Ok(Ok(Ok(ran))) => ran,
         Ok(Ok(Err(error))) => Answer::Refused { error },
         // It said why on standard error.
         Ok(Err(_)) => return ExitCode::from(101),
@@ -80,7 +81,7 @@ impl Say {
 }
 
 /// Loads and runs the module. An error on its own example is no refusal, because real requests may differ.
-fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> {
+fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
     let library = spillgate_modules::library();
     let known = |name: &str| question.variables.get(name).cloned();
     let (text, file) = (&question.text, &question.file);
@@ -117,18 +118,32 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> 
         base_dir: question.base_dir.clone(),
         module: module.id,
         execution: Vec::new(),
-        from_start: true,
+        from_start: false,
         members: None,
     };
-    let mut operator = build_operator(&spec, MemberId::default(), &library, &mut backend)
-        .map_err(|e| e.to_string())?;
+    let mut build = || {
+        let built = build_operator(&spec, MemberId::default(), &library, &mut backend);
+        built.map_err(|e| e.to_string())
+    };
+    let mut operator = build()?;
     for _ in 0..RUNS {
         let inputs: Inputs = operator.example(1);
         let results = operator.run(module.served(), &[inputs]);
         let failed = results.into_iter().find_map(Result::err);
         if let Some(error) = failed.as_ref().map(OperatorError::to_string) {
-            return Ok(Some(error));
+            return Ok(Answer::Ran {
+                error: Some(error),
+                load: None,
+            });
         }
     }
-    Ok(None)
+    drop(operator);
+    let mut load = None;
+    if question.model.is_some() {
+        // The first load of a process also makes libtorch ready.
+        let begun = Instant::now();
+        warm_up(&spec, &mut *build()?);
+        load = Some(begun.elapsed());
+    }
+    Ok(Answer::Ran { error: None, load })
 }

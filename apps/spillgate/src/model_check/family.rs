@@ -5,11 +5,11 @@
 //! A member that cannot be served is refused by itself. So is one whose file has changed or is gone since it was listed;
 //! a model that is in memory already serves on.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::path::PathBuf;
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::SystemTime;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use spillgate_backend::file;
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::id::{MemberId, ModuleId};
+use spillgate_worker::listed::ListedFile;
 use spillgate_worker::members::Members;
 
 use super::form::{form, intact};
@@ -99,18 +100,13 @@ struct Inner {
     changed: Condvar,
 }
 
-/// A file as it was listed.
+/// A member and its file.
 struct Listed {
     name: String,
     /// As in the pipeline file.
     file: String,
-    path: PathBuf,
-    stamp: Option<Stamp>,
+    found: ListedFile,
 }
-
-/// What changes when a file is written anew: its length and when it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp(u64, Option<SystemTime>);
 
 /// Whether a member may be loaded; if not, why.
 type Verdict = Result<(), Arc<str>>;
@@ -120,8 +116,8 @@ struct State {
     verdicts: Vec<Option<Verdict>>,
     /// Members that were asked for before their turn, the latest last; each once.
     asked: VecDeque<MemberId>,
-    /// Forms of good members.
-    good: HashSet<Hash>,
+    /// Forms of good members, in the order in which they were found, with how long the load of one took.
+    good: IndexMap<Hash, Duration>,
     /// Members that failed, by form, while none was good.
     failures: HashMap<Hash, u32>,
     closed: bool,
@@ -136,19 +132,15 @@ impl FamilyFiles {
         asker: Asker,
     ) -> FamilyFiles {
         let base_dir = question.base_dir.clone();
-        let list = family.members.iter().map(|member| {
-            let path = base_dir.join(&member.file);
-            Listed {
-                name: member.name.clone(),
-                file: member.file.clone(),
-                stamp: stamp(&path).ok(),
-                path,
-            }
+        let list = family.members.iter().map(|member| Listed {
+            name: member.name.clone(),
+            file: member.file.clone(),
+            found: ListedFile::now(base_dir.join(&member.file)),
         });
         let state = State {
             verdicts: vec![None; family.members.len()],
             asked: VecDeque::new(),
-            good: HashSet::new(),
+            good: IndexMap::new(),
             failures: HashMap::new(),
             closed: false,
         };
@@ -203,6 +195,13 @@ impl FamilyFiles {
 
     fn check_rest(&self) {
         let inner = self.inner.clone();
+        let (module, load) = (&inner.question.module, self.first_load());
+        let load_ms = load.as_secs_f64() * 1e3;
+        tracing::info!(
+            module,
+            load_ms,
+            "a load of a model is expected to take so long at first"
+        );
         let name = format!("family {}", inner.question.module);
         let started = std::thread::Builder::new().name(name).spawn(move || {
             inner.check_all_and_tell();
@@ -220,7 +219,7 @@ impl Members for FamilyFiles {
     fn may_load(&self, member: MemberId) -> Result<(), String> {
         let inner = &self.inner;
         let listed = inner.listed(member)?;
-        listed.is_as_listed()?;
+        listed.found.is_as_listed()?;
         let known = inner.state.lock().verdicts[member.idx()].clone();
         if let Some(verdict) = known {
             return verdict.map_err(|why| why.to_string());
@@ -250,6 +249,13 @@ impl Members for FamilyFiles {
     fn form(&self, member: MemberId) -> Option<Hash> {
         self.inner.listed(member).ok()?.form().ok()
     }
+
+    /// What the first good member took, on the CPU.
+    fn first_load(&self) -> Duration {
+        let state = self.inner.state.lock();
+        let first = state.good.values().next();
+        first.copied().unwrap_or_default()
+    }
 }
 
 impl Inner {
@@ -264,8 +270,8 @@ impl Inner {
 
     /// What is wrong with a member, with its name and file.
     fn line(&self, member: MemberId, why: &str) -> String {
-        let Listed { name, path, .. } = &self.members[member.idx()];
-        format!("model {name} ({}): {why}", path.display())
+        let Listed { name, found, .. } = &self.members[member.idx()];
+        format!("model {name} ({}): {why}", found.path().display())
     }
 
     /// Checks the members that were not checked, those that are asked for first. Gives what is wrong with those that are refused.
@@ -335,7 +341,7 @@ impl Inner {
     fn check(&self, member: MemberId, confined: &mut Option<String>) -> Verdict {
         let listed = &self.members[member.idx()];
         // A file that has changed may change back.
-        listed.is_as_listed().map_err(Arc::from)?;
+        listed.found.is_as_listed().map_err(Arc::from)?;
         let known = self.state.lock().verdicts[member.idx()].clone();
         if let Some(verdict) = known {
             return verdict;
@@ -346,7 +352,7 @@ impl Inner {
     }
 
     fn find_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
-        inside(self.asker.config.model_dir.as_deref(), &listed.path)?;
+        inside(self.asker.config.model_dir.as_deref(), listed.found.path())?;
         let form = listed.form()?;
         if self.is_good(form) {
             return Ok(());
@@ -359,35 +365,35 @@ impl Inner {
         }
         let result = self.try_out(listed, confined);
         match &result {
-            Ok(()) => {
+            Ok(load) => {
                 let ran = (self.kind.clone(), form);
-                self.asker.approved.write().ran.insert(ran);
-                self.state.lock().good.insert(form);
+                self.asker.approved.write().ran.insert(ran, *load);
+                self.state.lock().good.insert(form, *load);
             }
             Err(_) => *self.state.lock().failures.entry(form).or_default() += 1,
         }
-        result
+        result.map(|_| ())
     }
 
     /// Whether a member of that form ran, here or in the families that this one takes the place of.
     fn is_good(&self, form: Hash) -> bool {
-        if self.state.lock().good.contains(&form) {
+        if self.state.lock().good.contains_key(&form) {
             return true;
         }
         let ran = (self.kind.clone(), form);
-        let is_good = self.asker.approved.read().ran.contains(&ran);
-        if is_good {
-            self.state.lock().good.insert(form);
+        let load = self.asker.approved.read().ran.get(&ran).copied();
+        if let Some(load) = load {
+            self.state.lock().good.insert(form, load);
         }
-        is_good
+        load.is_some()
     }
 
-    /// Has a process of its own load and run a member. If it is good, files of the forms that were loaded may be.
-    fn try_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<(), String> {
-        let read = |path: &PathBuf| {
+    /// Has a process of its own load and run a member. If it is good, files of the forms that were loaded may be. Gives the time of a load.
+    fn try_out(&self, listed: &Listed, confined: &mut Option<String>) -> Result<Duration, String> {
+        let read = |path: &Path| {
             file::read(path, MODEL_BYTES_MAX).map_err(|e| format!("{}: {e}", path.display()))
         };
-        let bytes = read(&listed.path)?;
+        let bytes = read(listed.found.path())?;
         intact(&bytes)?;
         let question = Question {
             model: Some(listed.file.clone()),
@@ -410,34 +416,13 @@ impl Inner {
             let folder = path.parent().map(PathBuf::from).unwrap_or_default();
             self.asker.approved.write().forms.insert((folder, form));
         }
-        Ok(())
+        Ok(passed.load.unwrap_or_default())
     }
 }
 
 impl Listed {
-    /// Whether the file is the one that was listed.
-    fn is_as_listed(&self) -> Result<(), String> {
-        let cure = "restart the server, or let it read its files again (SIGHUP)";
-        match stamp(&self.path) {
-            Err(error) => Err(format!(
-                "its file {} cannot be had: {error}",
-                self.path.display()
-            )),
-            Ok(now) if Some(now) == self.stamp => Ok(()),
-            Ok(_) => Err(format!(
-                "its file {} changed since it was listed; {cure}",
-                self.path.display()
-            )),
-        }
-    }
-
     fn form(&self) -> Result<Hash, String> {
-        let mut file = file::open(&self.path).map_err(|e| e.to_string())?;
+        let mut file = file::open(self.found.path()).map_err(|e| e.to_string())?;
         form(&mut file)
     }
-}
-
-fn stamp(path: &PathBuf) -> std::io::Result<Stamp> {
-    let found = std::fs::metadata(path)?;
-    Ok(Stamp(found.len(), found.modified().ok()))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +36,12 @@ pub(super) enum Answer {
     },
     /// It is about to load a file with this content.
     Loads { path: PathBuf, hash: Hash },
-    /// The module was loaded and ran; or ran into an error of its own on its example.
-    Ran { error: Option<String> },
+    /// The module was loaded and ran; or ran into an error of its own on its example. `load`: how long it took to load once more, of a
+    /// member of a family.
+    Ran {
+        error: Option<String>,
+        load: Option<Duration>,
+    },
     /// The module could not be loaded.
     Refused { error: String },
 }

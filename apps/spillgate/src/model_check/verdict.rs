@@ -16,7 +16,10 @@ pub(super) fn why(ended: &Ended, question: &Question) -> String {
         None => "its models: ".to_owned(),
     };
     let refused = ended.answers.iter().find_map(|answer| match answer {
-        Answer::Refused { error } | Answer::Ran { error: Some(error) } => Some(error),
+        Answer::Refused { error }
+        | Answer::Ran {
+            error: Some(error), ..
+        } => Some(error),
         _ => None,
     });
     if let Some(error) = refused {

@@ -1,3 +1,4 @@
+mod background;
 mod examples;
 mod random;
 mod slow;

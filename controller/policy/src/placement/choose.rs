@@ -1,7 +1,8 @@
 //! Which batch a device runs next.
 //!
 //! Each model that the device holds offers one strategy: its largest size for which enough requests are still in time *at that
-//! size*. The deadline of the first of them less the expected duration is the strategy's required start. A batch is never padded.
+//! size*. The deadline of the first of them less the expected duration is the strategy's required start. A batch is never padded. One with requests
+//! that have no deadline is short (`background_time`): a running batch is not stopped, and requests that arrive meanwhile wait for its end.
 //!
 //! - `RequiredStart` takes the smallest required start (Clockwork, Appendix B).
 //! - `MooreHodgson` takes the first of the strategies that all start in time one after another; of the others, those went that take the
@@ -84,7 +85,11 @@ impl Placement {
             let Some((first, deadline)) = self.queues.first_from(model, starts_at + takes) else {
                 continue;
             };
-            if waiting - first >= size {
+            // Others wait for the end of a batch, so requests that have time do not make one long.
+            let is_short = at == 0 || takes <= self.background_time;
+            if waiting - first >= size
+                && (is_short || self.queues.has_deadline(model, first + size - 1))
+            {
                 return Some(Strategy {
                     required_start: deadline - takes,
                     chosen: Chosen {

@@ -132,6 +132,12 @@ impl Queues {
         waiting.get(at).map(|w| (at, w.deadline))
     }
 
+    /// Whether the request at that position of its queue has a deadline.
+    pub(super) fn has_deadline(&self, model: ModelId, at: usize) -> bool {
+        let waiting = self.queues[model.idx()].waiting.get(at);
+        waiting.is_some_and(|w| w.deadline < Timestamp::MAX)
+    }
+
     /// Requests of a model are under way.
     pub(super) fn went(&mut self, model: ModelId, members: &[Waiting]) {
         let queue = &mut self.queues[model.idx()];

@@ -35,6 +35,7 @@ pub(crate) fn world_of(pages: &[u32], models: Vec<Model>) -> PlacementConfig {
         devices: devices.collect(),
         travel: Duration::from_micros(100),
         is_fair: true,
+        background_time: Duration::MAX,
     }
 }
 

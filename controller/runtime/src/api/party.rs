@@ -74,6 +74,14 @@ impl Shared {
         rights.party(client, StreamKey(stream), share)
     }
 
+    /// Whether a frame of the call may be of a client without an SLO. Where applications are clients, frames may name any.
+    pub(super) fn may_be_background(&self, clients: &Clients, rights: &RightsByKey) -> bool {
+        match clients.by {
+            ClientsBy::Application => rights.any_background(),
+            _ => self.party(clients, rights, "").background,
+        }
+    }
+
     /// The name by which the client is counted. Clients that are told apart by connection are counted by address.
     pub(super) fn counted(&self, clients: &Clients, application: &Arc<str>) -> Counted {
         let Asker {
@@ -196,5 +204,25 @@ mod tests {
         clients.streams = StreamsBy::Application;
         let party = shared(1, None, None, None).party(&clients, &rights, "app");
         assert_eq!(party.client, ClientKey::of("app"));
+    }
+
+    #[test]
+    fn a_call_of_a_client_without_an_slo_is_told_apart() {
+        let mut clients = Clients::equal();
+        let none = Rights {
+            background: true,
+            ..Rights::EQUAL
+        };
+        clients.named.insert("night".to_owned(), none);
+        let of = |clients: &Clients, token| {
+            let rights = RightsByKey::new(clients);
+            shared(1, Some(0), Some(token), None).may_be_background(clients, &rights)
+        };
+        assert!(of(&clients, "night"));
+        assert!(!of(&clients, "camera"));
+        clients.by = ClientsBy::Application;
+        assert!(of(&clients, "camera"), "a frame may name the application");
+        clients.named.clear();
+        assert!(!of(&clients, "night"));
     }
 }

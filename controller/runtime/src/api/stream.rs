@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::request::BACKGROUND_LONGEST;
 use spillgate_proto::pb;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
@@ -111,13 +112,19 @@ pub(super) async fn serve(
     drop(call.take_message());
     // As many as there are places.
     let (tx, answers) = mpsc::unbounded_channel();
+    let shared = Shared::new(&call, &host.pipeline().clients, metadata.as_ref(), true);
+    let slo = host.pipeline().slo;
+    let longest = match shared.may_be_background(&host.pipeline().clients, host.rights()) {
+        true => BACKGROUND_LONGEST.max(slo),
+        false => slo,
+    };
     let opened = pb::StreamOpened {
         pipeline: host.pipeline().name.clone(),
-        slo_ms: host.pipeline().slo.as_secs_f64() * 1e3,
+        slo_ms: slo.as_secs_f64() * 1e3,
         in_flight_max: in_flight_max as u32,
+        longest_ms: longest.as_secs_f64() * 1e3,
     };
     let open_frames = Arc::new(OpenFrames::default());
-    let shared = Shared::new(&call, &host.pipeline().clients, metadata.as_ref(), true);
     let reader = Reader {
         api,
         generation,

@@ -1,37 +1,15 @@
 //! Requests of clients without an SLO (`slo: none`). They wait apart from all others, in no drop policy's order and no scheduler's set, so
 //! that no rule for requests with a deadline sees them. The device takes a batch of them when nothing else waits there.
 //!
-//! A running batch is not stopped, so a request that arrives behind it waits for its end. Therefore such batches are short: those of all
-//! modules on the longest way through the pipeline take [`PART`] of the SLO together, as far as one request alone does not take longer.
+//! A running batch is not stopped, so a request that arrives behind it waits for its end. Therefore such batches are short
+//! ([`spillgate_pipeline::Pipeline::background_time`]).
 
-use std::time::Duration;
-
-use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::queue::{Queue, Waiting};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
 use super::Member;
-
-/// Part of the SLO that a request may lose to batches of requests without one on its whole way.
-const PART: f64 = 0.1;
-
-/// The longest time of such a batch at each module.
-pub(super) fn time_of(pipeline: &Pipeline) -> Duration {
-    pipeline.slo.mul_f64(PART) / modules_on_longest_way(pipeline)
-}
-
-/// The source does not count.
-fn modules_on_longest_way(pipeline: &Pipeline) -> u32 {
-    let mut ways = vec![0; pipeline.modules.len()];
-    for module in &pipeline.modules[1..] {
-        let before = pipeline.predecessors(module.id).into_iter();
-        let longest = before.map(|m| ways[m.idx()]).max();
-        ways[module.id.idx()] = longest.unwrap_or(0) + 1;
-    }
-    ways.into_iter().max().unwrap_or(0).max(1)
-}
 
 /// The requests without an SLO that wait at a worker, those that are given up first in front.
 pub(super) struct Background<T> {

@@ -58,7 +58,7 @@ pub(super) struct Core<T> {
 impl<T> Core<T> {
     pub(super) fn new(config: BrokerConfig) -> Self {
         Core {
-            loaded: Loaded::new(config.default_member),
+            loaded: Loaded::new(config.default_member, config.first_load),
             config,
             guidance: Guidance::NONE,
             queue: Queue::default(),

@@ -20,17 +20,18 @@ pub(super) struct Loaded {
     /// Loaded with the worker.
     default: Option<MemberId>,
     members: IndexSet<MemberId, FxBuildHasher>,
-    /// How long a load takes; zero until one was measured.
+    /// How long a load takes.
     load: Estimator,
     given_up: u32,
 }
 
 impl Loaded {
-    pub(super) fn new(default: Option<MemberId>) -> Self {
+    /// `first_load`: how long a load is expected to take until one was measured.
+    pub(super) fn new(default: Option<MemberId>, first_load: Duration) -> Self {
         Loaded {
             default,
             members: default.into_iter().collect(),
-            load: Estimator::new(EstimatorName::LastMedian, Cap::None, Duration::ZERO),
+            load: Estimator::new(EstimatorName::LastMedian, Cap::None, first_load),
             given_up: 0,
         }
     }

@@ -17,6 +17,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
         pulls: false,
         is_family: false,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,

@@ -34,6 +34,7 @@ fn device_with(policy: DropPolicyName, batch_max: u32) -> Device<()> {
                 pulls: false,
                 is_family: false,
                 default_member: None,
+                first_load: Duration::ZERO,
                 background: 64,
                 background_time: Duration::from_millis(10),
                 schedule: None,
@@ -394,6 +395,7 @@ fn scheduled() -> Device<u64> {
         pulls: false,
         is_family: false,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: Some(SchedulerConfig {
@@ -525,6 +527,7 @@ fn a_load_is_apart_from_its_batch() {
         pulls: false,
         is_family: true,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,

@@ -13,17 +13,88 @@ use spillgate_pipeline::pipeline::Module;
 
 use super::{LoadedModel, Loader};
 use crate::executor::{BackendFactory, WorkerSpec, build_operator, may_load, warm_up};
+use crate::listed::ListedFile;
 
-/// A model of a placement: the module that runs it, and which of its family it is.
+/// Sources of a model that are read before a load fails. Their files are equal, so a further one seldom helps.
+const READS_MAX: usize = 2;
+/// Sources of a model that cannot be loaded which the error names.
+const NAMED_MAX: usize = 4;
+
+/// A model of a placement, and who names it. Those that do have equal files.
 #[derive(Clone)]
 pub struct ModelSpec {
+    /// Where it can be read, in the order in which that is tried; at least one.
+    pub sources: Vec<Source>,
+}
+
+/// A module that names a model.
+#[derive(Clone)]
+pub struct Source {
     /// A worker that serves it.
     pub worker: WorkerSpec,
-    /// The member; 0 where the module has no family.
+    /// Which of its family it is; 0 where the module has no family.
     pub member: MemberId,
+    /// The files of the model as they were when they were compared with those of the other sources.
+    pub files: Vec<ListedFile>,
 }
 
 impl ModelSpec {
+    /// The one that named it first.
+    pub fn first(&self) -> &Source {
+        &self.sources[0]
+    }
+
+    /// A module without a family that names it, which cannot serve without it.
+    pub fn needed_by(&self) -> Option<&Source> {
+        self.sources.iter().find(|s| s.module().family.is_none())
+    }
+
+    /// Makes it ready to run, from the first of its sources whose files are as they were compared. A file that changed is not read where
+    /// there are several: it is not what the others named.
+    ///
+    /// # Errors
+    /// When a file is missing, changed or does not fit.
+    pub fn build(
+        &self,
+        library: &Library,
+        backend: &mut dyn Backend,
+    ) -> Result<Box<dyn Operator>, OperatorError> {
+        if self.sources.len() == 1 {
+            return self.first().build(library, backend);
+        }
+        let (mut n_read, mut n_failed) = (0, 0);
+        let mut said = String::new();
+        for source in &self.sources {
+            let is_as_listed = source.is_as_listed();
+            n_read += usize::from(is_as_listed.is_ok());
+            let built = is_as_listed.and_then(|()| {
+                let operator = source.build(library, backend)?;
+                // It may have changed meanwhile.
+                source.is_as_listed().map(|()| operator)
+            });
+            let Err(error) = built else {
+                return built;
+            };
+            if n_failed < NAMED_MAX {
+                said += &format!("; {error}");
+            }
+            n_failed += 1;
+            if n_read == READS_MAX {
+                break;
+            }
+        }
+        let more = match n_failed > NAMED_MAX {
+            true => format!("; and {} more", n_failed - NAMED_MAX),
+            false => String::new(),
+        };
+        let n = self.sources.len();
+        Err(OperatorError::Other(format!(
+            "its {n} names had equal files when they were listed, and none of these can be loaded{said}{more}"
+        )))
+    }
+}
+
+impl Source {
     /// Its module, with the whole family.
     pub fn module(&self) -> &Module {
         &self.worker.pipeline.modules[self.worker.module.idx()]
@@ -48,6 +119,30 @@ impl ModelSpec {
     fn needs_model(&self, library: &Library) -> bool {
         let kind = library.get(&self.module().op);
         kind.is_none_or(|kind| kind.module_type().model != ModelNeed::None)
+    }
+
+    fn is_as_listed(&self) -> Result<(), OperatorError> {
+        let changed = self.files.iter().find_map(|file| file.is_as_listed().err());
+        match changed {
+            None => Ok(()),
+            Some(why) => Err(OperatorError::Other(format!(
+                "module {}: model {}: {why}",
+                self.module().name,
+                self.name()
+            ))),
+        }
+    }
+
+    fn build(
+        &self,
+        library: &Library,
+        backend: &mut dyn Backend,
+    ) -> Result<Box<dyn Operator>, OperatorError> {
+        let Source { worker, member, .. } = self;
+        may_load(worker, *member)?;
+        let mut operator = build_operator(worker, *member, library, backend)?;
+        warm_up(worker, &mut *operator);
+        Ok(operator)
     }
 }
 
@@ -78,13 +173,10 @@ impl OperatorLoader {
 
 impl Loader for OperatorLoader {
     fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError> {
-        let ModelSpec { worker, member } = &self.models[model.idx()];
-        may_load(worker, *member)?;
-        let mut operator = build_operator(worker, *member, &self.library, &mut *self.backend)?;
-        warm_up(worker, &mut *operator);
+        let model = &self.models[model.idx()];
         Ok(LoadedModel {
-            operator,
-            variant: worker.pipeline.modules[worker.module.idx()].served(),
+            operator: model.build(&self.library, &mut *self.backend)?,
+            variant: model.first().module().served(),
         })
     }
 }
@@ -112,19 +204,19 @@ impl EmulatedLoader {
 impl Loader for EmulatedLoader {
     fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError> {
         let start = Instant::now();
-        let spec = &self.models[model.idx()];
-        may_load(&spec.worker, spec.member)?;
-        let really_runs = match spec.needs_model(&self.library) {
+        let source = self.models[model.idx()].first();
+        may_load(&source.worker, source.member)?;
+        let really_runs = match source.needs_model(&self.library) {
             true => None,
             false => Some(build_operator(
-                &spec.worker,
-                spec.member,
+                &source.worker,
+                source.member,
                 &self.library,
                 &mut crate::executor::NoModels,
             )?),
         };
         let operator = Box::new(Emulated {
-            spec: spec.clone(),
+            source: source.clone(),
             really_runs,
         });
         emulated::occupy(start, self.loads[model.idx()]);
@@ -136,7 +228,7 @@ impl Loader for EmulatedLoader {
 }
 
 struct Emulated {
-    spec: ModelSpec,
+    source: Source,
     /// Of a type without a model.
     really_runs: Option<Box<dyn Operator>>,
 }
@@ -147,12 +239,12 @@ impl Operator for Emulated {
         let results = match &mut self.really_runs {
             Some(operator) => operator.run(variant, batch),
             None => {
-                let outputs = self.spec.module().outputs.iter();
+                let outputs = self.source.module().outputs.iter();
                 let outputs: Outputs = outputs.map(|(_, ty)| Value::empty(*ty)).collect();
                 batch.iter().map(|_| Ok(outputs.clone())).collect()
             }
         };
-        emulated::occupy(start, self.spec.worker.execution[batch.len() - 1]);
+        emulated::occupy(start, self.source.worker.execution[batch.len() - 1]);
         results
     }
 
@@ -160,3 +252,6 @@ impl Operator for Emulated {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,7 @@ impl Again {
     pub(super) fn run(&self, renewer: &Renewer) -> anyhow::Result<String> {
         let mut last = self.last.lock();
         let mut all = files::load_all(&self.pipelines, &self.library.catalog())?;
-        let fingerprint = fingerprint(&all);
+        let fingerprint = fingerprint(&all, &self.library);
         if fingerprint == last.fingerprint {
             return Ok("nothing has changed".to_owned());
         }
@@ -94,17 +94,12 @@ fn profiles_of(deployments: &[Deployment]) -> Vec<(String, ProfileSet)> {
     each.collect()
 }
 
-/// What the files say, and when pipeline and model files were written.
-pub(super) fn fingerprint(all: &[LoadedPipeline]) -> String {
+/// What the files say, and when pipeline and model files and those beside them were written.
+pub(super) fn fingerprint(all: &[LoadedPipeline], library: &Library) -> String {
     let mut text = String::new();
     for loaded in all {
         let _ = write!(text, "{:?} {:?}", loaded.pipeline, loaded.profiles);
-        let variants = loaded.pipeline.modules.iter().flat_map(|m| &m.variants);
-        let families = loaded.pipeline.families();
-        let members = families.flat_map(|(_, family)| family.members.iter().map(|m| &m.file));
-        let models = variants.map(|variant| &variant.model).chain(members);
-        let models = models.map(|model| loaded.base_dir().join(model));
-        for file in models.chain([loaded.file.clone()]) {
+        for file in loaded.all_files(library) {
             let written = std::fs::metadata(&file).map(|m| (m.len(), m.modified().ok()));
             let _ = write!(text, " {file:?} {:?}", written.ok());
         }

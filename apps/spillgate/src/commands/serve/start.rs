@@ -189,7 +189,7 @@ pub(crate) fn load(
         ));
     }
     checks.guard_loading();
-    let fingerprint = fingerprint(&all);
+    let fingerprint = fingerprint(&all, &library);
     let deployments = complete(all, &library, part.is_none(), &tell)?;
     Ok(Loaded {
         deployments,

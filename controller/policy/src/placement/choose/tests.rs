@@ -33,6 +33,7 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
         devices: vec![device],
         travel: Duration::ZERO,
         is_fair: false,
+        background_time: Duration::MAX,
     };
     let mut placement = Placement::new(PlacementName::Clockwork, config);
     for (i, (_, _, deadlines)) in offers.iter().enumerate() {

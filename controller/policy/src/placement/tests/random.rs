@@ -27,6 +27,7 @@ fn config() -> impl Strategy<Value = PlacementConfig> {
             devices: devices.collect(),
             travel: Duration::from_micros(travel),
             is_fair,
+            background_time: ms(6),
         }
     })
 }

@@ -32,6 +32,7 @@ fn broker(
         pulls: false,
         is_family,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: scheduler.expect("the profile fits"),

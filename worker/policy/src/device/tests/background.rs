@@ -19,6 +19,7 @@ fn device(policy: DropPolicyName, schedule: Option<ScheduleName>) -> Device<()> 
         pulls: false,
         is_family: false,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 5,
         background_time: Duration::from_millis(2),
         schedule: scheduler.expect("the profile fits"),

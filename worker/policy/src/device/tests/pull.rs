@@ -56,6 +56,7 @@ fn asking(homes: u16) -> Asking {
         pulls: true,
         is_family: false,
         default_member: None,
+        first_load: Duration::ZERO,
         background: 64,
         background_time: Duration::from_millis(10),
         schedule: None,

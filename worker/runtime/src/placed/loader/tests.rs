@@ -1,0 +1,176 @@
+//! Models that several modules name by equal files.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use spillgate_backend::operator::{BuildContext, ModuleKind};
+use spillgate_pipeline::catalog::{ModuleType, ValueType};
+use spillgate_pipeline::compile::compile;
+use spillgate_pipeline::id::{ModuleId, WorkerId};
+
+use super::*;
+use crate::executor::NoModels;
+
+/// A type whose outputs are the content of its file. One of the content `bad` cannot be read.
+#[derive(Default)]
+struct Says {
+    n_read: Arc<AtomicUsize>,
+}
+
+struct Said(String);
+
+impl ModuleKind for Says {
+    fn module_type(&self) -> ModuleType {
+        ModuleType::new("says", "says what is in its file", ModelNeed::Required)
+            .input("image", ValueType::Image, "what comes in")
+            .output("payload", ValueType::Bytes, "what goes out")
+    }
+
+    fn build(&self, context: BuildContext<'_>) -> Result<Box<dyn Operator>, OperatorError> {
+        self.n_read.fetch_add(1, Ordering::Relaxed);
+        let path = context.base_dir.join(&context.module.variants[0].model);
+        let text = std::fs::read_to_string(&path).map_err(|e| OperatorError::Other(e.to_string()));
+        match text?.as_str() {
+            "bad" => Err(OperatorError::Other("it is bad".to_owned())),
+            text => Ok(Box::new(Said(text.to_owned()))),
+        }
+    }
+}
+
+impl Operator for Said {
+    fn run(&mut self, _: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        let result = |_| Ok(vec![Value::Bytes(self.0.clone().into())]);
+        batch.iter().map(result).collect()
+    }
+
+    fn example(&self, _: usize) -> Inputs {
+        Vec::new()
+    }
+}
+
+/// A loader of one model that `n` modules name, each by a file of its own; the files go with the test.
+struct World {
+    folder: PathBuf,
+    loader: OperatorLoader,
+    n_read: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new(name: &str, n: usize, content: &str) -> Self {
+        let of = format!("spillgate-sources-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(of);
+        std::fs::create_dir_all(&folder).unwrap();
+        let module = |i| {
+            std::fs::write(folder.join(format!("{i}.pt")), content).unwrap();
+            format!("m{i}: {{ op: says, model: {i}.pt, inputs: {{ image: $source.frame }} }}")
+        };
+        let modules: Vec<String> = (1..=n).map(module).collect();
+        let yaml = format!(
+            "{{ name: p, slo: 1s, modules: {{ {} }}, outputs: {{ payload: $m1.payload }} }}",
+            modules.join(", ")
+        );
+        let says = Says::default();
+        let n_read = says.n_read.clone();
+        let mut library = Library::new();
+        library.register(says);
+        let compiled =
+            compile(&yaml, "p.yaml", &library.catalog(), None).unwrap_or_else(|e| panic!("{e}"));
+        let pipeline = Arc::new(compiled.pipeline);
+        let source = |i: usize| Source {
+            worker: WorkerSpec {
+                worker: WorkerId(0),
+                pipeline: pipeline.clone(),
+                base_dir: folder.clone(),
+                module: ModuleId(i as u16),
+                execution: Vec::new(),
+                from_start: false,
+                members: None,
+            },
+            member: MemberId::default(),
+            files: vec![ListedFile::now(folder.join(format!("{i}.pt")))],
+        };
+        let sources = (1..=n).map(source).collect();
+        let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
+        let models = Arc::from([ModelSpec { sources }]);
+        let loader = OperatorLoader::new(backend, Arc::new(library), models).unwrap();
+        World {
+            folder,
+            loader,
+            n_read,
+        }
+    }
+
+    /// What the model says once it is loaded.
+    fn load(&mut self) -> Result<String, String> {
+        let mut loaded = self.loader.load(ModelId(0)).map_err(|e| e.to_string())?;
+        let results = loaded.operator.run(0, &[Vec::new()]);
+        match &results[0].as_ref().unwrap()[0] {
+            Value::Bytes(bytes) => Ok(String::from_utf8(bytes.to_vec()).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&self, i: usize, content: &str) {
+        std::fs::write(self.folder.join(format!("{i}.pt")), content).unwrap();
+    }
+
+    fn remove(&self, i: usize) {
+        std::fs::remove_file(self.folder.join(format!("{i}.pt"))).unwrap();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn a_model_is_read_from_any_file_that_is_as_it_was() {
+    let mut world = World::new("any", 3, "one");
+    assert_eq!(world.load().unwrap(), "one");
+    world.write(1, "another");
+    assert_eq!(world.load().unwrap(), "one", "of the second file");
+    world.remove(2);
+    assert_eq!(world.load().unwrap(), "one", "of the third file");
+    assert_eq!(world.n_read.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn without_a_file_that_is_as_it_was_the_error_names_each() {
+    let mut world = World::new("none", 2, "one");
+    world.write(1, "another");
+    world.remove(2);
+    let why = world.load().unwrap_err();
+    assert!(
+        why.starts_with("its 2 names had equal files when they were listed, and none of these can be loaded; module m1: model 1.pt: its file "),
+        "{why}"
+    );
+    assert!(
+        why.contains("1.pt changed since it was listed; restart the server"),
+        "{why}"
+    );
+    assert!(why.contains("; module m2: model 2.pt: its file "), "{why}");
+    assert!(why.contains("2.pt cannot be had: No such file"), "{why}");
+    assert_eq!(world.n_read.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_model_that_cannot_be_read_costs_two_reads_however_many_name_it() {
+    let mut world = World::new("bad", 9, "bad");
+    let why = world.load().unwrap_err();
+    assert_eq!(world.n_read.load(Ordering::Relaxed), READS_MAX);
+    assert!(why.contains("module m1 (says): it is bad; "), "{why}");
+    for i in 1..=9 {
+        world.remove(i);
+    }
+    let why = world.load().unwrap_err();
+    assert!(why.ends_with("; and 5 more"), "{why}");
+}
+
+#[test]
+fn a_file_that_one_module_names_alone_is_read_as_it_is() {
+    let mut world = World::new("alone", 1, "one");
+    world.write(1, "another");
+    assert_eq!(world.load().unwrap(), "another");
+}
