@@ -5,7 +5,8 @@
 //! What is served is a [`Scenario`]: models, devices, and requests one by one.
 
 mod agenda;
-mod device;
+pub(crate) mod device;
+mod hardware;
 mod noise;
 mod report;
 mod run;
