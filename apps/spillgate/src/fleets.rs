@@ -4,6 +4,7 @@
 //! told apart by what they are built from: the module's type and options, and its files.
 
 mod host;
+mod simulated;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::placement::Placed;
 use crate::status::MeasuredStatus;
 use crate::upstreams::Upstreams;
 pub use host::FleetHost;
+pub use simulated::{Weights, loads, simulated};
 
 /// Architectures that are measured when a server starts; of others their module's profile is used.
 const MEASURED_MAX: usize = 64;
@@ -229,24 +231,26 @@ impl FleetPlan {
         fits.collect()
     }
 
-    /// A model without which a module cannot serve, and that fits on no device.
-    fn too_large(&self, placing: &Placing) -> Option<StartError> {
+    /// The models without which a module cannot serve: others of a family serve without one that does not.
+    fn needed(&self) -> impl Iterator<Item = ModelId> {
+        let is_needed = |model: &ModelId| self.models[model.idx()].module().family.is_none();
+        self.resident.iter().copied().filter(is_needed)
+    }
+
+    /// One of these models that fits on no device.
+    fn too_large(
+        &self,
+        placing: &Placing,
+        mut models: impl Iterator<Item = ModelId>,
+    ) -> Option<StartError> {
         let (_, largest) = self
             .devices
             .iter()
             .map(|(_, name)| (placing.pages(name), name))
             .max()?;
         let most = placing.pages(largest);
-        let too_large = |model: &&ModelId| {
-            let family = |spec: &WorkerSpec| {
-                let module = &spec.pipeline.modules[spec.module.idx()];
-                module.family.is_some()
-            };
-            self.pages(**model) > most && !family(&self.models[model.idx()].worker)
-        };
-        let model = *self.resident.iter().find(too_large)?;
-        let spec = &self.models[model.idx()].worker;
-        let module = &spec.pipeline.modules[spec.module.idx()].name;
+        let model = models.find(|model| self.pages(*model) > most)?;
+        let module = &self.models[model.idx()].module().name;
         let (needs, mib) = (self.pages(model), PAGE_BYTES >> 20);
         Some(StartError::Device {
             device: largest.clone(),
@@ -259,6 +263,41 @@ impl FleetPlan {
         })
     }
 
+    /// What a placement on its devices serves, where models take so long.
+    fn config(&self, placing: &Placing, expected: &[Expected]) -> PlacementConfig {
+        let largest = self.models.iter().map(|m| m.module().batch.max).max();
+        let sizes = batch_sizes(largest.unwrap_or(1));
+        let model = |(i, spec): (usize, &ModelSpec)| {
+            let Expected {
+                load,
+                execution,
+                prepare,
+            } = &expected[i];
+            let most = spec.module().batch.max as usize;
+            let sizes = sizes
+                .iter()
+                .take_while(|s| **s as usize <= most.min(execution.len()));
+            Model {
+                pages: self.pages(ModelId(i as u32)),
+                load: *load,
+                execution: sizes.map(|s| execution[*s as usize - 1]).collect(),
+                input: *prepare,
+            }
+        };
+        let device = |(_, name): &(DeviceId, String)| {
+            let pages = placing.pages(name);
+            let resident = self.resident(pages);
+            DeviceSpec { pages, resident }
+        };
+        PlacementConfig {
+            models: self.models.iter().enumerate().map(model).collect(),
+            sizes,
+            devices: self.devices.iter().map(device).collect(),
+            travel: Duration::ZERO,
+            is_fair: placing.is_fair,
+        }
+    }
+
     /// How long each model is expected to take, by its architecture. One model of each is measured; emulated devices go by
     /// profiles.
     fn expected(
@@ -266,7 +305,7 @@ impl FleetPlan {
         library: &Arc<Library>,
     ) -> Result<(Vec<Expected>, Vec<MeasuredStatus>), OperatorError> {
         let guess = |(spec, &bytes): (&ModelSpec, &u64)| Expected {
-            load: LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS),
+            load: guessed_load(bytes),
             execution: spec.worker.execution.clone(),
             prepare: Duration::ZERO,
         };
@@ -316,6 +355,11 @@ impl FleetPlan {
         }
         Ok((expected, said))
     }
+}
+
+/// How long reading so many bytes is expected to take.
+fn guessed_load(bytes: u64) -> Duration {
+    LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS)
 }
 
 /// How long a model is expected to take.
@@ -445,7 +489,7 @@ impl FleetPlan {
         placing: &Placing,
         around: &Around<'_>,
     ) -> Result<StartedFleet, StartError> {
-        if let Some(error) = self.too_large(placing) {
+        if let Some(error) = self.too_large(placing, self.needed()) {
             return Err(error);
         }
         let Around {
@@ -464,38 +508,7 @@ impl FleetPlan {
         loading(first);
         let (expected, measured) = self.expected(library).map_err(failed(first))?;
         let models: Arc<[ModelSpec]> = self.models.clone().into();
-        let resident = |name: &str| self.resident(placing.pages(name));
-        let largest = models.iter().map(|m| m.module().batch.max).max();
-        let sizes = batch_sizes(largest.unwrap_or(1));
-        let model = |(i, spec): (usize, &ModelSpec)| {
-            let Expected {
-                load,
-                execution,
-                prepare,
-            } = &expected[i];
-            let most = spec.module().batch.max as usize;
-            let sizes = sizes
-                .iter()
-                .take_while(|s| **s as usize <= most.min(execution.len()));
-            Model {
-                pages: self.pages(ModelId(i as u32)),
-                load: *load,
-                execution: sizes.map(|s| execution[*s as usize - 1]).collect(),
-                input: *prepare,
-            }
-        };
-        let config = PlacementConfig {
-            sizes: sizes.clone(),
-            models: models.iter().enumerate().map(model).collect(),
-            devices: (self.devices.iter())
-                .map(|(_, name)| DeviceSpec {
-                    pages: placing.pages(name),
-                    resident: resident(name),
-                })
-                .collect(),
-            travel: Duration::ZERO,
-            is_fair: placing.is_fair,
-        };
+        let config = self.config(placing, &expected);
         let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);
         let pages: Vec<u32> = (0..models.len() as u32)
@@ -504,11 +517,13 @@ impl FleetPlan {
         let mut started = Vec::new();
         for (i, (id, name)) in self.devices.iter().enumerate() {
             loading(name);
+            let cache = placing.pages(name);
+            let resident = self.resident(cache);
             let config = PlacedConfig {
                 id: DeviceId(i as u16),
                 name: name.clone(),
-                actions: Actions::new(placing.pages(name), pages.clone(), &resident(name)),
-                resident: resident(name),
+                actions: Actions::new(cache, pages.clone(), &resident),
+                resident,
                 modules: (*modules).clone(),
             };
             let loader = loader(&self.kind, name.clone(), library, &models, &expected);

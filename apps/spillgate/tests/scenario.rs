@@ -1,4 +1,4 @@
-//! `spillgate simulate --scenario`, as users run it.
+//! `spillgate simulate` of many models on few devices, as users run it: of scenarios, and of pipelines.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -92,4 +92,189 @@ fn what_is_wrong_with_a_scenario_is_said_with_file_and_line() {
         error.contains("arrivals.csv:2: there is no model 7; there are 2"),
         "{error}"
     );
+}
+
+const PIPELINE: &str = "name: small\nslo: 400ms\nsource: { payload: bytes }\nmodules:\n  work:\n    op: noop\n    \
+                        inputs: { payload: $source.payload }\n    device: emulated\n    batch: { max: 4 }\n\
+                        outputs: { payload: $work.payload }\n";
+const PROFILE: &str = "emulated:\n  work:\n    \"-\": { alpha: 8ms, beta: 2ms, max: 4 }\n";
+
+/// A pipeline of one module that takes 10 ms, with its profile.
+fn pipeline(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join(format!("{name}.yaml"));
+    std::fs::write(&file, PIPELINE).unwrap();
+    std::fs::write(folder.join(format!("{name}.profile.yaml")), PROFILE).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// Three requests of one model, half a second apart, whose weights take 100 ms to read.
+const THREE: [&str; 12] = [
+    "--rate",
+    "2",
+    "--law",
+    "constant",
+    "--duration",
+    "1999ms",
+    "--models",
+    "1",
+    "--weights",
+    "100000000B",
+    "--link",
+    "1000",
+];
+
+#[test]
+fn a_pipeline_tells_loads_and_cold_requests() {
+    let file = pipeline("told");
+    let output = simulate(&[&[file.as_str()], &THREE[..], &["--hop", "0ms"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (run, models) = text.split_once('\n').unwrap();
+    let latencies = "3 requests at load 0.01, goodput 1.5/s, dropped or late 0.00%, invalid 0.00%, p50 10.0 ms, p99 110.0 ms";
+    assert!(run.contains(latencies), "{text}");
+    assert_eq!(
+        models,
+        "  models: 1 loads, 1 cold requests, 0 gave way; devices read 5.0% of the time\n"
+    );
+    let device = ["--device", "emulated,memory=112MiB", "--placement", "lru"];
+    let output = simulate(&[&[file.as_str()], &THREE[..], &device, &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = &json["runs"][0];
+    assert_eq!(run["placement"], "lru");
+    assert_eq!(run["good"], 3);
+    let models = serde_json::json!({
+        "loads": 1, "cold_requests": 1, "unloads": 0, "load_utilisation": run["models"]["load_utilisation"],
+        "refused": { "late_batch": 0, "late_load": 0, "not_loaded": 0, "no_pages": 0 },
+    });
+    assert_eq!(run["models"], models);
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_and_models_that_share_memory_give_way() {
+    let file = pipeline("shared");
+    let args = [
+        &file,
+        "--rate",
+        "40",
+        "--duration",
+        "20s",
+        "--models",
+        "30",
+        "--weights",
+        "16MiB",
+        "--link",
+        "1000",
+        "--json",
+        "--placement",
+        "spillgate",
+        "--placement",
+        "lru",
+        "--seed",
+        "5",
+    ];
+    let run = |memory: &[&str]| {
+        let output = simulate(&[&args[..], memory].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let little = ["--device", "emulated,memory=128MiB"];
+    let text = run(&little);
+    assert_eq!(text, run(&little));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let plenty: serde_json::Value = serde_json::from_str(&run(&[])).unwrap();
+    for (i, name) in ["spillgate", "lru"].into_iter().enumerate() {
+        let (few, all) = (&json["runs"][i], &plenty["runs"][i]);
+        assert_eq!(few["placement"], name);
+        assert_eq!(few["requests"], all["requests"]);
+        let models = &few["models"];
+        assert!(models["unloads"].as_u64() > Some(0), "{models}");
+        // What is there and what gave way was read.
+        let there = models["loads"].as_u64().unwrap() - models["unloads"].as_u64().unwrap();
+        assert!(there <= 8, "{models}");
+        assert_eq!(all["models"]["unloads"], 0);
+        assert!(
+            all["models"]["loads"].as_u64() <= Some(30),
+            "{}",
+            all["models"]
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_with_models_is_said() {
+    let file = pipeline("wrong");
+    let usage = |args: &[&str]| {
+        let output =
+            simulate(&[&[file.as_str(), "--rate", "5", "--duration", "1s"], args].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        let first = error.lines().next().unwrap_or_default().to_owned();
+        (output.status.code().unwrap(), first)
+    };
+    for (args, code, error) in [
+        (
+            &["--models", "0"][..],
+            2,
+            "error: invalid value '0' for '--models <N>': use 1 to 16384: a family has so many models",
+        ),
+        (
+            &["--models", "3", "--weights", "0B"],
+            2,
+            "error: invalid value '0B' for '--weights <SIZE>': give at least 1B and at most 1048576GiB",
+        ),
+        (
+            &["--models", "3", "--link", "0"],
+            2,
+            "error: invalid value '0' for '--link <MB/s>': use 0.001 to 1000000000: weights have to be read",
+        ),
+        (
+            &["--models", "3", "--zipf", "-1"],
+            2,
+            "error: invalid value '-1' for '--zipf <S>': use 0 to 10: 0 names all equally often",
+        ),
+        (
+            &["--models", "3"],
+            1,
+            "error: --weights: how large the models of module work are is not known, since it has no model file; give their size, like 100MiB",
+        ),
+        (
+            &["--weights", "1MiB"],
+            1,
+            "error: --weights: no model has to be read; give --models or --placement",
+        ),
+        (
+            &["--zipf", "1"],
+            1,
+            "error: --zipf: no module has a family of models; give --models",
+        ),
+        (
+            &["--fairness", "off"],
+            1,
+            "error: --fairness: no placement is simulated; give --placement or --device",
+        ),
+        (
+            &["--placement", "lru", "--policy", "pard"],
+            2,
+            "error: the argument '--placement <NAME>' cannot be used with '--policy <POLICY>'",
+        ),
+        (
+            &[
+                "--models",
+                "3",
+                "--weights",
+                "100MiB",
+                "--device",
+                "emulated,memory=64MiB",
+            ],
+            1,
+            "error: emulated:own0: the model of module work takes 7 pages of 16 MiB, and the device has 4 for weights; give it at least \
+             112 MiB: --device emulated:own0,memory=112MiB",
+        ),
+        (
+            &["--device", "cuda:0,memory=64MiB"],
+            1,
+            "error: cuda:0: --device gives it memory, but no module runs on it; modules run on emulated:own0",
+        ),
+    ] {
+        assert_eq!(usage(args), (code, error.to_owned()), "{args:?}");
+    }
 }

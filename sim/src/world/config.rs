@@ -11,8 +11,10 @@ use spillgate_pipeline::id::{GatewayId, ModuleId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::cluster::Bug;
+use super::fleets::SimFleet;
 use super::work::DynamicWork;
 use crate::clients::ClientLoad;
+use crate::families::SimFamilies;
 
 /// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
 pub const HANDOFF_DEFAULT: Duration = Duration::from_micros(500);
@@ -65,6 +67,10 @@ pub struct SimConfig {
     pub disturbances: Vec<(Timestamp, Disturbance)>,
     /// Requests whose execution time depends on their content; `None`: all execution times are those of the profiles.
     pub work: Option<DynamicWork>,
+    /// The models of families that requests name; `None`: all name the first, and no model has to be read.
+    pub families: Option<Arc<SimFamilies>>,
+    /// Devices for which a placement decides. They are in the process of the only gateway, and none of them dies.
+    pub fleets: Vec<SimFleet>,
     /// Workers come and go with the load; without it, all serve all the time.
     pub scaling: Option<SimScaling>,
     /// The processes that hold the roles, and what goes wrong between them. [`SimConfig::gateways`] has the shares of its
@@ -122,6 +128,8 @@ impl SimConfig {
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),
             work: None,
+            families: None,
+            fleets: Vec::new(),
             scaling: None,
             cluster: None,
             bug: None,

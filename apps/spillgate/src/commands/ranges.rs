@@ -35,8 +35,19 @@ pub(crate) fn duration(
 /// Least memory that a server runs with: a few frames and connections.
 const MEMORY_MIN: u64 = 16 << 20;
 
-/// Bytes, like `256MiB` or `1GiB`.
+/// Most bytes of anything.
+const BYTES_MAX: u64 = 1 << 50;
+
+/// Memory, like `256MiB` or `1GiB`.
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        bytes if bytes >= MEMORY_MIN => Ok(bytes),
+        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
+    }
+}
+
+/// Bytes, one at least, like `64KiB` or `256MiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -56,8 +67,8 @@ pub(crate) fn memory(text: &str) -> Result<u64, String> {
         .parse()
         .map_err(|_| "give a number and a unit, like 256MiB")?;
     match number.checked_mul(1 << shift) {
-        Some(bytes) if (MEMORY_MIN..=1 << 50).contains(&bytes) => Ok(bytes),
-        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
+        Some(bytes) if (1..=BYTES_MAX).contains(&bytes) => Ok(bytes),
+        _ => Err("give at least 1B and at most 1048576GiB".to_owned()),
     }
 }
 
