@@ -371,10 +371,11 @@ fn requests_pass_through_the_fleets_of_a_chain() {
 
 #[test]
 fn whatever_happens_each_request_ends_and_equal_seeds_give_equal_runs() {
-    for (seed, name) in (0..).zip(PlacementName::ALL.into_iter().cycle().take(12)) {
-        let rate = 40.0 + 30.0 * seed as f64;
+    let mut refused = 0;
+    for (seed, name) in (0..).zip(PlacementName::ALL.into_iter().cycle().take(16)) {
+        let rate = 40.0 + 20.0 * seed as f64;
         let config = SimConfig {
-            noise: 0.2,
+            noise: [0.2, 1.0][seed as usize / 8],
             when_probability: 0.6,
             cancelled: 0.1,
             hurried: Some((0.3, 0.5)),
@@ -384,5 +385,9 @@ fn whatever_happens_each_request_ends_and_equal_seeds_give_equal_runs() {
         let (once, again) = (done(config.clone()), done(config));
         assert_eq!(once, again, "{} {seed}", name.name());
         assert!(once.good > 0 && loads(&once) > 0, "{} {seed}", name.name());
+        let of = once.models.and_then(|m| m.refused).expect("a placement");
+        println!("{} {seed}: {of:?}", name.name());
+        refused += of.late_batch + of.late_load;
     }
+    assert!(refused > 0, "some actions start too late");
 }
