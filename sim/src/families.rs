@@ -23,8 +23,8 @@ pub struct SimFamilies {
 pub enum Named {
     /// By module; `None` where it has no family. Draws of different modules do not depend on each other.
     Drawn(Vec<Option<Zipf>>),
-    /// Those of one module, by request. Requests beyond name the first.
-    Listed(ModuleId, Arc<[MemberId]>),
+    /// By request, the same in each family. Requests beyond name the first.
+    Listed(Arc<[MemberId]>),
 }
 
 impl SimFamilies {
@@ -39,9 +39,9 @@ impl SimFamilies {
                     }
                 }
             }
-            Named::Listed(module, listed) => {
+            Named::Listed(listed) => {
                 let named = listed.get(request as usize).copied();
-                members[module.idx()] = named.unwrap_or_default();
+                members.fill(named.unwrap_or_default());
             }
         }
         Some(members.into())
@@ -150,7 +150,7 @@ mod tests {
     fn listed_requests_name_what_the_list_says() {
         let families = SimFamilies {
             loads: vec![vec![], vec![], vec![Duration::from_millis(3); 4]],
-            named: Named::Listed(ModuleId(2), [MemberId(3), MemberId(1)].into()),
+            named: Named::Listed([MemberId(3), MemberId(1)].into()),
         };
         let named = |i| families.members(i).expect("there are families")[2];
         assert_eq!([named(0), named(1), named(2)], [3, 1, 0].map(MemberId));

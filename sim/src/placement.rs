@@ -16,4 +16,7 @@ mod tests;
 
 pub use report::{Figures, Logged, REQUESTS_MIN};
 pub use run::{End, Outcome, run};
-pub use scenario::{Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System};
+pub use scenario::{
+    ARRIVAL_COLUMNS, Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System,
+    parse_arrivals,
+};

@@ -354,11 +354,11 @@ impl World {
             Some(cluster) => cluster.next_id(home, i as u64),
             None => RequestId::at(home, FIRST, i as u64),
         };
-        let timeout = self
-            .config
-            .hurried
-            .filter(|(part, _)| self.rng.random::<f64>() < *part)
-            .map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
+        let hurried = self.config.hurried;
+        let hurried = hurried.filter(|(part, _)| self.rng.random::<f64>() < *part);
+        let hurried = hurried.map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
+        let stated = self.config.timeouts.as_ref().map(|all| all[i]);
+        let timeout = [hurried, stated].into_iter().flatten().min();
         let application = self.application(i);
         let clients = self.config.clients.as_ref();
         let party = clients.map_or(Party::ONLY, |c| c.requests[i].1);

@@ -87,7 +87,7 @@ fn named(models: u16, load: Duration, requests: &[(u64, u16)]) -> SimConfig {
     let listed = requests.iter().map(|(_, member)| MemberId(*member));
     let known = config.families.take().expect("it has families");
     config.families = Some(Arc::new(SimFamilies {
-        named: Named::Listed(ModuleId(1), listed.collect()),
+        named: Named::Listed(listed.collect()),
         ..(*known).clone()
     }));
     config

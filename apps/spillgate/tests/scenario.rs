@@ -150,6 +150,56 @@ fn a_pipeline_tells_loads_and_cold_requests() {
 }
 
 #[test]
+fn requests_of_a_list_name_their_models_and_ask_for_their_time() {
+    let file = pipeline("listed");
+    let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join("listed.csv");
+    // Reading a model takes 100 ms. The last request has no time for that, but others may come for its model.
+    let rows = "0.1,0,400\n0.6,3,400\n1.1,3,15\n1.6,2,50\n";
+    std::fs::write(&list, format!("time_s,model,slo_ms\n{rows}")).unwrap();
+    let list = list.to_str().unwrap();
+    let args = [
+        "--arrivals",
+        list,
+        "--models",
+        "4",
+        "--weights",
+        "100000000B",
+        "--link",
+        "1000",
+        "--placement",
+        "spillgate",
+        "--json",
+    ];
+    let output = simulate(&[&[file.as_str()], &args[..]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = &json["runs"][0];
+    assert_eq!(
+        (&run["requests"], &run["good"], &run["dropped"]),
+        (&4.into(), &3.into(), &1.into())
+    );
+    assert_eq!(
+        (&run["models"]["loads"], &run["models"]["cold_requests"]),
+        (&3.into(), &2.into())
+    );
+    let error = |args: &[&str]| {
+        let output = simulate(&[&[file.as_str(), "--arrivals", list], args].concat());
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let no_families = format!(
+        "error: {list}: its requests name models, and no module has a family of models; give --models\n"
+    );
+    assert_eq!(error(&[]), no_families);
+    let too_few = format!("error: {list}:3: there is no model 3; there are 3\n");
+    assert_eq!(error(&["--models", "3", "--weights", "1MiB"]), too_few);
+    let drawn = "error: --zipf: the requests of --arrivals name their models\n";
+    assert_eq!(
+        error(&["--models", "4", "--weights", "1MiB", "--zipf", "1"]),
+        drawn
+    );
+}
+
+#[test]
 fn equal_seeds_give_equal_runs_and_models_that_share_memory_give_way() {
     let file = pipeline("shared");
     let args = [

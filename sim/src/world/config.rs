@@ -55,6 +55,8 @@ pub struct SimConfig {
     pub cancelled: f64,
     /// Part of the requests that ask for less time, and the share of the SLO that they ask for.
     pub hurried: Option<(f64, f64)>,
+    /// The time that each request asks for, in order of arrival; `None`: that of the pipeline.
+    pub timeouts: Option<Arc<[Duration]>>,
     /// Hostile clients beside those of the workload: their requests never complete. The report does not count them.
     pub hostile: Vec<Hostile>,
     /// The clients that send the requests, where the entry tells them apart; `None`: one client with one stream.
@@ -122,6 +124,7 @@ impl SimConfig {
             when_probability: 1.0,
             cancelled: 0.0,
             hurried: None,
+            timeouts: None,
             hostile: Vec::new(),
             clients: None,
             exchange_loss: 0.0,

@@ -58,9 +58,10 @@ pub(crate) struct SimulateArgs {
     /// Mean rate over the bottleneck throughput of the reference plan, whatever plan is run.
     #[arg(long, group = "amount")]
     load: Option<f64>,
-    /// Exact arrival times: a file with one time in seconds a line, or with the columns time_s,app,length_ms. A batch
-    /// then takes c0 + c1 * size * longest length in ms, with c0 and c1 the alpha and beta of the profile: at the modules
-    /// that have a `schedule:`, or at all if none has
+    /// Exact arrival times: a file with one time in seconds a line, or with the columns time_s,app,length_ms or
+    /// time_s,model,slo_ms. With lengths a batch takes c0 + c1 * size * longest length in ms, with c0 and c1 the alpha and beta of
+    /// the profile: at the modules that have a `schedule:`, or at all if none has. A model is a number from 0, in each family by
+    /// order of names
     #[arg(long, group = "amount")]
     arrivals: Option<PathBuf>,
     /// Lengths of earlier requests, which fill the distributions before the start: the columns app,length_ms.
@@ -212,14 +213,14 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }
-    let models = Simulated::read(&args.models, &mut loaded)?;
+    let models = Simulated::read(args, &mut loaded)?;
     let work = work::read(args)?;
     let (setup, placed) = setup(&loaded, work.as_ref())?;
     let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
     let capacity = setup.capacity(&reference);
     let mut runs = Vec::new();
     for &seed in &args.seed {
-        let load = load::load(args, work.as_ref(), capacity, seed)?;
+        let load = load::load(args, work.as_ref(), models.asked(), capacity, seed)?;
         let contenders = contenders(args, &loaded)?;
         let placings = models.placings();
         let all = contenders

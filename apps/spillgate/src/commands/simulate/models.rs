@@ -11,11 +11,14 @@ use spillgate::fleets::{self, Placing, Weights};
 use spillgate_controller_policy::placement::PlacementName;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::family::{Family, FamilyMember, MEMBERS_MAX};
+use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_sim::SimConfig;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
+use spillgate_sim::placement::{ARRIVAL_COLUMNS, Arrival, parse_arrivals};
 use spillgate_sim::report::Models;
 
+use super::{SimulateArgs, load};
 use crate::commands::placing::{Fairness, device, named, placement};
 use crate::commands::ranges::{bytes, number};
 
@@ -72,12 +75,15 @@ pub(super) struct Simulated {
     placings: Vec<Placing>,
     weights: Weights,
     zipf: f64,
+    /// The requests of `--arrivals`, where it names models.
+    asked: Option<Vec<Arrival>>,
     deployment: Deployment,
 }
 
 impl Simulated {
     /// What the arguments ask for. The pipeline gets its families, and under a placement the policies of a server under one.
-    pub(super) fn read(args: &ModelsArgs, loaded: &mut LoadedPipeline) -> anyhow::Result<Self> {
+    pub(super) fn read(all: &SimulateArgs, loaded: &mut LoadedPipeline) -> anyhow::Result<Self> {
+        let args = &all.models;
         let placings = args.placings();
         anyhow::ensure!(
             args.fairness == Fairness::On || !placings.is_empty(),
@@ -95,6 +101,14 @@ impl Simulated {
         anyhow::ensure!(
             args.zipf.is_none() || has_families,
             "--zipf: no module has a family of models; give --models"
+        );
+        let asked = match &all.arrivals {
+            Some(file) => asked(file, pipeline)?,
+            None => None,
+        };
+        anyhow::ensure!(
+            args.zipf.is_none() || asked.is_none(),
+            "--zipf: the requests of --arrivals name their models"
         );
         let given = [
             ("--weights", args.weights.is_some()),
@@ -115,6 +129,7 @@ impl Simulated {
             },
             placings,
             zipf: args.zipf.unwrap_or(ZIPF_DEFAULT),
+            asked,
             deployment: Deployment {
                 pipeline: pipeline.clone(),
                 base_dir,
@@ -132,6 +147,11 @@ impl Simulated {
         }
     }
 
+    /// The requests of `--arrivals`, where it names models.
+    pub(super) fn asked(&self) -> Option<&[Arrival]> {
+        self.asked.as_deref()
+    }
+
     /// Gives a run its models, and its devices to a placement. `devices` are those of all workers.
     pub(super) fn apply(
         &self,
@@ -141,16 +161,13 @@ impl Simulated {
     ) -> anyhow::Result<()> {
         let pipeline = &self.deployment.pipeline;
         if pipeline.families().next().is_some() {
-            let seed = config.seed;
-            let drawn = pipeline.modules.iter().map(|module| {
-                let family = module.family.as_ref()?;
-                let members = family.members.len() as u16;
-                Some(Zipf::new(members, self.zipf, seed, module.id))
-            });
             config.families = Some(Arc::new(SimFamilies {
                 loads: fleets::loads(pipeline, &self.deployment.base_dir, &self.weights),
-                named: Named::Drawn(drawn.collect()),
+                named: self.named(config.seed),
             }));
+        }
+        if let Some(asked) = &self.asked {
+            config.timeouts = Some(asked.iter().map(|request| request.slo).collect());
         }
         if let Some(placing) = placing {
             anyhow::ensure!(
@@ -163,6 +180,46 @@ impl Simulated {
         }
         Ok(())
     }
+}
+
+impl Simulated {
+    /// Which models requests name.
+    fn named(&self, seed: u64) -> Named {
+        if let Some(asked) = &self.asked {
+            let members = asked.iter().map(|request| MemberId(request.model.0 as u16));
+            return Named::Listed(members.collect());
+        }
+        let modules = self.deployment.pipeline.modules.iter();
+        let drawn = modules.map(|module| {
+            let members = module.family.as_ref()?.members.len() as u16;
+            Some(Zipf::new(members, self.zipf, seed, module.id))
+        });
+        Named::Drawn(drawn.collect())
+    }
+}
+
+/// The requests of a file that names models.
+fn asked(file: &Path, pipeline: &Pipeline) -> anyhow::Result<Option<Vec<Arrival>>> {
+    let text = load::read(file)?;
+    let header = text.lines().next().unwrap_or_default().trim();
+    if header != ARRIVAL_COLUMNS {
+        return Ok(None);
+    }
+    let sizes = pipeline.families().map(|(_, family)| family.members.len());
+    let Some(least) = sizes.min() else {
+        anyhow::bail!(
+            "{}: its requests name models, and no module has a family of models; give --models",
+            file.display()
+        );
+    };
+    let asked = parse_arrivals(&text, least)
+        .map_err(|e| anyhow::anyhow!("{}:{}: {}", file.display(), e.line, e.problem))?;
+    anyhow::ensure!(
+        !asked.is_empty(),
+        "{}: there are no arrivals",
+        file.display()
+    );
+    Ok(Some(asked))
 }
 
 impl ModelsArgs {
