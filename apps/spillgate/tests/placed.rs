@@ -39,8 +39,10 @@ use spillgate_worker::clock::Clock;
 const MODELS: u16 = 40;
 const FIT: u64 = 6;
 const PAGE: u64 = 16 << 20;
-/// Bytes of a model: it takes a page, and 22 ms to read.
+/// Bytes of a model: it takes a page.
 const BYTES: u64 = 2_000_000;
+/// How long reading one takes.
+const LOAD: Duration = Duration::from_millis(25);
 const RATE: f64 = 170.0;
 const SECONDS: u64 = 5;
 /// Server and simulator are to agree this well.
@@ -84,12 +86,11 @@ fn deployment() -> Deployment {
     }));
     let mut profiles = ProfileSet::default();
     let (alpha, beta) = (Duration::from_millis(6), Duration::from_millis(2));
-    profiles.insert(
-        "emulated",
-        "work",
-        "-",
-        ModuleProfile::linear(alpha, beta, 4),
-    );
+    let profile = ModuleProfile {
+        load: Some(LOAD),
+        ..ModuleProfile::linear(alpha, beta, 4)
+    };
+    profiles.insert("emulated", "work", "-", profile);
     Deployment {
         pipeline: Arc::new(pipeline),
         base_dir,
@@ -208,7 +209,7 @@ fn by_simulator(
     let report = run(SimConfig {
         hop: Duration::ZERO,
         families: Some(Arc::new(SimFamilies {
-            loads: loads(&deployment.pipeline, &deployment.base_dir, &weights),
+            loads: loads(deployment, &weights),
             named: Named::Drawn(vec![None, Some(zipf.clone())]),
         })),
         fleets: simulated(deployment, placing, &weights).unwrap(),

@@ -97,7 +97,8 @@ fn what_is_wrong_with_a_scenario_is_said_with_file_and_line() {
 const PIPELINE: &str = "name: small\nslo: 400ms\nsource: { payload: bytes }\nmodules:\n  work:\n    op: noop\n    \
                         inputs: { payload: $source.payload }\n    device: emulated\n    batch: { max: 4 }\n\
                         outputs: { payload: $work.payload }\n";
-const PROFILE: &str = "emulated:\n  work:\n    \"-\": { alpha: 8ms, beta: 2ms, max: 4 }\n";
+const PROFILE: &str =
+    "emulated:\n  work:\n    \"-\": { alpha: 8ms, beta: 2ms, max: 4, load: 30ms }\n";
 
 /// A pipeline of one module that takes 10 ms, with its profile.
 fn pipeline(name: &str) -> String {
@@ -136,6 +137,15 @@ fn a_pipeline_tells_loads_and_cold_requests() {
         models,
         "  models: 1 loads, 1 cold requests, 0 gave way; devices read 5.0% of the time\n"
     );
+    // Without a link the profile says how long a load takes.
+    let (link, without) = THREE
+        .split_last_chunk::<2>()
+        .map(|(all, link)| (link, all))
+        .unwrap();
+    assert_eq!(link[0], "--link");
+    let output = simulate(&[&[file.as_str()], without, &["--hop", "0ms"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("p50 10.0 ms, p99 40.0 ms"), "{text}");
     let device = ["--device", "emulated,memory=112MiB", "--placement", "lru"];
     let output = simulate(&[&[file.as_str()], &THREE[..], &device, &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

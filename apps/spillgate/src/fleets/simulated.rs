@@ -4,28 +4,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_pipeline::id::ModelId;
-use spillgate_pipeline::pipeline::{Module, Pipeline};
+use spillgate_pipeline::family::FamilyMember;
+use spillgate_pipeline::id::{DeviceId, ModelId};
+use spillgate_pipeline::pipeline::Module;
 use spillgate_sim::SimFleet;
 
 use super::{Expected, Placing, guessed_load, plan};
 use crate::embedded::{Deployment, StartError};
-use crate::placement::place;
+use crate::placement::{load, place, resolve_device};
 
 /// How large the weights of models are, and how fast they are read.
 #[derive(Clone, Debug)]
 pub struct Weights {
     /// Bytes of each model of a module, by module; `None`: the size of its files.
     pub bytes: Vec<Option<u64>>,
-    /// Bytes a second that the link of a device carries; `None`: what a server expects of a link of which it has measured nothing.
+    /// Bytes a second that the link of a device carries; `None`: the time of the profile or, where it has none, what a server expects of
+    /// a link of which it has measured nothing.
     pub link: Option<f64>,
 }
 
 impl Weights {
-    fn load(&self, bytes: u64) -> Duration {
+    fn load(&self, bytes: u64, profiled: Option<Duration>) -> Duration {
         match self.link {
             Some(link) => Duration::from_secs_f64(bytes as f64 / link),
-            None => guessed_load(bytes),
+            None => profiled.unwrap_or_else(|| guessed_load(bytes)),
         }
     }
 }
@@ -44,9 +46,7 @@ pub fn simulated(
     if let Some(error) = placing.unknown(names) {
         return Err(error);
     }
-    let devices = (0..)
-        .map(spillgate_pipeline::id::DeviceId)
-        .zip(&placement.devices);
+    let devices = (0..).map(DeviceId).zip(&placement.devices);
     let devices = devices.map(|(id, (name, places))| (id, name, places));
     let planned = Arc::clone(&placement.planned[0]);
     let mut fleets = Vec::new();
@@ -63,7 +63,7 @@ pub fn simulated(
             .iter()
             .zip(&plan.bytes)
             .map(|(spec, bytes)| Expected {
-                load: weights.load(*bytes),
+                load: weights.load(*bytes, spec.worker.load),
                 execution: spec.worker.execution.clone(),
                 prepare: Duration::ZERO,
             });
@@ -78,16 +78,18 @@ pub fn simulated(
     Ok(fleets)
 }
 
-/// By module and member, how long reading the models of a pipeline's families takes. `base_dir` is the folder of its file.
-pub fn loads(pipeline: &Pipeline, base_dir: &Path, weights: &Weights) -> Vec<Vec<Duration>> {
+/// By module and member, how long reading the models of a pipeline's families takes.
+pub fn loads(deployment: &Deployment, weights: &Weights) -> Vec<Vec<Duration>> {
     let of_module = |module: &Module| {
         let members = module.family.iter().flat_map(|family| &family.members);
         let given = weights.bytes[module.id.idx()];
-        let bytes =
-            members.map(|member| given.unwrap_or_else(|| size(&base_dir.join(&member.file))));
-        bytes.map(|bytes| weights.load(bytes)).collect()
+        let file = |member: &FamilyMember| deployment.base_dir.join(&member.file);
+        let bytes = members.map(|member| given.unwrap_or_else(|| size(&file(member))));
+        let device = module.devices.first().map(|device| resolve_device(device));
+        let profiled = load(module, &device.unwrap_or_default(), &deployment.profiles);
+        bytes.map(|bytes| weights.load(bytes, profiled)).collect()
     };
-    pipeline.modules.iter().map(of_module).collect()
+    deployment.pipeline.modules.iter().map(of_module).collect()
 }
 
 /// Bytes of a file; 0 where it vanished meanwhile.

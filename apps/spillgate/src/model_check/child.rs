@@ -119,6 +119,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Option<String>, String> 
         execution: Vec::new(),
         from_start: true,
         members: None,
+        load: None,
     };
     let mut operator = build_operator(&spec, MemberId::default(), &library, &mut backend)
         .map_err(|e| e.to_string())?;

@@ -47,7 +47,8 @@ pub(super) struct ModelsArgs {
     /// Size of the weights of each model, like 100MiB [default: that of its file]
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "scenario")]
     weights: Option<u64>,
-    /// MB/s that are read of weights [default: 100, and 2 ms a model, as a server expects before it has measured]
+    /// MB/s that are read of weights [default: reading takes the `load` of the profile or, without one, 2 ms and the size at 100 MB/s, as
+    /// a server expects before it has measured]
     #[arg(long, value_name = "MB/s", value_parser = number(0.001, 1e9, "weights have to be read"), conflicts_with = "scenario")]
     link: Option<f64>,
     /// The model of rank k of a family is named in proportion to 1/k^S; which model has which rank is random, and modules do not
@@ -162,7 +163,7 @@ impl Simulated {
         let pipeline = &self.deployment.pipeline;
         if pipeline.families().next().is_some() {
             config.families = Some(Arc::new(SimFamilies {
-                loads: fleets::loads(pipeline, &self.deployment.base_dir, &self.weights),
+                loads: fleets::loads(&self.deployment, &self.weights),
                 named: self.named(config.seed),
             }));
         }
