@@ -14,7 +14,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{self, Scenario, System};
 use spillgate_sim::workload::{Arrivals, arrivals};
-use spillgate_sim::{Report, Served, SimConfig, SimFleet, run};
+use spillgate_sim::{Report, Served, SimConfig, SimFleet, run, swarm};
 
 const MS: Duration = Duration::from_millis(1);
 const SLO: Duration = Duration::from_millis(100);
@@ -30,16 +30,9 @@ fn execution() -> Vec<Duration> {
     (1..=8).map(|n| MS * (4 + 2 * n)).collect()
 }
 
-/// Each module has that many models and a device of its own. Reading a model takes that long. Requests draw their models.
-fn families(
-    reads: &[&[u16]],
-    models: u16,
-    load: Duration,
-    arrivals: Vec<Timestamp>,
-    seed: u64,
-) -> SimConfig {
-    let mut pipeline = noop_pipeline(SLO, reads, &[]);
-    pipeline.policy.drop = DropPolicyName::Spillgate;
+/// Gives each module that many models, which requests draw. Reading one takes that long.
+fn give_families(config: &mut SimConfig, models: u16, load: Duration) {
+    let pipeline = Arc::make_mut(&mut config.pipeline);
     for module in &mut pipeline.modules[1..] {
         let member = |i: u16| FamilyMember {
             name: format!("{i:05}"),
@@ -52,9 +45,30 @@ fn families(
         }));
     }
     let n = pipeline.modules.len();
+    let seed = config.seed;
+    let drawn = |m: usize| (m > 0).then(|| Zipf::new(models, 0.9, seed, ModuleId(m as u16)));
+    let loads = (0..n).map(|m| vec![load; if m > 0 { usize::from(models) } else { 0 }]);
+    config.families = Some(Arc::new(SimFamilies {
+        loads: loads.collect(),
+        named: Named::Drawn((0..n).map(drawn).collect()),
+    }));
+}
+
+/// Each module has that many models and a device of its own.
+fn families(
+    reads: &[&[u16]],
+    models: u16,
+    load: Duration,
+    arrivals: Vec<Timestamp>,
+    seed: u64,
+) -> SimConfig {
+    let mut pipeline = noop_pipeline(SLO, reads, &[]);
+    pipeline.policy.drop = DropPolicyName::Spillgate;
+    let n = pipeline.modules.len();
     let mut times = vec![execution(); n];
     times[0].clear();
     let last = arrivals.last().copied().unwrap_or_default();
+    let workers = (0..n as u16).map(|m| m.checked_sub(1).into_iter().collect());
     let served = Served {
         planned: Arc::new(Planned {
             batch: vec![8; n],
@@ -62,22 +76,14 @@ fn families(
             workers: vec![1; n],
             alone: true,
         }),
-        workers: (0..n as u16)
-            .map(|m| (1..=m.min(1)).map(|_| m - 1).collect())
-            .collect(),
+        workers: workers.collect(),
         pipeline: Arc::new(pipeline),
         arrivals: arrivals.into(),
         duration: last.since(Timestamp::ZERO) + MS,
     };
-    let drawn = |m: usize| (m > 0).then(|| Zipf::new(models, 0.9, seed, ModuleId(m as u16)));
-    let loads = (0..n).map(|m| vec![load; if m > 0 { usize::from(models) } else { 0 }]);
-    SimConfig {
-        families: Some(Arc::new(SimFamilies {
-            loads: loads.collect(),
-            named: Named::Drawn((0..n).map(drawn).collect()),
-        })),
-        ..SimConfig::undisturbed(served, seed)
-    }
+    let mut config = SimConfig::undisturbed(served, seed);
+    give_families(&mut config, models, load);
+    config
 }
 
 /// The same with requests of the first module that name these models.
@@ -390,4 +396,17 @@ fn whatever_happens_each_request_ends_and_equal_seeds_give_equal_runs() {
         refused += of.late_batch + of.late_load;
     }
     assert!(refused > 0, "some actions start too late");
+}
+
+/// Workers die and begin anew without models, messages are lost, clocks are off.
+#[test]
+fn processes_that_read_models_hold_under_drawn_faults() {
+    for seed in 0..20 {
+        let mut config = swarm::draw(seed);
+        let plain = run(config.clone()).unwrap_or_else(|violation| panic!("{seed}: {violation}"));
+        give_families(&mut config, 12, MS * 20);
+        let report = run(config).unwrap_or_else(|violation| panic!("{seed}: {violation}"));
+        assert_eq!(report.requests, plain.requests, "{seed}");
+        assert!(loads(&report) > 0 && report.good > 0, "{seed}");
+    }
 }
