@@ -261,6 +261,55 @@ fn equal_seeds_give_equal_runs_and_models_that_share_memory_give_way() {
 }
 
 #[test]
+fn models_of_a_family_are_as_large_as_their_files() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("family");
+    std::fs::create_dir_all(folder.join("cams")).unwrap();
+    for name in ["a", "b", "c"] {
+        // Two pages. What is in the file is never looked at.
+        let file = std::fs::File::create(folder.join(format!("cams/{name}.pt"))).unwrap();
+        file.set_len(20_000_000).unwrap();
+    }
+    let pipeline = "name: family\nslo: 400ms\nmodules:\n  work:\n    op: torchscript\n    models: cams/*.pt\n    \
+                    options: { size: [64, 64], decode: classes, labels: x.labels }\n    inputs: { image: $source.frame }\n    \
+                    device: emulated\n    batch: { max: 1 }\noutputs: { labels: $work.labels }\n";
+    let profile = "emulated:\n  work:\n    \"cams/*.pt\": { alpha: 8ms, beta: 2ms, max: 1 }\n";
+    std::fs::write(folder.join("f.yaml"), pipeline).unwrap();
+    std::fs::write(folder.join("f.profile.yaml"), profile).unwrap();
+    // Two of three fit: the first one gives way to the third, and has to be read again.
+    let list = folder.join("list.csv");
+    let rows = "0.1,0,400\n1.1,1,400\n2.1,2,400\n3.1,0,400\n";
+    std::fs::write(&list, format!("time_s,model,slo_ms\n{rows}")).unwrap();
+    let (file, list) = (folder.join("f.yaml"), list.to_str().unwrap().to_owned());
+    let run = |more: &[&str]| {
+        let args = [
+            file.to_str().unwrap(),
+            "--arrivals",
+            &list,
+            "--link",
+            "200",
+            "--json",
+        ];
+        simulate(&[&args[..], more].concat())
+    };
+    let output = run(&["--device", "emulated,memory=64MiB", "--placement", "lru"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run_json = &json["runs"][0];
+    assert_eq!(run_json["good"], 4, "{run_json}");
+    let models = &run_json["models"];
+    assert_eq!(
+        (&models["loads"], &models["unloads"]),
+        (&4.into(), &2.into())
+    );
+    // Each takes 100 ms to read.
+    let read = models["load_utilisation"].as_f64().unwrap() * 3.1;
+    assert!((read - 0.4).abs() < 1e-9, "{read}");
+    let output = run(&["--device", "emulated,memory=16MiB"]);
+    let error = "error: emulated:own0: the model of module work takes 2 pages of 16 MiB, and the device has 1 for weights; give it at \
+                 least 32 MiB: --device emulated:own0,memory=32MiB\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), error);
+}
+
+#[test]
 fn what_is_wrong_with_models_is_said() {
     let file = pipeline("wrong");
     let usage = |args: &[&str]| {

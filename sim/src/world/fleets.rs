@@ -1,7 +1,7 @@
 //! Devices under a placement: drives the fleets that decide for them. A fleet is in the process of the gateway, and so are its devices:
-//! what it says to them, and what they say of LOADs and refusals, takes no time. A result travels a hop to its gateway. The fleet hears
-//! of the end of a batch with it, and counts the hop as the time in which the outputs are made, as a server does with the time that its
-//! results take.
+//! what it says to them, and what they say of LOADs and refusals, takes no time. Results and drops travel a hop to their gateway. The
+//! fleet hears of the end of a batch with its results, and counts the hop as the time in which the outputs are made, as a server does with
+//! the time that its results take.
 
 use std::time::Duration;
 
@@ -209,10 +209,9 @@ impl World {
             return Ok(());
         };
         let size = held.members.len();
-        let most = self.config.fleets[fleet].config.models[held.model.idx()]
-            .execution
-            .len();
-        let most = self.config.fleets[fleet].config.sizes[most - 1];
+        let config = &self.config.fleets[fleet].config;
+        let n_sizes = config.models[held.model.idx()].execution.len();
+        let most = config.sizes[n_sizes - 1];
         // Modules that share a model may bring a request once each.
         let mut asked: Vec<_> = held
             .members
