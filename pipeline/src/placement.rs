@@ -49,14 +49,27 @@ pub struct Sharing {
     pub is_fair: bool,
 }
 
-/// Least memory of a device for weights.
+/// Least memory that anything runs with: a few frames and connections, a page of weights.
 const MEMORY_MIN: u64 = 16 << 20;
+/// Most bytes of anything.
+const BYTES_MAX: u64 = 1 << 50;
 
-/// Bytes of memory, like `256MiB` or `1GiB`.
+/// Memory, like `256MiB` or `1GiB`.
 ///
 /// # Errors
 /// What is wrong, and what would be right.
 pub fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes >= MEMORY_MIN => Ok(bytes),
+        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
+    }
+}
+
+/// Bytes, one at least, like `64KiB` or `256MiB`.
+///
+/// # Errors
+/// What is wrong, and what would be right.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -76,8 +89,8 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
         .parse()
         .map_err(|_| "give a number and a unit, like 256MiB")?;
     match number.checked_mul(1 << shift) {
-        Some(bytes) if (MEMORY_MIN..=1 << 50).contains(&bytes) => Ok(bytes),
-        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
+        Some(bytes) if (1..=BYTES_MAX).contains(&bytes) => Ok(bytes),
+        _ => Err("give at least 1B and at most 1048576GiB".to_owned()),
     }
 }
 

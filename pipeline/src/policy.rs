@@ -65,6 +65,17 @@ impl PolicyConfig {
         }
     }
 
+    /// The same where a placement decides which requests are served: no entry gate, unless one is named, and no drop policy of
+    /// brokers.
+    #[must_use]
+    pub fn under_placement(&self) -> Self {
+        PolicyConfig {
+            drop: DropPolicyName::None,
+            gate: self.gate.or(Some(0.0)),
+            ..self.clone()
+        }
+    }
+
     /// The dispatch policy in force.
     pub fn dispatch(&self) -> DispatchPolicyName {
         self.dispatch.unwrap_or(self.drop.recipe().dispatch)

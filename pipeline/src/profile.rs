@@ -24,6 +24,8 @@ pub struct BatchLatency {
 pub struct ModuleProfile {
     /// Points with rising `batch`, at least one.
     pub points: Vec<BatchLatency>,
+    /// How long reading the model takes, where it was measured.
+    pub load: Option<Duration>,
 }
 
 impl ModuleProfile {
@@ -40,7 +42,7 @@ impl ModuleProfile {
                 }
             })
             .collect();
-        ModuleProfile { points }
+        ModuleProfile { points, load: None }
     }
 
     /// Mean execution time of a batch of `size`: linear between points, by the last slope beyond them,

@@ -4,6 +4,7 @@
 //! cpu:                                  # kind of device
 //!   detect:                             # module
 //!     "models/road.pt@320":             # variant; - for a module without a model
+//!       - { load: 31ms }                # reading the model, where it was measured
 //!       - { batch: 1, mean: 21.3ms, p50: 21ms, p99: 25ms }
 //!       - { batch: 8, mean: 92ms, p50: 91ms, p99: 104ms }
 //! emulated:
@@ -28,7 +29,8 @@ const EXECUTION_MAX: Duration = Duration::from_secs(3600);
 
 const KINDS: [&str; 3] = ["cpu", "cuda", "emulated"];
 const POINT_FIELDS: [&str; 4] = ["batch", "mean", "p50", "p99"];
-const LINEAR_FIELDS: [&str; 3] = ["alpha", "beta", "max"];
+const LINEAR_FIELDS: [&str; 4] = ["alpha", "beta", "max", "load"];
+const LOAD: &str = "load";
 
 /// Reads the text of a profile file. `file` is its name in messages and the set's origin.
 ///
@@ -88,14 +90,24 @@ fn read_profile(sink: &mut Sink, node: &Node, place: &Place) -> Option<ModulePro
         return read_linear(sink, node, place);
     }
     let expected = "a list of points, or { alpha: 5ms, beta: 2ms, max: 32 }";
-    let entries = reader::list(sink, node, place, expected)?;
+    let mut entries = reader::list(sink, node, place, expected)?;
+    let (mut load, mut before) = (None, 0);
+    if let Some((first, rest)) = entries.split_first()
+        && names_load(first)
+    {
+        let at = place.index(0, first.line);
+        let fields = reader::record(sink, first, &at, "a load, like { load: 31ms }", &[LOAD]);
+        let f = fields.get(LOAD)?;
+        load = reader::duration(sink, f.node, &f.place, Duration::ZERO, EXECUTION_MAX);
+        (entries, before) = (rest, 1);
+    }
     if entries.is_empty() {
         let example = "{ batch: 1, mean: 21ms, p50: 21ms, p99: 25ms }";
         sink.error(place, Problem::NoEntries { example });
     }
     let mut points: Vec<BatchLatency> = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
-        let place = place.index(i, entry.line);
+        let place = place.index(before + i, entry.line);
         let Some(point) = read_point(sink, entry, &place) else {
             continue;
         };
@@ -107,7 +119,13 @@ fn read_profile(sink: &mut Sink, node: &Node, place: &Place) -> Option<ModulePro
             _ => points.push(point),
         }
     }
-    Some(ModuleProfile { points })
+    Some(ModuleProfile { points, load })
+}
+
+/// Whether an entry has the time of a load.
+fn names_load(entry: &Node) -> bool {
+    let is_load = |key: &Node| matches!(&key.content, Content::Scalar(text, _) if text == LOAD);
+    matches!(&entry.content, Content::Mapping(fields) if fields.iter().any(|(key, _)| is_load(key)))
 }
 
 /// A point; `p50` and `p99` are the mean where they are not written.
@@ -162,11 +180,12 @@ fn read_linear(sink: &mut Sink, node: &Node, place: &Place) -> Option<ModuleProf
         let f = fields.get(key)?;
         reader::duration(sink, f.node, &f.place, Duration::ZERO, EXECUTION_MAX)
     };
-    let (alpha, beta) = (span("alpha"), span("beta"));
+    let (alpha, beta, load) = (span("alpha"), span("beta"), span(LOAD));
     let max = fields
         .get("max")
         .map(|f| reader::count(sink, f.node, &f.place, 1, BATCH_MAX));
-    Some(ModuleProfile::linear(alpha?, beta?, max??))
+    let times = ModuleProfile::linear(alpha?, beta?, max??);
+    Some(ModuleProfile { load, ..times })
 }
 
 /// The text of a profile file; each line of `header` becomes a comment above it.
@@ -185,6 +204,9 @@ pub fn render_profiles(set: &ProfileSet, header: &str) -> String {
             out.push_str(&format!("  {}:{empty}\n", quoted(module)));
             for (variant, profile) in variants {
                 out.push_str(&format!("    {}:\n", quoted(variant)));
+                if let Some(load) = profile.load {
+                    let _ = writeln!(out, "      - {{ {LOAD}: {} }}", exact_ms(load));
+                }
                 for p in &profile.points {
                     // Writing to a string cannot fail.
                     let _ = writeln!(

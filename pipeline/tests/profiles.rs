@@ -37,7 +37,10 @@ fn a_file_reads_as_one_would_write_it() {
         "cpu",
         "detect",
         "models/road.pt@320",
-        ModuleProfile { points },
+        ModuleProfile {
+            points,
+            load: Some(span(31_000_001)),
+        },
     );
     set.insert(
         "cpu",
@@ -52,6 +55,7 @@ fn a_file_reads_as_one_would_write_it() {
         cpu:
           detect:
             "models/road.pt@320":
+              - { load: 31.000001ms }
               - { batch: 1, mean: 21.300001ms, p50: 21ms, p99: 25ms }
               - { batch: 8, mean: 92ms, p50: 91.5ms, p99: 104ms }
           crop:
@@ -65,12 +69,13 @@ fn a_file_reads_as_one_would_write_it() {
 
 #[test]
 fn a_line_stands_for_many_points() {
-    let text = "emulated: { plates: { plate.pt: { alpha: 5ms, beta: 2ms, max: 32 } } }";
+    let text = "emulated: { plates: { plate.pt: { alpha: 5ms, beta: 2ms, max: 32, load: 40ms } } }";
     let set = parse_profiles(text, FILE).unwrap();
     let profile = set.get("emulated", "plates", "plate.pt").unwrap();
     assert_eq!(profile.points.len(), 32);
     assert_eq!(profile.mean(1), Duration::from_millis(7));
     assert_eq!(profile.mean(32), Duration::from_millis(69));
+    assert_eq!(profile.load, Some(Duration::from_millis(40)));
 }
 
 /// Found by `profiles_round_trip`: a name that means something elsewhere in YAML.
@@ -110,7 +115,9 @@ fn a_file_without_profiles_is_an_empty_set() {
 fn profile() -> impl Strategy<Value = ModuleProfile> {
     let hour = 3_600_000_000_000u64;
     let point = (0..hour, 0..hour, 0..hour);
-    proptest::collection::btree_map(1u32..1024, point, 1..6).prop_map(|points| {
+    let points = proptest::collection::btree_map(1u32..1024, point, 1..6);
+    let load = proptest::option::of((0..hour).prop_map(span));
+    (points, load).prop_map(|(points, load)| {
         let points = points
             .into_iter()
             .map(|(batch, (mean, a, b))| BatchLatency {
@@ -120,7 +127,7 @@ fn profile() -> impl Strategy<Value = ModuleProfile> {
                 p99: span(a.max(b)),
             })
             .collect();
-        ModuleProfile { points }
+        ModuleProfile { points, load }
     })
 }
 

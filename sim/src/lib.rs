@@ -9,6 +9,7 @@ pub mod bound;
 pub mod clients;
 mod draw;
 pub mod dynamic;
+pub mod families;
 pub mod placement;
 pub mod report;
 pub mod setup;
@@ -20,5 +21,6 @@ pub mod world;
 pub use report::Report;
 pub use setup::{Bounds, Contender, DEVICES_MAX, Load, Run, Setup};
 pub use world::{
-    Bug, ClusterReport, Disturbance, Hostile, HostileKind, Served, SimConfig, SimScaling, run,
+    Bug, ClusterReport, Disturbance, Hostile, HostileKind, Served, SimConfig, SimFleet, SimScaling,
+    run,
 };

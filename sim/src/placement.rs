@@ -5,8 +5,9 @@
 //! What is served is a [`Scenario`]: models, devices, and requests one by one.
 
 mod agenda;
-mod device;
+pub(crate) mod device;
 mod divided;
+mod hardware;
 mod noise;
 mod report;
 mod run;
@@ -17,4 +18,7 @@ mod tests;
 pub use divided::run_divided;
 pub use report::{Figures, Logged, REQUESTS_MIN};
 pub use run::{End, Outcome, run};
-pub use scenario::{Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System};
+pub use scenario::{
+    ARRIVAL_COLUMNS, Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System,
+    parse_arrivals,
+};

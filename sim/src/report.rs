@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use spillgate_controller_policy::fleet::DeviceAccount;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
@@ -72,6 +73,9 @@ pub struct Report {
     pub messages_per_request: f64,
     /// Their bytes by request, without payloads.
     pub bytes_per_request: f64,
+    /// How models got into memory, where the pipeline has families or a placement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub models: Option<Models>,
     /// What happened between the processes, where they exchange only messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
@@ -79,6 +83,35 @@ pub struct Report {
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.
     pub trace_hash: String,
+}
+
+/// How models got into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Models {
+    /// Models that were read.
+    pub loads: u64,
+    /// Requests of batches that waited until their model was read, on the way through a module.
+    pub cold_requests: u64,
+    /// Models that gave way to others.
+    pub unloads: u64,
+    /// Part of the time in which models were read: of the time of devices, or under a placement of that of their links.
+    pub load_utilisation: f64,
+    /// What devices refused, under a placement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedActions>,
+}
+
+/// Actions that devices refused, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RefusedActions {
+    /// Batches whose window had passed.
+    pub late_batch: u64,
+    /// LOADs whose window had passed.
+    pub late_load: u64,
+    /// Actions whose model gave way before they began.
+    pub not_loaded: u64,
+    /// LOADs for which there were too few free pages.
+    pub no_pages: u64,
 }
 
 /// The requests of clients without an SLO.
@@ -111,6 +144,7 @@ pub(crate) struct Tally {
     busy_ns: u64,
     background_ns: u64,
     rerun_ns: u64,
+    load_ns: u64,
     invalid_ns: u64,
     batches: u64,
     batch_members: u64,
@@ -140,13 +174,23 @@ fn count_in(seconds: &mut Vec<u32>, at: Timestamp) {
 
 impl Tally {
     pub(crate) fn new(config: &SimConfig) -> Self {
+        let has_models = config.families.is_some() || !config.fleets.is_empty();
+        let refused = (!config.fleets.is_empty()).then(RefusedActions::default);
+        let models = has_models.then(|| Models {
+            refused,
+            ..Models::default()
+        });
         Tally {
             pipeline: config.pipeline.clone(),
-            report: Report::default(),
+            report: Report {
+                models,
+                ..Report::default()
+            },
             latencies: Vec::with_capacity(config.arrivals.len()),
             busy_ns: 0,
             background_ns: 0,
             rerun_ns: 0,
+            load_ns: 0,
             invalid_ns: 0,
             batches: 0,
             batch_members: 0,
@@ -261,6 +305,36 @@ impl Tally {
         self.rerun_ns += took.as_nanos() as u64;
     }
 
+    /// A device read a model for a batch of that size.
+    pub(crate) fn read(&mut self, took: Duration, size: usize) {
+        self.link(took);
+        if let Some(models) = &mut self.report.models {
+            models.loads += 1;
+            models.cold_requests += size as u64;
+        }
+    }
+
+    /// A link carried weights for so long.
+    pub(crate) fn link(&mut self, took: Duration) {
+        self.load_ns += took.as_nanos() as u64;
+    }
+
+    /// A device under a placement did that.
+    pub(crate) fn account(&mut self, account: &DeviceAccount) {
+        let Some(models) = &mut self.report.models else {
+            return;
+        };
+        models.loads += account.loads;
+        models.cold_requests += account.cold;
+        models.unloads += account.unloads;
+        if let Some(refused) = &mut models.refused {
+            refused.late_batch += account.refused.late_batches;
+            refused.late_load += account.refused.late_loads;
+            refused.not_loaded += account.refused.not_loaded;
+            refused.no_pages += account.refused.no_pages;
+        }
+    }
+
     pub(crate) fn batch(&mut self, size: usize) {
         self.batches += 1;
         self.batch_members += size as u64;
@@ -318,6 +392,9 @@ impl Tally {
         let of_devices = |ns: u64| ratio(ns as f64 * 1e-9, duration * n_devices as f64);
         report.utilisation = of_devices(self.busy_ns);
         report.rerun_utilisation = of_devices(self.rerun_ns);
+        if let Some(models) = &mut report.models {
+            models.load_utilisation = of_devices(self.load_ns);
+        }
         if let Some(background) = &mut report.background {
             background.utilisation = of_devices(self.background_ns);
         }

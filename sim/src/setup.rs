@@ -72,6 +72,9 @@ pub struct Run {
     pub dispatch: &'static str,
     /// Plan of batch sizes and workers.
     pub plan: &'static str,
+    /// The placement that decides for its devices, where one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<&'static str>,
     /// Batch scheduler of the modules with dynamic work, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<&'static str>,
@@ -216,6 +219,7 @@ impl Setup {
             policy: policy.drop.name(),
             dispatch: policy.dispatch().name(),
             plan: contender.plan().name(),
+            placement: None,
             schedule: None,
             seed,
             load: load.load,

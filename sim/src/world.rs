@@ -5,8 +5,10 @@ mod cluster;
 mod config;
 mod crashes;
 mod devices;
+mod fleets;
 mod homes;
 mod hostile;
+mod models;
 mod noted;
 mod roles;
 mod traffic;
@@ -17,6 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use indexmap::IndexSet;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::gateway::{Ended, Event as GatewayEvent};
@@ -40,6 +43,8 @@ pub use config::{
 };
 use crashes::Life;
 use devices::EmulatedDevice;
+use fleets::Placed;
+pub use fleets::SimFleet;
 use homes::Home;
 use noted::{Kind, Noted};
 use travel::Travel;
@@ -69,6 +74,8 @@ struct World {
     /// Workers of each module.
     workers: Vec<Vec<WorkerId>>,
     devices: Vec<EmulatedDevice>,
+    /// By ordinal of the configuration.
+    fleets: Vec<Placed>,
     /// The id of the next request of hostile clients.
     next_hostile: u64,
     checker: Checker,
@@ -97,6 +104,7 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
         world.step(next)?;
     }
     world.checker.finished()?;
+    world.count_fleets();
     let cluster = world.cluster_report();
     let World {
         tally,
@@ -126,6 +134,12 @@ impl World {
             .flatten()
             .max()
             .map_or(0, |d| usize::from(*d) + 1);
+        let mut fleet_of = vec![None; n_devices];
+        for (i, fleet) in config.fleets.iter().enumerate() {
+            for &device in &fleet.devices {
+                fleet_of[usize::from(device)] = Some(i);
+            }
+        }
         let mut brokers: Vec<Vec<(WorkerId, BrokerConfig)>> = vec![Vec::new(); n_devices];
         let mut places = Vec::new();
         let mut workers = Vec::new();
@@ -149,7 +163,9 @@ impl World {
                         Some(module.schedule.clone())
                     }),
                 );
-                brokers[usize::from(device)].push((worker, broker));
+                if fleet_of[usize::from(device)].is_none() {
+                    brokers[usize::from(device)].push((worker, broker));
+                }
             }
             workers.push(serving);
         }
@@ -166,12 +182,15 @@ impl World {
         let skew_max = config.clock_skew.as_nanos() as f64;
         let devices = brokers
             .into_iter()
-            .map(|brokers| EmulatedDevice {
+            .zip(fleet_of)
+            .map(|(brokers, fleet)| EmulatedDevice {
+                fleet,
                 policy: Device::new(brokers.clone(), config.handoff),
                 brokers,
                 running: None,
                 rerun_since: None,
                 bound: VecDeque::new(),
+                models: IndexSet::default(),
                 is_down: false,
                 armed: Timestamp::MAX,
                 skew: (skew_max * (2.0 * rng.random::<f64>() - 1.0)) as i64,
@@ -188,7 +207,7 @@ impl World {
             None => travel.longest(),
         };
         let checker = Checker::default().cancel_delay(longest);
-        World {
+        let mut world = World {
             now: Timestamp::ZERO,
             agenda: Agenda::new(travel, config.arrivals.clone()),
             noted: Noted::new(),
@@ -201,6 +220,7 @@ impl World {
             watched: pipeline.watched(),
             workers,
             devices,
+            fleets: config.fleets.iter().map(Placed::new).collect(),
             next_hostile: config.arrivals.len() as u64,
             checker,
             rng,
@@ -208,7 +228,11 @@ impl World {
             pace: vec![1.0; pipeline.modules.len()],
             tally: Tally::new(&config),
             config,
+        };
+        for device in 0..world.devices.len() {
+            world.load_defaults(device);
         }
+        world
     }
 
     fn start(&mut self) -> Result<(), Violation> {
@@ -330,11 +354,11 @@ impl World {
             Some(cluster) => cluster.next_id(home, i as u64),
             None => RequestId::at(home, FIRST, i as u64),
         };
-        let timeout = self
-            .config
-            .hurried
-            .filter(|(part, _)| self.rng.random::<f64>() < *part)
-            .map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
+        let hurried = self.config.hurried;
+        let hurried = hurried.filter(|(part, _)| self.rng.random::<f64>() < *part);
+        let hurried = hurried.map(|(_, share)| self.config.pipeline.slo.mul_f64(share));
+        let stated = self.config.timeouts.as_ref().map(|all| all[i]);
+        let timeout = [hurried, stated].into_iter().flatten().min();
         let application = self.application(i);
         let clients = self.config.clients.as_ref();
         let party = clients.map_or(Party::ONLY, |c| c.requests[i].1);
@@ -442,6 +466,8 @@ impl World {
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
             Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),
             Occurrence::Cluster(due) => self.fall_due(due),
+            Occurrence::Placed { fleet, device, due } => self.placed_due(fleet, device, due),
+            Occurrence::FleetWakeup { fleet } => self.wake_fleet(fleet),
         }
     }
 

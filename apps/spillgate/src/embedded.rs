@@ -21,7 +21,7 @@ use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::{BudgetOrder, DispatchPolicyName, DropPolicyName};
+use spillgate_pipeline::policy::{BudgetOrder, DispatchPolicyName};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::Processes;
@@ -70,13 +70,11 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// The same where a placement decides which requests are served: no entry gate, unless the file names one, and no drop policy
-    /// of brokers.
-    /// Each process of a topology has a placement of its own, so requests go there by model.
-    fn under_placement(&self, is_part: bool) -> Self {
+    /// The same where a placement decides which requests are served. Each process of a topology has a placement of its own, so requests go
+    /// there by model.
+    pub(crate) fn under_placement(&self, is_part: bool) -> Self {
         let mut pipeline = (*self.pipeline).clone();
-        pipeline.policy.gate.get_or_insert(0.0);
-        pipeline.policy.drop = DropPolicyName::None;
+        pipeline.policy = pipeline.policy.under_placement();
         if is_part {
             pipeline.policy.dispatch = Some(DispatchPolicyName::Affinity);
         }

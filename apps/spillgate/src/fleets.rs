@@ -6,6 +6,7 @@
 mod contents;
 mod expected;
 mod host;
+mod simulated;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,8 +37,9 @@ use crate::embedded::StartError;
 use crate::placement::Placed;
 use crate::upstreams::Upstreams;
 use contents::{ContentId, Contents};
-use expected::Expected;
+use expected::{Expected, guessed_load};
 pub use host::FleetHost;
+pub use simulated::{Weights, loads, simulated};
 
 /// How the devices of a server are shared by models.
 #[derive(Clone, Debug)]
@@ -285,20 +287,27 @@ impl FleetPlan {
         fits.collect()
     }
 
-    /// A model without which a module cannot serve, and that fits on no device.
-    fn too_large(&self, placing: &Placing) -> Option<StartError> {
+    /// The models without which a module cannot serve: others of a family serve without one that does not.
+    fn needed(&self) -> impl Iterator<Item = ModelId> {
+        let is_needed = |model: &ModelId| self.models[model.idx()].needed_by().is_some();
+        self.resident.iter().copied().filter(is_needed)
+    }
+
+    /// One of these models that fits on no device.
+    fn too_large(
+        &self,
+        placing: &Placing,
+        mut models: impl Iterator<Item = ModelId>,
+    ) -> Option<StartError> {
         let (_, largest) = self
             .devices
             .iter()
             .map(|(_, name)| (placing.pages(name), name))
             .max()?;
         let most = placing.pages(largest);
-        let mut resident = self.resident.iter().copied();
-        let (model, needed_by) = resident.find_map(|model| {
-            let needed_by = self.models[model.idx()].needed_by()?;
-            (self.pages(model) > most).then_some((model, needed_by))
-        })?;
-        let module = &needed_by.module().name;
+        let model = models.find(|model| self.pages(*model) > most)?;
+        let spec = &self.models[model.idx()];
+        let module = &spec.needed_by().unwrap_or(spec.first()).module().name;
         let (needs, mib) = (self.pages(model), PAGE_BYTES >> 20);
         Some(StartError::Device {
             device: largest.clone(),
@@ -309,6 +318,48 @@ impl FleetPlan {
                 u64::from(needs) * mib,
             )),
         })
+    }
+
+    /// What a placement on its devices serves, where models take so long.
+    fn config(&self, placing: &Placing, expected: &[Expected]) -> PlacementConfig {
+        let largest = self
+            .models
+            .iter()
+            .map(|m| m.first().module().batch.max)
+            .max();
+        let sizes = batch_sizes(largest.unwrap_or(1));
+        let model = |(i, spec): (usize, &ModelSpec)| {
+            let Expected {
+                load,
+                execution,
+                prepare,
+            } = &expected[i];
+            let most = spec.first().module().batch.max as usize;
+            let sizes = sizes
+                .iter()
+                .take_while(|s| **s as usize <= most.min(execution.len()));
+            Model {
+                pages: self.pages(ModelId(i as u32)),
+                load: *load,
+                execution: sizes.map(|s| execution[*s as usize - 1]).collect(),
+                input: *prepare,
+            }
+        };
+        let device = |(_, name): &(DeviceId, String)| {
+            let pages = placing.pages(name);
+            let resident = self.resident(pages);
+            DeviceSpec { pages, resident }
+        };
+        let pipelines = self.models.iter().flat_map(|m| &m.sources);
+        let background_time = pipelines.map(|s| s.worker.pipeline.background_time()).min();
+        PlacementConfig {
+            models: self.models.iter().enumerate().map(model).collect(),
+            sizes,
+            devices: self.devices.iter().map(device).collect(),
+            travel: Duration::ZERO,
+            is_fair: placing.is_fair,
+            background_time: background_time.unwrap_or(Duration::MAX),
+        }
     }
 }
 
@@ -341,7 +392,7 @@ impl FleetPlan {
         placing: &Placing,
         around: &Around<'_>,
     ) -> Result<StartedFleet, StartError> {
-        if let Some(error) = self.too_large(placing) {
+        if let Some(error) = self.too_large(placing, self.needed()) {
             return Err(error);
         }
         let Around {
@@ -361,41 +412,7 @@ impl FleetPlan {
         loading(&first);
         let (expected, measured) = self.expected(library).map_err(failed(&first))?;
         let models: Arc<[ModelSpec]> = self.models.clone().into();
-        let resident = |name: &str| self.resident(placing.pages(name));
-        let largest = models.iter().map(|m| m.first().module().batch.max).max();
-        let sizes = batch_sizes(largest.unwrap_or(1));
-        let model = |(i, spec): (usize, &ModelSpec)| {
-            let Expected {
-                load,
-                execution,
-                prepare,
-            } = &expected[i];
-            let most = spec.first().module().batch.max as usize;
-            let sizes = sizes
-                .iter()
-                .take_while(|s| **s as usize <= most.min(execution.len()));
-            Model {
-                pages: self.pages(ModelId(i as u32)),
-                load: *load,
-                execution: sizes.map(|s| execution[*s as usize - 1]).collect(),
-                input: *prepare,
-            }
-        };
-        let pipelines = models.iter().flat_map(|m| &m.sources);
-        let background_time = pipelines.map(|s| s.worker.pipeline.background_time()).min();
-        let config = PlacementConfig {
-            sizes: sizes.clone(),
-            models: models.iter().enumerate().map(model).collect(),
-            devices: (self.devices.iter())
-                .map(|(_, name)| DeviceSpec {
-                    pages: placing.pages(name),
-                    resident: resident(name),
-                })
-                .collect(),
-            travel: Duration::ZERO,
-            is_fair: placing.is_fair,
-            background_time: background_time.unwrap_or(Duration::MAX),
-        };
+        let config = self.config(placing, &expected);
         let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);
         let pages: Vec<u32> = (0..models.len() as u32)
@@ -404,11 +421,13 @@ impl FleetPlan {
         let mut started = Vec::new();
         for (i, (id, name)) in self.devices.iter().enumerate() {
             loading(name);
+            let cache = placing.pages(name);
+            let resident = self.resident(cache);
             let config = PlacedConfig {
                 id: DeviceId(i as u16),
                 name: name.clone(),
-                actions: Actions::new(placing.pages(name), pages.clone(), &resident(name)),
-                resident: resident(name),
+                actions: Actions::new(cache, pages.clone(), &resident),
+                resident,
                 modules: (*modules).clone(),
             };
             let loader = loader(&self.kind, name.clone(), library, &models, &expected);

@@ -1,19 +1,24 @@
 //! Measures how long batches of each module take on a device, with the module's own example inputs.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use spillgate_backend::Backend;
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{
     BatchLatency, ModuleProfile, ProfileSet, batch_sizes, device_kind,
 };
-use spillgate_worker::executor::{WorkerSpec, build_operator};
+use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
 
 use crate::embedded::Deployment;
 use crate::placement::resolve_device;
+
+/// Loads of a model whose time is measured.
+pub const LOADS_MEASURED: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +29,8 @@ pub struct Effort {
     pub rounds: usize,
     /// Objects a frame brings to modules that work on objects.
     pub objects: usize,
+    /// How often the model is read, if the time of that is measured.
+    pub loads: Option<NonZeroUsize>,
 }
 
 impl Effort {
@@ -32,12 +39,14 @@ impl Effort {
         warm_up: 5,
         rounds: 100,
         objects: 3,
+        loads: Some(LOADS_MEASURED),
     };
     /// For a server that finds no profile file: good enough to start with.
     pub const QUICK: Effort = Effort {
         warm_up: 2,
         rounds: 7,
         objects: 3,
+        loads: None,
     };
 }
 
@@ -103,10 +112,17 @@ pub fn measure(
         execution: vec![],
         from_start: true,
         members: None,
+        load: None,
     };
     // One model of a family stands for all.
     let member = deployment.families.representative(what.module.id);
-    let mut operator = build_operator(&spec, member, library, &mut backend)?;
+    let (mut operator, load) = match effort.loads {
+        Some(loads) => {
+            let (operator, load) = timed_load(&spec, member, library, &mut backend, loads)?;
+            (operator, Some(load))
+        }
+        None => (build_operator(&spec, member, library, &mut backend)?, None),
+    };
     let points = measure_sizes(
         &mut *operator,
         &what.module,
@@ -114,7 +130,36 @@ pub fn measure(
         effort,
         &mut progress,
     )?;
-    Ok(ModuleProfile { points })
+    Ok(ModuleProfile { points, load })
+}
+
+/// Loads a model that many times, as a device does that serves. Gives the last one, and the median time: the first load of a process also
+/// makes libtorch ready.
+///
+/// # Errors
+/// When its file is missing or does not fit.
+pub(crate) fn timed_load(
+    spec: &WorkerSpec,
+    member: MemberId,
+    library: &Arc<Library>,
+    backend: &mut dyn Backend,
+    loads: NonZeroUsize,
+) -> Result<(Box<dyn Operator>, Duration), OperatorError> {
+    let mut load = || {
+        let start = Instant::now();
+        let mut operator = build_operator(spec, member, library, backend)?;
+        warm_up(spec, &mut *operator);
+        Ok::<_, OperatorError>((operator, start.elapsed()))
+    };
+    let (mut operator, took) = load()?;
+    let mut all = vec![took];
+    for _ in 1..loads.get() {
+        let (next, took) = load()?;
+        operator = next;
+        all.push(took);
+    }
+    all.sort_unstable();
+    Ok((operator, all[all.len() / 2]))
 }
 
 /// Measures batches of each size on a built module.

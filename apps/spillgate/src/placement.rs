@@ -1,6 +1,7 @@
 //! Workers on their devices: makes the decisions of [`PlacedWorkers`] ready to be started.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_backend::torch;
@@ -167,6 +168,7 @@ pub(crate) fn place(
                     execution,
                     from_start: i < workers.least[module.id.idx()] as usize,
                     members: deployment.families.members(module.id),
+                    load: load(module, process_and_device(device).1, &deployment.profiles),
                 };
                 let placed = Placed {
                     spec,
@@ -181,6 +183,12 @@ pub(crate) fn place(
         placement.planned.push(Arc::new(planned));
     }
     Ok(placement)
+}
+
+/// How long reading a model of that module takes, where its profile says so.
+pub(crate) fn load(module: &Module, device: &str, profiles: &ProfileSet) -> Option<Duration> {
+    let profile = profiles.of(module, module.served(), device).ok()??;
+    profile.load
 }
 
 /// Says which modules can never get the workers that their file allows.

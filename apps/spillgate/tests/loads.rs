@@ -39,6 +39,7 @@ fn models() -> Arc<[ModelSpec]> {
             execution: vec![Duration::from_millis(1)],
             from_start: false,
             members: None,
+            load: None,
         },
         member: MemberId::default(),
         files: Vec::new(),

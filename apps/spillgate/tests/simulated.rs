@@ -1,15 +1,16 @@
 //! What the simulator says of a dynamic module, and what a server does with the very same requests.
 
+#[path = "support/calm.rs"]
+mod calm;
 #[expect(
     dead_code,
     reason = "shared with tests/serving.rs, which uses all of it"
 )]
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use calm::Watch;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::distribution::{BatchForm, BatchTime};
@@ -25,9 +26,6 @@ const SLO: Duration = Duration::from_millis(21);
 const CLOSE: f64 = 0.03;
 /// A machine that stands still for a moment makes requests late that no scheduler could save.
 const ATTEMPTS: u64 = 5;
-/// An attempt counts while a thread that sleeps wakes so much too late at most, on average: a twentieth of a request's time. Beyond,
-/// the machine is busy elsewhere, and the difference is its own.
-const CALM: Duration = Duration::from_micros(200);
 
 fn pipeline(schedule: &str) -> String {
     format!(
@@ -84,19 +82,6 @@ async fn served(server: &TestServer, jobs: &[Job]) -> f64 {
     answers.iter().filter(|good| **good).count() as f64 / jobs.len() as f64
 }
 
-/// How much too late a thread wakes that sleeps again and again until `stop` is set, on average.
-fn lateness(stop: &AtomicBool) -> Duration {
-    const NAP: Duration = Duration::from_millis(4);
-    let (mut late, mut n) = (Duration::ZERO, 0);
-    while !stop.load(Ordering::Relaxed) {
-        let start = Instant::now();
-        std::thread::sleep(NAP);
-        late += start.elapsed().saturating_sub(NAP);
-        n += 1;
-    }
-    late / n.max(1)
-}
-
 /// The same by the simulator.
 fn simulated(name: ScheduleName, history: &[Job], jobs: &[Job]) -> f64 {
     let time = BatchTime::new(BatchForm::Shrinking, 0.0, 0.5, 0.5).unwrap();
@@ -120,21 +105,14 @@ async fn short_requests_are_served_as_the_simulator_says() {
             let server = TestServer::start(&[&pipeline(name.name())]).await;
             // From a profile that is ten times too fast.
             served(&server, &early).await;
-            let stop = Arc::new(AtomicBool::new(false));
-            let watch = {
-                let stop = stop.clone();
-                std::thread::spawn(move || lateness(&stop))
-            };
+            let watch = Watch::start();
             let live = served(&server, &offered).await;
-            stop.store(true, Ordering::Relaxed);
-            let late = watch.join().unwrap();
+            let was_calm = watch.was_calm();
             server.stop().await;
             let expected = simulated(name, &early, &offered);
-            println!(
-                "{name}: finish rate {live:.3}, by the simulator {expected:.3}; {late:?} late"
-            );
+            println!("{name}: finish rate {live:.3}, by the simulator {expected:.3}");
             tried.push(live - expected);
-            is_judged |= late <= CALM;
+            is_judged |= was_calm;
             if (live - expected).abs() <= CLOSE {
                 break;
             }

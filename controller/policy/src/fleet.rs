@@ -10,7 +10,8 @@
 //!
 //! Invariants: each request that arrives is answered by one `Dropped`, `Forgotten` or `Finished`, or is a member of one batch that ran,
 //! unless its gateway is lost; a request that arrives while `capacity` requests of its worker wait
-//! here is refused. Those of a batch that a device refused wait again in any case.
+//! here is refused. Those of a batch that a device refused wait again in any case, but for those that ended elsewhere meanwhile: they
+//! are forgotten.
 
 mod account;
 mod around;
@@ -38,7 +39,7 @@ use crate::placement::{self, Placement, PlacementCommand, PlacementEvent};
 pub use account::{DeviceAccount, Refused};
 pub(crate) use around::AROUND;
 pub use events::{FleetCommand, FleetEvent};
-use events::{fail, tell};
+use events::{fail, forgotten, tell};
 use homes::Homes;
 
 /// A model whose weights could not be read is tried again this long after.
@@ -86,6 +87,8 @@ struct Held<T> {
     member: Member<T>,
     model: ModelId,
     is_waiting: bool,
+    /// It ended elsewhere while it was under way.
+    has_ended: bool,
 }
 
 /// An action under way.
@@ -184,10 +187,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             FleetEvent::Cancel(worker, request) => {
-                if self.take(now, worker, request, out).is_some() {
-                    let message = ToGateway::Forgotten { worker, request };
-                    out.push(tell(worker, request, message));
-                }
+                self.cancel(now, worker, request, out);
             }
             FleetEvent::Withdraw(worker, request, reason) => {
                 if let Some(held) = self.take(now, worker, request, out) {
@@ -354,7 +354,14 @@ impl<T: Clone> Fleet<T> {
             (_, Ended::Refused(_) | Ended::Failed(_)) => {
                 // They wait again, unless the fleet is closed by now; the placement cancels those that it does not serve any more.
                 for ticket in was.members {
-                    self.waits(ticket, true);
+                    match self.held.get(&ticket).is_some_and(|held| held.has_ended) {
+                        true => {
+                            self.placement.forget(device, action, ticket);
+                            let held = self.remove(ticket);
+                            out.extend(held.map(|held| forgotten(&held.member)));
+                        }
+                        false => self.waits(ticket, true),
+                    }
                 }
                 PlacementEvent::Inferred {
                     device,

@@ -333,6 +333,15 @@ impl Placement {
         self.requeued(model);
     }
 
+    /// A request of a batch under way ended elsewhere: it does not wait again where a device refuses the batch.
+    pub fn forget(&mut self, device: DeviceId, action: ActionId, request: RequestId) {
+        let forgotten = self.devices[device.idx()].forget(action, request);
+        if let Some((model, waiting)) = forgotten {
+            self.queues.came_back(model, &[waiting]);
+            self.requeued(model);
+        }
+    }
+
     /// The requests of a model that wait, the first deadline first.
     pub fn queue(&self, model: ModelId) -> impl Iterator<Item = RequestId> {
         self.queues.of(model).map(|w| w.id)

@@ -592,6 +592,8 @@ cpu:
 ",
     );
     golden.profile("emulated: { a: { m: { alpha: 5ms, max: 2000 } } }");
+    golden.profile("cpu: { a: { m: [{ load: 3 }, { batch: 1 }] } }");
+    golden.profile("cpu: { a: { m: [{ batch: 1, mean: 2ms }, { load: 3ms }] } }");
     golden.profile("cpu: { a: { m: *x } }");
     golden.profile("cpu: {a: [}");
     golden.profile("cpu: { a: { m: [], m: [] } }");

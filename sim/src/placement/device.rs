@@ -1,218 +1,207 @@
-//! A device: its queues of actions, and the hardware that it drives. Both are emulated time.
+//! A device under a placement: its queues of actions, and the hardware that they drive. Both are emulated time. A device executes one
+//! batch at a time. It reads weights over a link beside that, one model at a time. Inputs and outputs are copied on streams of their own.
+//!
+//! Its driver says what is to happen when, and brings what is [`Due`] back at its moment.
 
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::action::{Action, Window, Work};
-use spillgate_pipeline::id::{ActionId, ModelId, RequestId};
+use spillgate_pipeline::action::{Action, Ended, Window, Work};
+use spillgate_pipeline::id::{ActionId, ModelId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
-use super::agenda::{Agenda, Rank};
-use super::noise::Noise;
-use super::report::Logged;
-use super::run::Event;
-use super::scenario::{Scenario, ScenarioModel};
+/// How long the steps of a device take. `M` is a member of a batch.
+pub(crate) trait Hardware<M> {
+    /// To copy the inputs of a batch.
+    fn input(&mut self, model: ModelId, members: &[M]) -> Duration;
 
-/// An action that the device has.
+    /// To execute a batch.
+    fn execution(&mut self, model: ModelId, members: &[M]) -> Duration;
+
+    /// To copy the outputs of a batch.
+    fn output(&mut self, model: ModelId, members: &[M]) -> Duration;
+
+    /// To read the weights of a model.
+    fn load(&mut self, model: ModelId) -> Duration;
+}
+
+/// What happens on a device at a moment to come.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) model: ModelId,
+pub(crate) enum Due {
+    /// The inputs of a batch are there.
+    InputReady(ActionId),
+    /// A batch has run.
+    Executed(ActionId),
+    /// Weights were read, in that time.
+    Loaded(ActionId, Duration),
+    /// The moment has come that [`Actions::next_wakeup`] named.
+    Wakeup,
+    /// The device says what became of an action.
+    Done(ActionId, Ended),
+}
+
+/// An action that a device has.
+#[derive(Debug)]
+pub(crate) struct Held<M> {
+    pub(crate) model: ModelId,
     /// Of a batch; of a LOAD none.
-    pub(super) members: Vec<RequestId>,
-    pub(super) estimate: Duration,
-    window: Window,
-    pub(super) expected_end: Timestamp,
-    pub(super) took: Duration,
+    pub(crate) members: Vec<M>,
+    /// How long it was expected to take.
+    pub(crate) estimate: Duration,
+    pub(crate) window: Window,
+    pub(crate) expected_end: Timestamp,
 }
 
 #[derive(Debug)]
-pub(super) struct Device {
-    ordinal: usize,
+pub(crate) struct PlacedDevice<M> {
     actions: Actions,
-    travel: Duration,
-    executions: Noise,
-    transfers: Noise,
     input_free: Timestamp,
     output_free: Timestamp,
-    pub(super) held: IndexMap<ActionId, Held, FxBuildHasher>,
+    held: IndexMap<ActionId, Held<M>, FxBuildHasher>,
+    /// How long the batch that executes takes.
+    takes: Duration,
     wakes_at: Option<Timestamp>,
-    /// Time for which it executed and for which its link was in use, of the time that counts.
-    pub(super) executed: Duration,
-    pub(super) transferred: Duration,
 }
 
-/// Time to copy kilobytes over a link.
-pub(super) fn copy(kb: f64, link_mb_per_ms: f64) -> Duration {
-    Duration::from_nanos((kb / 1000.0 / link_mb_per_ms * 1e6) as u64)
-}
-
-impl Device {
-    pub(super) fn new(scenario: &Scenario, ordinal: usize) -> Self {
-        let pages = scenario.models.iter().map(|m| m.pages).collect();
-        let resident = &scenario.resident[ordinal];
-        let system = &scenario.system;
-        let stream = ordinal as u64 * 2;
-        Device {
-            ordinal,
-            actions: Actions::new(system.pages_per_gpu, pages, resident),
-            travel: Duration::from_nanos((system.net_ms * 1e6) as u64),
-            executions: Noise::new(system, stream),
-            transfers: Noise::new(system, stream + 1),
+impl<M> PlacedDevice<M> {
+    /// A device with these queues and that cache.
+    pub(crate) fn new(actions: Actions) -> Self {
+        PlacedDevice {
+            actions,
             input_free: Timestamp::ZERO,
             output_free: Timestamp::ZERO,
             held: IndexMap::default(),
+            takes: Duration::ZERO,
             wakes_at: None,
-            executed: Duration::ZERO,
-            transferred: Duration::ZERO,
         }
     }
 
-    pub(super) fn receive(
+    /// An action that it has.
+    pub(crate) fn held(&self, id: ActionId) -> Option<&Held<M>> {
+        self.held.get(&id)
+    }
+
+    /// Takes out an action that was [`Due::Done`].
+    pub(crate) fn take(&mut self, id: ActionId) -> Option<Held<M>> {
+        self.held.swap_remove(&id)
+    }
+
+    /// An action arrives. `out` gets what is due and when.
+    pub(crate) fn receive(
         &mut self,
         now: Timestamp,
-        world: &mut World<'_>,
-        action: Action<RequestId>,
-        estimate: Duration,
+        action: Action<M>,
+        hardware: &mut impl Hardware<M>,
+        out: &mut Vec<(Timestamp, Due)>,
     ) {
-        let (model, members) = match &action.work {
-            Work::Infer { model, members } => (*model, members.clone()),
-            Work::Load(model) | Work::Unload(model) => (*model, Vec::new()),
+        let Action {
+            id,
+            work,
+            window,
+            starts_at,
+            expected_end,
+        } = action;
+        let (work, held) = match work {
+            Work::Infer { model, members } => {
+                let copied = Vec::new();
+                let work = Work::Infer {
+                    model,
+                    members: copied,
+                };
+                (work, Some((model, members)))
+            }
+            Work::Load(model) => (Work::Load(model), Some((model, Vec::new()))),
+            Work::Unload(model) => (Work::Unload(model), None),
         };
-        if !matches!(action.work, Work::Unload(_)) {
+        if let Some((model, members)) = held {
             let held = Held {
                 model,
                 members,
-                estimate,
-                window: action.window,
-                expected_end: action.expected_end,
-                took: Duration::ZERO,
+                estimate: expected_end.since(starts_at),
+                window,
+                expected_end,
             };
-            let sent = if held.members.is_empty() {
-                "send_load"
-            } else {
-                "send_infer"
-            };
-            world.log(now, self.ordinal, sent, &held);
-            self.held.insert(action.id, held);
+            self.held.insert(id, held);
         }
-        let mut out = Vec::new();
-        self.actions.receive(now, action, &mut out);
-        self.carry_out(now, world, out);
+        let action: Action<()> = Action {
+            id,
+            work,
+            window,
+            starts_at,
+            expected_end,
+        };
+        let mut commands = Vec::new();
+        self.actions.receive(now, action, &mut commands);
+        self.carry_out(now, commands, hardware, out);
     }
 
-    pub(super) fn input_ready(&mut self, now: Timestamp, world: &mut World<'_>, id: ActionId) {
-        let mut out = Vec::new();
-        self.actions.input_ready(now, id, &mut out);
-        self.carry_out(now, world, out);
-    }
-
-    pub(super) fn executed(&mut self, now: Timestamp, world: &mut World<'_>, id: ActionId) {
-        if let Some(batch) = self.held.get(&id) {
-            let model = world.model(batch.model);
-            let kb = model.output_kb * batch.members.len() as f64;
-            let copied = self.output_free.max(now) + copy(kb, world.scenario.system.link_mb_per_ms);
-            self.output_free = copied;
-            let event = Event::Result {
-                device: self.ordinal,
-                action: id,
-                ended_at: Some(now),
-            };
-            world.agenda.push(copied + self.travel, Rank::Device, event);
-        }
-        let mut out = Vec::new();
-        self.actions.executed(now, id, &mut out);
-        self.carry_out(now, world, out);
-    }
-
-    pub(super) fn loaded(
+    /// The moment of what was due has come. What is [`Due::Done`] is for the driver.
+    pub(crate) fn on(
         &mut self,
         now: Timestamp,
-        world: &mut World<'_>,
-        id: ActionId,
-        took: Duration,
+        due: &Due,
+        hardware: &mut impl Hardware<M>,
+        out: &mut Vec<(Timestamp, Due)>,
     ) {
-        let mut out = Vec::new();
-        self.actions.loaded(now, id, true, &mut out);
-        self.carry_out(now, world, out);
-        let event = Event::LoadResult {
-            device: self.ordinal,
-            action: id,
-            took: Some(took),
-        };
-        world.agenda.push(now + self.travel, Rank::Device, event);
-    }
-
-    pub(super) fn wake(&mut self, now: Timestamp, world: &mut World<'_>) {
-        if self.wakes_at.is_some_and(|at| at <= now) {
-            self.wakes_at = None;
+        let mut commands = Vec::new();
+        match *due {
+            Due::InputReady(id) => self.actions.input_ready(now, id, &mut commands),
+            Due::Executed(id) => {
+                if let Some(batch) = self.held.get(&id) {
+                    let copies = hardware.output(batch.model, &batch.members);
+                    self.output_free = self.output_free.max(now) + copies;
+                    let took = self.takes;
+                    let ended = Ended::Ran { at: now, took };
+                    out.push((self.output_free, Due::Done(id, ended)));
+                }
+                self.actions.executed(now, id, &mut commands);
+            }
+            Due::Loaded(id, _) => self.actions.loaded(now, id, true, &mut commands),
+            Due::Wakeup => {
+                self.wakes_at.take_if(|at| *at <= now);
+                self.actions.wake(now, &mut commands);
+            }
+            Due::Done(..) => {}
         }
-        let mut out = Vec::new();
-        self.actions.wake(now, &mut out);
-        self.carry_out(now, world, out);
+        self.carry_out(now, commands, hardware, out);
+        if let Due::Loaded(id, took) = *due {
+            out.push((now, Due::Done(id, Ended::Ran { at: now, took })));
+        }
     }
 
     fn carry_out(
         &mut self,
         now: Timestamp,
-        world: &mut World<'_>,
-        commands: Vec<ActionCommand<RequestId>>,
+        commands: Vec<ActionCommand<()>>,
+        hardware: &mut impl Hardware<M>,
+        out: &mut Vec<(Timestamp, Due)>,
     ) {
-        let device = self.ordinal;
         for command in commands {
             match command {
-                ActionCommand::CopyInput(action, model, members) => {
-                    let kb = world.model(model).input_kb * members.len() as f64;
-                    let copied =
-                        self.input_free.max(now) + copy(kb, world.scenario.system.link_mb_per_ms);
-                    self.input_free = copied;
-                    let event = Event::InputReady { device, action };
-                    world.agenda.push(copied, Rank::Device, event);
-                }
-                ActionCommand::Execute(action) => {
-                    let Some(batch) = self.held.get_mut(&action) else {
+                ActionCommand::CopyInput(id, model, _) => {
+                    let Some(batch) = self.held.get(&id) else {
                         continue;
                     };
-                    let size = batch.members.len() as u32;
-                    let at = world.scenario.sizes.iter().position(|s| *s == size);
-                    let at = at.expect("batches are never padded");
-                    let base = world.scenario.models[batch.model.idx()].execution[at];
-                    batch.took = self.executions.takes(base);
-                    let event = Event::Executed { device, action };
-                    world.agenda.push(now + batch.took, Rank::Device, event);
-                    world.log(now, device, "exec", batch);
-                    self.executed += world.counted(now, batch.took);
+                    let copies = hardware.input(model, &batch.members);
+                    self.input_free = self.input_free.max(now) + copies;
+                    out.push((self.input_free, Due::InputReady(id)));
                 }
-                ActionCommand::Load(action, model) => {
-                    let took = self.transfers.takes(world.model(model).load);
-                    let event = Event::LoadEnded {
-                        device,
-                        action,
-                        took,
+                ActionCommand::Execute(id) => {
+                    let Some(batch) = self.held.get(&id) else {
+                        continue;
                     };
-                    world.agenda.push(now + took, Rank::Device, event);
-                    if let Some(load) = self.held.get(&action) {
-                        world.log(now, device, "load", load);
-                    }
-                    self.transferred += world.counted(now, took);
+                    self.takes = hardware.execution(batch.model, &batch.members);
+                    out.push((now + self.takes, Due::Executed(id)));
+                }
+                ActionCommand::Load(id, model) => {
+                    let took = hardware.load(model);
+                    out.push((now + took, Due::Loaded(id, took)));
                 }
                 ActionCommand::Unload(_) => {}
-                ActionCommand::Refuse(action, _) => {
-                    let is_batch = |held: &Held| !held.members.is_empty();
-                    let event = match self.held.get(&action).is_some_and(is_batch) {
-                        true => Event::Result {
-                            device,
-                            action,
-                            ended_at: None,
-                        },
-                        false => Event::LoadResult {
-                            device,
-                            action,
-                            took: None,
-                        },
-                    };
-                    world.agenda.push(now + self.travel, Rank::Device, event);
+                ActionCommand::Refuse(id, cause) => {
+                    out.push((now, Due::Done(id, Ended::Refused(cause))));
                 }
             }
         }
@@ -221,45 +210,7 @@ impl Device {
             && self.wakes_at.is_none_or(|w| at < w)
         {
             self.wakes_at = Some(at);
-            world
-                .agenda
-                .push(at, Rank::Device, Event::DeviceWakeup { device });
-        }
-    }
-}
-
-/// What a device sees around it.
-pub(super) struct World<'a> {
-    pub(super) scenario: &'a Scenario,
-    pub(super) agenda: &'a mut Agenda<Event>,
-    /// The time over which figures are taken.
-    pub(super) counts: (Timestamp, Timestamp),
-    pub(super) log: Option<&'a mut Vec<Logged>>,
-}
-
-impl World<'_> {
-    fn model(&self, model: ModelId) -> &ScenarioModel {
-        &self.scenario.models[model.idx()]
-    }
-
-    /// The part of an action that falls into the time that counts.
-    fn counted(&self, begins: Timestamp, took: Duration) -> Duration {
-        let (from, to) = self.counts;
-        (begins + took).min(to).since(begins.max(from))
-    }
-
-    /// Notes an action as it is sent or begins.
-    pub(super) fn log(&mut self, now: Timestamp, device: usize, event: &'static str, held: &Held) {
-        if let Some(log) = &mut self.log {
-            log.push(Logged {
-                at: now,
-                device,
-                event,
-                model: held.model,
-                size: held.members.len(),
-                window: held.window,
-                expected_end: held.expected_end,
-            });
+            out.push((at, Due::Wakeup));
         }
     }
 }

@@ -6,12 +6,14 @@ use spillgate_controller_policy::placement::{
     DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
     PlacementName,
 };
-use spillgate_pipeline::action::Work;
+use spillgate_pipeline::action::{self, Action, Work};
 use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId};
 use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::actions::Actions;
 
 use super::agenda::{Agenda, Rank};
-use super::device::{Device, World, copy};
+use super::device::{Due, Held, PlacedDevice};
+use super::hardware::{Noises, Profiled, copy};
 use super::report::{Figures, Got, Logged, error, least_share, quantile};
 use super::scenario::Scenario;
 
@@ -24,39 +26,15 @@ pub(super) enum Event {
     Offer,
     /// A request of the closed-loop client of that ordinal.
     Ask(usize),
-    InputReady {
+    /// What was due on a device.
+    Device {
         device: usize,
-        action: ActionId,
-    },
-    Executed {
-        device: usize,
-        action: ActionId,
-    },
-    LoadEnded {
-        device: usize,
-        action: ActionId,
-        took: Duration,
-    },
-    DeviceWakeup {
-        device: usize,
-    },
-    /// The placement hears of an INFER.
-    Result {
-        device: usize,
-        action: ActionId,
-        ended_at: Option<Timestamp>,
-    },
-    /// The placement hears of a LOAD.
-    LoadResult {
-        device: usize,
-        action: ActionId,
-        took: Option<Duration>,
+        due: Due,
     },
     Wakeup,
     Deliver {
         device: usize,
-        action: Box<spillgate_pipeline::action::Action<RequestId>>,
-        estimate: Duration,
+        action: Box<Action<RequestId>>,
     },
 }
 
@@ -99,7 +77,8 @@ pub(super) struct Run<'a> {
     scenario: &'a Scenario,
     agenda: Agenda<Event>,
     placement: Placement,
-    devices: Vec<Device>,
+    devices: Vec<PlacedDevice<RequestId>>,
+    noises: Vec<Noises>,
     asked: Vec<Outcome>,
     offered: usize,
     travel: Duration,
@@ -110,6 +89,9 @@ pub(super) struct Run<'a> {
     batches: (usize, usize),
     loads: usize,
     refused_actions: usize,
+    /// Time for which devices executed and for which links were in use, of the time that counts.
+    executed: Duration,
+    transferred: Duration,
     errors: Vec<i64>,
     completions: Vec<i64>,
     /// By model.
@@ -163,8 +145,9 @@ impl<'a> Run<'a> {
             scenario,
             agenda: Agenda::new(),
             placement: Placement::new(name, config),
-            devices: (0..usize::from(system.gpus))
-                .map(|i| Device::new(scenario, i))
+            devices: devices_of(scenario),
+            noises: (0..usize::from(system.gpus))
+                .map(|i| Noises::new(scenario, i))
                 .collect(),
             asked: Vec::with_capacity(scenario.arrivals.len()),
             offered: 0,
@@ -176,6 +159,8 @@ impl<'a> Run<'a> {
             batches: (0, 0),
             loads: 0,
             refused_actions: 0,
+            executed: Duration::ZERO,
+            transferred: Duration::ZERO,
             errors: Vec::new(),
             completions: Vec::new(),
             got: vec![Got::default(); scenario.models.len()],
@@ -211,6 +196,16 @@ impl<'a> Run<'a> {
     }
 }
 
+fn devices_of(scenario: &Scenario) -> Vec<PlacedDevice<RequestId>> {
+    let pages: Vec<u32> = scenario.models.iter().map(|m| m.pages).collect();
+    let cache = scenario.system.pages_per_gpu;
+    let actions = scenario
+        .resident
+        .iter()
+        .map(|resident| Actions::new(cache, pages.clone(), resident));
+    actions.map(PlacedDevice::new).collect()
+}
+
 impl Run<'_> {
     fn offer_next(&mut self) {
         if let Some(arrival) = self.scenario.arrivals.get(self.offered) {
@@ -230,46 +225,16 @@ impl Run<'_> {
                 let asks = self.scenario.clients[client];
                 let _ = self.ask(now, asks.model, asks.slo, Some(client));
             }
-            Event::InputReady { device, action } => {
-                self.on_device(device, |d, world| d.input_ready(now, world, action));
-            }
-            Event::Executed { device, action } => {
-                self.on_device(device, |d, world| d.executed(now, world, action));
-            }
-            Event::LoadEnded {
+            Event::Device {
                 device,
-                action,
-                took,
-            } => self.on_device(device, |d, world| d.loaded(now, world, action, took)),
-            Event::DeviceWakeup { device } => {
-                self.on_device(device, |d, world| d.wake(now, world));
+                due: Due::Done(action, ended),
+            } => self.done(now, device, action, ended),
+            Event::Device { device, due } => {
+                self.on_device(now, device, |d, hardware, out| {
+                    d.on(now, &due, hardware, out);
+                });
             }
-            Event::Deliver {
-                device,
-                action,
-                estimate,
-            } => self.on_device(device, |d, world| d.receive(now, world, *action, estimate)),
-            Event::Result {
-                device,
-                action,
-                ended_at,
-            } => self.result(now, device, action, ended_at),
-            Event::LoadResult {
-                device,
-                action,
-                took,
-            } => {
-                self.devices[device].held.swap_remove(&action);
-                let device = DeviceId(device as u16);
-                self.tell(
-                    now,
-                    PlacementEvent::Loaded {
-                        device,
-                        action,
-                        took,
-                    },
-                );
-            }
+            Event::Deliver { device, action } => self.receive(now, device, *action),
             Event::Wakeup => {
                 if self.wakes_at.is_some_and(|at| at <= now) {
                     self.wakes_at = None;
@@ -279,14 +244,85 @@ impl Run<'_> {
         }
     }
 
-    fn on_device(&mut self, device: usize, act: impl FnOnce(&mut Device, &mut World<'_>)) {
-        let mut world = World {
-            scenario: self.scenario,
-            agenda: &mut self.agenda,
-            counts: (self.warm_until, self.end),
-            log: self.log.as_mut(),
+    /// A device gets an action.
+    fn receive(&mut self, now: Timestamp, device: usize, action: Action<RequestId>) {
+        let sent = match &action.work {
+            Work::Infer { model, members } => Some(("send_infer", *model, members.len())),
+            Work::Load(model) => Some(("send_load", *model, 0)),
+            Work::Unload(_) => None,
         };
-        act(&mut self.devices[device], &mut world);
+        if let Some((event, model, size)) = sent {
+            self.log(Logged {
+                at: now,
+                device,
+                event,
+                model,
+                size,
+                window: action.window,
+                expected_end: action.expected_end,
+            });
+        }
+        self.on_device(now, device, |d, hardware, out| {
+            d.receive(now, action, hardware, out);
+        });
+    }
+
+    fn on_device(
+        &mut self,
+        now: Timestamp,
+        device: usize,
+        act: impl FnOnce(&mut PlacedDevice<RequestId>, &mut Profiled<'_>, &mut Vec<(Timestamp, Due)>),
+    ) {
+        let mut hardware = Profiled {
+            scenario: self.scenario,
+            noises: &mut self.noises[device],
+        };
+        let mut all_due = Vec::new();
+        act(&mut self.devices[device], &mut hardware, &mut all_due);
+        for (at, due) in all_due {
+            let at = match due {
+                Due::Executed(action) => {
+                    self.executed += self.counted(now, at);
+                    self.log_begun(now, device, "exec", action);
+                    at
+                }
+                Due::Loaded(action, _) => {
+                    self.transferred += self.counted(now, at);
+                    self.log_begun(now, device, "load", action);
+                    at
+                }
+                Due::Done(..) => at + self.travel,
+                Due::InputReady(_) | Due::Wakeup => at,
+            };
+            self.agenda
+                .push(at, Rank::Device, Event::Device { device, due });
+        }
+    }
+
+    /// The part of an action that falls into the time that counts.
+    fn counted(&self, from: Timestamp, to: Timestamp) -> Duration {
+        to.min(self.end).since(from.max(self.warm_until))
+    }
+
+    fn log(&mut self, logged: Logged) {
+        if let Some(log) = &mut self.log {
+            log.push(logged);
+        }
+    }
+
+    /// Notes an action as it begins.
+    fn log_begun(&mut self, now: Timestamp, device: usize, event: &'static str, action: ActionId) {
+        if let Some(held) = self.devices[device].held(action) {
+            self.log(Logged {
+                at: now,
+                device,
+                event,
+                model: held.model,
+                size: held.members.len(),
+                window: held.window,
+                expected_end: held.expected_end,
+            });
+        }
     }
 
     /// A request comes. Returns its id.
@@ -334,53 +370,66 @@ impl Run<'_> {
         }
     }
 
-    fn result(
+    /// The placement hears what became of an action.
+    fn done(&mut self, now: Timestamp, device: usize, action: ActionId, ended: action::Ended) {
+        let Some(held) = self.devices[device].take(action) else {
+            return;
+        };
+        if !held.members.is_empty() {
+            self.inferred(now, device, (action, held), &ended);
+            return;
+        }
+        let device = DeviceId(device as u16);
+        let took = match ended {
+            action::Ended::Ran { took, .. } => Some(took),
+            action::Ended::Refused(_) | action::Ended::Failed(_) => None,
+        };
+        let event = PlacementEvent::Loaded {
+            device,
+            action,
+            took,
+        };
+        self.tell(now, event);
+    }
+
+    fn inferred(
         &mut self,
         now: Timestamp,
         device: usize,
-        action: ActionId,
-        ended_at: Option<Timestamp>,
+        (action, held): (ActionId, Held<RequestId>),
+        ended: &action::Ended,
     ) {
-        let Some(held) = self.devices[device].held.swap_remove(&action) else {
-            return;
-        };
-        let ended = match ended_at {
-            None => {
-                self.refused_actions += 1;
-                Ended::Refused
-            }
-            Some(at) => {
-                for request in &held.members {
-                    let latency = now.since(self.asked[request.0 as usize].at);
-                    self.end(now, *request, End::Answered(latency));
-                }
-                if now >= self.warm_until {
-                    let got = &mut self.got[held.model.idx()];
-                    got.served += held.members.len();
-                    got.time += held.took;
-                    self.batches.0 += 1;
-                    self.batches.1 += held.members.len();
-                    self.errors.push(error(held.took, held.estimate));
-                    let completion = at.as_ns() as i64 - held.expected_end.as_ns() as i64;
-                    self.completions.push(completion);
-                }
-                let took = held.took;
-                Ended::Ran { at, took }
-            }
-        };
-        let was_refused = ended == Ended::Refused;
         let device = DeviceId(device as u16);
+        let action::Ended::Ran { at, took } = *ended else {
+            self.refused_actions += 1;
+            let event = PlacementEvent::Inferred {
+                device,
+                action,
+                ended: Ended::Refused,
+            };
+            return self.tell_of(now, event, &held.members);
+        };
+        for request in &held.members {
+            let latency = now.since(self.asked[request.0 as usize].at);
+            self.end(now, *request, End::Answered(latency));
+        }
+        if now >= self.warm_until {
+            let got = &mut self.got[held.model.idx()];
+            got.served += held.members.len();
+            got.time += took;
+            self.batches.0 += 1;
+            self.batches.1 += held.members.len();
+            self.errors.push(error(took, held.estimate));
+            let completion = at.as_ns() as i64 - held.expected_end.as_ns() as i64;
+            self.completions.push(completion);
+        }
+        let ended = Ended::Ran { at, took };
         let event = PlacementEvent::Inferred {
             device,
             action,
             ended,
         };
-        let refused = if was_refused {
-            held.members
-        } else {
-            Vec::new()
-        };
-        self.tell_of(now, event, &refused);
+        self.tell(now, event);
     }
 
     fn tell(&mut self, now: Timestamp, event: PlacementEvent) {
@@ -394,22 +443,14 @@ impl Run<'_> {
         for command in out {
             match command {
                 PlacementCommand::Do { device, action } => {
-                    let estimate = match &action.work {
-                        Work::Infer { .. } => action.expected_end.since(action.starts_at),
-                        Work::Load(_) | Work::Unload(_) => Duration::ZERO,
-                    };
                     self.loads +=
                         usize::from(matches!(action.work, Work::Load(_)) && now >= self.warm_until);
                     let device = device.idx();
                     if self.travel.is_zero() {
-                        self.on_device(device, |d, world| d.receive(now, world, action, estimate));
+                        self.receive(now, device, action);
                     } else {
                         let action = Box::new(action);
-                        let event = Event::Deliver {
-                            device,
-                            action,
-                            estimate,
-                        };
+                        let event = Event::Deliver { device, action };
                         self.agenda.push(now + self.travel, Rank::Device, event);
                     }
                 }
@@ -462,8 +503,8 @@ impl Run<'_> {
             refused_actions: self.refused_actions,
             loads: self.loads,
             mean_batch: self.batches.1 as f64 / self.batches.0.max(1) as f64,
-            exec_utilisation: part(self.devices.iter().map(|d| d.executed).sum()),
-            link_utilisation: part(self.devices.iter().map(|d| d.transferred).sum()),
+            exec_utilisation: part(self.executed),
+            link_utilisation: part(self.transferred),
             p50_ms: quantile(&latencies, 0.5),
             p99_ms: quantile(&latencies, 0.99),
             p9999_ms: quantile(&latencies, 0.9999),

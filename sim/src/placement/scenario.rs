@@ -131,19 +131,7 @@ impl Scenario {
         check(&system)?;
         let (sizes, models) = parse_models(models)?;
         let n = models.len();
-        let mut before = Timestamp::ZERO;
-        let arrivals = rows(ARRIVALS, arrivals, "time_s,model,slo_ms", |row| {
-            let arrival = Arrival {
-                at: Timestamp::from_ns((row.number(0, "time_s")? * 1e9).round() as u64),
-                model: row.model(1, n)?,
-                slo: row.ms(2, "slo_ms")?,
-            };
-            if arrival.at < before {
-                return Err(row.wrong("the time is before that of the line above; sort the rows"));
-            }
-            before = arrival.at;
-            Ok(arrival)
-        })?;
+        let arrivals = parse_arrivals(arrivals, n)?;
         let clients = rows(CLIENTS, clients, "model,concurrency,slo_ms", |row| {
             Ok(ClosedLoop {
                 model: row.model(0, n)?,
@@ -173,6 +161,29 @@ impl Scenario {
             resident,
         })
     }
+}
+
+/// The columns of the requests of a scenario.
+pub const ARRIVAL_COLUMNS: &str = "time_s,model,slo_ms";
+
+/// Reads requests for that many models.
+///
+/// # Errors
+/// The first line that is not right.
+pub fn parse_arrivals(text: &str, models: usize) -> Result<Vec<Arrival>, ScenarioError> {
+    let mut before = Timestamp::ZERO;
+    rows(ARRIVALS, text, ARRIVAL_COLUMNS, |row| {
+        let arrival = Arrival {
+            at: Timestamp::from_ns((row.number(0, "time_s")? * 1e9).round() as u64),
+            model: row.model(1, models)?,
+            slo: row.ms(2, "slo_ms")?,
+        };
+        if arrival.at < before {
+            return Err(row.wrong("the time is before that of the line above; sort the rows"));
+        }
+        before = arrival.at;
+        Ok(arrival)
+    })
 }
 
 const MODELS: &str = "models.csv";

@@ -6,13 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Envelope, Incarnation, Link};
 use spillgate_pipeline::time::Timestamp;
 
 use super::cluster::Due;
 use super::config::Disturbance;
 use super::travel::Travel;
+use crate::placement::device;
 
 /// An event that is no message.
 #[derive(Debug)]
@@ -51,6 +52,15 @@ pub(super) enum Occurrence {
     },
     Disturbance(Disturbance),
     Cluster(Due),
+    /// On a device of a fleet.
+    Placed {
+        fleet: usize,
+        device: DeviceId,
+        due: device::Due,
+    },
+    FleetWakeup {
+        fleet: usize,
+    },
 }
 
 /// The next thing that happens.

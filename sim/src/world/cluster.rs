@@ -272,7 +272,9 @@ impl World {
             Occurrence::Cluster(Due::Offer { home, .. }) => Address::Gateway(*home),
             Occurrence::Cluster(Due::Change(_))
             | Occurrence::Hostile(_)
-            | Occurrence::Disturbance(_) => return None,
+            | Occurrence::Disturbance(_)
+            | Occurrence::Placed { .. }
+            | Occurrence::FleetWakeup { .. } => return None,
         };
         cluster.stalled(self.now, role)
     }

@@ -11,8 +11,10 @@ use spillgate_pipeline::id::{GatewayId, ModuleId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::cluster::Bug;
+use super::fleets::SimFleet;
 use super::work::DynamicWork;
 use crate::clients::ClientLoad;
+use crate::families::SimFamilies;
 
 /// Time from a device becoming free to the start of a batch that was bound only then, unless said otherwise.
 pub const HANDOFF_DEFAULT: Duration = Duration::from_micros(500);
@@ -53,6 +55,8 @@ pub struct SimConfig {
     pub cancelled: f64,
     /// Part of the requests that ask for less time, and the share of the SLO that they ask for.
     pub hurried: Option<(f64, f64)>,
+    /// The time that each request asks for, in order of arrival; `None`: that of the pipeline.
+    pub timeouts: Option<Arc<[Duration]>>,
     /// Hostile clients beside those of the workload: their requests never complete. The report does not count them.
     pub hostile: Vec<Hostile>,
     /// The clients that send the requests, where the entry tells them apart; `None`: one client with one stream.
@@ -65,6 +69,10 @@ pub struct SimConfig {
     pub disturbances: Vec<(Timestamp, Disturbance)>,
     /// Requests whose execution time depends on their content; `None`: all execution times are those of the profiles.
     pub work: Option<DynamicWork>,
+    /// The models of families that requests name; `None`: all name the first, and no model has to be read.
+    pub families: Option<Arc<SimFamilies>>,
+    /// Devices for which a placement decides. They are in the process of the only gateway, and none of them dies.
+    pub fleets: Vec<SimFleet>,
     /// Workers come and go with the load; without it, all serve all the time.
     pub scaling: Option<SimScaling>,
     /// The processes that hold the roles, and what goes wrong between them. [`SimConfig::gateways`] has the shares of its
@@ -116,12 +124,15 @@ impl SimConfig {
             when_probability: 1.0,
             cancelled: 0.0,
             hurried: None,
+            timeouts: None,
             hostile: Vec::new(),
             clients: None,
             exchange_loss: 0.0,
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),
             work: None,
+            families: None,
+            fleets: Vec::new(),
             scaling: None,
             cluster: None,
             bug: None,

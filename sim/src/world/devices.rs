@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
+use indexmap::IndexSet;
+use rustc_hash::FxBuildHasher;
+use spillgate_controller_policy::fleet::FleetEvent;
+use spillgate_pipeline::id::{BatchId, DeviceId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
@@ -16,6 +19,7 @@ use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent,
 use crate::draw::normal;
 
 use super::agenda::Occurrence;
+use super::models::stretched;
 use super::noted::Kind;
 use super::{Disturbance, World};
 
@@ -23,13 +27,18 @@ pub(super) struct Running {
     batch: BatchId,
     worker: WorkerId,
     module: ModuleId,
+    /// When its model was there.
     started_at: Timestamp,
+    /// How long reading its model took, if it had to be read.
+    load: Option<Duration>,
     members: Vec<Member<()>>,
     is_sampled: bool,
 }
 
 pub(super) struct EmulatedDevice {
     pub(super) policy: Device<()>,
+    /// The ordinal of its fleet, where a placement decides for it. It has no brokers then.
+    pub(super) fleet: Option<usize>,
     pub(super) brokers: Vec<(WorkerId, BrokerConfig)>,
     pub(super) running: Option<Running>,
     /// Since when a finished request runs again.
@@ -37,6 +46,8 @@ pub(super) struct EmulatedDevice {
     /// Bound, not started: it waits for the running batch, or for the hand-off.
     /// In order: behind one that waits for its hand-off there may be another.
     pub(super) bound: VecDeque<Batch<()>>,
+    /// The models of families that are in memory.
+    pub(super) models: IndexSet<(WorkerId, MemberId), FxBuildHasher>,
     /// Earliest wakeup in the agenda; later ones need none.
     pub(super) armed: Timestamp,
     /// Its clock less the world's, in nanoseconds.
@@ -55,6 +66,9 @@ impl World {
         device: usize,
         event: DeviceEvent<'_, ()>,
     ) -> Result<(), Violation> {
+        if let Some(fleet) = self.devices[device].fleet {
+            return self.tell_fleet(fleet, event);
+        }
         let mut commands = Vec::new();
         let clock = self.clock(Address::Device(DeviceId(device as u16)));
         let there = clock.read(self.now);
@@ -65,8 +79,7 @@ impl World {
                 DeviceCommand::Execute(batch) => self.bound(device, batch)?,
                 DeviceCommand::Rerun(rerun) => self.run_again(device, &rerun)?,
                 DeviceCommand::Load(worker) => self.load(device, worker),
-                // It takes no time, and what a device holds costs nothing here.
-                DeviceCommand::Unload(_) => {}
+                DeviceCommand::Unload(worker) => self.forget_models(device, worker),
                 DeviceCommand::Tell { home, message, .. } => {
                     let gateway = Address::Gateway(home);
                     self.say(device, gateway, Message::Gateway(message))?;
@@ -117,11 +130,13 @@ impl World {
         self.checker
             .batch_started(DeviceId(device as u16), batch.id, max, self.now, &ids)?;
         self.tally.batch(ids.len());
+        let load = self.read_model(device, &batch);
+        let started_at = self.now + load.unwrap_or_default();
         let took = self.execution(batch.module, &ids);
         let took = self.slowed(device, took);
         let d = &mut self.devices[device];
         self.agenda.at(
-            self.now + took,
+            started_at + took,
             Occurrence::BatchEnd {
                 device,
                 batch: batch.id,
@@ -132,7 +147,8 @@ impl World {
             batch: batch.id,
             worker: batch.worker,
             module: batch.module,
-            started_at: self.now,
+            started_at,
+            load,
             is_sampled: batch.sampled.is_some(),
             members: batch.members,
         });
@@ -196,7 +212,7 @@ impl World {
         self.drive_device(device, DeviceEvent::LoadEnded)
     }
 
-    fn slowed(&self, device: usize, took: Duration) -> Duration {
+    pub(super) fn slowed(&self, device: usize, took: Duration) -> Duration {
         match &self.cluster {
             Some(cluster) => took.mul_f64(cluster.slow(DeviceId(device as u16))),
             None => took,
@@ -211,14 +227,19 @@ impl World {
                 work.execution(module, ordinals)
             })
             .unwrap_or_else(|| self.config.planned.execution[module.idx()][requests.len() - 1]);
-        let mut factor = self.pace[module.idx()] * self.takes(requests);
-        if self.config.noise > 0.0 {
-            factor *= (1.0 + self.config.noise * normal(&mut self.rng)).max(0.1);
-        }
-        if factor == 1.0 {
-            planned
-        } else {
-            planned.mul_f64(factor)
+        stretched(planned, self.factor(module, requests))
+    }
+
+    /// How many times as long as profiled a batch of these requests takes.
+    pub(super) fn factor(&mut self, module: ModuleId, requests: &[RequestId]) -> f64 {
+        self.pace[module.idx()] * self.takes(requests) * self.noise()
+    }
+
+    /// A draw of how many times as long as expected something takes.
+    pub(super) fn noise(&mut self) -> f64 {
+        match self.config.noise > 0.0 {
+            true => (1.0 + self.config.noise * normal(&mut self.rng)).max(0.1),
+            false => 1.0,
         }
     }
 
@@ -239,6 +260,7 @@ impl World {
             worker,
             module,
             started_at,
+            load,
             members,
             is_sampled,
         } = ended.expect("a batch that ends has started");
@@ -249,11 +271,7 @@ impl World {
         // Results are delivered before the device hears of the end: so requests that go on to modules here compete for
         // the next batch.
         for member in &members {
-            let id = member.request.id;
-            match self.homes[id.home().idx()].policy.payload_mut(id) {
-                Some(used) => *used += share,
-                None => self.tally.wasted(share),
-            }
+            self.charge(member.request.id, share);
         }
         let ran: Vec<RequestId> = members.iter().map(|m| m.request.id).collect();
         self.note_ran(DeviceId(device as u16), (worker, batch), &ran);
@@ -302,13 +320,37 @@ impl World {
         }
         let event = DeviceEvent::BatchEnded {
             batch,
-            load: None,
+            load,
             took,
             sampled: (is_sampled && self.reruns()).then_some(()),
         };
         self.drive_device(device, event)?;
         self.devices[device].just_freed = false;
         Ok(())
+    }
+
+    /// A request used that much device time, in nanoseconds.
+    pub(super) fn charge(&mut self, request: RequestId, time: u64) {
+        let home = &mut self.homes[request.home().idx()];
+        match home.policy.payload_mut(request) {
+            Some(used) => *used += time,
+            None => self.tally.wasted(time),
+        }
+    }
+
+    /// What devices hear, as the fleet of one hears it. Nothing is asked of a gateway there, and no worker has to be loaded.
+    fn tell_fleet(&mut self, fleet: usize, event: DeviceEvent<'_, ()>) -> Result<(), Violation> {
+        let event = match event {
+            DeviceEvent::Arrivals(arrivals) => FleetEvent::Arrivals(arrivals),
+            DeviceEvent::Cancel(worker, request) => FleetEvent::Cancel(worker, request),
+            DeviceEvent::Withdraw(worker, request, reason) => {
+                FleetEvent::Withdraw(worker, request, reason)
+            }
+            DeviceEvent::Guide(worker, guidance) => FleetEvent::Guide(worker, guidance),
+            DeviceEvent::Lost(home) => FleetEvent::Lost(home),
+            _ => return Ok(()),
+        };
+        self.drive_fleet(fleet, event)
     }
 
     pub(super) fn disturb(&mut self, disturbance: Disturbance) -> Result<(), Violation> {
@@ -345,6 +387,7 @@ impl World {
         d.is_down = true;
         d.policy = Device::new(d.brokers.clone(), self.config.handoff);
         d.bound.clear();
+        d.models.clear();
         d.rerun_since = None;
         d.armed = Timestamp::MAX;
         if let Some(lost) = d.running.take() {
@@ -352,5 +395,6 @@ impl World {
             self.tally.wasted(used);
         }
         self.checker.device_lost(id);
+        self.load_defaults(id.idx());
     }
 }

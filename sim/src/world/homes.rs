@@ -60,7 +60,12 @@ impl World {
             application,
             client: ClientId::default(),
             party,
-            members: None,
+            members: self
+                .config
+                .families
+                .as_ref()
+                .map(|f| f.members(self.ordinal(id)))
+                .unwrap_or_default(),
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;

@@ -54,6 +54,12 @@ pub(super) enum Kind {
     Portion = 23,
     /// The gateway hears that a worker is to be tried.
     Trial = 24,
+    /// A device begins to read weights.
+    LoadStart = 25,
+    /// A device under a placement says what became of an action.
+    ActionDone = 26,
+    /// A fleet wakes up.
+    FleetWakeup = 27,
 }
 
 /// What happened so far.

@@ -80,6 +80,8 @@ pub struct WorkerSpec {
     pub from_start: bool,
     /// The files of its module's family, if it has one. `None`: any of them may be loaded.
     pub members: Option<Arc<dyn Members>>,
+    /// How long reading a model takes, as the profile says.
+    pub load: Option<Duration>,
 }
 
 /// Makes the backend of a device on the device's own thread.
@@ -536,6 +538,7 @@ mod tests {
             execution: vec![],
             from_start,
             members: None,
+            load: None,
         };
         let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
         let specs = [spec(0, from_start), spec(1, false)];

@@ -56,7 +56,8 @@ impl PlacingArgs {
     }
 }
 
-fn device(text: &str) -> Result<(String, u64), String> {
+/// Reads a device and its memory.
+pub(crate) fn device(text: &str) -> Result<(String, u64), String> {
     let expected = "give a device and its memory for weights, like cuda:0,memory=12GiB";
     let (name, setting) = text.split_once(',').ok_or(expected)?;
     let (key, size) = setting.split_once('=').ok_or(expected)?;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use spillgate::embedded::Deployment;
 use spillgate::files::{self, profile_path};
-use spillgate::measure::{self, Effort};
+use spillgate::measure::{self, Effort, LOADS_MEASURED};
 use spillgate::model_check::Checks;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::render_profiles;
@@ -67,6 +67,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         warm_up: args.warm_up,
         rounds: args.rounds,
         objects: args.objects,
+        ..Effort::FULL
     };
     let mut progress = Progress::new();
     let show = |what: &_, done, total| {
@@ -85,6 +86,10 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         for (module, variants) in modules {
             for (variant, profile) in variants {
                 all.insert(kind, module, variant, profile.clone());
+                if let Some(load) = profile.load {
+                    let load = load.as_secs_f64() * 1e3;
+                    super::print(&format!("{kind} {module} {variant} load: {load:.2} ms\n"))?;
+                }
                 for p in &profile.points {
                     super::print(&format!(
                         "{kind} {module} {variant} batch {}: mean {:.2} ms, p50 {:.2}, p99 {:.2}\n",
@@ -102,7 +107,8 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         .clone()
         .unwrap_or_else(|| profile_path(&args.pipeline));
     let header = format!(
-        "Measured by `spillgate profile`: {} batches a size after {} to warm up, {} objects a frame where a module works on objects.",
+        "Measured by `spillgate profile`: {} batches a size after {} to warm up, {} objects a frame where a module works on objects. A load \
+         is the median of {LOADS_MEASURED}.",
         args.rounds, args.warm_up, args.objects
     );
     std::fs::write(&out, render_profiles(&all, &header))

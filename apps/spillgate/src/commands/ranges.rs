@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use spillgate_pipeline::placement::parse_memory;
+use spillgate_pipeline::placement::{parse_bytes, parse_memory};
 use spillgate_pipeline::time::{format_duration, parse_duration};
 
 /// Reads a number from `low` to `high`; `reason` says why there is no more, or no less.
@@ -33,9 +33,14 @@ pub(crate) fn duration(
     }
 }
 
-/// Bytes, like `256MiB` or `1GiB`.
+/// Memory, like `256MiB` or `1GiB`.
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
     parse_memory(text)
+}
+
+/// Bytes, one at least, like `64KiB` or `256MiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod clients;
 mod cluster;
 mod load;
+mod models;
 mod scenario;
 mod work;
 
@@ -11,12 +12,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::commands::placing::{Fairness, placement};
+use crate::commands::placing::Fairness;
 use crate::commands::ranges::number;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indexmap::IndexSet;
+use models::Simulated;
 use spillgate::files::{self, LoadedPipeline};
 use spillgate::placement::{self, resolve_device};
 use spillgate_controller_policy::plan::{PlacedWorkers, PlanName, Planned};
@@ -46,12 +48,8 @@ pub(crate) struct SimulateArgs {
     /// requests placements serve. See docs/devices.md
     #[arg(long, conflicts_with_all = ["pipeline", "amount", "trace", "cluster", "client", "policy", "schedule", "gpus"])]
     scenario: Option<PathBuf>,
-    /// Placement of models and batches on devices; repeat it to compare [default: spillgate]
-    #[arg(long, requires = "scenario", value_parser = placement())]
-    placement: Vec<String>,
-    /// Whether models get fair shares of device time, under placements that know them.
-    #[arg(long, requires = "scenario", value_enum, default_value = "on")]
-    fairness: Fairness,
+    #[command(flatten)]
+    models: models::ModelsArgs,
     /// Divide a scenario's devices among so many processes, each with a placement, as in a topology. Requests go by model.
     #[arg(long, requires = "scenario", conflicts_with = "actions", value_name = "N",
         value_parser = number(1, u16::MAX, "each has a device at least"))]
@@ -65,9 +63,10 @@ pub(crate) struct SimulateArgs {
     /// Mean rate over the bottleneck throughput of the reference plan, whatever plan is run.
     #[arg(long, group = "amount")]
     load: Option<f64>,
-    /// Exact arrival times: a file with one time in seconds a line, or with the columns time_s,app,length_ms. A batch
-    /// then takes c0 + c1 * size * longest length in ms, with c0 and c1 the alpha and beta of the profile: at the modules
-    /// that have a `schedule:`, or at all if none has
+    /// Exact arrival times: a file with one time in seconds a line, or with the columns time_s,app,length_ms or
+    /// time_s,model,slo_ms. With lengths a batch takes c0 + c1 * size * longest length in ms, with c0 and c1 the alpha and beta of
+    /// the profile: at the modules that have a `schedule:`, or at all if none has. A model is a number from 0, in each family by
+    /// order of names
     #[arg(long, group = "amount")]
     arrivals: Option<PathBuf>,
     /// Lengths of earlier requests, which fill the distributions before the start: the columns app,length_ms.
@@ -202,7 +201,7 @@ enum Law {
 /// Runs each policy with each seed.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.scenario {
-        let is_fair = matches!(args.fairness, Fairness::On);
+        let is_fair = matches!(args.models.fairness, Fairness::On);
         let dispatch = args.dispatch.as_deref();
         let dispatch = dispatch.and_then(DispatchPolicyName::by_name);
         let dispatch = dispatch.unwrap_or(DispatchPolicyName::Affinity);
@@ -212,7 +211,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         );
         scenario::run(
             folder,
-            &args.placement,
+            &args.models.placement,
             is_fair,
             args.processes.map(|n| (n, dispatch)),
             args.actions.as_deref(),
@@ -223,20 +222,27 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let pipeline = args.pipeline.as_deref();
     let pipeline = pipeline.context("no pipeline file is given")?;
-    let loaded = files::load(pipeline, &spillgate_modules::library().catalog())?;
+    let mut loaded = files::load(pipeline, &spillgate_modules::library().catalog())?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }
+    let models = Simulated::read(args, &mut loaded)?;
     let work = work::read(args)?;
     let (setup, placed) = setup(&loaded, work.as_ref())?;
     let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
     let capacity = setup.capacity(&reference);
     let mut runs = Vec::new();
     for &seed in &args.seed {
-        let load = load::load(args, work.as_ref(), capacity, seed)?;
-        for (contender, schedule) in contenders(args, &loaded)? {
+        let load = load::load(args, work.as_ref(), models.asked(), capacity, seed)?;
+        let contenders = contenders(args, &loaded)?;
+        let placings = models.placings();
+        let all = contenders
+            .iter()
+            .flat_map(|c| placings.iter().map(move |p| (c, *p)));
+        for ((contender, schedule), placing) in all {
+            let (contender, schedule) = (contender, *schedule);
             let plan = plan_of(args, &setup, &placed, contender.plan())?;
-            let mut config = setup.config(&contender, &plan, &load, seed);
+            let mut config = setup.config(contender, &plan, &load, seed);
             if args.gpus.is_none() {
                 placed.apply(&mut config, args.cold_start)?;
             }
@@ -256,8 +262,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             if let Some(work) = &work {
                 config.work = Some(placed.work(work, &plan, schedule));
             }
-            let mut run = setup.run(&contender, &plan, &load, config)?;
+            models.apply(&mut config, placing, &placed.devices)?;
+            let mut run = setup.run(contender, &plan, &load, config)?;
             run.schedule = schedule.map(ScheduleName::name);
+            run.placement = placing.map(|placing| placing.name.name());
             // Devices that modules share or that vary, and clusters, are beyond the bound.
             let is_bounded = args.noise == 0.0 && work.is_none() && args.cluster.is_none();
             if args.gpus.is_some() && is_bounded {
@@ -514,7 +522,7 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
         text,
         "{}{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
          {:.2}%, invalid {:.2}%, p50 {:.1} ms, p99 {:.1} ms, mean batch {:.2}, trace {}",
-        run.policy,
+        (run.placement).map_or(run.policy.to_owned(), |p| format!("placement {p}")),
         run.schedule.map_or(String::new(), |s| format!(" + {s}")),
         run.dispatch,
         run.plan,
@@ -537,6 +545,9 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
             floor(bounds.upper_bound),
             floor(bounds.upper_bound_any_plan)
         )?;
+    }
+    if let Some(of) = &r.models {
+        text.push_str(&models::text_of(of));
     }
     if let Some(counts) = &r.cluster {
         writeln!(text, "  {}", cluster::text_of(counts))?;

@@ -9,19 +9,17 @@ use spillgate_backend::operator::{Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{ModelId, ModuleId};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile};
-use spillgate_worker::executor::{EXAMPLE_OBJECTS, build_operator, warm_up};
+use spillgate_worker::executor::EXAMPLE_OBJECTS;
 use spillgate_worker::placed::loader::{ModelSpec, Source};
 
 use super::FleetPlan;
-use crate::measure::{Effort, measure_sizes};
+use crate::measure::{Effort, LOADS_MEASURED, measure_sizes, timed_load};
 use crate::status::MeasuredStatus;
 
 /// Architectures that are measured when a server starts; of others their module's profile is used.
 const MEASURED_MAX: usize = 64;
 /// Models of an architecture that are tried, while none can be measured.
 const FAILURES_MAX: usize = 8;
-/// Loads of a model that is measured.
-const LOADS_MEASURED: usize = 3;
 /// Times that the steps of a model that is measured run.
 const STEPS_MEASURED: usize = 5;
 /// Bytes that are read a millisecond from a file of which nothing was measured.
@@ -46,10 +44,13 @@ impl FleetPlan {
         &mut self,
         library: &Arc<Library>,
     ) -> Result<(Vec<Expected>, Vec<MeasuredStatus>), OperatorError> {
-        let guess = |(spec, &bytes): (&ModelSpec, &u64)| Expected {
-            load: LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS),
-            execution: spec.first().worker.execution.clone(),
-            prepare: Duration::ZERO,
+        let guess = |(spec, &bytes): (&ModelSpec, &u64)| {
+            let worker = &spec.first().worker;
+            Expected {
+                load: worker.load.unwrap_or_else(|| guessed_load(bytes)),
+                execution: worker.execution.clone(),
+                prepare: Duration::ZERO,
+            }
         };
         let mut expected: Vec<Expected> = self.models.iter().zip(&self.bytes).map(guess).collect();
         if self.kind == "emulated" {
@@ -113,6 +114,11 @@ impl FleetPlan {
     }
 }
 
+/// How long reading so many bytes is expected to take.
+pub(super) fn guessed_load(bytes: u64) -> Duration {
+    LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS)
+}
+
 /// A module, and of a family the form of the file.
 type Architecture = (String, ModuleId, Option<[u8; 32]>);
 
@@ -137,43 +143,32 @@ fn measured_of(
         members.check(*member).map_err(OperatorError::Other)?;
     }
     let module = source.module();
-    let mut loads = Vec::new();
-    loop {
-        let start = Instant::now();
-        let mut operator = build_operator(worker, *member, library, backend)?;
-        warm_up(worker, &mut *operator);
-        loads.push(start.elapsed());
-        if loads.len() < LOADS_MEASURED {
-            continue;
-        }
-        // The first load of a process also makes libtorch ready.
-        loads.sort_unstable();
-        let mut execution = worker.execution.clone();
-        if module.family.is_some() {
-            let effort = Effort::QUICK;
-            let points =
-                measure_sizes(&mut *operator, module, module.served(), effort, &mut |_| {})?;
-            // A single batch that was disturbed must not decide.
-            let typical = points
-                .into_iter()
-                .map(|p| BatchLatency { mean: p.p50, ..p });
-            let profile = ModuleProfile {
-                points: typical.collect(),
-            };
-            execution = (1..=module.batch.max).map(|n| profile.mean(n)).collect();
-        }
-        let (prepare, finish) = steps(&mut *operator, module.served());
-        for (i, execution) in execution.iter_mut().enumerate() {
-            // What was measured has all steps. A profile may come from another machine, so the steps are not taken for most of it.
-            let steps = (prepare + finish) * (i as u32 + 1);
-            *execution -= steps.min(*execution * 3 / 4);
-        }
-        return Ok(Expected {
-            load: loads[loads.len() / 2],
-            execution,
-            prepare,
-        });
+    let (mut operator, load) = timed_load(worker, *member, library, backend, LOADS_MEASURED)?;
+    let mut execution = worker.execution.clone();
+    if module.family.is_some() {
+        let effort = Effort::QUICK;
+        let points = measure_sizes(&mut *operator, module, module.served(), effort, &mut |_| {})?;
+        // A single batch that was disturbed must not decide.
+        let typical = points
+            .into_iter()
+            .map(|p| BatchLatency { mean: p.p50, ..p });
+        let profile = ModuleProfile {
+            points: typical.collect(),
+            load: None,
+        };
+        execution = (1..=module.batch.max).map(|n| profile.mean(n)).collect();
     }
+    let (prepare, finish) = steps(&mut *operator, module.served());
+    for (i, execution) in execution.iter_mut().enumerate() {
+        // What was measured has all steps. A profile may come from another machine, so the steps are not taken for most of it.
+        let steps = (prepare + finish) * (i as u32 + 1);
+        *execution -= steps.min(*execution * 3 / 4);
+    }
+    Ok(Expected {
+        load,
+        execution,
+        prepare,
+    })
 }
 
 /// Typical times to prepare the input of a request and to make its outputs; 0 where these are no steps apart.

@@ -120,6 +120,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
         execution: Vec::new(),
         from_start: false,
         members: None,
+        load: None,
     };
     let mut build = || {
         let built = build_operator(&spec, MemberId::default(), &library, &mut backend);

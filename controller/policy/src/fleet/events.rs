@@ -66,6 +66,12 @@ pub(super) fn tell<T>(worker: WorkerId, request: RequestId, message: ToGateway) 
     }
 }
 
+/// Its request ended elsewhere.
+pub(super) fn forgotten<T>(member: &Member<T>) -> FleetCommand<T> {
+    let (worker, request) = (member.worker, member.request.id);
+    tell(worker, request, ToGateway::Forgotten { worker, request })
+}
+
 /// Its request has failed, for this reason: a sentence for its client.
 pub(super) fn fail<T>(member: &Member<T>, why: &Arc<str>) -> FleetCommand<T> {
     let request = member.request.id;

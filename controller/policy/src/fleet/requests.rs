@@ -7,6 +7,7 @@ use spillgate_pipeline::predict::Estimator;
 use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 
+use super::events::forgotten;
 use super::{Fleet, FleetCommand, Held, fail};
 use crate::placement::PlacementEvent;
 
@@ -81,6 +82,7 @@ impl<T: Clone> Fleet<T> {
             member,
             model,
             is_waiting: false,
+            has_ended: false,
         };
         self.held.insert(ticket, held);
         self.waits(ticket, true);
@@ -90,6 +92,23 @@ impl<T: Clone> Fleet<T> {
             deadline,
         };
         self.tell(now, event, out);
+    }
+
+    /// A request ended elsewhere. One in a batch under way is forgotten once a device refuses the batch.
+    pub(super) fn cancel(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        request: RequestId,
+        out: &mut Vec<FleetCommand<T>>,
+    ) {
+        if let Some(held) = self.take(now, worker, request, out) {
+            out.push(forgotten(&held.member));
+        } else if let Some(ticket) = self.tickets.get(&(worker, request))
+            && let Some(held) = self.held.get_mut(ticket)
+        {
+            held.has_ended = true;
+        }
     }
 
     /// Takes out a request that waits. One that executes goes on.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ActionId, ModelId};
+use spillgate_pipeline::id::{ActionId, ModelId, RequestId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::DeviceSpec;
@@ -171,6 +171,17 @@ impl Shadow {
         let members = sent.flat_map(|s| &s.members);
         let members = members.filter(|w| w.deadline >= deadline);
         members.map(Waiting::pressure).sum()
+    }
+
+    /// Takes a request out of a batch that it has.
+    pub(super) fn forget(
+        &mut self,
+        action: ActionId,
+        request: RequestId,
+    ) -> Option<(ModelId, Waiting)> {
+        let sent = self.sent.iter_mut().find(|s| s.id == action)?;
+        let at = sent.members.iter().position(|w| w.id == request)?;
+        Some((sent.model, sent.members.remove(at)))
     }
 
     /// When the inputs of the batches that it has are expected to be there.

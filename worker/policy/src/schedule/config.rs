@@ -172,7 +172,7 @@ fn profile(execution: &[Duration]) -> ModuleProfile {
         // Batches of one only: nothing is shared, a second member would take as long again.
         points.push(point((2, 2 * one.mean)));
     }
-    ModuleProfile { points }
+    ModuleProfile { points, load: None }
 }
 
 #[cfg(test)]

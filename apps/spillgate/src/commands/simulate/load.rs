@@ -10,6 +10,7 @@ use spillgate_backend::file;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::Load;
 use spillgate_sim::clients::ClientLoad;
+use spillgate_sim::placement::Arrival;
 use spillgate_sim::trace::{self, Window};
 use spillgate_sim::workload::{self, Arrivals};
 
@@ -21,10 +22,11 @@ const REQUESTS_MAX: f64 = 1e8;
 /// How long load is offered unless said otherwise.
 const DURATION_DEFAULT: Duration = Duration::from_secs(60);
 
-/// The load that the arguments ask for. `capacity` is the bottleneck throughput of the reference plan.
+/// The load that the arguments ask for: `work` and `asked` are what `--arrivals` says besides times. `capacity` is the bottleneck throughput of the reference plan.
 pub(super) fn load(
     args: &SimulateArgs,
     work: Option<&Work>,
+    asked: Option<&[Arrival]>,
     capacity: f64,
     seed: u64,
 ) -> anyhow::Result<Load> {
@@ -48,9 +50,10 @@ pub(super) fn load(
         clients = Some(load);
         (times, duration)
     } else if let Some(file) = &args.arrivals {
-        let times = match work {
-            Some(work) => work.jobs.iter().map(|job| job.at).collect(),
-            None => trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?,
+        let times = match (work, asked) {
+            (Some(work), _) => work.jobs.iter().map(|job| job.at).collect(),
+            (None, Some(asked)) => asked.iter().map(|request| request.at).collect(),
+            (None, None) => trace::parse_arrivals(&read(file)?).map_err(|e| located(file, &e))?,
         };
         let last = times.last().copied().unwrap_or_default();
         let span = last.since(Timestamp::ZERO).max(Duration::from_nanos(1));

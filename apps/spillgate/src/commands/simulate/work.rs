@@ -9,6 +9,7 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet, batch_sizes};
 use spillgate_pipeline::schedule::{Application, SCHEDULED_BATCH_MAX, ScheduleName};
 use spillgate_sim::dynamic::{Job, csv};
+use spillgate_sim::placement::ARRIVAL_COLUMNS;
 use spillgate_sim::world::{DynamicModule, DynamicWork};
 use spillgate_worker_policy::schedule::{SCHEDULED_MAX, SIZES_MAX, SchedulerConfig, Scoring};
 
@@ -35,8 +36,9 @@ pub(super) fn read(args: &SimulateArgs) -> anyhow::Result<Option<Work>> {
         return needs_lengths();
     };
     let text = load::read(file)?;
-    // One time a line has no columns.
-    if !text.lines().next().unwrap_or_default().contains(',') {
+    let header = text.lines().next().unwrap_or_default().trim();
+    // One time a line has no columns, and requests that name models have no lengths.
+    if !header.contains(',') || header == ARRIVAL_COLUMNS {
         return needs_lengths();
     }
     let mut names = csv::Names::default();

@@ -89,6 +89,8 @@ pub(super) struct World {
     workers: Vec<FleetWorker>,
     asks: Vec<Ask>,
     stands: Vec<Stands>,
+    /// Those that ended elsewhere while they were under way.
+    have_ended: Vec<bool>,
     devices: Vec<Device>,
     agenda: BTreeMap<(Timestamp, u64), Due>,
     scheduled: u64,
@@ -132,6 +134,7 @@ impl World {
             workers,
             asks: asks.to_vec(),
             stands: vec![Stands::Unborn; asks.len()],
+            have_ended: vec![false; asks.len()],
             devices: devices.collect(),
             agenda: BTreeMap::new(),
             scheduled: 0,
@@ -282,6 +285,7 @@ impl World {
             Event::Cancel(i) => {
                 let (worker, id) = (self.asks[i].worker, self.id(i));
                 let waited = self.stands[i] == Stands::Waiting;
+                self.have_ended[i] |= self.stands[i] == Stands::Sent;
                 self.tell(now, FleetEvent::Cancel(worker, id));
                 assert!(!waited || self.answers[i] == [Answer::Forgotten]);
             }
@@ -425,6 +429,7 @@ impl World {
                     for member in members {
                         let i = member.payload;
                         assert_eq!(self.stands[i], Stands::Waiting);
+                        assert!(!self.have_ended[i], "{i} runs after its end");
                         assert_eq!(
                             (member.worker, member.request.id),
                             (self.asks[i].worker, self.id(i))
