@@ -301,6 +301,11 @@ impl Tally {
         self.invalid_ns += used;
     }
 
+    /// Device time that a request of the warm-up used.
+    pub(crate) fn used(&mut self, used: u64) {
+        self.busy_ns += used;
+    }
+
     pub(crate) fn reran(&mut self, took: Duration) {
         self.rerun_ns += took.as_nanos() as u64;
     }
@@ -358,7 +363,8 @@ impl Tally {
         let of_requests = |n: u64| ratio(n as f64, report.requests as f64);
         report.messages_per_request = of_requests(self.messages);
         report.bytes_per_request = of_requests(self.bytes);
-        report.goodput = ratio(report.good as f64, duration);
+        let reported = config.duration.saturating_sub(config.warm_up);
+        report.goodput = ratio(report.good as f64, reported.as_secs_f64());
         let bad = report.dropped + report.late + self.failed;
         report.drop_rate = ratio(bad as f64, report.requests as f64);
         report.invalid_rate = ratio(self.invalid_ns as f64, self.busy_ns as f64);
@@ -399,7 +405,8 @@ impl Tally {
             background.utilisation = of_devices(self.background_ns);
         }
         self.good.resize((duration.ceil() as usize).max(1), 0);
-        report.goodput_min = self.good.iter().copied().min().map_or(0.0, f64::from);
+        let seconds = self.good.iter().skip(config.warm_up.as_secs() as usize);
+        report.goodput_min = seconds.copied().min().map_or(0.0, f64::from);
         report.offered_by_second = self.offered;
         report.good_by_second = self.good_offered;
         report.events = events;

@@ -201,6 +201,7 @@ impl Setup {
         let seed = config.seed;
         let policy = config.pipeline.policy.clone();
         let gpus = plan.n_workers();
+        let reported = load.duration.saturating_sub(config.warm_up);
         let report = run(config)?;
         let capacity = self.capacity(plan);
         let offered = report.offered_by_second.iter().enumerate();
@@ -228,7 +229,7 @@ impl Setup {
             gpus,
             goodput_overloaded: good as f64 / overloaded.len().max(1) as f64,
             overloaded_seconds: overloaded.len() as u64,
-            optimal_goodput: optimal / load.duration.as_secs_f64(),
+            optimal_goodput: optimal / reported.as_secs_f64(),
             bounds: None,
             report,
         })

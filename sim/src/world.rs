@@ -331,9 +331,11 @@ impl World {
             }
             (Some(home), None) => self.offer_to(home, i),
             (None, _) => {
-                let application = self.application(i);
-                self.tally.offered(self.now, application);
-                self.tally.refused("unreachable");
+                if self.is_reported(i) {
+                    let application = self.application(i);
+                    self.tally.offered(self.now, application);
+                    self.tally.refused("unreachable");
+                }
                 Ok(())
             }
         }
@@ -346,6 +348,11 @@ impl World {
             (None, Some(sender)) => sender.application,
             (None, None) => Application::default(),
         }
+    }
+
+    /// Whether the request of that ordinal comes after the warm-up.
+    fn is_reported(&self, i: usize) -> bool {
+        self.config.arrivals[i] >= Timestamp::ZERO + self.config.warm_up
     }
 
     /// The request of that ordinal comes to a gateway.
@@ -362,7 +369,9 @@ impl World {
         let application = self.application(i);
         let clients = self.config.clients.as_ref();
         let party = clients.map_or(Party::ONLY, |c| c.requests[i].1);
+        let is_reported = self.is_reported(i);
         match party.background {
+            _ if !is_reported => {}
             true => self.tally.offered_background(),
             false => self.tally.offered(self.now, application),
         }
@@ -375,7 +384,7 @@ impl World {
         };
         let admitted = match admitted {
             Ok(admitted) => admitted,
-            Err(_) if party.background => return Ok(()),
+            Err(_) if party.background || !is_reported => return Ok(()),
             Err(reason) => {
                 self.tally.refused(reason);
                 return Ok(());
@@ -474,13 +483,15 @@ impl World {
     fn ended(&mut self, ended: &Ended<u64>) -> Result<(), Violation> {
         let (mut request, outcome, used) = (ended.request, ended.outcome, ended.payload);
         self.checker.ended(request.id, outcome)?;
-        if self.counts(request.id) {
+        let ordinal = self.ordinal(request.id) as usize;
+        if !self.counts(request.id) {
+            self.tally.wasted(used);
+        } else if !self.is_reported(ordinal) {
+            self.tally.used(used);
+        } else {
             let home = Address::Gateway(request.id.home());
             request.sent_at = self.clock(home).moment(request.sent_at);
-            let ordinal = self.ordinal(request.id) as usize;
             self.tally.ended(&request, ordinal, self.now, outcome, used);
-        } else {
-            self.tally.wasted(used);
         }
         Ok(())
     }

@@ -146,6 +146,11 @@ fn a_pipeline_tells_loads_and_cold_requests() {
     let output = simulate(&[&[file.as_str()], without, &["--hop", "0ms"]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("p50 10.0 ms, p99 40.0 ms"), "{text}");
+    let warm = simulate(&[&[file.as_str()], &THREE[..], &["--warmup", "600ms"]].concat());
+    let text = String::from_utf8(warm.stdout).unwrap();
+    assert!(text.contains("; 2 requests at"), "{text}");
+    assert!(text.contains("p99 10.5 ms"), "{text}");
+    assert!(text.contains("1 loads, 1 cold requests"), "{text}");
     let device = ["--device", "emulated,memory=112MiB", "--placement", "lru"];
     let output = simulate(&[&[file.as_str()], &THREE[..], &device, &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -354,6 +359,11 @@ fn what_is_wrong_with_models_is_said() {
             &["--zipf", "1"],
             1,
             "error: --zipf: no module has a family of models; give --models",
+        ),
+        (
+            &["--warmup", "1s"],
+            1,
+            "error: --warmup is no less than the whole run; give more --duration",
         ),
         (
             &["--fairness", "off"],

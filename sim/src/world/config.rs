@@ -35,6 +35,8 @@ pub struct SimConfig {
     pub arrivals: Arc<[Timestamp]>,
     /// Time that offered load lasts, for rates.
     pub duration: Duration,
+    /// Requests that arrive within this time from the start are served, but the report has them in the times of devices only.
+    pub warm_up: Duration,
     /// Travel of a message between gateways, controllers and workers.
     pub hop: Duration,
     /// Added to the travel of each message: exponential, with this mean. Messages from one process to another still arrive
@@ -115,6 +117,7 @@ impl SimConfig {
             workers,
             arrivals,
             duration,
+            warm_up: Duration::ZERO,
             hop: HOP_DEFAULT,
             jitter: Duration::ZERO,
             gateways: vec![1.0],

@@ -87,6 +87,9 @@ pub(crate) struct SimulateArgs {
     /// How long load is offered [default: 60s; with --arrivals: up to the last]
     #[arg(long, value_parser = parse_positive_duration)]
     duration: Option<Duration>,
+    /// Requests that arrive within this time from the start are served but not reported.
+    #[arg(long, default_value = "0s", value_parser = parse_duration, conflicts_with = "client")]
+    warmup: Duration,
     /// How requests arrive without a trace.
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
     law: Law,
@@ -234,6 +237,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let mut runs = Vec::new();
     for &seed in &args.seed {
         let load = load::load(args, work.as_ref(), models.asked(), capacity, seed)?;
+        anyhow::ensure!(
+            args.warmup < load.duration,
+            "--warmup is no less than the whole run; give more --duration"
+        );
         let contenders = contenders(args, &loaded)?;
         let placings = models.placings();
         let all = contenders
@@ -251,6 +258,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             config.apart = args.gateways.is_some() || args.network_delay.is_some();
             config.gateways = vec![1.0; usize::from(args.gateways.unwrap_or(1))];
             config.handoff = args.handoff;
+            config.warm_up = args.warmup;
             config.noise = args.noise;
             config.hostile = args.hostile.clone();
             config.exchange_loss = args.exchange_loss;
@@ -266,8 +274,11 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             let mut run = setup.run(contender, &plan, &load, config)?;
             run.schedule = schedule.map(ScheduleName::name);
             run.placement = placing.map(|placing| placing.name.name());
-            // Devices that modules share or that vary, and clusters, are beyond the bound.
-            let is_bounded = args.noise == 0.0 && work.is_none() && args.cluster.is_none();
+            // Devices that modules share or that vary, clusters, and a part of the requests are beyond the bound.
+            let is_bounded = args.noise == 0.0
+                && work.is_none()
+                && args.cluster.is_none()
+                && args.warmup.is_zero();
             if args.gpus.is_some() && is_bounded {
                 run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
             }
