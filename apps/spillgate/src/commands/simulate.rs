@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::commands::placing::Fairness;
-use crate::commands::ranges::number;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
@@ -28,12 +27,8 @@ use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use spillgate_sim::clients::SimClient;
 use spillgate_sim::world::DynamicWork;
-use spillgate_sim::{
-    Contender, DEVICES_MAX, Hostile, HostileKind, Run, Setup, SimConfig, SimScaling,
-};
+use spillgate_sim::{Contender, DEVICES_MAX, Hostile, Run, Setup, SimConfig, SimScaling};
 
-/// Most requests a second of hostile clients: more than any port takes.
-const HOSTILE_RATE_MAX: f64 = 1e6;
 /// Most gateways that are simulated.
 const GATEWAYS_MAX: i64 = 64;
 
@@ -50,10 +45,8 @@ pub(crate) struct SimulateArgs {
     scenario: Option<PathBuf>,
     #[command(flatten)]
     models: models::ModelsArgs,
-    /// Divide a scenario's devices among so many processes, each with a placement, as in a topology. Requests go by model.
-    #[arg(long, requires = "scenario", conflicts_with = "actions", value_name = "N",
-        value_parser = number(1, u16::MAX, "each has a device at least"))]
-    processes: Option<u16>,
+    #[command(flatten)]
+    divided: scenario::DividedArgs,
     /// Write the actions of a scenario's run into this CSV file: when each was sent and began, its window and its expected end.
     #[arg(long, requires = "scenario")]
     actions: Option<PathBuf>,
@@ -150,7 +143,7 @@ pub(crate) struct SimulateArgs {
     /// Hostile clients beside the load; the report has the load alone. KIND:RATE, where the kind is hurry (a deadline
     /// of 1 ms), unreadable or cancelled (after 5 ms) and the rate is in requests a second, like hurry:300; may be
     /// repeated
-    #[arg(long, value_parser = hostile)]
+    #[arg(long, value_parser = clients::hostile)]
     hostile: Vec<Hostile>,
     /// A client with its own requests, in place of --rate: NAME:RATE and after commas sends=poisson, evenly, bursts (all of a
     /// second at once) or alternating (every other second), count=N equal ones, streams=N, weight=X, class=N, application=NAME
@@ -174,25 +167,6 @@ fn explained(policy: DropPolicyName) -> PossibleValue {
     PossibleValue::new(policy.name()).help(policy.recipe().summary)
 }
 
-/// `hurry:300` and the like.
-fn hostile(text: &str) -> Result<Hostile, String> {
-    let expected = "give hurry, unreadable or cancelled and a rate, like hurry:300";
-    let (kind, rate) = text.split_once(':').ok_or(expected)?;
-    let kind = match kind {
-        "hurry" => HostileKind::Hurry(Duration::from_millis(1)),
-        "unreadable" => HostileKind::Unreadable,
-        "cancelled" => HostileKind::Leave(Duration::from_millis(5)),
-        _ => return Err(expected.to_owned()),
-    };
-    let rate: f64 = rate.parse().map_err(|_| expected)?;
-    if !(rate > 0.0 && rate <= HOSTILE_RATE_MAX) {
-        return Err(format!(
-            "the rate lies above 0 and up to {HOSTILE_RATE_MAX} a second"
-        ));
-    }
-    Ok(Hostile { kind, rate })
-}
-
 #[derive(Clone, Copy, ValueEnum)]
 enum Law {
     /// Equal gaps.
@@ -205,18 +179,11 @@ enum Law {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.scenario {
         let is_fair = matches!(args.models.fairness, Fairness::On);
-        let dispatch = args.dispatch.as_deref();
-        let dispatch = dispatch.and_then(DispatchPolicyName::by_name);
-        let dispatch = dispatch.unwrap_or(DispatchPolicyName::Affinity);
-        anyhow::ensure!(
-            dispatch != DispatchPolicyName::Pull,
-            "--dispatch: a process under a placement asks for no requests; take affinity, or another one"
-        );
         scenario::run(
             folder,
             &args.models.placement,
             is_fair,
-            args.processes.map(|n| (n, dispatch)),
+            args.divided.by(args.dispatch.as_deref())?,
             args.actions.as_deref(),
             args.json,
         )?;

@@ -1,9 +1,15 @@
 //! `--client` of `simulate`.
 
-use std::{fmt::Display, str::FromStr};
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
 
 use spillgate_pipeline::clients::{CLASSES, WEIGHT};
 use spillgate_sim::clients::{Sends, SimClient};
+use spillgate_sim::{Hostile, HostileKind};
+
+/// Most requests a second of hostile clients: more than any port takes.
+const HOSTILE_RATE_MAX: f64 = 1e6;
 
 const EXPECTED: &str = "give NAME:RATE and, after commas, sends=poisson, evenly, bursts or alternating, count=N, \
                         streams=N, weight=X, class=N, application=NAME, takes=X, slo=none, like camera:5,count=7,sends=evenly";
@@ -75,6 +81,25 @@ where
             "{what} {text} is out of range; use {low} to {high}"
         )),
     }
+}
+
+/// `hurry:300` and the like.
+pub(super) fn hostile(text: &str) -> Result<Hostile, String> {
+    let expected = "give hurry, unreadable or cancelled and a rate, like hurry:300";
+    let (kind, rate) = text.split_once(':').ok_or(expected)?;
+    let kind = match kind {
+        "hurry" => HostileKind::Hurry(Duration::from_millis(1)),
+        "unreadable" => HostileKind::Unreadable,
+        "cancelled" => HostileKind::Leave(Duration::from_millis(5)),
+        _ => return Err(expected.to_owned()),
+    };
+    let rate: f64 = rate.parse().map_err(|_| expected)?;
+    if !(rate > 0.0 && rate <= HOSTILE_RATE_MAX) {
+        return Err(format!(
+            "the rate lies above 0 and up to {HOSTILE_RATE_MAX} a second"
+        ));
+    }
+    Ok(Hostile { kind, rate })
 }
 
 #[cfg(test)]

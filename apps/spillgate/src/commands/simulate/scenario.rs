@@ -6,12 +6,15 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use clap::Args;
 use flate2::read::GzDecoder;
 use serde::Serialize;
 use spillgate_controller_policy::placement::PlacementName;
 use spillgate_pipeline::family::MEMBERS_MAX;
 use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
+
+use crate::commands::ranges::number;
 
 /// Largest file of a scenario, unpacked.
 const BYTES_MAX: u64 = 1 << 30;
@@ -21,6 +24,32 @@ struct Run<'a> {
     scenario: &'a str,
     #[serde(flatten)]
     figures: Figures,
+}
+
+/// Processes that share the devices of a scenario.
+#[derive(Args)]
+pub(super) struct DividedArgs {
+    /// Divide a scenario's devices among so many processes, each with a placement, as in a topology. Requests go by model, or by
+    /// --dispatch.
+    #[arg(long, requires = "scenario", conflicts_with = "actions", value_name = "N",
+        value_parser = number(1, u16::MAX, "each has a device at least"))]
+    processes: Option<u16>,
+}
+
+impl DividedArgs {
+    /// How many, and by which policy requests go to them.
+    pub(super) fn by(
+        &self,
+        dispatch: Option<&str>,
+    ) -> anyhow::Result<Option<(u16, DispatchPolicyName)>> {
+        let dispatch = dispatch.and_then(DispatchPolicyName::by_name);
+        let dispatch = dispatch.unwrap_or(DispatchPolicyName::Affinity);
+        anyhow::ensure!(
+            dispatch != DispatchPolicyName::Pull,
+            "--dispatch: a process under a placement asks for no requests; take affinity, or another one"
+        );
+        Ok(self.processes.map(|n| (n, dispatch)))
+    }
 }
 
 /// Serves the scenario of a folder by each placement.

@@ -84,6 +84,7 @@ impl World {
                 module: ModuleId(i as u16),
                 execution: Vec::new(),
                 from_start: false,
+                load: None,
                 members: None,
             },
             member: MemberId::default(),
