@@ -254,7 +254,7 @@ impl Pipeline {
 
     /// Longest time of a batch of requests without an SLO at each module, as far as one request alone does not take longer. A running batch is
     /// not stopped, so a request that arrives behind it waits for its end: those of all modules on the longest way through the pipeline take
-    /// [`BACKGROUND_PART`] of the SLO together.
+    /// a tenth of the SLO together.
     pub fn background_time(&self) -> Duration {
         let mut ways = vec![0; self.modules.len()];
         // The source does not count.
