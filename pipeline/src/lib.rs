@@ -21,6 +21,7 @@ pub mod invariants;
 pub mod message;
 mod near;
 pub mod pipeline;
+pub mod placement;
 pub mod policy;
 pub mod predict;
 pub mod problem;

@@ -310,6 +310,15 @@ impl Pipeline {
         pulls && binds_late && module != ModuleId::SOURCE
     }
 
+    /// The dispatch policy in force at a module. Only the models of a family can be told apart.
+    pub fn dispatch_to(&self, module: ModuleId) -> DispatchPolicyName {
+        let is_family = self.modules[module.idx()].family.is_some();
+        match self.policy.dispatch() {
+            DispatchPolicyName::Affinity if !is_family => DispatchPolicyName::LeastOutstanding,
+            dispatch => dispatch,
+        }
+    }
+
     /// Modules whose outputs no other module reads.
     pub fn sinks(&self) -> Vec<ModuleId> {
         self.modules

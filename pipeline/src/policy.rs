@@ -127,16 +127,20 @@ pub enum DispatchPolicyName {
     /// `pull`: requests wait at their gateway until a worker asks for them. Workers that bind a batch ahead do not ask: requests
     /// go to them as by `earliest-start`.
     Pull,
+    /// `affinity`: the requests for a model of a family go to one worker, or to as few as can serve them. At modules without a family
+    /// `least-outstanding`.
+    Affinity,
 }
 
 impl DispatchPolicyName {
     /// All, in the order of the documentation.
-    pub const ALL: [DispatchPolicyName; 5] = [
+    pub const ALL: [DispatchPolicyName; 6] = [
         DispatchPolicyName::EarliestStart,
         DispatchPolicyName::LeastOutstanding,
         DispatchPolicyName::LeastOutstandingFree,
         DispatchPolicyName::RoundRobin,
         DispatchPolicyName::Pull,
+        DispatchPolicyName::Affinity,
     ];
 
     /// Its name in YAML.
@@ -147,6 +151,7 @@ impl DispatchPolicyName {
             DispatchPolicyName::LeastOutstandingFree => "least-outstanding-free",
             DispatchPolicyName::EarliestStart => "earliest-start",
             DispatchPolicyName::Pull => "pull",
+            DispatchPolicyName::Affinity => "affinity",
         }
     }
 
@@ -263,7 +268,7 @@ mod tests {
             .map(DispatchPolicyName::name)
             .join(" ");
         expect_test::expect![
-            "earliest-start least-outstanding least-outstanding-free round-robin pull"
+            "earliest-start least-outstanding least-outstanding-free round-robin pull affinity"
         ]
         .assert_eq(&names);
         let names = PlanName::ALL.map(PlanName::name).join(" ");

@@ -8,10 +8,12 @@
 //!   - { name: detect-0, workers: { source: 1, detect: [cuda:0] }, address: 10.0.0.7:7720 }
 //!   - { name: plates-0, workers: { plates: 2 }, address: 10.0.0.8:7720 }
 //! silence: { suspect: 1s, lose: 3s }
+//! placement: spillgate
 //! ```
 //!
 //! A number of workers stands for so many workers on the devices that the pipeline file names for the module, in turn.
-//! Without `silence:` its values are those above.
+//! Without `silence:` its values are those above. `placement:`, or `memory: { cuda:0: 12GiB }` of a process, puts the devices of all
+//! processes under a placement, each process by itself.
 
 mod addresses;
 mod read;
@@ -24,6 +26,7 @@ use crate::id::{GatewayId, ModuleId};
 use crate::message::Address;
 use crate::near::{self, nearest};
 use crate::pipeline::Module;
+use crate::placement::Sharing;
 use crate::problem::Problem;
 use crate::session::Timing;
 
@@ -42,6 +45,8 @@ pub struct Topology {
     pub processes: Vec<Process>,
     /// When a silent process is suspected, and when it is lost.
     pub timing: Timing,
+    /// How models share the devices of each process; `None`: devices keep the models that they have loaded.
+    pub sharing: Option<Sharing>,
 }
 
 /// One process.
@@ -57,6 +62,8 @@ pub struct Process {
     pub controllers: Vec<ModuleId>,
     /// By module: the devices of its workers, one a worker.
     pub workers: Vec<(ModuleId, Vec<String>)>,
+    /// Bytes for weights, by device.
+    pub memory: Vec<(String, u64)>,
 }
 
 impl Process {

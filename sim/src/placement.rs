@@ -6,6 +6,7 @@
 
 mod agenda;
 mod device;
+mod divided;
 mod noise;
 mod report;
 mod run;
@@ -13,6 +14,7 @@ mod scenario;
 #[cfg(test)]
 mod tests;
 
+pub use divided::run_divided;
 pub use report::{Figures, Logged, REQUESTS_MIN};
 pub use run::{End, Outcome, run};
 pub use scenario::{Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System};

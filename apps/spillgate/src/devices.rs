@@ -34,8 +34,9 @@ impl Device {
 
     /// A gateway greets: it hears what the device says from now on.
     pub(crate) fn greet(&self, home: GatewayId) {
-        if let Device::Own(device) = self {
-            device.greet(home);
+        match self {
+            Device::Own(device) => device.greet(home),
+            Device::Placed(_, fleet) => fleet.greet(home),
         }
     }
 
@@ -47,7 +48,7 @@ impl Device {
         }
     }
 
-    /// A gateway is silent: it is not waited for until it answers again.
+    /// A gateway is silent: it is not waited for until it answers again. A fleet waits for none.
     pub(crate) fn suspect(&self, home: GatewayId) {
         if let Device::Own(device) = self {
             device.suspect(home);
@@ -56,8 +57,9 @@ impl Device {
 
     /// Takes no more requests, and finishes what it has and what is on its way.
     pub(crate) fn leave(&self) {
-        if let Device::Own(device) = self {
-            device.leave();
+        match self {
+            Device::Own(device) => device.leave(),
+            Device::Placed(_, fleet) => fleet.leave(),
         }
     }
 

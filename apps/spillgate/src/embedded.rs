@@ -21,7 +21,7 @@ use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName};
+use spillgate_pipeline::policy::{BudgetOrder, DispatchPolicyName, DropPolicyName};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_telemetry::Processes;
@@ -72,10 +72,14 @@ pub struct Deployment {
 impl Deployment {
     /// The same where a placement decides which requests are served: no entry gate, unless the file names one, and no drop policy
     /// of brokers.
-    fn under_placement(&self) -> Self {
+    /// Each process of a topology has a placement of its own, so requests go there by model.
+    fn under_placement(&self, is_part: bool) -> Self {
         let mut pipeline = (*self.pipeline).clone();
         pipeline.policy.gate.get_or_insert(0.0);
         pipeline.policy.drop = DropPolicyName::None;
+        if is_part {
+            pipeline.policy.dispatch = Some(DispatchPolicyName::Affinity);
+        }
         Deployment {
             pipeline: Arc::new(pipeline),
             ..self.clone()
@@ -181,10 +185,8 @@ impl Embedded {
         let deployments = match placing {
             None => deployments,
             Some(_) => {
-                adapted = deployments
-                    .iter()
-                    .map(Deployment::under_placement)
-                    .collect();
+                let adapt = |of: &Deployment| of.under_placement(part.is_some());
+                adapted = deployments.iter().map(adapt).collect();
                 &adapted
             }
         };
@@ -242,7 +244,7 @@ impl Embedded {
         let timers = TimerThread::start(clock, "timer")?;
         let mut devices: IndexMap<DeviceId, Device, FxBuildHasher> = IndexMap::default();
         let mut threads = Vec::new();
-        let is_placed = |name: &str| placing.is_some() && device_kind(name) != "decode";
+        let is_placed = |device: &str| placing.is_some() && device_kind(device) != "decode";
         if let Some(placing) = placing {
             let modules = hosts.iter().flat_map(|host| {
                 let of = |w: &Place| (w.worker, (host.pipeline().clone(), w.module));
@@ -257,24 +259,20 @@ impl Embedded {
                 modules: &modules,
                 loading,
             };
-            let names = placement.devices.keys().map(String::as_str);
-            if let Some(error) = placing.unknown(names.filter(|name| is_placed(name))) {
+            let here = (0..).map(DeviceId).zip(&placement.devices);
+            let here = here.filter(|(_, (name, _))| is_here(name));
+            let here = here.map(|(id, (name, places))| (id, process_and_device(name).1, places));
+            let placed = here.filter(|(_, device, _)| is_placed(device));
+            if let Some(error) = placing.unknown(placed.clone().map(|(_, device, _)| device)) {
                 return Err(error);
             }
-            let all = (0..).map(DeviceId).zip(&placement.devices);
-            let placed = all.filter(|(_, (name, _))| is_placed(name));
             let planned = |of: &Arc<Pipeline>| {
                 let all = hosts.iter().zip(&placement.planned);
                 let mut own = all.filter(|(host, _)| Arc::ptr_eq(host.pipeline(), of));
                 let (_, planned) = own.next().expect("each pipeline is planned");
                 planned.clone()
             };
-            let plans = fleets::plan(
-                placed.map(|(id, (name, places))| (id, name, places)),
-                planned,
-                library,
-            );
-            for plan in plans {
+            for plan in fleets::plan(placed, planned, library) {
                 let fleet = plan.start(placing, &around)?;
                 for (id, name, device) in fleet.devices {
                     devices.insert(id, Device::Placed(device.handle(), fleet.host.clone()));

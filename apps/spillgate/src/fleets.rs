@@ -16,13 +16,12 @@ use spillgate_backend::Backend;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller_policy::fleet::{Fleet, FleetWorker};
-use spillgate_controller_policy::placement::{
-    DeviceSpec, Model, Placement, PlacementConfig, PlacementName,
-};
+use spillgate_controller_policy::placement::{DeviceSpec, Model, Placement, PlacementConfig};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId};
 use spillgate_pipeline::pipeline::Pipeline;
+use spillgate_pipeline::placement::PlacementName;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::executor::WorkerSpec;
@@ -63,7 +62,7 @@ impl Default for Placing {
 
 impl Placing {
     /// A device that was given memory and serves nothing here, with what would be right.
-    pub(crate) fn unknown<'n>(
+    pub fn unknown<'n>(
         &self,
         devices: impl Iterator<Item = &'n str> + Clone,
     ) -> Option<StartError> {
@@ -73,17 +72,25 @@ impl Placing {
         Some(StartError::Device {
             device: unknown.clone(),
             cause: OperatorError::Other(format!(
-                "--device gives it memory, but no module runs on it; modules run on {}",
+                "memory for weights is given for it, but no module runs on it; modules run on {}",
                 here.join(", ")
             )),
         })
     }
 
+    /// Bytes for weights of a device; `None`: all that it is given fits.
+    pub fn memory_of(&self, device: &str) -> Option<u64> {
+        let memory = self.memory.get(device);
+        memory
+            .or_else(|| self.memory.get(device_kind(device)))
+            .copied()
+    }
+
     /// Pages of a device's cache.
     fn pages(&self, device: &str) -> u32 {
-        let memory = self.memory.get(device);
-        let memory = memory.or_else(|| self.memory.get(device_kind(device)));
-        let pages = memory.map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
+        let pages = self
+            .memory_of(device)
+            .map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
         // A sum of caches is counted in as many bits.
         u32::try_from(pages).unwrap_or(u32::MAX / 4)
     }
@@ -110,7 +117,7 @@ type Built = (String, Vec<Vec<(String, ContentId)>>);
 
 /// Which devices form fleets, in order.
 pub(crate) fn plan<'p>(
-    devices: impl Iterator<Item = (DeviceId, &'p String, &'p Vec<Placed>)>,
+    devices: impl Iterator<Item = (DeviceId, &'p str, &'p Vec<Placed>)>,
     planned: impl Fn(&Arc<Pipeline>) -> Arc<Planned>,
     library: &Library,
 ) -> Vec<FleetPlan> {
@@ -135,7 +142,7 @@ pub(crate) fn plan<'p>(
             known: IndexMap::new(),
             of_modules: IndexMap::new(),
         });
-        fleet.devices.push((id, name.clone()));
+        fleet.devices.push((id, name.to_owned()));
         for place in places {
             let spec = &place.spec;
             let downstream = downstream(&spec.pipeline, &planned(&spec.pipeline), spec.module);

@@ -94,6 +94,7 @@ impl Member {
         deployments: Vec<Deployment>,
         library: Arc<Library>,
     ) -> Result<Self, ServeError> {
+        let placing = config.part.placing();
         let (telemetry, serving) = start_observed(
             config.telemetry,
             &deployments,
@@ -101,7 +102,7 @@ impl Member {
             Around {
                 clock: Clock::start(),
                 n_decoders: config.decoders,
-                placing: None,
+                placing: placing.as_ref(),
                 part: Some(&config.part),
                 account: Account::new(config.memory),
                 admin: admin.as_ref(),

@@ -23,6 +23,8 @@ use spillgate_pipeline::topology::Topology;
 use spillgate_pipeline::values::Peer;
 
 use crate::devices::Device;
+use crate::fleets::Placing;
+use crate::placement::resolve_device;
 use crate::reload::Reload;
 use crate::status::DeviceName;
 use crate::values::{Unpacked, Values};
@@ -52,6 +54,20 @@ impl Part {
         workers
             .iter()
             .any(|(of, devices)| *of == module && !devices.is_empty())
+    }
+
+    /// The placement of its devices, as the topology says; `None`: they keep the models that they have loaded.
+    pub fn placing(&self) -> Option<Placing> {
+        let sharing = self.topology.sharing?;
+        let of = &self.topology.processes[self.process];
+        let memory = of.memory.iter();
+        Some(Placing {
+            name: sharing.placement,
+            is_fair: sharing.is_fair,
+            memory: memory
+                .map(|(device, bytes)| (resolve_device(device), *bytes))
+                .collect(),
+        })
     }
 
     /// The roles of the process; `devices` are those that it has.

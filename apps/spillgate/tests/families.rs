@@ -7,7 +7,7 @@ mod archive;
 mod placed;
 
 use std::io::{BufRead, BufReader, Cursor};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -112,6 +112,11 @@ impl Folder {
 
     /// Serves the pipeline by two gateways and two workers, each a process.
     fn up(&self) -> [Served; 2] {
+        self.up_with(&[])
+    }
+
+    /// The same with these arguments besides.
+    fn up_with(&self, arguments: &[&str]) -> [Served; 2] {
         let mut command = self.command("up");
         command
             .args([
@@ -124,6 +129,7 @@ impl Folder {
                 "--folder",
             ])
             .arg(self.0.join("up"))
+            .args(arguments)
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
         let (child, lines) = started(&mut command);
@@ -135,6 +141,23 @@ impl Folder {
         let other = Served::at(other.to_owned(), None, channel().1);
         [first, other]
     }
+}
+
+/// The status of the process with that log.
+fn status(log: &Path) -> serde_json::Value {
+    let log = std::fs::read_to_string(log).unwrap();
+    let (_, rest) = log.split_once("admin on http://").unwrap();
+    let address = rest.split_whitespace().next().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
+    let output = command.args(["status", "--json", "--admin", address]);
+    serde_json::from_slice(&output.output().unwrap().stdout).unwrap()
+}
+
+/// Models that were loaded into the memory of a process's device, and pages that are taken.
+fn weights(log: &Path) -> (u64, u64) {
+    let weights = &status(log)["devices"][0]["weights"];
+    let of = |field: &str| weights[field].as_u64().expect("a number");
+    (of("loads"), of("pages"))
 }
 
 /// A process, and the lines of its standard error as they come.
@@ -376,6 +399,47 @@ fn gateways_and_workers_of_several_processes_agree_on_members() {
         assert!(served.failure("c").contains("it is no TorchScript model"));
         assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
     }
+}
+
+#[test]
+fn under_a_placement_each_model_is_at_one_of_several_processes() {
+    const MEMBERS: u64 = 8;
+    let folder = Folder::new("placed", "default_model: m0");
+    for n in 0..MEMBERS {
+        folder.member(&format!("m{n}"), &model("", n as usize));
+    }
+    let gateways = folder.up_with(&["--device", "cpu,memory=1GiB"]);
+    let ask_all = || {
+        for served in &gateways {
+            for n in 0..MEMBERS {
+                served.ask_in_the_end(&format!("m{n}")).unwrap();
+            }
+        }
+    };
+    let log = |process: &str| folder.0.join("up").join(format!("{process}.log"));
+    // A gateway that has met one of the workers sends it the requests for all models.
+    let began = Instant::now();
+    let has_met = |gateway: &str| {
+        let status = status(&log(gateway));
+        let mut peers = status["peers"].as_array().unwrap().iter();
+        peers.all(|peer| peer["state"] == "met")
+    };
+    while !["gateway-0", "gateway-1"].iter().all(|g| has_met(g)) {
+        assert!(began.elapsed() < PATIENCE, "they do not meet");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ask_all();
+    let logs = ["light-0", "light-1"].map(log);
+    let [first, second] = logs.each_ref().map(|log| weights(log));
+    // The default is at both from the start, and no other model is at both.
+    assert_eq!(first.0 + second.0, MEMBERS - 1, "{first:?} {second:?}");
+    assert_eq!(first.1 + second.1, MEMBERS + 1);
+    assert!(first.0 > 0 && second.0 > 0, "{first:?} {second:?}");
+    // One of them dies: the other one serves its models.
+    let pattern = format!("worker .*{}.*--name light-0", folder.0.display());
+    let killed = Command::new("pkill").args(["-9", "-f", &pattern]).status();
+    assert!(killed.unwrap().success());
+    ask_all();
 }
 
 #[test]

@@ -10,9 +10,14 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::gateway::WorkerView;
 
+use affinity::Holders;
 use shadow::{Shadow, Sort};
 
+mod affinity;
 mod shadow;
+
+/// The least part of all requests that a gateway is taken to accept.
+const PART_MIN: f64 = 0.001;
 
 /// The dispatcher of one module: a shadow of each of its workers.
 pub struct Dispatcher {
@@ -24,6 +29,9 @@ pub struct Dispatcher {
     /// Requests that another worker has now, the suspected worker that may answer all the same, and their sort.
     strays: IndexMap<RequestId, (usize, Sort), FxBuildHasher>,
     turn: usize,
+    holders: Holders,
+    /// Of all requests, as its controller says.
+    part: f64,
 }
 
 impl Dispatcher {
@@ -37,11 +45,17 @@ impl Dispatcher {
             sent: IndexMap::default(),
             strays: IndexMap::default(),
             turn: 0,
+            holders: Holders::default(),
+            part: 1.0,
         }
     }
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
     pub fn send(&mut self, now: Timestamp, request: &Request) -> Option<WorkerId> {
+        if self.policy == DispatchPolicyName::Affinity {
+            let chosen = self.worker_of(now, request)?;
+            return Some(self.send_to(chosen, request));
+        }
         if request.background {
             return self.send_background(request);
         }
@@ -61,7 +75,9 @@ impl Dispatcher {
                 (shadow.outstanding, shadow.free_first())
             }),
             // Where requests are pulled, the source's workers alone get them from here.
-            DispatchPolicyName::EarliestStart | DispatchPolicyName::Pull => {
+            DispatchPolicyName::EarliestStart
+            | DispatchPolicyName::Pull
+            | DispatchPolicyName::Affinity => {
                 candidates.min_by_key(|&i| self.next_start(now, &self.workers[i], 0))
             }
         }?;
@@ -70,10 +86,14 @@ impl Dispatcher {
             DispatchPolicyName::LeastOutstandingFree => (turn + 1) % n,
             _ => (chosen + 1) % n,
         };
+        Some(self.send_to(chosen, request))
+    }
+
+    fn send_to(&mut self, chosen: usize, request: &Request) -> WorkerId {
         let shadow = &mut self.workers[chosen];
         shadow.takes(Sort::of(request));
         self.sent.insert(request.id, (chosen, Sort::of(request)));
-        Some(shadow.worker)
+        shadow.worker
     }
 
     /// The worker with the fewest requests without an SLO: one with more idle time has fewer. No forecast counts them, and they are
@@ -81,10 +101,7 @@ impl Dispatcher {
     fn send_background(&mut self, request: &Request) -> Option<WorkerId> {
         let up = (0..self.workers.len()).filter(|&i| self.takes(&self.workers[i]));
         let chosen = up.min_by_key(|&i| self.workers[i].background)?;
-        let shadow = &mut self.workers[chosen];
-        shadow.takes(Sort::Background);
-        self.sent.insert(request.id, (chosen, Sort::Background));
-        Some(shadow.worker)
+        Some(self.send_to(chosen, request))
     }
 
     /// Counts a request as sent to a worker that asked for it. False when the worker is not one of the module.
@@ -142,8 +159,10 @@ impl Dispatcher {
     }
 
     /// The module's batches have another shape from now on.
-    pub fn reshape(&mut self, shape: BatchShape) {
+    /// `part`: that of all requests which this gateway accepts.
+    pub fn reshape(&mut self, shape: BatchShape, part: f64) {
         self.shape = shape;
+        self.part = part.clamp(PART_MIN, 1.0);
     }
 
     /// A worker bound a batch. If the end of the batch was reported before, nothing changes.
@@ -228,6 +247,7 @@ impl Dispatcher {
         let Some(idx) = self.workers.iter().position(|s| s.worker == worker) else {
             return Vec::new();
         };
+        self.forget_models(worker);
         // Its next incarnation counts batches anew.
         self.workers[idx] = Shadow {
             is_listed: self.workers[idx].is_listed,

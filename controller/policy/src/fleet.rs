@@ -15,6 +15,7 @@
 mod account;
 mod around;
 mod events;
+mod homes;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use account::{DeviceAccount, Refused};
 pub(crate) use around::AROUND;
 pub use events::{FleetCommand, FleetEvent};
 use events::{fail, tell};
+use homes::Homes;
 
 /// A model whose weights could not be read is tried again this long after.
 pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
@@ -118,6 +120,7 @@ pub struct Fleet<T> {
     loads: IndexMap<ModelId, Span, FxBuildHasher>,
     /// Of each model that ran, how long the outputs of its batches take to make.
     finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
+    homes: Homes,
     closed: Option<DropReason>,
     /// Empty between events.
     said: Vec<PlacementCommand>,
@@ -146,19 +149,22 @@ impl<T: Clone> Fleet<T> {
             };
             (worker, of)
         });
+        let workers = workers.collect();
+        let homes = Homes::new(&workers, &placement);
         let accounts = vec![DeviceAccount::default(); placement.n_devices()];
         Fleet {
             accounts,
             loads: IndexMap::default(),
             finishes: IndexMap::default(),
             placement,
-            workers: workers.collect(),
+            workers,
             held: IndexMap::default(),
             tickets: IndexMap::default(),
             next_ticket: 0,
             under_way: IndexMap::default(),
             failed: IndexMap::default(),
             background_ends: BTreeSet::new(),
+            homes,
             closed: None,
             said: Vec::new(),
         }
@@ -188,7 +194,10 @@ impl<T: Clone> Fleet<T> {
                     self.say_dropped(now, &held.member, reason, out);
                 }
             }
+            FleetEvent::Greeted(home) => self.greeted(home, out),
+            FleetEvent::Leave => self.leave(out),
             FleetEvent::Lost(home) => {
+                self.homes.lose(home);
                 let lost =
                     |held: &Held<T>| held.is_waiting && held.member.request.id.home() == home;
                 self.give_up(now, lost, out, |_, _, _| {});
@@ -208,6 +217,7 @@ impl<T: Clone> Fleet<T> {
             FleetEvent::Wakeup => self.tell(now, PlacementEvent::Wakeup, out),
         }
         self.expire_background(now, out);
+        self.tell_moved(out);
     }
 
     /// The next moment at which something happens without an event from outside.
@@ -302,6 +312,7 @@ impl<T: Clone> Fleet<T> {
         let event = match (was.kind, ended) {
             (ActionKind::Load, Ended::Failed(why)) => {
                 account.failed_loads += 1;
+                self.homes.moved(was.model);
                 self.fail(now, device, was.model, why, out);
                 PlacementEvent::Loaded {
                     device,
@@ -310,6 +321,7 @@ impl<T: Clone> Fleet<T> {
                 }
             }
             (ActionKind::Load, ended) => {
+                self.homes.moved(was.model);
                 let took = match ended {
                     Ended::Ran { at, took } => {
                         let from = at - took;
@@ -462,12 +474,14 @@ impl<T: Clone> Fleet<T> {
         };
         let work = match work {
             Work::Load(model) => {
+                self.homes.moved(model);
                 under_way.kind = ActionKind::Load;
                 under_way.model = model;
                 self.under_way.insert(id, under_way);
                 Work::Load(model)
             }
             Work::Unload(model) => {
+                self.homes.moved(model);
                 self.accounts[device.idx()].unloads += 1;
                 Work::Unload(model)
             }

@@ -187,7 +187,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 pool: pipeline.is_pulled(module).then(|| {
                     Pool::new(pipeline, module, planned, workers.len(), usize::from(id.0))
                 }),
-                dispatcher: Dispatcher::new(pipeline.policy.dispatch(), shape, &workers),
+                dispatcher: Dispatcher::new(pipeline.dispatch_to(module), shape, &workers),
                 plan: ModulePlan {
                     shape,
                     admits: 1.0,
@@ -431,7 +431,7 @@ impl<P, L: Clone> Gateway<P, L> {
             ToGateway::Plan(module, plan) => {
                 let part = self.hear_part(now, &plan);
                 if let Some(stage) = self.stages.get_mut(module.idx()) {
-                    stage.dispatcher.reshape(plan.shape);
+                    stage.dispatcher.reshape(plan.shape, part);
                     stage.told = (plan.guidance, now);
                     stage.plan = ModulePlan { part, ..*plan };
                 }
@@ -443,6 +443,11 @@ impl<P, L: Clone> Gateway<P, L> {
                 self.stages[module].state = Some(state);
             }
             ToGateway::Clients(portion) => self.hear_portion(now, &portion),
+            ToGateway::Holds(worker, models) => {
+                if let Some(stage) = self.stage_of(worker) {
+                    stage.dispatcher.holds(worker, &models);
+                }
+            }
             ToGateway::Serve(worker) => self.list(worker, true),
             ToGateway::Retire(worker) => self.list(worker, false),
             ToGateway::Try(worker) => {
@@ -472,6 +477,7 @@ impl<P, L: Clone> Gateway<P, L> {
             | ToGateway::Ask(Ask { worker, .. })
             | ToGateway::Withdrawn(worker, _)
             | ToGateway::Leaves(worker)
+            | ToGateway::Holds(worker, _)
             | ToGateway::Returned(Returned { worker, .. }) => device_of(worker),
             ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
             ToGateway::State(state) => {

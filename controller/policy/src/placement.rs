@@ -36,8 +36,9 @@ use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
 use recipe::LateLoads;
-pub use recipe::{PlacementName, Recipe};
+pub use recipe::{Recipe, recipe_of};
 use shadow::Shadow;
+pub use spillgate_pipeline::placement::PlacementName;
 
 /// What a placement knows of a model.
 #[derive(Clone, Debug)]
@@ -110,7 +111,7 @@ pub struct Placement {
 impl Placement {
     /// A placement before its first event.
     pub fn new(name: PlacementName, config: PlacementConfig) -> Self {
-        let recipe = name.recipe();
+        let recipe = recipe_of(name);
         let estimator = |seed| Estimator::new(recipe.estimator, recipe.cap, seed);
         let PlacementConfig {
             sizes,
@@ -345,6 +346,11 @@ impl Placement {
     /// Pages of a device that hold weights or are to, and all its pages.
     pub fn pages(&self, device: DeviceId) -> (u32, u32) {
         self.devices[device.idx()].pages()
+    }
+
+    /// Whether a device holds a model, or is to.
+    pub fn is_held(&self, model: ModelId) -> bool {
+        !self.demands.holders(model).is_empty()
     }
 
     /// Whether a device other than this one holds a model, or is to.

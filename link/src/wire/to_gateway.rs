@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use spillgate_pipeline::clients::ClientKey;
-use spillgate_pipeline::id::{BatchId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::family::MEMBERS_MAX;
+use spillgate_pipeline::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{
     Ask, Fault, Filled, Finished, Incarnation, NAMED_MAX, Portion, Returned, Started, ToGateway,
 };
@@ -56,6 +57,7 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
         }
         ToGateway::State(state) => Message::State(Box::new(state::encode(state))),
         ToGateway::Clients(portion) => Message::Clients(encode_portion(portion)),
+        ToGateway::Holds(worker, models) => Message::Holds(encode_holds(*worker, models)),
         ToGateway::Serve(worker) => Message::Serve(worker.0),
         ToGateway::Retire(worker) => Message::Retire(worker.0),
         ToGateway::Try(worker) => Message::TryOut(worker.0),
@@ -92,6 +94,7 @@ pub(super) fn decode(
         }
         Message::State(state) => ToGateway::State(state::decode(*state)?),
         Message::Clients(portion) => ToGateway::Clients(Box::new(decode_portion(portion)?)),
+        Message::Holds(holds) => decode_holds(&holds)?,
         Message::Serve(worker) => ToGateway::Serve(WorkerId(worker)),
         Message::Retire(worker) => ToGateway::Retire(WorkerId(worker)),
         Message::TryOut(worker) => ToGateway::Try(WorkerId(worker)),
@@ -252,6 +255,33 @@ fn decode_returned(returned: pb::Returned) -> Result<Returned, WireError> {
         elsewhere: returned.elsewhere,
         requests: requests?,
     })
+}
+
+fn encode_holds(worker: WorkerId, models: &[(MemberId, bool)]) -> pb::Holds {
+    let are = |is_there: bool| {
+        let those = models.iter().filter(move |(_, is)| *is == is_there);
+        those.map(|(member, _)| u32::from(member.0)).collect()
+    };
+    pb::Holds {
+        worker: worker.0,
+        loaded: are(true),
+        unloaded: are(false),
+    }
+}
+
+fn decode_holds(holds: &pb::Holds) -> Result<ToGateway, WireError> {
+    let models = |name, members: &[u32], is_there: bool| {
+        let of = field("Holds", name);
+        of.at_most(members.len(), MEMBERS_MAX)?;
+        let member = |member: &u32| Ok((MemberId(of.u16(*member)?), is_there));
+        members
+            .iter()
+            .map(member)
+            .collect::<Result<Vec<_>, WireError>>()
+    };
+    let mut all = models("loaded", &holds.loaded, true)?;
+    all.extend(models("unloaded", &holds.unloaded, false)?);
+    Ok(ToGateway::Holds(WorkerId(holds.worker), all))
 }
 
 fn encode_portion(portion: &Portion) -> pb::Portion {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ask, ModuleState, Portion, Returned};
-use crate::id::{BatchId, ModuleId, RequestId, WorkerId};
+use crate::id::{BatchId, MemberId, ModuleId, RequestId, WorkerId};
 use crate::policy::Guidance;
 use crate::request::Drop;
 use crate::time::Timestamp;
@@ -51,6 +51,8 @@ pub enum ToGateway {
     Returned(Returned),
     /// By a device: its process is about to end. The worker gets no more requests, and finishes what it has.
     Leaves(WorkerId),
+    /// By a device: a worker has these models of its module's family in memory, or is about to (true), or no longer.
+    Holds(WorkerId, Vec<(MemberId, bool)>),
     /// By a controller: the new plan for dispatch to its module.
     Plan(ModuleId, Box<ModulePlan>),
     /// By a controller: its state, for the entry gate.

@@ -169,6 +169,7 @@ impl Reading<'_> {
             gateway: None,
             controllers: Vec::new(),
             workers: Vec::new(),
+            memory: Vec::new(),
         });
         Ok(&mut self.topology.processes[count - 1])
     }

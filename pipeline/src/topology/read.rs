@@ -7,6 +7,7 @@ use crate::Pipeline;
 use crate::diagnostic::{Diagnostics, Place, Sink};
 use crate::document::{Content, Node};
 use crate::id::{GatewayId, ModuleId};
+use crate::placement::{PlacementName, Sharing, parse_memory};
 use crate::problem::Problem;
 use crate::reader::{self, Field, Fields};
 
@@ -20,7 +21,15 @@ const LOSE_MAX: Duration = Duration::from_secs(600);
 /// Where only one of the two is written: how much longer it takes to lose a process than to suspect it.
 const LOSE_PER_SUSPECT: u32 = 3;
 
-const FIELDS: [&str; 5] = ["name", "gateway", "controllers", "workers", "address"];
+const ROOT_FIELDS: [&str; 4] = ["processes", "silence", "placement", "fairness"];
+const FIELDS: [&str; 6] = [
+    "name",
+    "gateway",
+    "controllers",
+    "workers",
+    "address",
+    "memory",
+];
 const PROCESS: &str = "{ name: gateway-0, gateway: true }";
 const ADDRESS: &str = "address: 127.0.0.1:7720";
 
@@ -57,7 +66,7 @@ impl Reading<'_> {
     fn read(&mut self, sink: &mut Sink, root: &Node) {
         let place = Place::root();
         let expected = "a map with the field processes";
-        let fields = reader::record(sink, root, &place, expected, &["processes", "silence"]);
+        let fields = reader::record(sink, root, &place, expected, &ROOT_FIELDS);
         if let Some(f) = fields.get("silence") {
             self.silence(sink, f);
         }
@@ -79,8 +88,32 @@ impl Reading<'_> {
         for (i, entry) in list.iter().enumerate() {
             self.process(sink, entry, &processes.place.index(i, entry.line));
         }
+        self.sharing(sink, &fields);
         if !sink.has_errors() {
             self.check(sink, &processes.place);
+        }
+    }
+
+    /// Devices are under a placement where one is named, or a device has memory for weights.
+    fn sharing(&mut self, sink: &mut Sink, fields: &Fields<'_>) {
+        let placement = fields.get("placement").and_then(|f| {
+            let names = PlacementName::ALL.map(PlacementName::name);
+            let chosen = reader::choice(sink, f.node, &f.place, "placement", &names)?;
+            Some(PlacementName::ALL[chosen])
+        });
+        let fairness = fields.get("fairness").and_then(|f| {
+            let chosen = reader::choice(sink, f.node, &f.place, "fairness", &["on", "off"])?;
+            Some((chosen == 0, f.place.clone()))
+        });
+        let mut processes = self.topology.processes.iter();
+        let has_memory = processes.any(|p| !p.memory.is_empty());
+        if placement.is_some() || has_memory {
+            self.topology.sharing = Some(Sharing {
+                placement: placement.unwrap_or_default(),
+                is_fair: fairness.is_none_or(|(is_fair, _)| is_fair),
+            });
+        } else if let Some((_, place)) = fairness {
+            missing(sink, &place, "placement", "placement: spillgate");
         }
     }
 
@@ -128,7 +161,13 @@ impl Reading<'_> {
             gateway: self.gateway(sink, &fields),
             controllers: self.controllers(sink, &fields),
             workers: self.workers(sink, &fields),
+            memory: memory(sink, &fields),
         };
+        if process.workers.is_empty()
+            && let Some(f) = fields.get("memory")
+        {
+            missing(sink, &f.place, "workers", "workers: { detect: [cuda:0] }");
+        }
         let is_gateway_alone = process.controllers.is_empty() && process.workers.is_empty();
         if is_gateway_alone && process.gateway.is_none() {
             let example = "gateway: true, controllers: all or workers: { detect: 1 }";
@@ -262,6 +301,26 @@ impl Reading<'_> {
             missing(sink, place, &format!("a worker of {name}"), &example);
         }
     }
+}
+
+/// The bytes that devices have for weights.
+fn memory(sink: &mut Sink, fields: &Fields<'_>) -> Vec<(String, u64)> {
+    let Some(f) = fields.get("memory") else {
+        return Vec::new();
+    };
+    let expected = "memory for weights by device, like { cuda:0: 12GiB }";
+    let of = reader::map(sink, f.node, &f.place, expected);
+    let entry = |f: &Field<'_>| {
+        let text = reader::text(sink, f.node, &f.place, "memory, like 12GiB")?;
+        match parse_memory(text) {
+            Ok(bytes) => Some((f.key.to_owned(), bytes)),
+            Err(right) => {
+                let expected = format!("memory, like 12GiB ({right})");
+                reader::wrong_value(sink, f.node, &f.place, &expected)
+            }
+        }
+    };
+    of.iter().filter_map(entry).collect()
 }
 
 fn missing(sink: &mut Sink, place: &Place, field: &str, example: &str) {

@@ -111,6 +111,37 @@ fn silence_is_a_setting() {
 }
 
 #[test]
+fn devices_are_under_a_placement_where_one_is_named_or_memory_is_given() {
+    let sharing = |more: &str, memory: &str| {
+        let whole = WHOLE.replace("m2: 3 }", &format!("m2: 3 }}{memory}"));
+        let topology = parse(&format!("{whole}{more}"))?;
+        let memory = topology.processes[4].memory.clone();
+        let sharing = topology.sharing;
+        Ok::<_, String>((sharing.map(|s| (s.placement.name(), s.is_fair)), memory))
+    };
+    assert_eq!(sharing("", "").unwrap(), (None, vec![]));
+    let lru = sharing("placement: lru\nfairness: off", "");
+    assert_eq!(lru.unwrap(), (Some(("lru", false)), vec![]));
+    let memory = sharing("", ", memory: { cuda:1: 12GiB, cpu: 640MiB }");
+    let of = [("cuda:1", 12 << 30), ("cpu", 640 << 20)];
+    let of = of.map(|(device, bytes)| (device.to_owned(), bytes));
+    assert_eq!(
+        memory.unwrap(),
+        (Some(("spillgate", true)), of.to_vec()),
+        "the default placement"
+    );
+    expect![[r#"
+        error: t.yaml:7: placement: no placement named "lur"; did you mean "lru"?
+        error: t.yaml:8: fairness: no fairness named "maybe"; choices are on, off"#]]
+    .assert_eq(&sharing("placement: lur\nfairness: maybe", "").unwrap_err());
+    expect!["error: t.yaml:7: fairness: placement is missing; write placement: spillgate"]
+        .assert_eq(&sharing("fairness: off", "").unwrap_err());
+    expect![[r#"error: t.yaml:6: processes[4].memory.cuda:1: expected memory, like 12GiB, found 12; quotes make it a text: "12""#]].assert_eq(&sharing("", ", memory: { cuda:1: 12 }").unwrap_err());
+    let gateway = WHOLE.replacen("gateway: true", "gateway: true, memory: { cpu: 1GiB }", 1);
+    expect!["error: t.yaml:2: processes[0].memory: workers is missing; write workers: { detect: [cuda:0] }"].assert_eq(&parse(&gateway).unwrap_err());
+}
+
+#[test]
 fn each_module_has_a_controller_and_a_worker() {
     let text = "\
 processes:

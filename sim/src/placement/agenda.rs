@@ -31,6 +31,13 @@ impl<E> Agenda<E> {
         self.next += 1;
     }
 
+    /// The next event, if it comes before one of that rank at that moment.
+    pub(super) fn pop_before(&mut self, at: Timestamp, rank: Rank) -> Option<(Timestamp, E)> {
+        let (first, ..) = self.events.first_key_value()?;
+        let is_before = (first.0, first.1) < (at, rank);
+        is_before.then(|| self.pop()).flatten()
+    }
+
     pub(super) fn pop(&mut self) -> Option<(Timestamp, E)> {
         let ((at, ..), event) = self.events.pop_first()?;
         Some((at, event))

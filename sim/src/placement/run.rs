@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-struct Run<'a> {
+pub(super) struct Run<'a> {
     scenario: &'a Scenario,
     agenda: Agenda<Event>,
     placement: Placement,
@@ -114,6 +114,8 @@ struct Run<'a> {
     completions: Vec<i64>,
     /// By model.
     got: Vec<Got>,
+    /// Requests that have ended since these were taken.
+    pub(super) ended: Vec<RequestId>,
 }
 
 /// Serves a scenario by a placement, with or without its fair shares. Gives its figures, its requests and, if asked for, the actions in order.
@@ -123,59 +125,90 @@ pub fn run(
     is_fair: bool,
     logs: bool,
 ) -> (Figures, Vec<Outcome>, Vec<Logged>) {
-    let system = &scenario.system;
-    let travel = Duration::from_nanos((system.net_ms * 1e6) as u64);
-    let second = |s: f64| Timestamp::from_ns((s * 1e9) as u64);
-    let models = scenario.models.iter().map(|m| Model {
-        pages: m.pages,
-        load: m.load,
-        execution: m.execution.clone(),
-        input: copy(m.input_kb, system.link_mb_per_ms),
-    });
-    let devices = scenario.resident.iter().map(|resident| DeviceSpec {
-        pages: system.pages_per_gpu,
-        resident: resident.clone(),
-    });
-    let config = PlacementConfig {
-        sizes: scenario.sizes.clone(),
-        models: models.collect(),
-        devices: devices.collect(),
-        travel,
-        is_fair,
-        background_time: Duration::MAX,
-    };
-    let mut run = Run {
-        scenario,
-        agenda: Agenda::new(),
-        placement: Placement::new(name, config),
-        devices: (0..usize::from(system.gpus))
-            .map(|i| Device::new(scenario, i))
-            .collect(),
-        asked: Vec::with_capacity(scenario.arrivals.len()),
-        offered: 0,
-        travel,
-        warm_until: second(system.warm_s),
-        end: second(system.end_s),
-        wakes_at: None,
-        log: logs.then(Vec::new),
-        batches: (0, 0),
-        loads: 0,
-        refused_actions: 0,
-        errors: Vec::new(),
-        completions: Vec::new(),
-        got: vec![Got::default(); scenario.models.len()],
-    };
-    run.offer_next();
-    for (i, client) in scenario.clients.iter().enumerate() {
-        for _ in 0..client.concurrency {
-            run.agenda
-                .push(Timestamp::ZERO, Rank::Arrival, Event::Ask(i));
+    let mut run = Run::new(scenario, name, is_fair, logs);
+    run.drain();
+    run.finish(name)
+}
+
+impl<'a> Run<'a> {
+    /// Nothing has happened yet.
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        name: PlacementName,
+        is_fair: bool,
+        logs: bool,
+    ) -> Self {
+        let system = &scenario.system;
+        let travel = Duration::from_nanos((system.net_ms * 1e6) as u64);
+        let second = |s: f64| Timestamp::from_ns((s * 1e9) as u64);
+        let models = scenario.models.iter().map(|m| Model {
+            pages: m.pages,
+            load: m.load,
+            execution: m.execution.clone(),
+            input: copy(m.input_kb, system.link_mb_per_ms),
+        });
+        let devices = scenario.resident.iter().map(|resident| DeviceSpec {
+            pages: system.pages_per_gpu,
+            resident: resident.clone(),
+        });
+        let config = PlacementConfig {
+            sizes: scenario.sizes.clone(),
+            models: models.collect(),
+            devices: devices.collect(),
+            travel,
+            is_fair,
+            background_time: Duration::MAX,
+        };
+        let mut run = Run {
+            scenario,
+            agenda: Agenda::new(),
+            placement: Placement::new(name, config),
+            devices: (0..usize::from(system.gpus))
+                .map(|i| Device::new(scenario, i))
+                .collect(),
+            asked: Vec::with_capacity(scenario.arrivals.len()),
+            offered: 0,
+            travel,
+            warm_until: second(system.warm_s),
+            end: second(system.end_s),
+            wakes_at: None,
+            log: logs.then(Vec::new),
+            batches: (0, 0),
+            loads: 0,
+            refused_actions: 0,
+            errors: Vec::new(),
+            completions: Vec::new(),
+            got: vec![Got::default(); scenario.models.len()],
+            ended: Vec::new(),
+        };
+        run.offer_next();
+        for (i, client) in scenario.clients.iter().enumerate() {
+            for _ in 0..client.concurrency {
+                run.agenda
+                    .push(Timestamp::ZERO, Rank::Arrival, Event::Ask(i));
+            }
+        }
+        run
+    }
+
+    /// Whether a device holds the weights of a model, or is to.
+    pub(super) fn holds(&self, model: ModelId) -> bool {
+        self.placement.is_held(model)
+    }
+
+    /// Goes on to the end.
+    pub(super) fn drain(&mut self) {
+        while let Some((now, event)) = self.agenda.pop() {
+            self.on_event(now, event);
         }
     }
-    while let Some((now, event)) = run.agenda.pop() {
-        run.on_event(now, event);
+
+    /// Goes on to the moment when a request comes that is in no list: what happens before happens first.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        while let Some((at, event)) = self.agenda.pop_before(now, Rank::Arrival) {
+            self.on_event(at, event);
+        }
     }
-    run.finish(name)
 }
 
 impl Run<'_> {
@@ -191,11 +224,11 @@ impl Run<'_> {
                 let arrival = self.scenario.arrivals[self.offered];
                 self.offered += 1;
                 self.offer_next();
-                self.ask(now, arrival.model, arrival.slo, None);
+                let _ = self.ask(now, arrival.model, arrival.slo, None);
             }
             Event::Ask(client) => {
                 let asks = self.scenario.clients[client];
-                self.ask(now, asks.model, asks.slo, Some(client));
+                let _ = self.ask(now, asks.model, asks.slo, Some(client));
             }
             Event::InputReady { device, action } => {
                 self.on_device(device, |d, world| d.input_ready(now, world, action));
@@ -256,7 +289,14 @@ impl Run<'_> {
         act(&mut self.devices[device], &mut world);
     }
 
-    fn ask(&mut self, now: Timestamp, model: ModelId, slo: Duration, client: Option<usize>) {
+    /// A request comes. Returns its id.
+    pub(super) fn ask(
+        &mut self,
+        now: Timestamp,
+        model: ModelId,
+        slo: Duration,
+        client: Option<usize>,
+    ) -> RequestId {
         let request = RequestId(self.asked.len() as u64);
         self.asked.push(Outcome {
             at: now,
@@ -274,12 +314,14 @@ impl Run<'_> {
                 deadline,
             },
         );
+        request
     }
 
     fn end(&mut self, now: Timestamp, request: RequestId, end: End) {
         let asked = &mut self.asked[request.0 as usize];
         assert_eq!(asked.end, End::Open, "{request} ended twice");
         asked.end = end;
+        self.ended.push(request);
         if let Some(client) = asked.client
             && now < self.end
         {
@@ -388,7 +430,7 @@ impl Run<'_> {
         }
     }
 
-    fn finish(mut self, name: PlacementName) -> (Figures, Vec<Outcome>, Vec<Logged>) {
+    pub(super) fn finish(mut self, name: PlacementName) -> (Figures, Vec<Outcome>, Vec<Logged>) {
         let counted = self.asked.iter().filter(|a| a.at >= self.warm_until);
         let counted: Vec<&Outcome> = counted.collect();
         let count = |is: fn(&Outcome) -> bool| counted.iter().filter(|a| is(a)).count();

@@ -1,3 +1,4 @@
+mod divided;
 mod errors;
 mod runs;
 

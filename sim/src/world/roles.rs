@@ -139,7 +139,7 @@ impl World {
             ToGateway::Clients(portion) => {
                 self.note(Kind::Portion, (portion.rate * 1e6) as u64);
             }
-            ToGateway::Plan(..) => {}
+            ToGateway::Plan(..) | ToGateway::Holds(..) => {}
         }
     }
 

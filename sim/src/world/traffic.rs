@@ -37,6 +37,7 @@ fn to_gateway(message: &ToGateway) -> usize {
         ToGateway::Returned(returned) => 2 * SHORT + WORD + returned.requests.len() * 2 * WORD,
         ToGateway::Plan(..) => SHORT + 9 * WORD + GUIDANCE,
         ToGateway::State(state) => state_bytes(state),
+        ToGateway::Holds(_, models) => SHORT + models.len() * SHORT,
         ToGateway::Clients(portion) => 2 * WORD + portion.parts.len() * 2 * WORD,
         ToGateway::Leaves(_) | ToGateway::Serve(_) | ToGateway::Retire(_) | ToGateway::Try(_) => {
             SHORT

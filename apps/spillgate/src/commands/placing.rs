@@ -5,19 +5,15 @@ use clap::{Args, ValueEnum};
 use indexmap::IndexMap;
 use spillgate::fleets::Placing;
 use spillgate::placement::resolve_device;
-use spillgate_controller_policy::placement::PlacementName;
+use spillgate_controller_policy::placement::recipe_of;
+use spillgate_pipeline::placement::PlacementName;
 
 use super::ranges::memory;
 
 /// A placement by its name, with its summary for `--help`.
 pub(crate) fn placement() -> impl TypedValueParser<Value = String> {
-    let explained = |p: PlacementName| PossibleValue::new(p.name()).help(p.recipe().summary);
+    let explained = |p: PlacementName| PossibleValue::new(p.name()).help(recipe_of(p).summary);
     PossibleValuesParser::new(PlacementName::ALL.map(explained))
-}
-
-/// The placement of that name.
-pub(crate) fn named(name: &str) -> Option<PlacementName> {
-    PlacementName::ALL.into_iter().find(|p| p.name() == name)
 }
 
 /// Whether models get fair shares.
@@ -50,7 +46,7 @@ impl PlacingArgs {
         if self.placement.is_none() && self.device.is_empty() {
             return None;
         }
-        let name = self.placement.as_deref().and_then(named);
+        let name = self.placement.as_deref().and_then(PlacementName::by_name);
         let memory: IndexMap<String, u64> = self.device.iter().cloned().collect();
         Some(Placing {
             name: name.unwrap_or(PlacementName::Spillgate),

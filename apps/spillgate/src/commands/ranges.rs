@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
+use spillgate_pipeline::placement::parse_memory;
 use spillgate_pipeline::time::{format_duration, parse_duration};
 
 /// Reads a number from `low` to `high`; `reason` says why there is no more, or no less.
@@ -32,33 +33,9 @@ pub(crate) fn duration(
     }
 }
 
-/// Least memory that a server runs with: a few frames and connections.
-const MEMORY_MIN: u64 = 16 << 20;
-
 /// Bytes, like `256MiB` or `1GiB`.
 pub(crate) fn memory(text: &str) -> Result<u64, String> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let shift = match unit.trim() {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" | "MB" | "M" => 20,
-        "GiB" | "GB" | "G" => 30,
-        _ => {
-            return Err(format!(
-                "the unit \"{unit}\" is unknown; give MiB or GiB, like 256MiB"
-            ));
-        }
-    };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "give a number and a unit, like 256MiB")?;
-    match number.checked_mul(1 << shift) {
-        Some(bytes) if (MEMORY_MIN..=1 << 50).contains(&bytes) => Ok(bytes),
-        _ => Err("give at least 16MiB and at most 1048576GiB".to_owned()),
-    }
+    parse_memory(text)
 }
 
 #[cfg(test)]
@@ -79,24 +56,5 @@ mod tests {
         assert_eq!(read("10s"), Ok(Duration::from_secs(10)));
         assert!(read("61m").unwrap_err().ends_with(": an hour"));
         assert!(read("ten").is_err());
-    }
-
-    #[test]
-    fn memory_has_a_unit_and_a_range() {
-        assert_eq!(memory("256MiB"), Ok(256 << 20));
-        assert_eq!(memory("2 GiB"), Ok(2 << 30));
-        assert_eq!(memory("33554432"), Ok(32 << 20));
-        for wrong in [
-            "",
-            "MiB",
-            "1KiB",
-            "15MiB",
-            "256Mi",
-            "-1MiB",
-            "99999999999999999999",
-            "99999999999GiB",
-        ] {
-            assert!(memory(wrong).is_err(), "{wrong}");
-        }
     }
 }

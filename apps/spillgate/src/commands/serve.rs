@@ -172,8 +172,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         part.is_none() || args.placing.placing().is_none(),
-        "--placement, --device: a placement decides for the devices of `spillgate serve`; the workers of a topology keep the models \
-         that they have loaded"
+        "--placement, --device, --fairness: these are for `spillgate serve`; a topology says them in its file: placement: NAME, and \
+         memory: {{ cuda:0: 12GiB }} of a process (docs/devices.md)"
     );
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Of the threads of a runtime each wakes others that look for work, on the way of a request through the links.

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::commands::placing::{Fairness, placement};
+use crate::commands::ranges::number;
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
@@ -51,6 +52,10 @@ pub(crate) struct SimulateArgs {
     /// Whether models get fair shares of device time, under placements that know them.
     #[arg(long, requires = "scenario", value_enum, default_value = "on")]
     fairness: Fairness,
+    /// Divide a scenario's devices among so many processes, each with a placement, as in a topology. Requests go by model.
+    #[arg(long, requires = "scenario", conflicts_with = "actions", value_name = "N",
+        value_parser = number(1, u16::MAX, "each has a device at least"))]
+    processes: Option<u16>,
     /// Write the actions of a scenario's run into this CSV file: when each was sent and began, its window and its expected end.
     #[arg(long, requires = "scenario")]
     actions: Option<PathBuf>,
@@ -198,10 +203,18 @@ enum Law {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.scenario {
         let is_fair = matches!(args.fairness, Fairness::On);
+        let dispatch = args.dispatch.as_deref();
+        let dispatch = dispatch.and_then(DispatchPolicyName::by_name);
+        let dispatch = dispatch.unwrap_or(DispatchPolicyName::Affinity);
+        anyhow::ensure!(
+            dispatch != DispatchPolicyName::Pull,
+            "--dispatch: a process under a placement asks for no requests; take affinity, or another one"
+        );
         scenario::run(
             folder,
             &args.placement,
             is_fair,
+            args.processes.map(|n| (n, dispatch)),
             args.actions.as_deref(),
             args.json,
         )?;

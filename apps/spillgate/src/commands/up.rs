@@ -11,14 +11,18 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use spillgate::files;
+use spillgate::fleets::Placing;
+use spillgate::placement::resolve_device;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile_file::render_profiles;
 use spillgate_telemetry::logging::say;
 use tokio::net::TcpSocket;
 
 use super::models::ModelArgs;
+use super::placing::PlacingArgs;
 use super::ranges::number;
 use super::serve::signals::{Heard, Signals};
 use super::serve::start;
@@ -52,6 +56,8 @@ pub(crate) struct UpArgs {
     /// Folder for the topology file and the logs of the processes [default: a new one among temporary files]
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+    #[command(flatten)]
+    placing: PlacingArgs,
     #[command(flatten)]
     models: ModelArgs,
 }
@@ -142,17 +148,31 @@ impl Plan {
             let known = known.join(", ");
             bail!("--workers: no module named {module:?}; the pipeline has {known}");
         }
+        let placing = args.placing.placing();
+        let devices: Vec<String> = pipeline.modules[1..].iter().map(first_device).collect();
+        let devices_named = devices.iter().map(String::as_str);
+        if let Some(error) = placing.as_ref().and_then(|p| p.unknown(devices_named)) {
+            bail!("--device: {error}");
+        }
         let mut plan = Plan {
-            topology: String::from("# Made by `spillgate up`.\nprocesses:\n"),
+            topology: format!(
+                "# Made by `spillgate up`.\n{}processes:\n",
+                placing.as_ref().map(sharing).unwrap_or_default()
+            ),
             processes: Vec::new(),
             ports: Ports::default(),
         };
         for module in &known {
             let asked = args.workers.iter().find(|(m, _)| m == module);
+            let of = pipeline.modules.iter().find(|m| m.name == *module);
+            let of = of.filter(|m| m.id != ModuleId::SOURCE).map(first_device);
+            let of = of.as_deref().zip(placing.as_ref());
+            let memory = of.and_then(|(device, placing)| memory(device, placing));
+            let memory = memory.unwrap_or_default();
             for i in 0..asked.map_or(1, |(_, n)| *n) {
                 let (name, address) = (format!("{module}-{i}"), plan.ports.take_free()?);
                 plan.topology += &format!(
-                    "  - {{ name: {name}, workers: {{ {module}: 1 }}, address: \"{address}\" }}\n"
+                    "  - {{ name: {name}, workers: {{ {module}: 1 }}, address: \"{address}\"{memory} }}\n"
                 );
                 plan.add(Kind::Worker, name, None)?;
             }
@@ -183,6 +203,26 @@ impl Plan {
         });
         Ok(())
     }
+}
+
+/// The device of a worker of the module, where each has a process of its own.
+fn first_device(module: &Module) -> String {
+    resolve_device(&module.devices[0])
+}
+
+/// The lines of a topology that name the placement.
+fn sharing(placing: &Placing) -> String {
+    let fairness = match placing.is_fair {
+        true => "on",
+        false => "off",
+    };
+    format!("placement: {}\nfairness: {fairness}\n", placing.name.name())
+}
+
+/// The field of a process that says how much memory its device has for weights, if that is bounded.
+fn memory(device: &str, placing: &Placing) -> Option<String> {
+    let bytes = placing.memory_of(device)?;
+    Some(format!(", memory: {{ \"{device}\": {bytes}B }}"))
 }
 
 /// Ports of loopback for the processes. Each is bound here, without listening, until all processes have ended: a process may listen

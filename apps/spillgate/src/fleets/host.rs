@@ -84,6 +84,16 @@ impl FleetHost {
         }
     }
 
+    /// A gateway greets.
+    pub(crate) fn greet(&self, home: GatewayId) {
+        self.drive(FleetEvent::Greeted(home));
+    }
+
+    /// Takes no more requests, and finishes what it has and what is on its way.
+    pub(crate) fn leave(&self) {
+        self.drive(FleetEvent::Leave);
+    }
+
     /// A gateway is gone.
     pub(crate) fn lose(&self, home: GatewayId) {
         self.drive(FleetEvent::Lost(home));

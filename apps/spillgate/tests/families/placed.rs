@@ -73,7 +73,7 @@ fn memory_for_a_device_that_is_not_there_and_too_little_are_errors_at_the_start(
         String::from_utf8(output.stderr).unwrap()
     };
     let text = failed("cuda:7,memory=16MiB");
-    let part = "cuda:7: --device gives it memory, but no module runs on it; modules run on cpu:0";
+    let part = "cuda:7: memory for weights is given for it, but no module runs on it; modules run on cpu:0";
     assert!(text.contains(part), "{text}");
     let text = failed("cpu,memory=16MiB");
     let part =

@@ -21,6 +21,10 @@ pub enum FleetEvent<'a, T> {
     Cancel(WorkerId, RequestId),
     /// Drop a request for this reason if it still waits here. A request that executes goes on.
     Withdraw(WorkerId, RequestId, DropReason),
+    /// A gateway greets.
+    Greeted(GatewayId),
+    /// The process is about to end: gateways hear of it, and what is here and on its way is served.
+    Leave,
     /// A gateway is gone: its requests are forgotten.
     Lost(GatewayId),
     /// The State Planner of a worker's module has new downstream state.

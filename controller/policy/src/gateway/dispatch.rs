@@ -110,11 +110,12 @@ impl<P, L: Clone> Gateway<P, L> {
             let has_room = pool.push(&open.request_at(module), now);
             return has_room.then_some(()).ok_or(DropReason::QueueFull);
         }
-        let worker = dispatcher.send(now, request);
+        let request = open.request_at(module);
+        let worker = dispatcher.send(now, &request);
         let worker = worker.ok_or(DropReason::NoWorker)?;
         let arrival = Arrival {
             worker,
-            request: open.request_at(module),
+            request,
             payload: open.load.clone(),
         };
         let device = self.device_of(worker);

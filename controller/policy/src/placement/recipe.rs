@@ -1,5 +1,5 @@
-//! Placements by name: each is a recipe in a file of its own. To add one: its file, a line in the list below, and a line in
-//! docs/devices.md.
+//! Placements by name: each is a recipe in a file of its own. To add one: its file, its name in
+//! `pipeline/src/placement.rs`, lines below, and a line in docs/devices.md.
 
 mod clockwork;
 mod clockwork_fixed;
@@ -8,6 +8,7 @@ mod spillgate;
 
 use std::time::Duration;
 
+use spillgate_pipeline::placement::PlacementName;
 use spillgate_pipeline::predict::{Cap, EstimatorName};
 
 /// Time for which an action may wait for its start, and time ahead for which links get LOADs (Clockwork §5.3).
@@ -147,42 +148,12 @@ pub struct Recipe {
     pub(super) is_fair: bool,
 }
 
-macro_rules! placements {
-    ($($name:ident: $text:literal => $file:ident;)*) => {
-        /// Placements by name.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum PlacementName {
-            $(
-                #[doc = concat!("See `placement/recipe/", stringify!($file), ".rs`.")]
-                $name,
-            )*
-        }
-
-        impl PlacementName {
-            /// All, ours first.
-            pub const ALL: [PlacementName; [$(PlacementName::$name),*].len()] =
-                [$(PlacementName::$name),*];
-
-            /// Its name on the command line and in reports.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(PlacementName::$name => $text,)*
-                }
-            }
-
-            /// How it decides.
-            pub fn recipe(self) -> &'static Recipe {
-                match self {
-                    $(PlacementName::$name => &$file::RECIPE,)*
-                }
-            }
-        }
-    };
-}
-
-placements! {
-    Spillgate: "spillgate" => spillgate;
-    Clockwork: "clockwork" => clockwork;
-    ClockworkFixed: "clockwork-fixed" => clockwork_fixed;
-    Lru: "lru" => lru;
+/// How a placement decides.
+pub fn recipe_of(name: PlacementName) -> &'static Recipe {
+    match name {
+        PlacementName::Spillgate => &spillgate::RECIPE,
+        PlacementName::Clockwork => &clockwork::RECIPE,
+        PlacementName::ClockworkFixed => &clockwork_fixed::RECIPE,
+        PlacementName::Lru => &lru::RECIPE,
+    }
 }

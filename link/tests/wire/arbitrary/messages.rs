@@ -41,6 +41,7 @@ pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
         (worker(), any::<u64>()).prop_map(|(worker, ask)| ToGateway::Withdrawn(worker, ask)),
         returned().prop_map(ToGateway::Returned),
         worker().prop_map(ToGateway::Leaves),
+        (worker(), holds()).prop_map(|(worker, models)| ToGateway::Holds(worker, models)),
         (module(), plan()).prop_map(|(module, plan)| ToGateway::Plan(module, Box::new(plan))),
         state().prop_map(|state| ToGateway::State(Arc::new(state))),
         portion().prop_map(|portion| ToGateway::Clients(Box::new(portion))),
@@ -156,6 +157,15 @@ fn ask() -> impl Strategy<Value = Ask> {
             until,
         },
     )
+}
+
+/// Models that are there come first in a message.
+fn holds() -> impl Strategy<Value = Vec<(MemberId, bool)>> {
+    let model = (any::<u16>().prop_map(MemberId), any::<bool>());
+    vec(model, 0..4).prop_map(|mut models| {
+        models.sort_by_key(|(_, is_there)| !is_there);
+        models
+    })
 }
 
 fn returned() -> impl Strategy<Value = Returned> {

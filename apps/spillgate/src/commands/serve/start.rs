@@ -135,6 +135,10 @@ pub(super) fn start(
         lines.iter().for_each(|line| say(line));
     }
     let config = ServerConfig {
+        placing: match &loaded.part {
+            Some(part) => part.placing(),
+            None => config.placing,
+        },
         link_listen,
         part: loaded.part,
         ..config

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use crate::commands::placing::named;
 use anyhow::Context;
 use flate2::read::GzDecoder;
 use serde::Serialize;
 use spillgate_controller_policy::placement::PlacementName;
+use spillgate_pipeline::family::MEMBERS_MAX;
+use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_sim::placement::{self, Figures, Logged, REQUESTS_MIN, Scenario};
 
 /// Largest file of a scenario, unpacked.
@@ -27,11 +28,15 @@ pub(super) fn run(
     folder: &Path,
     placements: &[String],
     is_fair: bool,
+    processes: Option<(u16, DispatchPolicyName)>,
     actions: Option<&Path>,
     json: bool,
 ) -> anyhow::Result<()> {
     let scenario = read(folder)?;
-    let mut named: Vec<PlacementName> = placements.iter().filter_map(|p| named(p)).collect();
+    let mut named: Vec<PlacementName> = placements
+        .iter()
+        .filter_map(|p| PlacementName::by_name(p))
+        .collect();
     if named.is_empty() {
         named.push(PlacementName::Spillgate);
     }
@@ -40,9 +45,28 @@ pub(super) fn run(
         "--actions: the actions of {} placements go into one file; name one --placement",
         named.len()
     );
+    if let Some((n, _)) = processes {
+        let devices = scenario.system.gpus;
+        anyhow::ensure!(
+            n <= devices,
+            "--processes: the scenario has {devices} devices for {n} processes; give at most {devices}"
+        );
+        let models = scenario.models.len();
+        anyhow::ensure!(
+            models <= MEMBERS_MAX,
+            "--processes: the scenario has {models} models, and a family has at most {MEMBERS_MAX}"
+        );
+    }
     let mut runs = Vec::new();
     for name in named {
-        let (figures, _, logged) = placement::run(&scenario, name, is_fair, actions.is_some());
+        let (figures, logged) = match processes {
+            Some(by) => (placement::run_divided(&scenario, name, is_fair, by), vec![]),
+            None => {
+                let (figures, _, logged) =
+                    placement::run(&scenario, name, is_fair, actions.is_some());
+                (figures, logged)
+            }
+        };
         if let Some(file) = actions {
             std::fs::write(file, table(logged))
                 .with_context(|| format!("--actions: cannot write {}", file.display()))?;

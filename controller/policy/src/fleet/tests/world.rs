@@ -1,6 +1,6 @@
 //! Gateways and devices around a fleet, in virtual time, and an account of each request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -10,6 +10,9 @@ use spillgate_pipeline::message::{Arrival, Fault, Incarnation};
 use spillgate_pipeline::request::Request;
 
 use super::*;
+
+/// A gateway that sends nothing and hears which models are in memory.
+const LISTENER: GatewayId = GatewayId(99);
 
 /// A request on its way to a worker.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +93,8 @@ pub(super) struct World {
     agenda: BTreeMap<(Timestamp, u64), Due>,
     scheduled: u64,
     is_closed: bool,
+    /// The models of workers that are in memory here, as the gateway [`LISTENER`] was told.
+    told: BTreeSet<(WorkerId, MemberId)>,
     /// By ask, in order.
     pub(super) answers: Vec<Vec<Answer>>,
     /// When each ended.
@@ -131,6 +136,7 @@ impl World {
             agenda: BTreeMap::new(),
             scheduled: 0,
             is_closed: false,
+            told: BTreeSet::new(),
             answers: vec![Vec::new(); asks.len()],
             ended: vec![Timestamp::ZERO; asks.len()],
             loads: vec![0; config.devices.len()],
@@ -138,6 +144,7 @@ impl World {
         for (i, ask) in asks.iter().enumerate() {
             world.push(ask.at, Due::Outside(Event::Arrives(i)));
         }
+        world.tell(Timestamp::ZERO, FleetEvent::Greeted(LISTENER));
         world
     }
 
@@ -392,6 +399,16 @@ impl World {
             assert_eq!(self.fleet.waiting(worker.worker), waiting, "at {now}");
             assert!(waiting == 0 || !self.is_closed, "nothing waits any more");
         }
+        let models = |w: &FleetWorker| {
+            let members = (0..).map(MemberId).zip(w.models.clone());
+            members
+                .map(|(member, model)| ((w.worker, member), model))
+                .collect::<Vec<_>>()
+        };
+        for (of, model) in self.workers.iter().flat_map(models) {
+            let is_held = self.fleet.placement.is_held(model);
+            assert_eq!(self.told.contains(&of), is_held, "{of:?} at {now}");
+        }
         if let Some(at) = self.fleet.next_wakeup(now) {
             assert!(at > now, "a wake-up lies ahead");
             let known = self.agenda.range((now, 0)..=(at, u64::MAX));
@@ -430,6 +447,17 @@ impl World {
                 home,
                 message,
             } => {
+                if let ToGateway::Holds(of, models) = message {
+                    assert_eq!((of, home), (worker, LISTENER));
+                    for (member, is_there) in models {
+                        let is_new = match is_there {
+                            true => self.told.insert((of, member)),
+                            false => self.told.remove(&(of, member)),
+                        };
+                        assert!(is_new, "it is said once");
+                    }
+                    return;
+                }
                 let (of, id, answer) = match message {
                     ToGateway::Dropped {
                         worker,

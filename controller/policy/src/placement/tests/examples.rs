@@ -39,7 +39,7 @@ fn a_model_larger_than_any_cache_is_never_loaded_and_its_requests_end_at_their_t
     let asks = [ask(1, 0, Some(50)), ask(2, 1, Some(50)), ask(3, 0, None)];
     for name in PlacementName::ALL {
         let world = World::new(name, &config, SOUND, &asks).run();
-        let kept_back = name.recipe().kept_back;
+        let kept_back = recipe_of(name).kept_back;
         // 51 ms less the 4 ms that it takes alone.
         let ends = at(47) - kept_back + Duration::from_nanos(1);
         assert_eq!(world.stands[0], Stands::Cancelled(ends), "{}", name.name());

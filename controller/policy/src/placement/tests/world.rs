@@ -133,7 +133,7 @@ impl World {
             agenda: BTreeMap::new(),
             scheduled: 0,
             batches: 0,
-            requeues: name.recipe().requeues,
+            requeues: recipe_of(name).requeues,
             loads: 0,
             refused_loads: 0,
             wakeups: 0,
