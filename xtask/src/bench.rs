@@ -27,6 +27,11 @@ pub(crate) fn live_models(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-models", args)
 }
 
+/// `cargo xtask live-prediction`.
+pub(crate) fn live_prediction(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live-prediction", args)
+}
+
 /// `cargo xtask live-shares`.
 pub(crate) fn live_shares(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-shares", args)

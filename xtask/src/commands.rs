@@ -110,6 +110,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         bench::live_models,
     ),
     command(
+        "live-prediction",
+        "[--seconds N] [--load 0.8] [--spillgate PATH] [--write]",
+        "how far batches are from their expected times, beside a bare loop of the same networks",
+        bench::live_prediction,
+    ),
+    command(
         "live-shares",
         "[--seconds N] [--only NAME] [--spillgate PATH]",
         "what polite clients get beside greedy ones, with fair shares and without",

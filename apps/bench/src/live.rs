@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod dynamic;
 mod emulated;
 pub(crate) mod models;
+pub(crate) mod prediction;
 mod real;
 mod report;
 mod server;

@@ -1,4 +1,4 @@
-//! Benchmarks of running servers: `live`, `live-cluster`, `live-dynamic`, `live-models`, `live-shares`, `bench-peers`,
+//! Benchmarks of running servers: `live`, `live-cluster`, `live-dynamic`, `live-models`, `live-prediction`, `live-shares`, `bench-peers`,
 //! `bench-overhead` and
 //! `bench-processes` of `cargo xtask`, which builds and starts this program. They reach servers as users do: as processes, over ports and metrics.
 
@@ -30,6 +30,7 @@ fn run() -> Result<ExitCode> {
         Some("live-cluster") => live::cluster::command,
         Some("live-dynamic") => live::dynamic::command,
         Some("live-models") => live::models::command,
+        Some("live-prediction") => live::prediction::command,
         Some("live-shares") => live::shares::command,
         Some("bench-peers") => peers::command,
         Some("bench-overhead") => overhead::command,
