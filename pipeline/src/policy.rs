@@ -138,8 +138,8 @@ pub enum DispatchPolicyName {
     /// `pull`: requests wait at their gateway until a worker asks for them. Workers that bind a batch ahead do not ask: requests
     /// go to them as by `earliest-start`.
     Pull,
-    /// `affinity`: the requests for a model of a family go to one worker, or to as few as can serve them. At modules without a family
-    /// `least-outstanding`.
+    /// `affinity`: a request goes to a worker that has its model of the module's family in memory, or to the one that is to load it. At
+    /// modules without a family `least-outstanding`.
     Affinity,
 }
 

@@ -1,5 +1,6 @@
 //! `spillgate simulate` of many models on few devices, as users run it: of scenarios, and of pipelines.
 
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -272,7 +273,9 @@ fn models_of_a_family_are_as_large_as_their_files() {
     for name in ["a", "b", "c"] {
         // Two pages. What is in the file is never looked at.
         let file = std::fs::File::create(folder.join(format!("cams/{name}.pt"))).unwrap();
-        file.set_len(20_000_000).unwrap();
+        // Equal files would be one model.
+        let end = 20_000_000 - name.len() as u64;
+        file.write_all_at(name.as_bytes(), end).unwrap();
     }
     let pipeline = "name: family\nslo: 400ms\nmodules:\n  work:\n    op: torchscript\n    models: cams/*.pt\n    \
                     options: { size: [64, 64], decode: classes, labels: x.labels }\n    inputs: { image: $source.frame }\n    \
@@ -391,7 +394,7 @@ fn what_is_wrong_with_models_is_said() {
         (
             &["--device", "cuda:0,memory=64MiB"],
             1,
-            "error: cuda:0: --device gives it memory, but no module runs on it; modules run on emulated:own0",
+            "error: cuda:0: memory for weights is given for it, but no module runs on it; modules run on emulated:own0",
         ),
     ] {
         assert_eq!(usage(args), (code, error.to_owned()), "{args:?}");

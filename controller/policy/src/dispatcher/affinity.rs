@@ -8,6 +8,7 @@
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::{MemberId, WorkerId};
+use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
@@ -31,8 +32,11 @@ fn score(member: MemberId, worker: WorkerId) -> u64 {
 }
 
 impl Dispatcher {
-    /// A worker has these models in memory, or no longer.
+    /// A worker has these models in memory, or no longer. Other dispatch policies do not ask.
     pub fn holds(&mut self, worker: WorkerId, models: &[(MemberId, bool)]) {
+        if self.policy != DispatchPolicyName::Affinity {
+            return;
+        }
         for &(member, is_there) in models {
             let holders = self.holders.entry(member).or_default();
             holders.retain(|w| *w != worker);

@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use spillgate_pipeline::id::{ClientId, RequestId};
 use spillgate_pipeline::message::BatchShape;
-use spillgate_pipeline::policy::DispatchPolicyName;
 use spillgate_pipeline::schedule::Application;
 
 use super::*;
