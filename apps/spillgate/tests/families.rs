@@ -115,8 +115,8 @@ impl Folder {
         self.up_with(&[])
     }
 
-    /// The same with these arguments besides.
-    fn up_with(&self, arguments: &[&str]) -> [Served; 2] {
+    /// The same with these variables of the environment.
+    fn up_with(&self, variables: &[(&str, &str)]) -> [Served; 2] {
         let mut command = self.command("up");
         command
             .args([
@@ -129,7 +129,7 @@ impl Folder {
                 "--folder",
             ])
             .arg(self.0.join("up"))
-            .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
         let (child, lines) = started(&mut command);
@@ -408,7 +408,11 @@ fn under_a_placement_each_model_is_at_one_of_several_processes() {
     for n in 0..MEMBERS {
         folder.member(&format!("m{n}"), &model("", n as usize));
     }
-    let gateways = folder.up_with(&["--device", "cpu,memory=1GiB"]);
+    // Its processes inherit the variables, and go by the topology.
+    let gateways = folder.up_with(&[
+        ("SPILLGATE_DEVICES", "cpu,memory=1GiB"),
+        ("SPILLGATE_PLACEMENT", "spillgate"),
+    ]);
     let ask_all = || {
         for served in &gateways {
             for n in 0..MEMBERS {

@@ -1,6 +1,9 @@
 //! How long an emulated device that has work stands still between two batches. The simulator's `--handoff` assumes
 //! as much.
 
+#[path = "support/submission.rs"]
+mod submission;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,17 +11,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::account::Account;
-use spillgate_backend::job::{Frame, FrameFormat, Job};
-use spillgate_backend::value::Value;
-use spillgate_controller::host::{Counted, Submission};
-use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
-use spillgate_controller_policy::shares::Party;
+use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
-use spillgate_pipeline::id::{ClientId, ModuleId};
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_worker::clock::Clock;
+use submission::submission;
 
 const BATCH: Duration = Duration::from_millis(5);
 
@@ -53,40 +53,6 @@ impl Observer for Batches {
 
     fn breached(&self, _: &Arc<Pipeline>, invariant: Invariant) {
         panic!("{invariant} does not hold");
-    }
-}
-
-fn submission() -> Submission {
-    let frame = Frame {
-        format: FrameFormat::Bytes,
-        data: "x".into(),
-        width: 0,
-        height: 0,
-    };
-    let job = Arc::new(Job::unaccounted(frame, 3));
-    job.set_outputs(ModuleId::SOURCE, vec![Value::Bytes("x".into())])
-        .unwrap();
-    Submission {
-        job,
-        source_done: true,
-        number: 0,
-        client: Arc::from(""),
-        client_id: ClientId::default(),
-        party: Party::ONLY,
-        counted: Counted {
-            name: Arc::from("test"),
-            is_token: false,
-        },
-        decoding: Duration::ZERO,
-        members: None,
-        application: Arc::from(""),
-        timeout: None,
-        trace: TraceContext {
-            trace_id: 1,
-            parent_span_id: 0,
-            sampled: false,
-        },
-        on_end: Box::new(|_| {}),
     }
 }
 
@@ -126,7 +92,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
     let start = Instant::now();
     // Twice what it can serve.
     while start.elapsed() < Duration::from_secs(2) {
-        let _ = embedded.hosts[0].submit(submission());
+        let _ = embedded.hosts[0].submit(submission(3));
         std::thread::sleep(BATCH / 2);
     }
     embedded.hosts[0].abort();

@@ -2,6 +2,8 @@
 
 #[path = "support/calm.rs"]
 mod calm;
+#[path = "support/submission.rs"]
+mod submission;
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -14,18 +16,15 @@ use indexmap::IndexMap;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate::fleets::{Placing, Weights, loads, simulated};
 use spillgate_backend::account::Account;
-use spillgate_backend::job::{Frame, FrameFormat, Job};
-use spillgate_backend::value::Value;
-use spillgate_controller::host::{Counted, Submission};
-use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
+use spillgate_controller::host::Submission;
+use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
 use spillgate_controller_policy::placement::PlacementName;
 use spillgate_controller_policy::plan::{PlacedWorkers, Planned};
-use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::family::{Family, FamilyMember};
-use spillgate_pipeline::id::{ClientId, MemberId, ModuleId};
+use spillgate_pipeline::id::{MemberId, ModuleId};
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::policy::PlanName;
 use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
@@ -35,6 +34,7 @@ use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::{Served, SimConfig, run};
 use spillgate_worker::clock::Clock;
+use submission::submission;
 
 /// Models of the family, and how many of them fit.
 const MODELS: u16 = 40;
@@ -118,41 +118,15 @@ impl Observer for Quiet {
 }
 
 /// A request for that member, which counts itself when it was in time.
-fn submission(member: MemberId, in_time: &Arc<AtomicU64>) -> Submission {
-    let frame = Frame {
-        format: FrameFormat::Bytes,
-        data: "x".into(),
-        width: 0,
-        height: 0,
-    };
-    let job = Arc::new(Job::unaccounted(frame, 2));
-    let payload = vec![Value::Bytes("x".into())];
-    job.set_outputs(ModuleId::SOURCE, payload).unwrap();
+fn submission_of(member: MemberId, in_time: &Arc<AtomicU64>) -> Submission {
     let in_time = in_time.clone();
     Submission {
-        job,
-        source_done: true,
-        number: 0,
-        client: Arc::from(""),
-        client_id: ClientId::default(),
-        party: Party::ONLY,
-        counted: Counted {
-            name: Arc::from("test"),
-            is_token: false,
-        },
-        decoding: Duration::ZERO,
         members: Some([MemberId::default(), member].into()),
-        application: Arc::from(""),
-        timeout: None,
-        trace: TraceContext {
-            trace_id: 1,
-            parent_span_id: 0,
-            sampled: false,
-        },
         on_end: Box::new(move |ended| {
             let is_in_time = matches!(ended.outcome, Outcome::Completed);
             in_time.fetch_add(u64::from(is_in_time), Ordering::Relaxed);
         }),
+        ..submission(2)
     }
 }
 
@@ -175,7 +149,7 @@ fn served(deployment: Deployment, placing: &Placing, times: &[Timestamp], zipf: 
     for (i, at) in (0..).zip(times) {
         let due = start + at.since(Timestamp::ZERO);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let submitted = embedded.hosts[0].submit(submission(zipf.member(i), &in_time));
+        let submitted = embedded.hosts[0].submit(submission_of(zipf.member(i), &in_time));
         submitted.expect("the gate is open");
     }
     std::thread::sleep(Duration::from_millis(500));

@@ -52,11 +52,7 @@ impl Dispatcher {
 
     /// Chooses a worker and counts the request as sent to it. `None` when no worker is up.
     pub fn send(&mut self, now: Timestamp, request: &Request) -> Option<WorkerId> {
-        if self.policy == DispatchPolicyName::Affinity {
-            let chosen = self.worker_of(now, request)?;
-            return Some(self.send_to(chosen, request));
-        }
-        if request.background {
+        if request.background && self.policy != DispatchPolicyName::Affinity {
             return self.send_background(request);
         }
         let n = self.workers.len();
@@ -75,9 +71,8 @@ impl Dispatcher {
                 (shadow.outstanding, shadow.free_first())
             }),
             // Where requests are pulled, the source's workers alone get them from here.
-            DispatchPolicyName::EarliestStart
-            | DispatchPolicyName::Pull
-            | DispatchPolicyName::Affinity => {
+            DispatchPolicyName::Affinity => self.worker_of(now, request),
+            DispatchPolicyName::EarliestStart | DispatchPolicyName::Pull => {
                 candidates.min_by_key(|&i| self.next_start(now, &self.workers[i], 0))
             }
         }?;

@@ -53,12 +53,12 @@ struct Options {
 
 struct Row {
     network: &'static str,
-    /// Of the bare loop, milliseconds: median, and 1st and 99th percentile less the median.
+    /// Of the bare loop, milliseconds: the median, and by how much the 99th percentile exceeds it.
     bare: [f64; 2],
     rate: f64,
     batches: f64,
-    /// Median of what was expected, milliseconds.
-    expected: f64,
+    /// Mean execution while it served, milliseconds.
+    execution: f64,
     /// 1st, 50th and 99th percentile of measured minus expected duration, milliseconds.
     durations: [f64; 3],
     /// 99th percentile of measured minus expected end.
@@ -173,7 +173,7 @@ fn row(
         bare: [p50, p99 - p50],
         rate,
         batches: weights["batches"].as_f64().unwrap_or(f64::NAN),
-        expected: execution_ms(&driven.said)?,
+        execution: execution_ms(&driven.said)?,
         durations: ["p1_ms", "p50_ms", "p99_ms"].map(|q| error("duration", q)),
         completion: error("completion", "p99_ms"),
         late_batches,
@@ -193,7 +193,7 @@ fn execution_ms(said: &Value) -> Result<f64> {
 }
 
 fn line(row: &Row) -> String {
-    let part = |ms: f64| 100.0 * ms / row.expected;
+    let part = |ms: f64| 100.0 * ms / row.execution;
     format!(
         "live-prediction: {} at {:.0}/s: duration p99 {:+.3} ms ({:+.1}%), completion p99 {:+.3} ms; bare loop p99 {:+.3} ms",
         row.network,
@@ -219,11 +219,11 @@ fn table(rows: &[Row]) -> String {
             row.bare[1],
             100.0 * row.bare[1] / row.bare[0],
             row.rate,
-            row.expected,
+            row.execution,
             row.durations[0],
             row.durations[1],
             row.durations[2],
-            100.0 * row.durations[2] / row.expected,
+            100.0 * row.durations[2] / row.execution,
             row.completion,
             100.0 * row.late_batches / row.batches.max(1.0),
             100.0 * row.in_time,

@@ -206,20 +206,8 @@ fn module(shared: &Shared, worker: WorkerId) -> &Module {
     &pipeline.modules[module.idx()]
 }
 
-/// Nice value of the thread that executes batches. Where it competes with one other thread for a core it gets three quarters of it.
-const EXECUTE_NICE: i32 = -5;
-
-/// The calling thread goes before others, where the system allows that (`CAP_SYS_NICE`, or `ulimit -e`).
-fn raise_priority(device: &str) {
-    // Of a process, Linux means the calling thread.
-    if let Err(error) = rustix::process::setpriority_process(None, EXECUTE_NICE) {
-        tracing::debug!(device, %error, "batches execute at the usual priority");
-    }
-}
-
 /// Executes batches, one after the other.
 fn execute(shared: &Shared) {
-    raise_priority(&shared.name);
     let mut inputs: Vec<Inputs> = Vec::new();
     while let Some(batch) = shared.wait(&shared.runs, |s| s.stop, |s| s.next.take()) {
         let Batch {
