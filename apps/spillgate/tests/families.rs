@@ -408,6 +408,7 @@ fn under_a_placement_each_model_is_at_one_of_several_processes() {
     for n in 0..MEMBERS {
         folder.member(&format!("m{n}"), &model("", n as usize));
     }
+    folder.member("bad", b"junk");
     // Its processes inherit the variables, and go by the topology.
     let gateways = folder.up_with(&[
         ("SPILLGATE_DEVICES", "cpu,memory=1GiB"),
@@ -439,6 +440,18 @@ fn under_a_placement_each_model_is_at_one_of_several_processes() {
     assert_eq!(first.0 + second.0, MEMBERS - 1, "{first:?} {second:?}");
     assert_eq!(first.1 + second.1, MEMBERS + 1);
     assert!(first.0 > 0 && second.0 > 0, "{first:?} {second:?}");
+    // A model that cannot be loaded fails its requests alone, not the sessions of the processes.
+    for served in &gateways {
+        for _ in 0..3 {
+            let text = served.failure("bad");
+            assert!(text.contains("it is no TorchScript model"), "{text}");
+        }
+    }
+    for gateway in ["gateway-0", "gateway-1"] {
+        let text = std::fs::read_to_string(log(gateway)).unwrap();
+        assert!(!text.contains("peer lost"), "{text}");
+    }
+    ask_all();
     // One of them dies: the other one serves its models.
     let pattern = format!("worker .*{}.*--name light-0", folder.0.display());
     let killed = Command::new("pkill").args(["-9", "-f", &pattern]).status();

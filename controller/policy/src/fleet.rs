@@ -8,7 +8,7 @@
 //! place of the drop policy of a broker. A device that cannot read a model's weights is not asked for them again within
 //! [`RETRIED_AFTER`]. Where no other device has them, the requests that wait for the model fail, and those that come within that time.
 //!
-//! Invariants: each request that arrives is answered by one `Dropped`, `Forgotten` or `Finished`, or is a member of one batch that ran,
+//! Invariants: each request that arrives is answered by one `Dropped`, `Forgotten` or `Failed`, or is a member of one batch that ran,
 //! unless its gateway is lost; a request that arrives while `capacity` requests of its worker wait
 //! here is refused. Those of a batch that a device refused wait again in any case, but for those that ended elsewhere meanwhile: they
 //! are forgotten.

@@ -418,6 +418,17 @@ impl<P, L: Clone> Gateway<P, L> {
                     self.finished(now, module, worker, members, out);
                 }
             }
+            ToGateway::Failed {
+                worker,
+                request,
+                why,
+            } => {
+                if let Some(module) = self.module_of(worker) {
+                    let result = Err(Fault::Module(why));
+                    let failed = vec![Finished { request, result }];
+                    self.finished(now, module, worker, failed, out);
+                }
+            }
             ToGateway::Dropped {
                 worker,
                 request,
@@ -472,6 +483,7 @@ impl<P, L: Clone> Gateway<P, L> {
         let sayer = match message {
             ToGateway::Started(started) => device_of(&started.worker),
             ToGateway::Finished { worker, .. }
+            | ToGateway::Failed { worker, .. }
             | ToGateway::Dropped { worker, .. }
             | ToGateway::Forgotten { worker, .. }
             | ToGateway::Ask(Ask { worker, .. })

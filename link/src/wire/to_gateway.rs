@@ -36,6 +36,15 @@ pub(super) fn encode(message: &ToGateway, brought: &[Brought]) -> pb::ToGateway 
                 brought,
             ))
         }
+        ToGateway::Failed {
+            worker,
+            request,
+            why,
+        } => Message::Failed(pb::Failed {
+            worker: worker.0,
+            request: request.0,
+            why: why.clone(),
+        }),
         ToGateway::Dropped {
             worker,
             request,
@@ -75,6 +84,11 @@ pub(super) fn decode(
     let message = match field("ToGateway", "message").required(message.message)? {
         Message::Finished(ended) => return decode_finished(ended, incarnation),
         Message::Started(started) => ToGateway::Started(decode_started(started)?),
+        Message::Failed(failed) => ToGateway::Failed {
+            worker: WorkerId(failed.worker),
+            request: RequestId(failed.request),
+            why: failed.why,
+        },
         Message::Dropped(dropped) => ToGateway::Dropped {
             worker: WorkerId(dropped.worker),
             request: RequestId(dropped.request),

@@ -32,6 +32,7 @@ fn to_gateway(message: &mut ToGateway, to_mine: impl Fn(Timestamp) -> Timestamp)
             }
         }
         ToGateway::Finished { .. }
+        | ToGateway::Failed { .. }
         | ToGateway::Forgotten { .. }
         | ToGateway::Withdrawn(..)
         | ToGateway::Leaves(_)

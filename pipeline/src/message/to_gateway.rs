@@ -27,6 +27,15 @@ pub enum ToGateway {
         /// Its members that are the gateway's.
         members: Vec<Finished>,
     },
+    /// By a device: a request failed before it came into a batch.
+    Failed {
+        /// The worker.
+        worker: WorkerId,
+        /// The request.
+        request: RequestId,
+        /// A sentence for the client.
+        why: String,
+    },
     /// By a device: a worker dropped a request.
     Dropped {
         /// The worker.

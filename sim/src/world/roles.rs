@@ -119,6 +119,7 @@ impl World {
                     self.note(Kind::Finished, member.request.0);
                 }
             }
+            ToGateway::Failed { request, .. } => self.note(Kind::Finished, request.0),
             ToGateway::Dropped { request, .. } => self.note(Kind::Dropped, request.0),
             ToGateway::Forgotten { request, .. } => self.note(Kind::Forgotten, request.0),
             ToGateway::State(state) => self.note(Kind::State, state.version),

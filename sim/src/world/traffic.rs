@@ -30,6 +30,7 @@ fn to_gateway(message: &ToGateway) -> usize {
     match message {
         ToGateway::Started(_) => 2 * SHORT + 2 * WORD,
         ToGateway::Finished { members, .. } => 2 * SHORT + 2 * WORD + members.len() * 2 * WORD,
+        ToGateway::Failed { why, .. } => 2 * SHORT + WORD + why.len(),
         ToGateway::Dropped { .. } => 3 * SHORT + 6 * WORD,
         ToGateway::Forgotten { .. } => SHORT + WORD,
         ToGateway::Ask(_) => 3 * SHORT + 3 * WORD,

@@ -1,11 +1,10 @@
 //! What a fleet hears and says.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Done, Member};
-use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Arrival, Fault, Finished, ToGateway};
+use spillgate_pipeline::id::{DeviceId, GatewayId, RequestId, WorkerId};
+use spillgate_pipeline::message::{Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::DropReason;
 
@@ -74,14 +73,11 @@ pub(super) fn forgotten<T>(member: &Member<T>) -> FleetCommand<T> {
 
 /// Its request has failed, for this reason: a sentence for its client.
 pub(super) fn fail<T>(member: &Member<T>, why: &Arc<str>) -> FleetCommand<T> {
-    let request = member.request.id;
-    let result = Err(Fault::Module(why.to_string()));
-    let message = ToGateway::Finished {
-        worker: member.worker,
-        batch: BatchId(0),
-        took: Duration::ZERO,
-        size: 1,
-        members: vec![Finished { request, result }],
+    let (worker, request) = (member.worker, member.request.id);
+    let message = ToGateway::Failed {
+        worker,
+        request,
+        why: why.to_string(),
     };
-    tell(member.worker, request, message)
+    tell(worker, request, message)
 }

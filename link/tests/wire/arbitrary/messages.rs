@@ -27,6 +27,13 @@ use super::{module, request_id, span, text, time, worker};
 pub(super) fn to_gateway() -> impl Strategy<Value = (ToGateway, Vec<Brought>)> {
     let others = prop_oneof![
         started().prop_map(ToGateway::Started),
+        (worker(), request_id(), ".{0,20}").prop_map(|(worker, request, why)| {
+            ToGateway::Failed {
+                worker,
+                request,
+                why,
+            }
+        }),
         (worker(), request_id(), drop()).prop_map(|(worker, request, drop)| {
             let drop = Box::new(drop);
             ToGateway::Dropped {

@@ -472,14 +472,11 @@ impl World {
                     ToGateway::Forgotten { worker, request } => {
                         (worker, request, Answer::Forgotten)
                     }
-                    ToGateway::Finished {
-                        worker, members, ..
-                    } => {
-                        let Err(Fault::Module(why)) = &members[0].result else {
-                            panic!("the fleet has no results")
-                        };
-                        (worker, members[0].request, Answer::Failed(why.clone()))
-                    }
+                    ToGateway::Failed {
+                        worker,
+                        request,
+                        why,
+                    } => (worker, request, Answer::Failed(why)),
                     other => panic!("no gateway expects {other:?}"),
                 };
                 assert_eq!((of, id.home()), (worker, home));
