@@ -46,6 +46,7 @@ fn requests(bytes: usize) -> Packet {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         },
         payload: Parcel {

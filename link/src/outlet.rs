@@ -289,6 +289,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         };
         let payload = Parcel {

@@ -5,6 +5,7 @@
 //! The order of the stages: names and references (`reference`), options (`option`), cycle and order (`order`),
 //! assembly, use of every module, objective (`objective`). The last two need a pipeline without errors.
 
+mod adapt;
 mod family;
 mod objective;
 mod option;
@@ -143,7 +144,11 @@ fn compile_into(
     if sink.has_errors() {
         return None;
     }
-    let pipeline = assemble(&spec, &types, Parts { options, families }, &wiring, &order?);
+    let mut pipeline = assemble(&spec, &types, Parts { options, families }, &wiring, &order?);
+    pipeline.adapt = adapt::resolve(sink, &mut pipeline.modules, spec.adapt.as_ref());
+    if sink.has_errors() {
+        return None;
+    }
     warn_unused(sink, &pipeline);
     if let Some(profiles) = profiles {
         objective::check(sink, &pipeline, &spec.slo.place, profiles);
@@ -254,6 +259,7 @@ fn assemble(
             outputs: ty.outputs.iter().map(|o| (o.name.clone(), o.ty)).collect(),
             when: wires.when.as_ref().map(port),
             variants: best_last(&module.variants),
+            fixed: None,
             family: parts.families[at].take(),
             batch: module.batch,
             schedule: schedule(spec, module, ty, wires),
@@ -287,6 +293,7 @@ fn assemble(
             drop: spec.policy.drop_under(schedules),
             ..spec.policy.clone()
         },
+        adapt: None,
         limits: spec.limits,
         clients: spec.clients.clone(),
     }
@@ -354,6 +361,7 @@ fn source_module(spec: &Spec<'_>) -> Module {
         outputs: vec![(spec.source.field.clone(), spec.source.ty)],
         when: None,
         variants: Vec::new(),
+        fixed: None,
         family: None,
         batch: BatchLimits { max: 1 },
         schedule: None,

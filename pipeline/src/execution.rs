@@ -5,7 +5,7 @@ use std::ops::Index;
 use std::time::Duration;
 
 use crate::catalog::ValueType;
-use crate::id::ModuleId;
+use crate::id::{ModuleId, VariantId};
 use crate::pipeline::{Module, Pipeline};
 use crate::profile::{NoProfile, ProfileSet};
 
@@ -45,6 +45,14 @@ impl ModuleExecution {
         })
     }
 
+    /// The times of several variants, each by batch size from 1, of which the last serves where none is chosen.
+    pub fn of_variants(variants: Vec<Vec<Duration>>) -> Self {
+        ModuleExecution {
+            served: variants.len().saturating_sub(1),
+            variants,
+        }
+    }
+
     /// The times of the variant that serves, by batch size from 1.
     pub fn served(&self) -> &[Duration] {
         self.variant(self.served).unwrap_or_default()
@@ -54,6 +62,16 @@ impl ModuleExecution {
     pub fn variant(&self, variant: usize) -> Option<&[Duration]> {
         let times = self.variants.get(variant)?;
         (!times.is_empty()).then_some(times)
+    }
+
+    /// The same; those of the variant that serves where the variant's are not known.
+    pub fn of_variant(&self, variant: VariantId) -> &[Duration] {
+        self.variant(variant.idx()).unwrap_or_else(|| self.served())
+    }
+
+    /// The variant that serves where none is chosen.
+    pub fn served_variant(&self) -> VariantId {
+        VariantId(self.served as u8)
     }
 }
 
@@ -106,6 +124,11 @@ impl ExecutionTimes {
     /// How many modules there are, the source included.
     pub fn n_modules(&self) -> usize {
         self.0.len()
+    }
+
+    /// The times of a module by variant and batch size.
+    pub fn of_module(&self, module: ModuleId) -> &ModuleExecution {
+        &self.0[module.idx()]
     }
 
     /// The times of the variant that serves, by batch size from 1; `None` when there is no such module.

@@ -49,6 +49,11 @@ id!(
     MemberId(u16), "f"
 );
 id!(
+    /// Ordinal of a variant of a module, the most accurate last. 0 where the module has no variants.
+    #[derive(Default)]
+    VariantId(u8), "v"
+);
+id!(
     /// One device as the executor sees it. Dense inside one process.
     DeviceId(u16), "d"
 );
@@ -103,6 +108,13 @@ impl ModuleId {
 
 impl MemberId {
     /// Position in dense per-member tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl VariantId {
+    /// Position in dense per-variant tables.
     pub fn idx(self) -> usize {
         self.0 as usize
     }

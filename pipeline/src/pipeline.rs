@@ -11,9 +11,9 @@ use crate::catalog::ValueType;
 use crate::clients::Clients;
 use crate::distribution::Window;
 use crate::family::Family;
-use crate::id::{MemberId, ModuleId};
+use crate::id::{MemberId, ModuleId, VariantId};
 use crate::policy::recipe::Bind;
-use crate::policy::{DispatchPolicyName, PolicyConfig};
+use crate::policy::{Adapt, DispatchPolicyName, PolicyConfig};
 use crate::schedule::ScheduleName;
 
 /// A checked pipeline.
@@ -33,6 +33,8 @@ pub struct Pipeline {
     pub outputs: Vec<Output>,
     /// Which policies decide.
     pub policy: PolicyConfig,
+    /// The module whose variants are chosen request by request, and how. `None`: one variant of each module serves.
+    pub adapt: Option<Adapt>,
     /// Bounds at the gateway.
     pub limits: Limits,
     /// Its clients and their rights.
@@ -84,6 +86,8 @@ pub struct Module {
     pub when: Option<PortRef>,
     /// Model variants, the most accurate last. Empty for types without a model.
     pub variants: Vec<Variant>,
+    /// The variant that serves where none is chosen; `None`: the most accurate.
+    pub fixed: Option<VariantId>,
     /// Its family of models, of which each request names one. Its only variant names all of them then.
     pub family: Option<Arc<Family>>,
     /// Batch limits.
@@ -124,9 +128,17 @@ impl Module {
         }
     }
 
-    /// Ordinal of the variant that serves: the most accurate, which is last. 0 for types without a model.
+    /// Ordinal of the variant that serves where none is chosen: the most accurate, which is last, unless another one is
+    /// fixed. 0 for types without a model.
     pub fn served(&self) -> usize {
-        self.variants.len().saturating_sub(1)
+        let last = self.variants.len().saturating_sub(1);
+        self.fixed.map_or(last, |fixed| fixed.idx().min(last))
+    }
+
+    /// Ordinal of a variant that a request names; where there is no such variant, of the one that serves where none is chosen.
+    pub fn variant(&self, variant: VariantId) -> usize {
+        let known = Some(variant.idx()).filter(|idx| *idx < self.variants.len());
+        known.unwrap_or_else(|| self.served())
     }
 
     /// Key of a variant in a profile: the model and, where there is one, its input size; `-` for types without a model.
@@ -298,6 +310,11 @@ impl Pipeline {
             ports
         };
         self.modules.iter().map(|m| of(m.id)).collect()
+    }
+
+    /// The module whose variants are chosen request by request.
+    pub fn adapted(&self) -> Option<ModuleId> {
+        Some(self.adapt?.module)
     }
 
     /// Whether the requests of a module wait at their gateway until a worker asks for them. The source's workers decode what

@@ -1,9 +1,11 @@
 //! Policies by name, their settings, and the guidance that a State Planner gives to its Request Brokers.
 
+mod adapt;
 mod age;
 mod drop;
 pub mod recipe;
 
+pub use adapt::{Adapt, AdaptName};
 pub use age::{AGE_STEP, AGED_AFTER, AGES_AFTER};
 pub use drop::DropPolicyName;
 
@@ -298,6 +300,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         };
         let mut guidance = Guidance::NONE;

@@ -253,6 +253,40 @@ pub enum Problem {
         .others.join(", ")
     )]
     PulledAhead { drop: String, others: Vec<String> },
+    /// Variants are to be chosen, and no module has several.
+    #[error("no module has several variants; list them under variants:, or leave adapt out")]
+    NothingAdapts,
+    /// A variant is named where one is chosen for each request.
+    #[error("{name} chooses the variant of each request; remove variant, or name fixed")]
+    VariantIsChosen { name: &'static str },
+    /// The ordinal of no variant.
+    #[error(
+        "{module} has {count} variants, and there is no {ordinal}, counted from 0; give at most {}",
+        .count - 1
+    )]
+    NoSuchVariant {
+        module: String,
+        ordinal: u32,
+        count: usize,
+    },
+    /// Variants are to be chosen by their accuracy, which is not known.
+    #[error(
+        "a variant of {module} has no accuracy, and variants are chosen by it; state accuracy: for each of them, or \
+         name fixed"
+    )]
+    VariantWithoutAccuracy { module: String },
+    /// A batch scheduler knows the times of one variant.
+    #[error(
+        "the scheduler {schedule} of {module} knows the execution times of one variant; write schedule: static there, or name \
+         fixed"
+    )]
+    ScheduledVariants {
+        module: String,
+        schedule: &'static str,
+    },
+    /// A variant that is less accurate than a smaller one.
+    #[error("the variant of input {input} is less accurate than the smaller one of input {better}; remove it")]
+    DominatedVariant { input: u32, better: u32 },
     /// A name that no device can have.
     #[error(
         "{} is no device; use auto, cpu, cpu:N, cuda, cuda:N, emulated or emulated:N",

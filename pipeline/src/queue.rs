@@ -10,8 +10,8 @@ use indexmap::IndexSet;
 use min_max_heap::MinMaxHeap;
 use rustc_hash::FxBuildHasher;
 
-use crate::id::{MemberId, RequestId};
-use crate::request::Request;
+use crate::id::RequestId;
+use crate::request::{ModelChoice, Request};
 use crate::time::Timestamp;
 
 /// Tombstones that are always allowed: below this, sweeping costs more than it frees.
@@ -166,15 +166,15 @@ impl<T> Queue<T> {
         gone.pop()
     }
 
-    /// Takes out the requests of all members but one, for [`Queue::put_back`]. It looks at all that wait, which is as much as
+    /// Takes out the requests of all models but one, for [`Queue::put_back`]. It looks at all that wait, which is as much as
     /// the owner allows.
-    pub fn set_aside_others(&mut self, member: MemberId) -> Vec<Waiting<T>> {
-        if self.heap.iter().all(|w| w.request.member == member) {
+    pub fn set_aside_others(&mut self, model: ModelChoice) -> Vec<Waiting<T>> {
+        if self.heap.iter().all(|w| w.request.model() == model) {
             return Vec::new();
         }
         self.sweep();
         let all = std::mem::take(&mut self.heap).into_iter();
-        let (kept, others): (Vec<_>, Vec<_>) = all.partition(|w| w.request.member == member);
+        let (kept, others): (Vec<_>, Vec<_>) = all.partition(|w| w.request.model() == model);
         self.heap = kept.into_iter().collect();
         for other in &others {
             self.live.swap_remove(&other.request.id);
@@ -230,6 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::id::{MemberId, VariantId};
     use crate::schedule::Application;
 
     fn request(id: u64) -> Request {
@@ -242,6 +243,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         }
     }
@@ -276,7 +278,7 @@ mod tests {
         PopLast,
         Cancel(u64),
         Remove(u64),
-        SetAside(u16),
+        SetAside(u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -286,12 +288,17 @@ mod tests {
             1 => Just(Step::PopLast),
             3 => (0u64..150).prop_map(Step::Cancel),
             1 => (0u64..150).prop_map(Step::Remove),
-            1 => (0u16..3).prop_map(Step::SetAside),
+            1 => (0u64..3).prop_map(Step::SetAside),
         ]
     }
 
-    fn member_of(id: u64) -> MemberId {
-        MemberId((id % 3) as u16)
+    /// Three models, of two members and two variants.
+    fn model_of(id: u64) -> ModelChoice {
+        let (member, variant) = [(0, 0), (0, 1), (1, 0)][(id % 3) as usize];
+        ModelChoice {
+            member: MemberId(member),
+            variant: VariantId(variant),
+        }
     }
 
     proptest! {
@@ -306,7 +313,8 @@ mod tests {
                 match step {
                     Step::Push(key) => {
                         let request = Request {
-                            member: member_of(next_id),
+                            member: model_of(next_id).member,
+                            variant: model_of(next_id).variant,
                             ..request(next_id)
                         };
                         queue.push(at(key), request, (), at(0));
@@ -331,9 +339,9 @@ mod tests {
                         sorted.retain(|e| e.1 != id);
                         prop_assert_eq!(id_of(queue.remove(RequestId(id))), waits.then_some(id));
                     }
-                    Step::SetAside(member) => {
-                        let others = queue.set_aside_others(MemberId(member));
-                        let is_one = |id: u64| member_of(id) == MemberId(member);
+                    Step::SetAside(model) => {
+                        let others = queue.set_aside_others(model_of(model));
+                        let is_one = |id: u64| model_of(id) == model_of(model);
                         let mut aside: Vec<u64> = others.iter().map(|w| w.request.id.0).collect();
                         let mut expected: Vec<u64> =
                             sorted.iter().map(|e| e.1).filter(|id| !is_one(*id)).collect();

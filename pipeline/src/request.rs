@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::action::Span;
-use crate::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, WorkerId};
+use crate::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, VariantId, WorkerId};
 use crate::message::Incarnation;
 use crate::schedule::Application;
 use crate::time::{Budget, Timestamp, format_duration};
@@ -29,9 +29,10 @@ pub struct Request {
     /// ([`Recipe::ranks`](crate::policy::recipe::Recipe::ranks)): the entry says which requests are within their client's
     /// share, and of a higher class.
     pub rank: u8,
-    /// Which model of the family it is for, of the module that it goes to or is at; a batch holds one member. 0 at a module
-    /// without a family.
+    /// Which model of the family it is for, of the module that it goes to or is at. 0 at a module without a family.
     pub member: MemberId,
+    /// Which variant of the model it is for, of the module that it goes to or is at.
+    pub variant: VariantId,
     /// Its client has no SLO: it is served in the idle time of devices, and given up after [`BACKGROUND_LONGEST`] or when the time
     /// that its client gives it is over.
     pub background: bool,
@@ -40,7 +41,24 @@ pub struct Request {
 /// A request without an SLO is given up so long after it was sent: nothing that was accepted waits for ever.
 pub const BACKGROUND_LONGEST: Duration = Duration::from_secs(600);
 
+/// Which of a module's models serves a request: a member of its family, and a variant. A batch holds requests of one choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelChoice {
+    /// The member of the family.
+    pub member: MemberId,
+    /// The variant.
+    pub variant: VariantId,
+}
+
 impl Request {
+    /// The model that serves it at the module that it goes to or is at.
+    pub fn model(&self) -> ModelChoice {
+        ModelChoice {
+            member: self.member,
+            variant: self.variant,
+        }
+    }
+
     /// Expected time to decode its picture; zero where there is none.
     pub fn decoding(&self) -> Duration {
         Duration::from_micros(u64::from(self.decoding_us))

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
-use crate::policy::{DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
+use crate::policy::{AdaptName, DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
 use crate::schedule::ScheduleName;
 use crate::spec::{
     BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,
@@ -150,7 +150,32 @@ fn policy() -> Value {
                 "$ref": "#/$defs/duration",
                 "default": format_duration(WINDOW_DEFAULT),
             },
+            "adapt": adapt(),
         },
+    })
+}
+
+fn adapt() -> Value {
+    let names = AdaptName::ALL.map(AdaptName::name);
+    json!({
+        "description": "How the variant that serves a request is chosen, of the first module with several. Default: \
+                        spillgate where each of them states its accuracy, else fixed: the most accurate one serves.",
+        "anyOf": [
+            { "enum": names },
+            {
+                "type": "object",
+                "additionalProperties": false,
+                "required": ["name"],
+                "properties": {
+                    "name": { "enum": names },
+                    "variant": integer(
+                        "With fixed: ordinal of the variant that serves, from 0, in order of accuracy.",
+                        0,
+                        VARIANTS_MAX as i64 - 1,
+                    ),
+                },
+            },
+        ],
     })
 }
 

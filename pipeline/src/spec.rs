@@ -5,6 +5,7 @@
 //! other fields are checked too.
 
 pub(crate) mod clients;
+mod adapt;
 mod module;
 
 use std::time::Duration;
@@ -71,7 +72,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 const ROOT_FIELDS: [&str; 8] = [
     "name", "slo", "source", "modules", "outputs", "policy", "limits", "clients",
 ];
-const POLICY_FIELDS: [&str; 5] = ["drop", "dispatch", "lambda", "gate", "window"];
+const POLICY_FIELDS: [&str; 6] = ["drop", "dispatch", "lambda", "gate", "window", "adapt"];
 /// Largest `gate`: a larger one refuses nothing.
 pub const GATE_MAX: f64 = 100.0;
 /// Shortest window of a State Planner: shorter ones hold too few batches.
@@ -90,6 +91,8 @@ const LIMIT_FIELDS: [&str; 6] = [
     "objects",
 ];
 
+pub(crate) use adapt::AdaptSpec;
+use adapt::read_adapt;
 use module::read_modules;
 pub(crate) use module::{FamilySpec, ModuleSpec};
 
@@ -102,6 +105,7 @@ pub(crate) struct Spec<'n> {
     pub(crate) modules: Vec<ModuleSpec<'n>>,
     pub(crate) outputs: Vec<(String, Located<String>)>,
     pub(crate) policy: PolicyConfig,
+    pub(crate) adapt: Option<Located<AdaptSpec>>,
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
 }
@@ -168,6 +172,7 @@ pub(crate) fn read<'n>(sink: &mut Sink, root: &'n Node) -> Spec<'n> {
     let policy = fields
         .get("policy")
         .map(|f| read_policy(sink, f.node, &f.place));
+    let (policy, adapt) = policy.unwrap_or((POLICY_DEFAULT, None));
     let limits = fields
         .get("limits")
         .map(|f| read_limits(sink, f.node, &f.place));
@@ -184,7 +189,8 @@ pub(crate) fn read<'n>(sink: &mut Sink, root: &'n Node) -> Spec<'n> {
         modules_place: modules_field.map_or(place, |f| f.place.clone()),
         modules,
         outputs,
-        policy: policy.unwrap_or(POLICY_DEFAULT),
+        policy,
+        adapt,
         limits: limits.unwrap_or(LIMITS_DEFAULT),
         clients: clients.unwrap_or_else(Clients::equal),
     }
@@ -271,7 +277,11 @@ fn read_outputs(sink: &mut Sink, node: &Node, place: &Place) -> Vec<(String, Loc
     outputs
 }
 
-fn read_policy(sink: &mut Sink, node: &Node, place: &Place) -> PolicyConfig {
+fn read_policy(
+    sink: &mut Sink,
+    node: &Node,
+    place: &Place,
+) -> (PolicyConfig, Option<Located<AdaptSpec>>) {
     let expected = "a map, like { drop: spillgate }";
     let fields = reader::record(sink, node, place, expected, &POLICY_FIELDS);
     let mut policy = POLICY_DEFAULT;
@@ -302,7 +312,13 @@ fn read_policy(sink: &mut Sink, node: &Node, place: &Place) -> PolicyConfig {
     {
         policy.window = window;
     }
-    policy
+    let adapt = fields.get("adapt").and_then(|f| {
+        Some(Located {
+            value: read_adapt(sink, f.node, &f.place)?,
+            place: f.place.clone(),
+        })
+    });
+    (policy, adapt)
 }
 
 fn read_limits(sink: &mut Sink, node: &Node, place: &Place) -> Limits {

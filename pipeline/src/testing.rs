@@ -40,6 +40,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             outputs: vec![("payload".to_owned(), ValueType::Bytes)],
             when: idx.and_then(|i| when.get(i).copied().flatten()).map(port),
             variants: vec![],
+            fixed: None,
             family: None,
             batch: BatchLimits { max: 8 },
             schedule: None,
@@ -83,6 +84,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             drop: DropPolicyName::Deadline,
             ..POLICY_DEFAULT
         },
+        adapt: None,
         limits: Limits {
             in_flight: 1024,
             in_flight_per_stream: 64,

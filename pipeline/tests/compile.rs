@@ -3,6 +3,8 @@
 
 #[path = "compile/accepted.rs"]
 mod accepted;
+#[path = "compile/adaptation.rs"]
+mod adaptation;
 #[path = "compile/clients.rs"]
 mod clients;
 #[path = "compile/clusters.rs"]

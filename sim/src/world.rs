@@ -157,7 +157,7 @@ impl World {
                     &pipeline,
                     module.id,
                     config.planned.batch[module.id.idx()],
-                    config.planned.execution[module.id.idx()].to_vec(),
+                    config.planned.execution.of_module(module.id).clone(),
                     config.work.as_ref().and_then(|work| {
                         let module = work.modules[module.id.idx()].as_ref()?;
                         Some(module.schedule.clone())

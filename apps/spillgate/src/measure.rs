@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use spillgate_backend::Backend;
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
+use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{
@@ -109,7 +110,7 @@ pub fn measure(
         pipeline: deployment.pipeline.clone(),
         base_dir: deployment.base_dir.clone(),
         module: what.module.id,
-        execution: vec![],
+        execution: ModuleExecution::default(),
         from_start: true,
         members: None,
         load: None,

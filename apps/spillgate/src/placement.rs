@@ -149,17 +149,15 @@ pub(crate) fn place(
         for (module, devices) in pipeline.modules.iter().zip(&workers.devices) {
             for (i, device) in devices.iter().enumerate() {
                 let execution = match module.id {
-                    ModuleId::SOURCE => planned.execution[0].to_vec(),
+                    ModuleId::SOURCE => planned.execution.of_module(ModuleId::SOURCE).clone(),
                     _ => ModuleExecution::of(
                         module,
                         process_and_device(device).1,
                         &deployment.profiles,
-                    )?
-                    .served()
-                    .to_vec(),
+                    )?,
                 };
                 let batch = planned.batch[module.id.idx()];
-                let schedule = SchedulerConfig::of(module, &execution, batch)?;
+                let schedule = SchedulerConfig::of(module, execution.served(), batch)?;
                 let spec = WorkerSpec {
                     worker: WorkerId(placement.next_worker),
                     pipeline: pipeline.clone(),

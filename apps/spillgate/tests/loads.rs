@@ -36,7 +36,7 @@ fn models() -> Arc<[ModelSpec]> {
             pipeline: pipeline.clone(),
             base_dir: folder.clone(),
             module,
-            execution: vec![Duration::from_millis(1)],
+            execution: vec![Duration::from_millis(1)].into(),
             from_start: false,
             members: None,
             load: None,

@@ -74,6 +74,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         },
         number: 17,

@@ -428,6 +428,7 @@ mod tests {
             decoding_us: 0,
             rank,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         }
     }

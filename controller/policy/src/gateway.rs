@@ -23,7 +23,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::message::{
     Address, Arrival, Ask, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
     ModulePlan, ModuleState, Place, Places, Returned, Sessions, ToController, ToDevice, ToGateway,
@@ -149,6 +149,8 @@ pub struct Gateway<P, L> {
     demands: Demands,
     exchange: Exchange,
     applications: Applications,
+    /// By module: the variant that serves where none is chosen.
+    served: Arc<[VariantId]>,
     grace: Duration,
     /// When the first open request may be over its deadline and grace.
     checks_at: Option<Timestamp>,
@@ -216,6 +218,7 @@ impl<P, L: Clone> Gateway<P, L> {
             demands: Demands::new(pipeline, born),
             exchange: Exchange::new(born),
             applications: Applications::default(),
+            served: pipeline.modules.iter().map(|m| VariantId(m.served() as u8)).collect(),
             grace: ends::grace(pipeline),
             checks_at: None,
             ages_at: born,
@@ -246,6 +249,7 @@ impl<P, L: Clone> Gateway<P, L> {
                 load,
                 joins: Joins::new(n_modules),
                 members: offer.members.clone(),
+                variants: self.served.clone(),
             }
         });
         self.demands.offered(now, self.ledger.offered());

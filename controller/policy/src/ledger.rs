@@ -175,6 +175,7 @@ impl<T> Ledger<T> {
             decoding_us: u32::try_from(decoding.as_micros()).unwrap_or(u32::MAX),
             rank: ticket.map_or(party.rank(true), |t| t.rank()),
             member: Default::default(),
+            variant: Default::default(),
             background: party.background,
         };
         self.n_background += usize::from(party.background);

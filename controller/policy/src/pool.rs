@@ -87,8 +87,8 @@ pub struct Pool {
     planned: Arc<Planned>,
     /// The worker's scheduler decides which requests are given up.
     is_scheduled: bool,
-    /// The module has a family of models, and a batch holds requests of one.
-    is_family: bool,
+    /// Requests are for different models, and a batch holds requests of one.
+    is_mixed: bool,
     capacity: usize,
     queue: Queue<()>,
     /// The waiting requests by rank.
@@ -116,7 +116,7 @@ impl Pool {
             recipe: pipeline.policy.drop.recipe(),
             planned: planned.clone(),
             is_scheduled: of.schedule.is_some(),
-            is_family: of.family.is_some(),
+            is_mixed: of.family.is_some() || pipeline.adapted() == Some(module),
             capacity: of.queue.saturating_mul(n_workers.max(1)),
             queue: Queue::default(),
             by_rank: [0; RANKS],
@@ -362,6 +362,15 @@ impl Pool {
         alone.mul_f64(shape.execution.as_secs_f64() / planned.as_secs_f64())
     }
 
+    /// Execution time of a request in a batch of its own as its variant's profile says, where variants differ: the pace that workers
+    /// show is that of all variants together.
+    fn profiled_alone(&self, request: &Request) -> Duration {
+        let of = self.planned.execution.of_module(self.module);
+        let alone = of.of_variant(request.variant).first();
+        let alone = alone.filter(|_| self.is_mixed);
+        alone.copied().unwrap_or(Duration::MAX)
+    }
+
     /// Drops, from the most urgent on, the requests that miss their module deadline even in a batch of their own that starts
     /// at `starts_at`.
     fn drop_hopeless(
@@ -371,12 +380,13 @@ impl Pool {
         view: View<'_>,
         refused: &mut Vec<Refused>,
     ) {
-        let execution = match self.is_scheduled {
+        let usual = match self.is_scheduled {
             true => Duration::ZERO,
             false => self.execution(1, view),
         };
         let guidance = &view.plan.guidance;
         while let Some(first) = self.queue.first() {
+            let execution = usual.min(self.profiled_alone(&first.request));
             if starts_at + execution <= guidance.module_deadline(&first.request) {
                 break;
             }
@@ -452,16 +462,16 @@ impl Pool {
         in_order.all(|(i, deadline)| ends_by(i) <= *deadline)
     }
 
-    /// Takes out so many requests from that end; where the module has a family, those of the first one's member.
+    /// Takes out so many requests from that end; where the module has several models, those of the first one's model.
     fn take(&mut self, order: BudgetOrder, most: usize) -> Vec<Pooled> {
         let mut taken = Vec::with_capacity(most.min(self.queue.len()));
-        if !self.is_family {
+        if !self.is_mixed {
             self.take_into(&mut taken, order, most);
             return taken;
         }
         self.take_into(&mut taken, order, most.min(1));
         if let Some(first) = taken.first() {
-            let others = self.queue.set_aside_others(first.request.member);
+            let others = self.queue.set_aside_others(first.request.model());
             self.take_into(&mut taken, order, most);
             self.queue.put_back(others);
         }

@@ -35,6 +35,7 @@ fn requests(from: &Process, deadline: Timestamp) -> Envelope<Parcel> {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     };
     Envelope {

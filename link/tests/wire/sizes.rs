@@ -43,6 +43,7 @@ pub(crate) fn requests(frame: Option<Bytes>) -> Packet {
             decoding_us: 2_500,
             rank: 1,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         },
         payload: Parcel {

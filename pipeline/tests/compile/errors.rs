@@ -23,6 +23,7 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
         ("objective", objective),
         ("source", source),
         ("policies", policies),
+        ("adaptation", crate::adaptation::errors),
         ("limits", limits),
         ("clients", crate::clients::errors),
         ("module names", module_names),
@@ -78,7 +79,6 @@ fn every_error_says_what_is_wrong_and_what_would_be_right() {
 
 /// A name and the cases under it.
 type Group = (&'static str, fn(&mut Golden));
-
 /// Gathers wrong texts and what is said of them.
 #[derive(Default)]
 pub(crate) struct Golden {
@@ -107,7 +107,7 @@ impl Golden {
         self.out.push('\n');
     }
 
-    fn compiled(&mut self, shown: &str, text: &str) {
+    pub(crate) fn compiled(&mut self, shown: &str, text: &str) {
         let text = text.trim_start_matches('\n');
         let diagnostics = match compile(text, "traffic.yaml", &catalog(), None) {
             Err(errors) => errors.list,
@@ -117,7 +117,7 @@ impl Golden {
     }
 
     /// A whole file.
-    fn file(&mut self, text: &str) {
+    pub(crate) fn file(&mut self, text: &str) {
         self.compiled(text, text);
     }
 

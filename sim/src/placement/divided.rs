@@ -174,6 +174,7 @@ impl Sender {
             decoding_us: 0,
             rank: 0,
             member: member(arrival.model),
+            variant: Default::default(),
             background: false,
         };
         let worker = self.dispatcher.send(arrival.at, &request);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 use spillgate_controller_policy::fleet::FleetEvent;
-use spillgate_pipeline::id::{BatchId, DeviceId, MemberId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, MemberId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,
@@ -132,7 +132,8 @@ impl World {
         self.tally.batch(ids.len());
         let load = self.read_model(device, &batch);
         let started_at = self.now + load.unwrap_or_default();
-        let took = self.execution(batch.module, &ids);
+        let variant = batch.members.first().map(|m| m.request.variant);
+        let took = self.execution((batch.module, variant.unwrap_or_default()), &ids);
         let took = self.slowed(device, took);
         let d = &mut self.devices[device];
         self.agenda.at(
@@ -162,7 +163,7 @@ impl World {
         let requests = [rerun.request];
         self.checker
             .batch_started(DeviceId(device as u16), rerun.id, 1, self.now, &requests)?;
-        let took = self.execution(module, &requests);
+        let took = self.execution((module, rerun.model.variant), &requests);
         let took = self.slowed(device, took);
         self.tally.reran(took);
         let d = &mut self.devices[device];
@@ -219,14 +220,21 @@ impl World {
         }
     }
 
-    fn execution(&mut self, module: ModuleId, requests: &[RequestId]) -> Duration {
+    fn execution(
+        &mut self,
+        (module, variant): (ModuleId, VariantId),
+        requests: &[RequestId],
+    ) -> Duration {
         let work = self.config.work.as_ref();
         let planned = work
             .and_then(|work| {
                 let ordinals = requests.iter().map(|id| self.ordinal(*id) as usize);
                 work.execution(module, ordinals)
             })
-            .unwrap_or_else(|| self.config.planned.execution[module.idx()][requests.len() - 1]);
+            .unwrap_or_else(|| {
+                let of = self.config.planned.execution.of_module(module);
+                of.of_variant(variant)[requests.len() - 1]
+            });
         stretched(planned, self.factor(module, requests))
     }
 

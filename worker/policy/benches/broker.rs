@@ -27,6 +27,7 @@ fn request(id: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     }
 }
@@ -38,10 +39,12 @@ fn full(policy: DropPolicyName, batch: u32) -> Broker<()> {
         batch,
         execution: (1..=batch)
             .map(|b| Duration::from_millis(10 + 5 * u64::from(b)))
-            .collect(),
+            .collect::<Vec<_>>()
+            .into(),
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        is_adapted: false,
         default_member: None,
         first_load: Duration::ZERO,
         background: 64,

@@ -9,7 +9,7 @@
 //!
 //! Invariants: a request is either in the queue or held by the part that forms batches; at most `capacity` requests
 //! wait; a batch that is formed ahead or late has at most `batch` members, a scheduled batch at most its size. Where the
-//! module has a family of models, a batch holds requests of one model: that of the request that the order puts first.
+//! module has several models, of a family or variants, a batch holds requests of one: that of the request that the order puts first.
 
 mod ahead;
 mod background;
@@ -25,7 +25,8 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId};
+use spillgate_pipeline::execution::ModuleExecution;
+use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId, VariantId};
 use spillgate_pipeline::message::{Answer, Lent};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
@@ -52,14 +53,16 @@ pub struct BrokerConfig {
     pub capacity: usize,
     /// Requests in a batch, as planned.
     pub batch: u32,
-    /// Expected execution time by batch size; entry 0 is size 1. At least `batch` entries.
-    pub execution: Vec<Duration>,
+    /// Expected execution times by variant and batch size. At least `batch` sizes.
+    pub execution: ModuleExecution,
     /// The drop policy: which requests are kept, which are served first, and when they are bound.
     pub recipe: &'static Recipe,
     /// It asks gateways for requests.
     pub pulls: bool,
     /// The module has a family of models: requests of different members share no batch.
     pub is_family: bool,
+    /// Each request has a variant of its own: those of different variants share no batch.
+    pub is_adapted: bool,
     /// The model of the family that is loaded with the worker, if any.
     pub default_member: Option<MemberId>,
     /// How long reading a model of the family is expected to take until one was read.
@@ -81,7 +84,7 @@ impl BrokerConfig {
         pipeline: &Pipeline,
         module: ModuleId,
         batch: u32,
-        execution: Vec<Duration>,
+        execution: ModuleExecution,
         schedule: Option<SchedulerConfig>,
     ) -> Self {
         let family = pipeline.modules[module.idx()].family.as_ref();
@@ -96,6 +99,7 @@ impl BrokerConfig {
             recipe: pipeline.policy.drop.recipe(),
             pulls: pipeline.is_pulled(module),
             is_family: family.is_some(),
+            is_adapted: pipeline.adapted() == Some(module),
             default_member: family.and_then(|family| family.default),
             first_load: Duration::ZERO,
             background: pipeline.limits.background(),
@@ -185,7 +189,7 @@ impl<T> Broker<T> {
     pub fn new(config: BrokerConfig) -> Self {
         assert!(config.batch > 0, "a batch holds at least one request");
         assert!(
-            config.execution.len() >= config.batch as usize,
+            config.execution.served().len() >= config.batch as usize,
             "an execution time is known for each batch size"
         );
         Broker {
@@ -219,13 +223,15 @@ impl<T> Broker<T> {
     /// Hands over the next batch of requests without an SLO, for a device without other work.
     pub fn take_background(&mut self, now: Timestamp) -> Formed<T> {
         let batch = self.core.batch();
-        let fits = |n: &usize| self.execution(*n) <= self.core.config.background_time;
+        let variant = self.background.first_variant();
+        let variant = variant.unwrap_or_else(|| self.core.next_variant());
+        let fits = |n: &usize| self.execution(variant, *n) <= self.core.config.background_time;
         let size = (2..=batch).take_while(fits).last().unwrap_or(1);
         let members = self.background.take(now, size);
         Formed {
             execution: match members.as_slice() {
                 [one] if !self.is_scheduled() => self.core.execution_alone(&one.request),
-                several => self.execution(several.len().max(1)),
+                several => self.execution(variant, several.len().max(1)),
             },
             size: members.len(),
             load: self.core.load_of_batch(&members),
@@ -254,20 +260,20 @@ impl<T> Broker<T> {
         }
     }
 
-    /// Expected execution time of a batch of that size.
-    pub fn execution(&self, size: usize) -> Duration {
+    /// Expected execution time of a batch of that variant and size.
+    pub fn execution(&self, variant: VariantId, size: usize) -> Duration {
         match &self.formation {
             Formation::Scheduled(scheduled) => scheduled.scheduler.execution(size as u32),
-            _ => self.core.execution(size),
+            _ => self.core.execution(variant, size),
         }
     }
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches; zero
     /// where a scheduler forms the batches.
-    pub fn stray(&self, size: usize) -> Duration {
+    pub fn stray(&self, variant: VariantId, size: usize) -> Duration {
         match &self.formation {
             Formation::Scheduled(_) => Duration::ZERO,
-            _ => self.core.stray(size),
+            _ => self.core.stray(variant, size),
         }
     }
 
@@ -276,17 +282,17 @@ impl<T> Broker<T> {
         !self.is_scheduled() && self.core.queue.len() >= self.core.batch()
     }
 
-    /// Takes in how long a batch of that size took, and how long it was expected to take when it was formed.
+    /// Takes in how long a batch of that variant and size took, and how long it was expected to take when it was formed.
     pub fn executed(
         &mut self,
         now: Timestamp,
-        size: usize,
+        (variant, size): (VariantId, usize),
         expected: (Duration, Lengths),
         took: Duration,
     ) {
         match &mut self.formation {
             Formation::Scheduled(scheduled) => scheduled.executed(now, size, expected, took),
-            _ => self.core.executed(now, size, expected.0, took),
+            _ => self.core.executed(now, (variant, size), expected.0, took),
         }
     }
 
@@ -422,7 +428,7 @@ impl<T> Broker<T> {
     /// requests, so the broker chooses among several times as many.
     pub fn wanted(&self, n_homes: usize) -> u32 {
         let batch = match &self.formation {
-            Formation::Scheduled(_) => 2 * self.core.config.execution.len(),
+            Formation::Scheduled(_) => 2 * self.core.config.execution.served().len(),
             _ => self.core.batch(),
         };
         let times = if n_homes > 1 { OFFERS } else { 1 };
@@ -468,7 +474,8 @@ impl<T> Broker<T> {
         };
         let execution = match members.as_slice() {
             [one] => self.core.execution_alone(&one.request),
-            several => self.core.execution(several.len()),
+            [] => Duration::ZERO,
+            several => self.core.execution(several[0].request.variant, several.len()),
         };
         Formed {
             execution,

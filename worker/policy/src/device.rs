@@ -237,7 +237,9 @@ impl<T> Device<T> {
     /// How much earlier than expected the running batch may end.
     fn early(&self, running: &Running) -> Duration {
         let broker = self.workers.get(&running.worker);
-        let stray = broker.map_or(Duration::ZERO, |b| b.stray(running.size()));
+        let stray = broker.map_or(Duration::ZERO, |b| {
+            b.stray(running.model.variant, running.size())
+        });
         (stray * EARLY).min(self.lead * EARLY_MAX)
     }
 
@@ -341,9 +343,10 @@ impl<T> Device<T> {
             self.errors.record(&ended.record_load(now, load));
         }
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
-            broker.ran(ended.member, load);
+            broker.ran(ended.model.member, load);
             let expected = (ended.execution, ended.lengths);
-            broker.executed(now, ended.size(), expected, took);
+            let of = (ended.model.variant, ended.size());
+            broker.executed(now, of, expected, took);
             if let Some(application) = ended.alone {
                 broker.learn(now, application, took);
             }
@@ -355,7 +358,7 @@ impl<T> Device<T> {
                 worker: ended.worker,
                 request: request.id,
                 application: request.application,
-                member: request.member,
+                model: request.model(),
                 payload,
             });
         }
@@ -480,9 +483,9 @@ impl<T> Device<T> {
                 [one] => Some(one.request.application),
                 _ => None,
             },
-            member: members
+            model: members
                 .first()
-                .map(|m| m.request.member)
+                .map(|m| m.request.model())
                 .unwrap_or_default(),
             execution,
             load,

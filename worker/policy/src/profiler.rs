@@ -14,7 +14,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_pipeline::id::{MemberId, RequestId, WorkerId};
+use spillgate_pipeline::id::{RequestId, WorkerId};
+use spillgate_pipeline::request::ModelChoice;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -34,7 +35,7 @@ pub(crate) struct Kept<T> {
     pub(crate) worker: WorkerId,
     pub(crate) request: RequestId,
     pub(crate) application: Application,
-    pub(crate) member: MemberId,
+    pub(crate) model: ModelChoice,
     pub(crate) payload: T,
 }
 
@@ -140,7 +141,7 @@ mod tests {
             worker: WorkerId(worker),
             request: RequestId(request),
             application: Application::default(),
-            member: Default::default(),
+            model: Default::default(),
             payload: (),
         }
     }

@@ -57,10 +57,11 @@ impl World {
             module: ModuleId(1),
             capacity: 256,
             batch: 4,
-            execution: execution(),
+            execution: execution().into(),
             recipe: policy.recipe(),
             pulls: false,
             is_family: true,
+            is_adapted: false,
             default_member: None,
             first_load,
             background: 1,
@@ -100,6 +101,7 @@ impl World {
             decoding_us: 0,
             rank: 0,
             member,
+            variant: Default::default(),
             background: false,
         };
         let mut arrivals = vec![Arrival {

@@ -18,8 +18,10 @@ use spillgate_backend::value::{Image, Value};
 use spillgate_backend::{Backend, BackendError};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::catalog::ModelNeed;
+use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, ModuleId, WorkerId};
 use spillgate_pipeline::pipeline::Limits;
+use spillgate_pipeline::request::ModelChoice;
 
 use crate::decode::{self, NotDecoded};
 use crate::members::Members;
@@ -39,19 +41,19 @@ pub const EXAMPLE_OBJECTS: usize = 3;
 
 /// Runs batches on one device.
 pub trait Executor {
-    /// Reads the model of that member of the worker's family, unless it is in memory. True: it was read now. One of a module without
-    /// a family is loaded with its worker.
+    /// Reads that model of the worker, unless it is in memory. True: it was read now. One of a module without
+    /// a family is loaded with its worker, all variants together.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn ready(&mut self, _worker: WorkerId, _member: MemberId) -> Result<bool, OperatorError> {
+    fn ready(&mut self, _worker: WorkerId, _model: ModelChoice) -> Result<bool, OperatorError> {
         Ok(false)
     }
 
-    /// Runs one batch of a worker's module, with that member of its family if it has one. One result a job, in order; an
+    /// Runs one batch of a worker's module, with that model of it. One result a job, in order; an
     /// error is a sentence for the client whose request failed.
     /// A worker or member that is not loaded is loaded first.
-    fn execute(&mut self, worker: WorkerId, member: MemberId, jobs: &[&Job]) -> Vec<Ran>;
+    fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran>;
 
     /// Makes ready what the worker needs to run: its model in memory, or the default of its family. Does nothing if it is.
     ///
@@ -74,8 +76,8 @@ pub struct WorkerSpec {
     pub base_dir: PathBuf,
     /// Its module; `ModuleId::SOURCE` decodes frames.
     pub module: ModuleId,
-    /// Expected execution time by batch size, from 1.
-    pub execution: Vec<Duration>,
+    /// Expected execution times by variant and batch size.
+    pub execution: ModuleExecution,
     /// It is loaded when its device starts. Other workers are loaded when a controller asks for them.
     pub from_start: bool,
     /// The files of its module's family, if it has one. `None`: any of them may be loaded.
@@ -203,8 +205,8 @@ pub fn build_operator(
         .map_err(|e| OperatorError::Other(format!("module {} ({}): {e}", module.name, module.op)))
 }
 
-/// Runs a model on its own example, at each batch size that it may have to serve. The first run of a size allocates
-/// memory and makes kernels and plans of execution, and requests should not wait for that. A model that fails or panics
+/// Runs a model on its own example, each variant that may serve at each batch size that it may have to serve. The first run of a size
+/// allocates memory and makes kernels and plans of execution, and requests should not wait for that. A model that fails or panics
 /// on its example serves all the same, because real requests may differ.
 pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
     let module = &spec.pipeline.modules[spec.module.idx()];
@@ -217,15 +219,22 @@ pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
         true => module.batch.max,
         false => 1,
     };
-    let sizes = std::iter::repeat_n(1, FIRST_RUNS).chain(2..=most);
-    for (run, size) in sizes.enumerate() {
-        if run >= FIRST_RUNS && start.elapsed() > WARM_UP_MAX {
+    let served = module.served();
+    let variants = match spec.pipeline.adapted() == Some(spec.module) {
+        true => 0..module.variants.len(),
+        false => served..served + 1,
+    };
+    let first = variants.clone().flat_map(|v| [(v, 1); FIRST_RUNS]);
+    let larger = (2..=most).flat_map(|size| variants.clone().map(move |v| (v, size)));
+    let n_first = FIRST_RUNS * variants.len();
+    for (run, (variant, size)) in first.chain(larger).enumerate() {
+        if run >= n_first && start.elapsed() > WARM_UP_MAX {
             return;
         }
         let inputs: Vec<Inputs> = (0..size)
             .map(|_| operator.example(EXAMPLE_OBJECTS))
             .collect();
-        let results = AssertUnwindSafe(|| operator.run(module.served(), &inputs));
+        let results = AssertUnwindSafe(|| operator.run(variant, &inputs));
         let error = match std::panic::catch_unwind(results) {
             Ok(results) => results
                 .into_iter()
@@ -241,7 +250,8 @@ pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
 }
 
 impl Executor for OperatorExecutor {
-    fn ready(&mut self, worker: WorkerId, member: MemberId) -> Result<bool, OperatorError> {
+    fn ready(&mut self, worker: WorkerId, model: ModelChoice) -> Result<bool, OperatorError> {
+        let member = model.member;
         let is_loaded = |of: &OperatorWorker| of.operators.contains_key(&member);
         if self.workers.get(&worker).is_some_and(is_loaded) {
             return Ok(false);
@@ -249,9 +259,9 @@ impl Executor for OperatorExecutor {
         self.operator(worker, member).map(|_| true)
     }
 
-    fn execute(&mut self, worker: WorkerId, member: MemberId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         let mut inputs = std::mem::take(&mut self.inputs);
-        let (spec, operator) = match self.operator(worker, member) {
+        let (spec, operator) = match self.operator(worker, model.member) {
             Ok(found) => found,
             Err(error) => {
                 let failed = |_| Err(Failure::Module(error.to_string()));
@@ -260,7 +270,8 @@ impl Executor for OperatorExecutor {
         };
         let module = &spec.pipeline.modules[spec.module.idx()];
         inputs.extend(jobs.iter().map(|job| job.inputs(module)));
-        let results = operator.run(module.served(), &inputs);
+        let variant = module.variant(model.variant);
+        let results = operator.run(variant, &inputs);
         inputs.clear();
         self.inputs = inputs;
         results
@@ -356,7 +367,7 @@ impl EmulatedExecutor {
 }
 
 impl Executor for EmulatedExecutor {
-    fn execute(&mut self, worker: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, worker: WorkerId, model: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         let start = Instant::now();
         let worker = self
             .workers
@@ -385,7 +396,8 @@ impl Executor for EmulatedExecutor {
                 })
                 .collect(),
         };
-        emulated::occupy(start, worker.spec.execution[jobs.len() - 1]);
+        let times = worker.spec.execution.of_variant(model.variant);
+        emulated::occupy(start, times[jobs.len() - 1]);
         results
     }
 
@@ -415,7 +427,7 @@ impl DecodeExecutor {
 }
 
 impl Executor for DecodeExecutor {
-    fn execute(&mut self, worker: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, worker: WorkerId, _: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         let pipeline = &self.pipelines[&worker];
         jobs.iter()
             .map(|job| {
@@ -535,7 +547,7 @@ mod tests {
             pipeline: Arc::new(compiled.pipeline.clone()),
             base_dir: PathBuf::new(),
             module: ModuleId(1),
-            execution: vec![],
+            execution: ModuleExecution::default(),
             from_start,
             members: None,
             load: None,

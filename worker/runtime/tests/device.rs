@@ -12,7 +12,7 @@ use spillgate_pipeline::distribution::{BatchForm, BatchTime, WINDOW_DEFAULT};
 use spillgate_pipeline::id::{DeviceId, GatewayId, MemberId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Arrival, ToDevice, ToGateway};
 use spillgate_pipeline::policy::DropPolicyName;
-use spillgate_pipeline::request::Request;
+use spillgate_pipeline::request::{ModelChoice, Request};
 use spillgate_pipeline::schedule::{Application, ScheduleName};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::device::{DeviceConfig, DeviceHandle, DeviceThread, Finished, Upstream};
@@ -49,10 +49,11 @@ struct Recorder {
 }
 
 impl Executor for Recorder {
-    fn ready(&mut self, _: WorkerId, member: MemberId) -> Result<bool, OperatorError> {
+    fn ready(&mut self, _: WorkerId, model: ModelChoice) -> Result<bool, OperatorError> {
         let Some(members) = &mut self.members else {
             return Ok(false);
         };
+        let member = model.member;
         let is_new = !members.contains(&member);
         if is_new {
             std::thread::sleep(self.load_takes);
@@ -61,7 +62,7 @@ impl Executor for Recorder {
         Ok(is_new)
     }
 
-    fn execute(&mut self, _: WorkerId, _: MemberId, jobs: &[&Job]) -> Vec<Ran> {
+    fn execute(&mut self, _: WorkerId, _: ModelChoice, jobs: &[&Job]) -> Vec<Ran> {
         std::thread::sleep(RUN);
         self.seen.send(Seen::Run(jobs.len())).unwrap();
         jobs.iter().map(|_| Ok(vec![])).collect()
@@ -152,10 +153,11 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         module: ModuleId(1),
         capacity: 10,
         batch: 1,
-        execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }],
+        execution: vec![RUN; if schedule.is_some() { 4 } else { 1 }].into(),
         recipe: DropPolicyName::None.recipe(),
         pulls: false,
         is_family,
+        is_adapted: false,
         default_member: None,
         first_load: Duration::ZERO,
         background: 64,
@@ -210,6 +212,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         },
         payload: Arc::new(Job::unaccounted(frame.clone(), 2)),

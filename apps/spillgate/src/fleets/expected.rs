@@ -48,7 +48,7 @@ impl FleetPlan {
             let worker = &spec.first().worker;
             Expected {
                 load: worker.load.unwrap_or_else(|| guessed_load(bytes)),
-                execution: worker.execution.clone(),
+                execution: worker.execution.served().to_vec(),
                 prepare: Duration::ZERO,
             }
         };
@@ -144,7 +144,7 @@ fn measured_of(
     }
     let module = source.module();
     let (mut operator, load) = timed_load(worker, *member, library, backend, LOADS_MEASURED)?;
-    let mut execution = worker.execution.clone();
+    let mut execution = worker.execution.served().to_vec();
     if module.family.is_some() {
         let effort = Effort::QUICK;
         let points = measure_sizes(&mut *operator, module, module.served(), effort, &mut |_| {})?;

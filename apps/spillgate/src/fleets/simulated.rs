@@ -66,7 +66,7 @@ pub fn simulated(
             .zip(&plan.bytes)
             .map(|(spec, bytes)| Expected {
                 load: weights.load(*bytes, spec.first().worker.load),
-                execution: spec.first().worker.execution.clone(),
+                execution: spec.first().worker.execution.served().to_vec(),
                 prepare: Duration::ZERO,
             });
         let expected: Vec<Expected> = expected.collect();

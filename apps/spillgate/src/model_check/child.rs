@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use spillgate_backend::operator::{Inputs, OperatorError};
 use spillgate_backend::torch::{self, TorchBackend};
 use spillgate_pipeline::compile::{Outside, compile_with};
+use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, WorkerId};
 use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
 
@@ -117,7 +118,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
         pipeline,
         base_dir: question.base_dir.clone(),
         module: module.id,
-        execution: Vec::new(),
+        execution: ModuleExecution::default(),
         from_start: false,
         members: None,
         load: None,

@@ -51,6 +51,7 @@ fn request(id: RequestId) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     }
 }

@@ -1,6 +1,8 @@
 //! What a gateway knows of an open request.
 
-use spillgate_pipeline::id::ModuleId;
+use std::sync::Arc;
+
+use spillgate_pipeline::id::{ModuleId, VariantId};
 use spillgate_pipeline::request::Request;
 
 use super::joins::Joins;
@@ -13,14 +15,17 @@ pub(super) struct Content<P, L> {
     pub(super) load: L,
     pub(super) joins: Joins,
     pub(super) members: Members,
+    /// By module: the variant that serves.
+    pub(super) variants: Arc<[VariantId]>,
 }
 
 impl<P, L> Content<P, L> {
-    /// The request as a module sees it: for the member of the module's family.
+    /// The request as a module sees it: for the member of the module's family, and the variant that serves.
     pub(super) fn request_at(&self, module: ModuleId) -> Request {
         let member = self.members.as_ref().map(|members| members[module.idx()]);
         Request {
             member: member.unwrap_or_default(),
+            variant: self.variants[module.idx()],
             ..self.request
         }
     }

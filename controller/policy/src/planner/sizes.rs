@@ -291,6 +291,7 @@ mod tests {
             decoding_us: 0,
             rank: 0,
             member: Default::default(),
+            variant: Default::default(),
             background: false,
         }
     }

@@ -191,6 +191,7 @@ fn its_state_is_what_it_saw() {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     };
     for i in 0..100 {

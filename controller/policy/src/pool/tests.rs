@@ -24,6 +24,7 @@ fn request(id: u64, deadline: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     }
 }
@@ -111,7 +112,7 @@ fn a_worker_of_a_family_gets_requests_of_the_first_ones_member() {
     let plan = plan(1.0);
     for (deadline, expected) in [(100, [[0, 3, 6], [1, 4, 7]]), (26, [[7, 4, 1], [6, 3, 0]])] {
         let mut pool = pool();
-        pool.is_family = true;
+        pool.is_mixed = true;
         for id in 0..8 {
             let member = MemberId((id % 3) as u16);
             let deadline = deadline - 8 + id;

@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use spillgate_link::wire::{Brought, Parcel};
 use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::{BatchId, ClientId, MemberId};
+use spillgate_pipeline::id::{BatchId, ClientId, MemberId, VariantId};
 use spillgate_pipeline::message::{
     Answer, Arrival, Ask, BatchReport, Fault, Filled, Finished, Incarnation, Lent, Returned,
     Started, ToController, ToDevice, ToGateway,
@@ -242,6 +242,7 @@ prop_compose! {
         application in application(),
         others in any::<(u32, u32, u8, bool)>(),
         member in 0..MEMBERS_MAX as u16,
+        variant in any::<u8>(),
     ) -> Request {
         let (client, decoding_us, rank, background) = others;
         Request {
@@ -253,6 +254,7 @@ prop_compose! {
             decoding_us,
             rank,
             member: MemberId(member),
+            variant: VariantId(variant),
             background,
         }
     }

@@ -111,6 +111,7 @@ impl World {
                     decoding_us: 0,
                     rank: 0,
                     member: Default::default(),
+                    variant: Default::default(),
                     background: false,
                 };
                 let payload = ();

@@ -1,11 +1,11 @@
 //! Binds a batch ahead, as PARD does (§3): the next batch is collected the moment one starts to execute, and later
 //! arrivals join it while there is room.
 
-use spillgate_pipeline::id::{MemberId, RequestId};
+use spillgate_pipeline::id::{RequestId, VariantId};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::{Keep, Order};
 use spillgate_pipeline::queue::Waiting;
-use spillgate_pipeline::request::{DropReason, Estimate, Request};
+use spillgate_pipeline::request::{DropReason, Estimate, ModelChoice, Request};
 use spillgate_pipeline::time::Timestamp;
 
 use super::core::Core;
@@ -63,20 +63,20 @@ impl<T> Ahead<T> {
         free_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
     ) {
-        if !core.config.is_family {
+        if !core.is_mixed() {
             return self.collect_up_to(core, core.batch(), now, free_at, out);
         }
-        // The first request decides which member the batch is of, unless one is bound already.
+        // The first request decides which model the batch is of, unless one is bound already.
         let is_run = core.config.recipe.keep == Keep::EarlyDrop;
         while self.members.is_empty() && !core.queue.is_empty() {
-            let first = core.queue.first().map(|w| w.request.member);
+            let first = core.queue.first().map(|w| w.request.model());
             if let (true, Some(first)) = (is_run, first) {
                 self.collect_of(core, first, now, free_at, out);
             } else {
                 self.collect_up_to(core, 1, now, free_at, out);
             }
         }
-        let bound = self.members.first().map(|m| m.request.member);
+        let bound = self.members.first().map(|m| m.request.model());
         if let Some(bound) = bound
             && self.members.len() < core.batch()
         {
@@ -84,16 +84,16 @@ impl<T> Ahead<T> {
         }
     }
 
-    /// The same for the requests of one member.
+    /// The same for the requests of one model.
     fn collect_of(
         &mut self,
         core: &mut Core<T>,
-        member: MemberId,
+        model: ModelChoice,
         now: Timestamp,
         free_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
     ) {
-        let others = core.queue.set_aside_others(member);
+        let others = core.queue.set_aside_others(model);
         self.collect_up_to(core, core.batch(), now, free_at, out);
         core.queue.put_back(others);
     }
@@ -129,7 +129,8 @@ impl<T> Ahead<T> {
                 }
                 Ok(()) => (DropReason::Decoding, None),
                 Err(cause) => {
-                    core.doubt(now, free_at, core.module_deadline(&next.request));
+                    let deadline = core.module_deadline(&next.request);
+                    core.doubt(now, next.request.variant, free_at, deadline);
                     cause
                 }
             };
@@ -146,7 +147,8 @@ impl<T> Ahead<T> {
         free_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
     ) {
-        let ends_at = free_at.max(now) + core.execution(core.batch());
+        let variant = core.next_variant();
+        let ends_at = free_at.max(now) + core.execution(variant, core.batch());
         let mut run: Vec<Waiting<T>> = Vec::new();
         loop {
             while self.members.len() + run.len() < core.batch() {
@@ -160,7 +162,7 @@ impl<T> Ahead<T> {
                 break;
             };
             for gone in run.drain(..=last) {
-                let (reason, estimate) = predicted(core, now, free_at);
+                let (reason, estimate) = predicted(core, variant, now, free_at);
                 out.push(core.reject(now, gone.request, gone.payload, reason, estimate));
             }
         }
@@ -197,29 +199,35 @@ fn keep<T>(
         Keep::Always | Keep::EarlyDrop => true,
         Keep::Unexpired => {
             if now >= request.deadline {
-                let (_, estimate) = predicted(core, now, free_at);
+                let (_, estimate) = predicted(core, request.variant, now, free_at);
                 return Err((DropReason::Expired, estimate));
             }
             true
         }
         Keep::Elapsed => now <= core.module_deadline(request),
         Keep::Estimate => {
-            let ends_at = free_at.max(now) + core.execution(core.batch());
+            let execution = core.execution(request.variant, core.batch());
+            let ends_at = free_at.max(now) + execution;
             ends_at <= core.module_deadline(request)
         }
     };
     if in_time {
         Ok(())
     } else {
-        Err(predicted(core, now, free_at))
+        Err(predicted(core, request.variant, now, free_at))
     }
 }
 
 /// The request would be late in a batch of the planned size that starts at `free_at`.
-fn predicted<T>(core: &Core<T>, now: Timestamp, free_at: Timestamp) -> Cause {
+fn predicted<T>(
+    core: &Core<T>,
+    variant: VariantId,
+    now: Timestamp,
+    free_at: Timestamp,
+) -> Cause {
     let estimate = Estimate {
         wait: free_at.since(now),
-        execution: core.execution(core.batch()),
+        execution: core.execution(variant, core.batch()),
         downstream: core.guidance.downstream,
     };
     (DropReason::Predicted, Some(estimate))

@@ -4,7 +4,7 @@
 //! A running batch is not stopped, so a request that arrives behind it waits for its end. Therefore such batches are short
 //! ([`spillgate_pipeline::Pipeline::background_time`]).
 
-use spillgate_pipeline::id::RequestId;
+use spillgate_pipeline::id::{RequestId, VariantId};
 use spillgate_pipeline::queue::{Queue, Waiting};
 use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
@@ -33,6 +33,11 @@ impl<T> Background<T> {
         self.waiting.contains(id)
     }
 
+    /// The variant of the first of them.
+    pub(super) fn first_variant(&self) -> Option<VariantId> {
+        Some(self.waiting.first()?.request.variant)
+    }
+
     pub(super) fn push(&mut self, now: Timestamp, request: Request, payload: T) {
         self.waiting.push(request.deadline, request, payload, now);
     }
@@ -52,12 +57,12 @@ impl<T> Background<T> {
         over
     }
 
-    /// Binds up to `size` of them, all of the first one's member.
+    /// Binds up to `size` of them, all of the first one's model.
     pub(super) fn take(&mut self, now: Timestamp, size: usize) -> Vec<Member<T>> {
         let Some(first) = self.waiting.first() else {
             return Vec::new();
         };
-        let others = self.waiting.set_aside_others(first.request.member);
+        let others = self.waiting.set_aside_others(first.request.model());
         let taken = std::iter::from_fn(|| self.waiting.pop_first()).take(size);
         let members = taken.map(|next| Member::bound(next, now)).collect();
         self.waiting.put_back(others);

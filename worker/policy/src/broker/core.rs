@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{MemberId, ModuleId};
+use spillgate_pipeline::id::{MemberId, ModuleId, VariantId};
 use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_pipeline::predict::{Action, Pace, PaceRule, Predictor, Rule};
 use spillgate_pipeline::queue::Queue;
@@ -70,14 +70,20 @@ impl<T> Core<T> {
 
     /// Requests in a batch: as planned, or as the guidance says.
     pub(super) fn batch(&self) -> usize {
-        let most = self.config.execution.len();
+        let most = self.config.execution.served().len();
         let guided = self.guidance.batch.map(|b| (b as usize).clamp(1, most));
         guided.unwrap_or(self.config.batch as usize)
     }
 
+    /// The variant of the request that is first, else the one that serves where none is chosen.
+    pub(super) fn next_variant(&self) -> VariantId {
+        let first = self.queue.first().map(|w| w.request.variant);
+        first.unwrap_or_else(|| self.config.execution.served_variant())
+    }
+
     /// Expected execution time of a batch of that size, as the profile says.
-    fn profiled(&self, size: usize) -> Duration {
-        self.config.execution[size.max(1) - 1]
+    fn profiled(&self, variant: VariantId, size: usize) -> Duration {
+        self.config.execution.of_variant(variant)[size.max(1) - 1]
     }
 
     fn action(&self, size: usize) -> Action {
@@ -89,9 +95,9 @@ impl<T> Core<T> {
         self.predictor.pace(self.action(1))
     }
 
-    /// Expected execution time of a batch of that size.
-    pub(super) fn execution(&self, size: usize) -> Duration {
-        let profiled = self.profiled(size);
+    /// Expected execution time of a batch of that variant and size.
+    pub(super) fn execution(&self, variant: VariantId, size: usize) -> Duration {
+        let profiled = self.profiled(variant, size);
         self.predictor.expect(self.action(size), profiled)
     }
 
@@ -100,7 +106,7 @@ impl<T> Core<T> {
         if self.decodes(request) {
             return self.predictor.expect(self.action(1), request.decoding());
         }
-        self.execution(1)
+        self.execution(request.variant, 1)
     }
 
     /// How long a batch is expected to wait for the load of its model.
@@ -126,9 +132,14 @@ impl<T> Core<T> {
     }
 
     /// Usual difference between the expected and the actual end of a batch of that size, from the last batches.
-    pub(super) fn stray(&self, size: usize) -> Duration {
+    pub(super) fn stray(&self, variant: VariantId, size: usize) -> Duration {
         let spread = self.pace().map_or(0.0, Pace::spread);
-        self.profiled(size).mul_f64(spread)
+        self.profiled(variant, size).mul_f64(spread)
+    }
+
+    /// Whether requests of different models wait here, which share no batch.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.config.is_family || self.config.is_adapted
     }
 
     /// Whether the request's picture is decoded here.
@@ -149,14 +160,14 @@ impl<T> Core<T> {
     pub(super) fn executed(
         &mut self,
         now: Timestamp,
-        size: usize,
+        (variant, size): (VariantId, usize),
         expected: Duration,
         took: Duration,
     ) {
         let profiled = match self.config.module {
             // The time to decode a picture depends on the picture; no table by batch size has it.
             ModuleId::SOURCE => self.pace().map_or(expected, |p| p.profiled(expected)),
-            _ => self.profiled(size),
+            _ => self.profiled(variant, size),
         };
         if self.config.recipe.learns_pace {
             let action = self.action(size);
@@ -164,13 +175,19 @@ impl<T> Core<T> {
         }
     }
 
-    /// A request that was to start at `starts_at` is given up. If the device is idle and the request would be in time
+    /// A request of that variant that was to start at `starts_at` is given up. If the device is idle and the request would be in time
     /// by the profile, the measured pace alone is the reason, and a device that runs nothing measures no new pace. So
     /// the pace moves a little towards the profile each time. Otherwise one slow batch could make a worker refuse
     /// everything for good.
-    pub(super) fn doubt(&mut self, now: Timestamp, starts_at: Timestamp, deadline: Timestamp) {
+    pub(super) fn doubt(
+        &mut self,
+        now: Timestamp,
+        variant: VariantId,
+        starts_at: Timestamp,
+        deadline: Timestamp,
+    ) {
         let is_slow = self.pace().is_some_and(Pace::is_slow);
-        if is_slow && starts_at <= now && now + self.profiled(1) <= deadline {
+        if is_slow && starts_at <= now && now + self.profiled(variant, 1) <= deadline {
             self.predictor.doubt(self.action(1));
         }
     }

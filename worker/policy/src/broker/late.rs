@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use spillgate_pipeline::id::{MemberId, RequestId};
+use spillgate_pipeline::id::{RequestId, VariantId};
 use spillgate_pipeline::policy::BudgetOrder;
 use spillgate_pipeline::policy::recipe::Order;
 use spillgate_pipeline::queue::Waiting;
-use spillgate_pipeline::request::{DropReason, Estimate};
+use spillgate_pipeline::request::{DropReason, Estimate, ModelChoice};
 use spillgate_pipeline::time::Timestamp;
 
 use super::core::Core;
@@ -47,29 +47,36 @@ impl Late {
         let starts_at = starts_at.max(now);
         drop_hopeless(core, now, starts_at, out);
         drop_cold(core, now, starts_at, out);
-        if core.queue.is_empty() {
-            return Vec::new();
+        if !core.is_mixed() {
+            if core.queue.is_empty() {
+                return Vec::new();
+            }
+            let variant = core.next_variant();
+            let lowest_first = self.serves_lowest_first(core, starts_at);
+            return self.bind(core, now, (starts_at, variant), lowest_first, out);
         }
-        let lowest_first = self.serves_lowest_first(core, starts_at);
-        if !core.config.is_family {
-            return self.bind(core, now, starts_at, lowest_first, out);
+        let mut members = Vec::new();
+        while members.is_empty() && !core.queue.is_empty() {
+            let lowest_first = self.serves_lowest_first(core, starts_at);
+            let Some(first) = first(core, lowest_first) else {
+                break;
+            };
+            let others = core.queue.set_aside_others(first);
+            // Those of a slower variant may be hopeless behind others of a faster one.
+            drop_hopeless(core, now, starts_at, out);
+            let start = (starts_at + core.load_of(first.member), first.variant);
+            members = self.bind(core, now, start, lowest_first, out);
+            core.queue.put_back(others);
         }
-        let (others, load) = match first(core, lowest_first) {
-            Some(first) => (core.queue.set_aside_others(first), core.load_of(first)),
-            None => (Vec::new(), Duration::ZERO),
-        };
-        let starts_at = starts_at + load;
-        let members = self.bind(core, now, starts_at, lowest_first, out);
-        core.queue.put_back(others);
         members
     }
 
-    /// Binds a batch of the requests that wait, from that end.
+    /// Binds a batch of the requests that wait, which are all of that variant, from that end.
     fn bind<T>(
         &mut self,
         core: &mut Core<T>,
         now: Timestamp,
-        starts_at: Timestamp,
+        (starts_at, variant): (Timestamp, VariantId),
         lowest_first: bool,
         out: &mut Vec<Rejected<T>>,
     ) -> Vec<Member<T>> {
@@ -84,13 +91,13 @@ impl Late {
             return members;
         }
         if has_ranks(core) {
-            self.bind_by_rank(core, now, starts_at, &mut members, out);
+            self.bind_by_rank(core, now, (starts_at, variant), &mut members, out);
             return members;
         }
         // Each further member has less budget than the members before it and makes the batch longer. So the batch grows
         // while the member added last is still in time.
         for n in 1..=size {
-            let ends_by = starts_at + core.execution(n) + core.stray(n);
+            let ends_by = starts_at + core.execution(variant, n) + core.stray(variant, n);
             let last = core.queue.last();
             let fits = last.is_some_and(|w| ends_by <= core.module_deadline(&w.request));
             if !fits && n > 1 {
@@ -109,7 +116,7 @@ impl Late {
         &mut self,
         core: &mut Core<T>,
         now: Timestamp,
-        starts_at: Timestamp,
+        (starts_at, variant): (Timestamp, VariantId),
         members: &mut Vec<Member<T>>,
         out: &mut Vec<Rejected<T>>,
     ) {
@@ -125,7 +132,7 @@ impl Late {
             if n > size {
                 return;
             }
-            let ends_by = starts_at + core.execution(n) + core.stray(n);
+            let ends_by = starts_at + core.execution(variant, n) + core.stray(variant, n);
             if n > 1 && ends_by > first_deadline.min(deadline) {
                 continue;
             }
@@ -142,7 +149,7 @@ impl Late {
         }
         match core.config.recipe.order {
             Order::Budget(order) => order == BudgetOrder::LowestFirst,
-            _ if core.config.is_family && core.queue.len() <= SORTED_MAX => {
+            _ if core.is_mixed() && core.queue.len() <= SORTED_MAX => {
                 mixed::backlog_is_feasible(core, starts_at)
             }
             _ => self.backlog_is_feasible(core, starts_at),
@@ -153,12 +160,13 @@ impl Late {
     /// even if a batch takes one deviation longer than expected.
     fn backlog_is_feasible<T>(&mut self, core: &Core<T>, starts_at: Timestamp) -> bool {
         let (batch, waiting) = (core.batch(), core.queue.len());
-        let full = core.execution(batch);
-        let stray = core.stray(batch);
+        let variant = core.next_variant();
+        let full = core.execution(variant, batch);
+        let stray = core.stray(variant, batch);
         let Some(last) = core.queue.last() else {
             return true;
         };
-        let all = time_of_all(core, full);
+        let all = time_of_all(core, variant, full);
         if starts_at + all + stray > core.module_deadline(&last.request) {
             return false;
         }
@@ -174,7 +182,7 @@ impl Late {
         self.deadlines.chunks(batch).all(|members| {
             let execution = match members.len() {
                 n if n == batch => full,
-                n => core.execution(n),
+                n => core.execution(variant, n),
             };
             ends_by = ends_by + execution;
             ends_by <= members[0]
@@ -182,8 +190,8 @@ impl Late {
     }
 }
 
-/// The member of the request that is served first.
-fn first<T>(core: &Core<T>, lowest_first: bool) -> Option<MemberId> {
+/// The model of the request that is served first.
+fn first<T>(core: &Core<T>, lowest_first: bool) -> Option<ModelChoice> {
     let first = match lowest_first {
         true => core.queue.first(),
         false if has_ranks(core) => {
@@ -195,7 +203,7 @@ fn first<T>(core: &Core<T>, lowest_first: bool) -> Option<MemberId> {
         }
         false => core.queue.last(),
     };
-    Some(first?.request.member)
+    Some(first?.request.model())
 }
 
 /// Whether the drop policy goes by ranks and waiting requests differ in rank. When many wait, budgets alone decide.
@@ -208,12 +216,12 @@ fn has_ranks<T>(core: &Core<T>) -> bool {
 }
 
 /// How long the whole backlog takes in batches of the planned size, which take `full` each.
-fn time_of_all<T>(core: &Core<T>, full: Duration) -> Duration {
+fn time_of_all<T>(core: &Core<T>, variant: VariantId, full: Duration) -> Duration {
     let (batch, waiting) = (core.batch(), core.queue.len());
     let whole = full.saturating_mul((waiting / batch) as u32);
     match waiting % batch {
         0 => whole,
-        rest => whole + core.execution(rest),
+        rest => whole + core.execution(variant, rest),
     }
 }
 
@@ -231,7 +239,8 @@ fn drop_hopeless<T>(
         if starts_at + execution <= deadline {
             break;
         }
-        core.doubt(now, starts_at, deadline);
+        let variant = first.request.variant;
+        core.doubt(now, variant, starts_at, deadline);
         let Some(gone) = core.queue.pop_first() else {
             break;
         };

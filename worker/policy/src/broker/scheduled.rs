@@ -104,16 +104,16 @@ impl<T> Scheduled<T> {
         self.declined = false;
     }
 
-    /// Moves requests from the queue to the scheduler while it has room. Where the module has a family, the scheduler gets those
-    /// of one member at a time: of the one that it has, else of the one that the order puts first.
+    /// Moves requests from the queue to the scheduler while it has room. Where the module has several models, the scheduler gets those
+    /// of one model at a time: of the one that it has, else of the one that the order puts first.
     pub(super) fn admit(&mut self, core: &mut Core<T>, now: Timestamp) {
-        if !core.config.is_family {
+        if !core.is_mixed() {
             return self.admit_all(core, now);
         }
-        let held = self.waiting.values().next().map(|w| w.request.member);
-        let first = || core.queue.first().map(|w| w.request.member);
-        if let Some(member) = held.or_else(first) {
-            let others = core.queue.set_aside_others(member);
+        let held = self.waiting.values().next().map(|w| w.request.model());
+        let first = || core.queue.first().map(|w| w.request.model());
+        if let Some(model) = held.or_else(first) {
+            let others = core.queue.set_aside_others(model);
             self.admit_all(core, now);
             core.queue.put_back(others);
         }
@@ -154,7 +154,7 @@ impl<T> Scheduled<T> {
         starts_at: Timestamp,
         out: &mut Vec<Rejected<T>>,
     ) -> Formed<T> {
-        if !core.config.is_family {
+        if !core.is_mixed() {
             return self.form_of_held(core, now, starts_at, out);
         }
         self.yield_to_first(core);
@@ -183,8 +183,8 @@ impl<T> Scheduled<T> {
 
     /// The most urgent request of the queue, if it is of another member than the scheduler has.
     fn first_of_others<'c>(&self, core: &'c Core<T>) -> Option<&'c Waiting<T>> {
-        let held = self.waiting.values().next()?.request.member;
-        core.queue.first().filter(|w| w.request.member != held)
+        let held = self.waiting.values().next()?.request.model();
+        core.queue.first().filter(|w| w.request.model() != held)
     }
 
     /// Gives all that it was given back to the queue, where another member's request is before them.

@@ -4,6 +4,7 @@ use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName};
 use super::*;
 
 mod families;
+mod variants;
 
 fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64> {
     Broker::new(BrokerConfig {
@@ -12,10 +13,12 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
         batch: batch_max,
         execution: (1..=batch_max)
             .map(|n| Duration::from_nanos(10 * u64::from(n)))
-            .collect(),
+            .collect::<Vec<_>>()
+            .into(),
         recipe: policy.recipe(),
         pulls: false,
         is_family: false,
+        is_adapted: false,
         default_member: None,
         first_load: Duration::ZERO,
         background: 64,
@@ -34,6 +37,7 @@ fn request(id: u64, deadline: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     }
 }

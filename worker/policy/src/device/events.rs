@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, GatewayId, MemberId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Answer, Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::request::{DropReason, ModelChoice};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -127,8 +127,8 @@ pub struct Rerun<T> {
     pub worker: WorkerId,
     /// Which request it was.
     pub request: RequestId,
-    /// The model of the module's family that it is for.
-    pub member: MemberId,
+    /// The model that it is for.
+    pub model: ModelChoice,
     /// The driver's own.
     pub payload: T,
 }

@@ -31,7 +31,7 @@ impl<T> Device<T> {
         let Some(broker) = self.workers.get(&kept.worker) else {
             return;
         };
-        let execution = broker.execution(1);
+        let execution = broker.execution(kept.model.variant, 1);
         let action = Action {
             kind: ActionKind::Rerun,
             ..Action::execute(broker.module(), 1)
@@ -44,7 +44,7 @@ impl<T> Device<T> {
             background: false,
             alone: Some(kept.application),
             sampled: None,
-            member: kept.member,
+            model: kept.model,
             execution,
             load: std::time::Duration::ZERO,
             lengths: Lengths::default(),
@@ -55,7 +55,7 @@ impl<T> Device<T> {
             id,
             worker: kept.worker,
             request: kept.request,
-            member: kept.member,
+            model: kept.model,
             payload: kept.payload,
         }));
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, MemberId, WorkerId};
+use spillgate_pipeline::id::{BatchId, WorkerId};
 use spillgate_pipeline::predict::{Action, ActionKind, ActionRecord};
-use spillgate_pipeline::request::Request;
+use spillgate_pipeline::request::{ModelChoice, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -20,8 +20,8 @@ pub(super) struct Running {
     pub(super) alone: Option<Application>,
     /// The member to be kept for a rerun.
     pub(super) sampled: Option<Request>,
-    /// The member of a family that it is of, 0 where there is none.
-    pub(super) member: MemberId,
+    /// The model that it is of.
+    pub(super) model: ModelChoice,
     /// How long it is expected to take, but for its load.
     pub(super) execution: Duration,
     /// How long it is expected to wait for the load of its model.

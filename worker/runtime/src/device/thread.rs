@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_pipeline::action::Span;
-use spillgate_pipeline::id::{MemberId, WorkerId};
-use spillgate_pipeline::request::DropReason;
+use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::request::{DropReason, ModelChoice};
 use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 
 use super::shared::{Shared, Task};
@@ -140,9 +140,9 @@ fn run_batch(
     executor: &mut dyn Executor,
     mut batch: Batch<Arc<Job>>,
 ) -> Result<(), String> {
-    // A batch holds requests of one member.
-    let member = batch.members.first().map(|m| m.request.member);
-    let of = (batch.worker, member.unwrap_or_default());
+    // A batch holds requests of one model.
+    let model = batch.members.first().map(|m| m.request.model());
+    let of = (batch.worker, model.unwrap_or_default());
     let asked_at = shared.clock.now();
     let ready = catch_unwind(AssertUnwindSafe(|| executor.ready(of.0, of.1)));
     // The policy says how long it takes; when it starts is seen here.
@@ -204,7 +204,7 @@ fn run_again(
     rerun: &Rerun<Arc<Job>>,
 ) -> Result<(), String> {
     let started_at = shared.clock.now();
-    let results = execute(executor, (rerun.worker, rerun.member), &[&rerun.payload])?;
+    let results = execute(executor, (rerun.worker, rerun.model), &[&rerun.payload])?;
     let took = shared.clock.now().since(started_at);
     shared.upstream.reran(rerun.worker, took);
     let succeeded = results.iter().all(Result::is_ok);
@@ -218,10 +218,10 @@ fn run_again(
 /// One result a job, or what the module panicked with.
 fn execute(
     executor: &mut dyn Executor,
-    (worker, member): (WorkerId, MemberId),
+    (worker, model): (WorkerId, ModelChoice),
     jobs: &[&Job],
 ) -> Result<Vec<Ran>, String> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, member, jobs)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| executor.execute(worker, model, jobs)));
     let results =
         outcome.map_err(|panic| format!("the module panicked: {}", panic_text(&*panic)))?;
     assert_eq!(

@@ -245,6 +245,7 @@ fn member() -> Member<Arc<Job>> {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     };
     Member {

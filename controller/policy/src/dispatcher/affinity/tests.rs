@@ -28,6 +28,7 @@ fn request(id: u64, member: u16) -> Request {
         decoding_us: 0,
         rank: 0,
         member: MemberId(member),
+        variant: Default::default(),
         background: false,
     }
 }

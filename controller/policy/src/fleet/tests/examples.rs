@@ -199,6 +199,7 @@ fn a_request_without_an_slo_is_given_up_when_its_time_is_over() {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: true,
     };
     let arrival = |(id, until)| Arrival {

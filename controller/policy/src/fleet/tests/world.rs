@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::action::RefusalCause;
 use spillgate_pipeline::id::{GatewayId, MemberId};
-use spillgate_pipeline::message::{Arrival, Fault, Incarnation};
+use spillgate_pipeline::message::{Arrival, Incarnation};
 use spillgate_pipeline::request::Request;
 
 use super::*;
@@ -270,6 +270,7 @@ impl World {
                     decoding_us: 0,
                     rank: 0,
                     member: MemberId(ask.member),
+                    variant: Default::default(),
                     background: ask.deadline == Timestamp::MAX,
                 };
                 let mut arrivals = vec![Arrival {

@@ -22,6 +22,7 @@ fn request(home: u16, number: u64) -> Request {
         decoding_us: 0,
         rank: 0,
         member: Default::default(),
+        variant: Default::default(),
         background: false,
     }
 }
@@ -51,10 +52,11 @@ fn asking(homes: u16) -> Asking {
         module: ModuleId(1),
         capacity: 16,
         batch: 4,
-        execution: vec![RUN; 4],
+        execution: vec![RUN; 4].into(),
         recipe: DropPolicyName::Spillgate.recipe(),
         pulls: true,
         is_family: false,
+        is_adapted: false,
         default_member: None,
         first_load: Duration::ZERO,
         background: 64,
