@@ -71,7 +71,7 @@ impl ModuleExecution {
 
     /// The variant that serves where none is chosen.
     pub fn served_variant(&self) -> VariantId {
-        VariantId(self.served as u8)
+        VariantId(self.served as u16)
     }
 }
 

@@ -51,7 +51,7 @@ id!(
 id!(
     /// Ordinal of a variant of a module, the most accurate last. 0 where the module has no variants.
     #[derive(Default)]
-    VariantId(u8), "v"
+    VariantId(u16), "v"
 );
 id!(
     /// One device as the executor sees it. Dense inside one process.

@@ -285,7 +285,9 @@ pub enum Problem {
         schedule: &'static str,
     },
     /// A variant that is less accurate than a smaller one.
-    #[error("the variant of input {input} is less accurate than the smaller one of input {better}; remove it")]
+    #[error(
+        "the variant of input {input} is less accurate than the smaller one of input {better}; remove it"
+    )]
     DominatedVariant { input: u32, better: u32 },
     /// A name that no device can have.
     #[error(

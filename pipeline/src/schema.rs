@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, ModelNeed, ModuleType, OptionType, Port};
 use crate::distribution::{self, SAMPLES_ENOUGH, SAMPLES_MAX};
 use crate::family::MEMBERS_MAX;
-use crate::policy::{AdaptName, DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT};
+use crate::policy::{
+    AdaptName, DispatchPolicyName, DropPolicyName, POLICY_DEFAULT, WINDOW_DEFAULT,
+};
 use crate::schedule::ScheduleName;
 use crate::spec::{
     BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,

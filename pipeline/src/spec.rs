@@ -4,8 +4,8 @@
 //! A field with a problem gets its default here and the problem is noted. So the pipeline fails in the end, but the
 //! other fields are checked too.
 
-pub(crate) mod clients;
 mod adapt;
+pub(crate) mod clients;
 mod module;
 
 use std::time::Duration;

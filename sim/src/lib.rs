@@ -5,6 +5,7 @@
 //! Equal configurations give equal runs, shown by a hash over every event. The invariants of
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
+mod accuracies;
 pub mod bound;
 pub mod clients;
 mod draw;

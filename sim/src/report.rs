@@ -11,6 +11,7 @@ use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::accuracies::Accuracies;
 use crate::clients::{self, ClientLoad, Served};
 use crate::world::{ClusterReport, SimConfig};
 
@@ -27,6 +28,9 @@ pub struct Report {
     pub dropped: u64,
     /// Requests completed in time, per second of the run.
     pub goodput: f64,
+    /// The same, each request counted by the accuracy of the variant that served it, where a module's variants state theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_weighted: Option<f64>,
     /// (dropped + late + failed) / requests.
     pub drop_rate: f64,
     /// Device time spent on requests that did not complete in time / all device time.
@@ -151,6 +155,7 @@ pub(crate) struct Tally {
     messages: u64,
     bytes: u64,
     failed: u64,
+    accuracies: Accuracies,
     /// By application.
     applications: Vec<Finished>,
     /// By client: requests completed in time.
@@ -197,6 +202,7 @@ impl Tally {
             messages: 0,
             bytes: 0,
             failed: 0,
+            accuracies: Accuracies::of(&config.pipeline),
             applications: Vec::new(),
             good_of: vec![0; config.clients.as_ref().map_or(0, |c| c.clients.len())],
             clients: config.clients.clone(),
@@ -269,6 +275,7 @@ impl Tally {
         match outcome {
             Outcome::Completed => {
                 self.report.good += 1;
+                self.accuracies.count(request);
                 self.applications[request.application.idx()].good += 1;
                 self.latencies.push(at.since(request.sent_at));
                 self.completed_of(ordinal);
@@ -365,6 +372,7 @@ impl Tally {
         report.bytes_per_request = of_requests(self.bytes);
         let reported = config.duration.saturating_sub(config.warm_up);
         report.goodput = ratio(report.good as f64, reported.as_secs_f64());
+        report.goodput_weighted = self.accuracies.per_second(reported);
         let bad = report.dropped + report.late + self.failed;
         report.drop_rate = ratio(bad as f64, report.requests as f64);
         report.invalid_rate = ratio(self.invalid_ns as f64, self.busy_ns as f64);

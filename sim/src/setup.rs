@@ -75,6 +75,9 @@ pub struct Run {
     /// The placement that decides for its devices, where one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<&'static str>,
+    /// How variants are chosen, where one way was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<String>,
     /// Batch scheduler of the modules with dynamic work, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<&'static str>,
@@ -221,6 +224,7 @@ impl Setup {
             dispatch: policy.dispatch().name(),
             plan: contender.plan().name(),
             placement: None,
+            adapt: None,
             schedule: None,
             seed,
             load: load.load,

@@ -132,6 +132,8 @@ pub(crate) struct EntryGate {
     reports: Vec<Option<Bound>>,
     /// By device: the modules of its workers, one entry a worker.
     devices: Vec<Vec<usize>>,
+    /// By module: how many times as long as reported requests take there now.
+    changes: Vec<f64>,
     /// By module: the least time that a request needs there, as far as it is known; zero where requests may skip the
     /// module.
     least: Vec<Duration>,
@@ -169,6 +171,7 @@ impl EntryGate {
             whole: f64::INFINITY,
             shares: None,
             reports: vec![None; pipeline.modules.len() - 1],
+            changes: vec![1.0; pipeline.modules.len()],
             least: vec![Duration::ZERO; pipeline.modules.len()],
             least_path: Duration::ZERO,
             costs: Costs::new(),
@@ -186,10 +189,16 @@ impl EntryGate {
         Some(gate)
     }
 
-    /// Execution of a single request at a module, as planned.
+    /// Execution of a single request at a module, as planned; of its fastest variant where variants are chosen.
     fn alone(&self, module: usize) -> Duration {
-        let times = self.planned.execution.get(module);
-        times.and_then(|t| t.first()).copied().unwrap_or_default()
+        let id = ModuleId(module as u16);
+        let of = self.planned.execution.of_module(id);
+        if self.pipeline.adapted() == Some(id) {
+            let variants = 0..self.pipeline.modules[module].variants.len();
+            let alone = variants.filter_map(|v| of.variant(v)?.first());
+            return alone.min().copied().unwrap_or_default();
+        }
+        of.served().first().copied().unwrap_or_default()
     }
 
     fn set_least(&mut self, module: usize, least: Duration) {
@@ -259,6 +268,14 @@ impl EntryGate {
         self.follow(now);
     }
 
+    /// Requests of a module take so many times as long now as its controller reported.
+    pub(crate) fn set_change(&mut self, now: Timestamp, module: ModuleId, change: f64) {
+        if self.changes[module.idx()] != change {
+            self.changes[module.idx()] = change;
+            self.follow(now);
+        }
+    }
+
     /// The part of the bottleneck's capacity that is for this gateway is another one from now on.
     pub(crate) fn set_part(&mut self, now: Timestamp, part: f64) {
         if self.part != part {
@@ -295,7 +312,7 @@ impl EntryGate {
         let known: Option<Vec<Bound>> = self.reports.iter().copied().collect();
         let Some(known) = known else { return };
         let of = |&module: &usize| Load {
-            capacity: known[module - 1].capacity,
+            capacity: known[module - 1].capacity / self.changes[module],
             probability: known[module - 1].probability,
             drops: self.drops(module),
         };
@@ -351,7 +368,10 @@ impl EntryGate {
     /// slow for a moment only.
     fn learn_least(&mut self, state: &ModuleState) {
         let module = state.module.idx();
-        let least = if self.pipeline.modules[module].schedule.is_none() {
+        let least = if self.pipeline.adapted() == Some(state.module) {
+            // The pace is that of all variants together.
+            self.alone(module)
+        } else if self.pipeline.modules[module].schedule.is_none() {
             self.alone(module).mul_f64(state.pace.clamp(0.0, 1.0))
         } else {
             let shortest = state

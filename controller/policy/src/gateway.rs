@@ -5,6 +5,7 @@
 //! `P` is what the driver keeps for an open request and gets back when it ends; `L` is what the request carries to
 //! workers.
 
+mod adapting;
 mod age;
 mod applications;
 mod content;
@@ -38,6 +39,7 @@ use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
 use crate::pool::Pool;
 use crate::refusal::Refusal;
+use adapting::Adapting;
 use applications::Applications;
 use content::Content;
 use demand::Demands;
@@ -86,7 +88,7 @@ pub enum Command<P, L> {
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Ended<P> {
-    /// The request.
+    /// The request; its variant is that of the module whose variants are chosen.
     pub request: Request,
     /// How.
     pub outcome: Outcome,
@@ -151,6 +153,8 @@ pub struct Gateway<P, L> {
     applications: Applications,
     /// By module: the variant that serves where none is chosen.
     served: Arc<[VariantId]>,
+    adapting: Option<Adapting>,
+    planned: Arc<Planned>,
     grace: Duration,
     /// When the first open request may be over its deadline and grace.
     checks_at: Option<Timestamp>,
@@ -204,6 +208,9 @@ impl<P, L: Clone> Gateway<P, L> {
                 rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
             }
         };
+        let served: Arc<[VariantId]> = (pipeline.modules.iter())
+            .map(|m| VariantId(m.served() as u16))
+            .collect();
         let ids = pipeline.modules.iter().map(|m| m.id);
         let on_devices: Vec<Vec<usize>> = ids.clone().map(devices_of).collect();
         Gateway {
@@ -218,7 +225,9 @@ impl<P, L: Clone> Gateway<P, L> {
             demands: Demands::new(pipeline, born),
             exchange: Exchange::new(born),
             applications: Applications::default(),
-            served: pipeline.modules.iter().map(|m| VariantId(m.served() as u8)).collect(),
+            adapting: Adapting::new(pipeline, &served),
+            served,
+            planned: planned.clone(),
             grace: ends::grace(pipeline),
             checks_at: None,
             ages_at: born,
@@ -241,6 +250,8 @@ impl<P, L: Clone> Gateway<P, L> {
         content: impl FnOnce() -> (P, L),
     ) -> Result<Request, Refusal> {
         let n_modules = self.pipeline.modules.len();
+        self.stream_asked(now, offer);
+        let variants = self.variants_of(offer.camera);
         let admitted = self.ledger.admit(now, id, offer, |request| {
             let (payload, load) = content();
             Content {
@@ -249,11 +260,14 @@ impl<P, L: Clone> Gateway<P, L> {
                 load,
                 joins: Joins::new(n_modules),
                 members: offer.members.clone(),
-                variants: self.served.clone(),
+                variants,
             }
         });
         self.demands.offered(now, self.ledger.offered());
         self.exchange.asked(now, &offer.party);
+        if let Err(refusal) = &admitted {
+            self.stream_refused(refusal);
+        }
         let request = admitted?;
         self.applications.opened(now, request.application);
         let over = request.deadline + self.grace;
@@ -323,9 +337,11 @@ impl<P, L: Clone> Gateway<P, L> {
     /// request has passed its deadline and grace.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let reports_at = [self.demands.reports_at(), self.exchange.reports_at()];
-        let all = reports_at
-            .into_iter()
-            .chain([self.checks_at, self.pool_expires_at()]);
+        let all = reports_at.into_iter().chain([
+            self.checks_at,
+            self.pool_expires_at(),
+            self.adapts_at(),
+        ]);
         all.flatten().min()
     }
 
@@ -453,6 +469,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             ToGateway::State(state) => {
                 self.ledger.learn(now, &state);
+                self.tell_gate(now);
                 // `may_say` has seen that the module is there.
                 let module = state.module.idx();
                 self.stages[module].state = Some(state);
@@ -568,6 +585,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
         }
         self.report_clients(now, out);
+        self.adapt(now);
         if self.checks_at.is_some_and(|at| at <= now) {
             let (overdue, next) = self.ledger.overdue(now, self.grace);
             self.checks_at = next;

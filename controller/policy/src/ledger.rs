@@ -25,6 +25,7 @@ use spillgate_pipeline::request::{BACKGROUND_LONGEST, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::cameras::{CameraKey, FrameSize};
 use crate::clients::ClientLimits;
 use crate::families::Members;
 use crate::gate::EntryGate;
@@ -50,6 +51,10 @@ pub struct Offer {
     pub party: Party,
     /// The models that it is for.
     pub members: Members,
+    /// Its stream, where variants are chosen for each.
+    pub camera: CameraKey,
+    /// Its frame.
+    pub frame: FrameSize,
 }
 
 struct Open<T> {
@@ -296,6 +301,13 @@ impl<T> Ledger<T> {
     pub fn learn(&mut self, now: Timestamp, state: &ModuleState) {
         if let Some(gate) = &mut self.gate {
             gate.learn(now, state);
+        }
+    }
+
+    /// Requests of a module take so many times as long now as its controller reported: the gate follows.
+    pub fn set_change(&mut self, now: Timestamp, module: ModuleId, change: f64) {
+        if let Some(gate) = &mut self.gate {
+            gate.set_change(now, module, change);
         }
     }
 

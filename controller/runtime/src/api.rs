@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::picture::Picture;
 use spillgate_backend::value::Value;
+use spillgate_controller_policy::cameras::FrameSize;
 use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::catalog::ValueType;
@@ -204,11 +205,12 @@ impl Api {
             height: frame.height,
         };
         let pipeline = host.pipeline();
-        let mut decoding = Duration::ZERO;
+        let (mut decoding, mut size) = (Duration::ZERO, FrameSize::default());
         let source_done = pipeline.source.ty == ValueType::Bytes;
         if !source_done {
             let picture = Picture::of(&data, limits).map_err(Refusal::InvalidFrame)?;
             decoding = picture.decoding;
+            size.side = picture.width.max(picture.height);
             let limit = pipeline.decoding_max();
             if decoding > limit {
                 return Err(Refusal::DecodingTooLong { decoding, limit });
@@ -238,6 +240,8 @@ impl Api {
             counted: shared.counted(&pipeline.clients, &application),
             application,
             members,
+            camera: shared.camera(),
+            frame: size,
             timeout,
             decoding,
             trace,

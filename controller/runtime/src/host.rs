@@ -14,6 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::Outputs;
+use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
 use spillgate_controller_policy::clients::RightsByKey;
 use spillgate_controller_policy::families::Members;
 use spillgate_controller_policy::gateway::{self, Gateway, GatewayConfig, GatewayView};
@@ -175,6 +176,10 @@ pub struct Submission {
     pub application: Arc<str>,
     /// Which model of each family it is for.
     pub members: Members,
+    /// Its stream, where variants are chosen for each.
+    pub camera: CameraKey,
+    /// How large its picture is.
+    pub frame: FrameSize,
     /// Less time than the pipeline's SLO, if the client asks for that.
     pub timeout: Option<Duration>,
     /// Expected time to decode its picture; zero where there is none.
@@ -393,6 +398,8 @@ impl PipelineHost {
             counted,
             application,
             members,
+            camera,
+            frame,
             timeout,
             decoding,
             trace,
@@ -420,6 +427,8 @@ impl PipelineHost {
                 client: client_id,
                 party,
                 members,
+                camera,
+                frame,
             };
             let content = || {
                 let mut kept = kept.take().expect("a request is accepted once");

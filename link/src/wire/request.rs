@@ -1,7 +1,9 @@
 //! Requests, why they are dropped, and their way through a module.
 
 use spillgate_pipeline::family::MEMBERS_MAX;
-use spillgate_pipeline::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, VariantId, WorkerId};
+use spillgate_pipeline::id::{
+    BatchId, ClientId, MemberId, ModuleId, RequestId, VariantId, WorkerId,
+};
 use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{Drop, DropReason, Estimate, ModuleTimes, Request};
 use spillgate_pipeline::schedule::{APPLICATIONS_MAX, Application};
@@ -38,7 +40,7 @@ pub(super) fn decode(request: pb::Request) -> Result<Request, WireError> {
         decoding_us: request.decoding_us,
         rank: of("rank").u8(request.rank)?,
         member: decode_member(of("member"), request.member)?,
-        variant: VariantId(of("variant").u8(request.variant)?),
+        variant: VariantId(of("variant").u16(request.variant)?),
         background: request.background,
     })
 }

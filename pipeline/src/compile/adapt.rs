@@ -59,7 +59,7 @@ fn fix(sink: &mut Sink, module: &mut Module, name: AdaptName, variant: &Located<
         };
         sink.error(&variant.place, problem);
     } else {
-        module.fixed = Some(VariantId(variant.value as u8));
+        module.fixed = Some(VariantId(variant.value as u16));
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 use spillgate_controller_policy::fleet::FleetEvent;
-use spillgate_pipeline::id::{BatchId, DeviceId, MemberId, ModuleId, RequestId, VariantId, WorkerId};
+use spillgate_pipeline::id::{
+    BatchId, DeviceId, MemberId, ModuleId, RequestId, VariantId, WorkerId,
+};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, BatchReport, Finished, Incarnation, Message, ToController, ToGateway,

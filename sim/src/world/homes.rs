@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rand::Rng;
+use spillgate_controller_policy::cameras::{CameraKey, FrameSize};
 use spillgate_controller_policy::gateway::{Command, Event as GatewayEvent, Gateway};
 use spillgate_controller_policy::ledger::Offer;
 use spillgate_controller_policy::refusal::Refusal;
@@ -66,6 +67,8 @@ impl World {
                 .as_ref()
                 .map(|f| f.members(self.ordinal(id)))
                 .unwrap_or_default(),
+            camera: CameraKey(party.stream.0),
+            frame: FrameSize::default(),
         };
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;

@@ -475,7 +475,9 @@ impl<T> Broker<T> {
         let execution = match members.as_slice() {
             [one] => self.core.execution_alone(&one.request),
             [] => Duration::ZERO,
-            several => self.core.execution(several[0].request.variant, several.len()),
+            several => self
+                .core
+                .execution(several[0].request.variant, several.len()),
         };
         Formed {
             execution,

@@ -1,5 +1,6 @@
 //! `spillgate simulate`: runs a pipeline in virtual time, with the policies that serve.
 
+mod adapting;
 mod clients;
 mod cluster;
 mod load;
@@ -89,6 +90,10 @@ pub(crate) struct SimulateArgs {
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
     #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
+    /// How the variant that serves a request is chosen, of the first module with several: spillgate, greedy or fixed, or fixed:N for
+    /// the one of that ordinal; repeat it to compare on equal arrivals [default: the pipeline's]
+    #[arg(long, value_parser = adapting::adapting)]
+    adapt: Vec<adapting::Adapting>,
     /// Dispatch policy [default: that of the drop policy]
     #[arg(long, value_parser = PossibleValuesParser::new(DispatchPolicyName::ALL.map(DispatchPolicyName::name)))]
     dispatch: Option<String>,
@@ -208,51 +213,55 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             args.warmup < load.duration,
             "--warmup is no less than the whole run; give more --duration"
         );
-        let contenders = contenders(args, &loaded)?;
-        let placings = models.placings();
-        let all = contenders
-            .iter()
-            .flat_map(|c| placings.iter().map(move |p| (c, *p)));
-        for ((contender, schedule), placing) in all {
-            let (contender, schedule) = (contender, *schedule);
-            let plan = plan_of(args, &setup, &placed, contender.plan())?;
-            let mut config = setup.config(contender, &plan, &load, seed);
-            if args.gpus.is_none() {
-                placed.apply(&mut config, args.cold_start)?;
+        for (adapt, loaded) in adapting::each(&args.adapt, &loaded)? {
+            let (setup, placed) = setup(&loaded, work.as_ref())?;
+            let contenders = contenders(args, &loaded)?;
+            let placings = models.placings();
+            let all = contenders
+                .iter()
+                .flat_map(|c| placings.iter().map(move |p| (c, *p)));
+            for ((contender, schedule), placing) in all {
+                let (contender, schedule) = (contender, *schedule);
+                let plan = plan_of(args, &setup, &placed, contender.plan())?;
+                let mut config = setup.config(contender, &plan, &load, seed);
+                if args.gpus.is_none() {
+                    placed.apply(&mut config, args.cold_start)?;
+                }
+                config.hop = args.network_delay.unwrap_or(args.hop);
+                config.jitter = args.jitter;
+                config.apart = args.gateways.is_some() || args.network_delay.is_some();
+                config.gateways = vec![1.0; usize::from(args.gateways.unwrap_or(1))];
+                config.handoff = args.handoff;
+                config.warm_up = args.warmup;
+                config.noise = args.noise;
+                config.hostile = args.hostile.clone();
+                config.exchange_loss = args.exchange_loss;
+                config.clock_skew = args.clock_skew;
+                config.when_probability = args.when;
+                if let Some(file) = &args.cluster {
+                    cluster::apply(file, &mut config)?;
+                }
+                if let Some(work) = &work {
+                    config.work = Some(placed.work(work, &plan, schedule));
+                }
+                models.apply(&mut config, placing, &placed.devices)?;
+                let mut run = setup.run(contender, &plan, &load, config)?;
+                run.adapt.clone_from(&adapt);
+                run.schedule = schedule.map(ScheduleName::name);
+                run.placement = placing.map(|placing| placing.name.name());
+                // Devices that modules share or that vary, clusters, and a part of the requests are beyond the bound.
+                let is_bounded = args.noise == 0.0
+                    && work.is_none()
+                    && args.cluster.is_none()
+                    && args.warmup.is_zero();
+                if args.gpus.is_some() && is_bounded {
+                    run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
+                }
+                if !args.json {
+                    super::print(&text_of(&run)?)?;
+                }
+                runs.push(run);
             }
-            config.hop = args.network_delay.unwrap_or(args.hop);
-            config.jitter = args.jitter;
-            config.apart = args.gateways.is_some() || args.network_delay.is_some();
-            config.gateways = vec![1.0; usize::from(args.gateways.unwrap_or(1))];
-            config.handoff = args.handoff;
-            config.warm_up = args.warmup;
-            config.noise = args.noise;
-            config.hostile = args.hostile.clone();
-            config.exchange_loss = args.exchange_loss;
-            config.clock_skew = args.clock_skew;
-            config.when_probability = args.when;
-            if let Some(file) = &args.cluster {
-                cluster::apply(file, &mut config)?;
-            }
-            if let Some(work) = &work {
-                config.work = Some(placed.work(work, &plan, schedule));
-            }
-            models.apply(&mut config, placing, &placed.devices)?;
-            let mut run = setup.run(contender, &plan, &load, config)?;
-            run.schedule = schedule.map(ScheduleName::name);
-            run.placement = placing.map(|placing| placing.name.name());
-            // Devices that modules share or that vary, clusters, and a part of the requests are beyond the bound.
-            let is_bounded = args.noise == 0.0
-                && work.is_none()
-                && args.cluster.is_none()
-                && args.warmup.is_zero();
-            if args.gpus.is_some() && is_bounded {
-                run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
-            }
-            if !args.json {
-                super::print(&text_of(&run)?)?;
-            }
-            runs.push(run);
         }
     }
     if args.json {
@@ -498,10 +507,11 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     writeln!(
         text,
-        "{}{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
+        "{}{}{} ({}, {} plan) seed {}: EMULATED; {} requests at load {:.2}, goodput {:.1}/s, dropped or late \
          {:.2}%, invalid {:.2}%, p50 {:.1} ms, p99 {:.1} ms, mean batch {:.2}, trace {}",
         (run.placement).map_or(run.policy.to_owned(), |p| format!("placement {p}")),
         run.schedule.map_or(String::new(), |s| format!(" + {s}")),
+        (run.adapt.as_ref()).map_or(String::new(), |a| format!(" adapt {a}")),
         run.dispatch,
         run.plan,
         run.seed,
@@ -515,6 +525,9 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
         r.batch_size_mean,
         r.trace_hash
     )?;
+    if let Some(weighted) = r.goodput_weighted {
+        writeln!(text, "  goodput weighted by accuracy {weighted:.2}/s")?;
+    }
     if let Some(bounds) = run.bounds {
         let floor = |good: u64| 100.0 * (1.0 - good as f64 / r.requests.max(1) as f64);
         writeln!(

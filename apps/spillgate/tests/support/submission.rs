@@ -34,6 +34,8 @@ pub(crate) fn submission(modules: usize) -> Submission {
         },
         decoding: Duration::ZERO,
         members: None,
+        camera: Default::default(),
+        frame: Default::default(),
         application: Arc::from(""),
         timeout: None,
         trace: TraceContext {

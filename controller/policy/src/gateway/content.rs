@@ -20,6 +20,17 @@ pub(super) struct Content<P, L> {
 }
 
 impl<P, L> Content<P, L> {
+    /// The request as it ended: of the variant of the adapted module that served it.
+    pub(super) fn ended(&self, adapted: Option<ModuleId>) -> Request {
+        match adapted {
+            Some(module) => Request {
+                variant: self.variants[module.idx()],
+                ..self.request
+            },
+            None => self.request,
+        }
+    }
+
     /// The request as a module sees it: for the member of the module's family, and the variant that serves.
     pub(super) fn request_at(&self, module: ModuleId) -> Request {
         let member = self.members.as_ref().map(|members| members[module.idx()]);

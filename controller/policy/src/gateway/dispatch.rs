@@ -65,6 +65,9 @@ impl<P, L: Clone> Gateway<P, L> {
         out: &mut Vec<Command<P, L>>,
     ) {
         self.demands.came(now, module, request, true);
+        if let Some(adapting) = &mut self.adapting {
+            adapting.came(now, module, request.sent_at);
+        }
         let stage = &mut self.stages[module.idx()];
         let refused = stage.refuses(now, request);
         let (reason, estimate) = match refused {

@@ -35,8 +35,9 @@ impl<P, L: Clone> Gateway<P, L> {
     ) {
         if let Some((outcome, open)) = self.ledger.result_in(now, id) {
             self.applications.ended(open.request.application);
+            self.stream_answered(&outcome);
             out.push(Command::End(Box::new(Ended {
-                request: open.request,
+                request: open.ended(self.pipeline.adapted()),
                 outcome,
                 at: now,
                 cause: None,
@@ -58,8 +59,9 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         self.applications.ended(open.request.application);
+        self.stream_answered(&outcome);
         out.push(Command::End(Box::new(Ended {
-            request: open.request,
+            request: open.ended(self.pipeline.adapted()),
             outcome,
             at: now,
             cause,

@@ -157,6 +157,8 @@ impl Home {
             client: ClientId::default(),
             party,
             members: None,
+            camera: Default::default(),
+            frame: Default::default(),
         };
         let admitted = self
             .gateway
@@ -535,6 +537,8 @@ fn an_answer_that_the_source_never_gives_is_a_drop() {
         client: ClientId::default(),
         party: Party::ONLY,
         members: None,
+        camera: Default::default(),
+        frame: Default::default(),
     };
     let admitted = home
         .gateway

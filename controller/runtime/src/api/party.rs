@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
+use spillgate_controller_policy::cameras::CameraKey;
 use spillgate_controller_policy::clients::{RightsByKey, TokenShare};
 use spillgate_controller_policy::shares::{Party, StreamKey};
 use spillgate_pipeline::clients::{ClientKey, Clients, ClientsBy, StreamsBy};
@@ -72,6 +73,14 @@ impl Shared {
             _ => TokenShare::default(),
         };
         rights.party(client, StreamKey(stream), share)
+    }
+
+    /// The stream, or the connection of unary calls, for which variants are chosen.
+    pub(super) fn camera(&self) -> CameraKey {
+        match self.is_stream {
+            true => CameraKey(self.connection() | (1 + self.asker.call)),
+            false => CameraKey(self.connection()),
+        }
     }
 
     /// Whether a frame of the call may be of a client without an SLO. Where applications are clients, frames may name any.

@@ -242,7 +242,7 @@ prop_compose! {
         application in application(),
         others in any::<(u32, u32, u8, bool)>(),
         member in 0..MEMBERS_MAX as u16,
-        variant in any::<u8>(),
+        variant in any::<u16>(),
     ) -> Request {
         let (client, decoding_us, rank, background) = others;
         Request {

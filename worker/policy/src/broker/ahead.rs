@@ -219,12 +219,7 @@ fn keep<T>(
 }
 
 /// The request would be late in a batch of the planned size that starts at `free_at`.
-fn predicted<T>(
-    core: &Core<T>,
-    variant: VariantId,
-    now: Timestamp,
-    free_at: Timestamp,
-) -> Cause {
+fn predicted<T>(core: &Core<T>, variant: VariantId, now: Timestamp, free_at: Timestamp) -> Cause {
     let estimate = Estimate {
         wait: free_at.since(now),
         execution: core.execution(variant, core.batch()),

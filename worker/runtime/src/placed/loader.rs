@@ -244,7 +244,10 @@ impl Operator for Emulated {
                 batch.iter().map(|_| Ok(outputs.clone())).collect()
             }
         };
-        emulated::occupy(start, self.source.worker.execution.served()[batch.len() - 1]);
+        emulated::occupy(
+            start,
+            self.source.worker.execution.served()[batch.len() - 1],
+        );
         results
     }
 

@@ -25,7 +25,7 @@ fn broker(policy: DropPolicyName, batch: u32) -> Broker<u64> {
     })
 }
 
-fn of_variant(id: u64, deadline_ms: u64, variant: u8) -> Request {
+fn of_variant(id: u64, deadline_ms: u64, variant: u16) -> Request {
     Request {
         variant: VariantId(variant),
         ..request(id, deadline_ms * MS)
@@ -42,7 +42,7 @@ proptest! {
     fn a_batch_is_of_one_variant(
         policy in policies(),
         batch in 1u32..5,
-        requests in prop::collection::vec((1u64..400, 0u8..3), 0..40),
+        requests in prop::collection::vec((1u64..400, 0u16..3), 0..40),
         every in 1u64..60,
     ) {
         let mut broker = broker(policy, batch);

@@ -82,7 +82,7 @@ impl World {
                 pipeline: pipeline.clone(),
                 base_dir: folder.clone(),
                 module: ModuleId(i as u16),
-                execution: Vec::new(),
+                execution: Default::default(),
                 from_start: false,
                 load: None,
                 members: None,

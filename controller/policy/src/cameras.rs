@@ -1,0 +1,348 @@
+//! Which variant of the adapted module serves each stream of a gateway: accuracy is as high as deadlines and devices allow, and under
+//! overload variants become smaller before requests are dropped (Jellyfish, in a pipeline that drops).
+//!
+//! Each [`PERIOD`] the gateway says what it knows ([`Outlook`]), and all streams get their variants anew (`pooled.rs`). A stream's budget is
+//! its SLO less its time on the network, less what the other modules of the pipeline take.
+//!
+//! How much of the devices' time may be spent follows from what happens: while requests are lost though some stream could be served
+//! smaller, the part falls by [`FALL`]; else it rises by [`RISE`], up to [`PART_MAX`].
+//!
+//! Invariants: at most [`CAMERAS_MAX`] streams are told apart, and the others share one place; a stream that sends nothing for
+//! [`FORGOTTEN_AFTER`] is forgotten; a variant whose input is larger than the frames that come is not chosen where a smaller one holds them.
+
+mod pooled;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::id::VariantId;
+use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::time::Timestamp;
+
+use pooled::{Choice, Demand, PooledVariant};
+
+/// Between two decisions (Jellyfish §7).
+pub const PERIOD: Duration = Duration::from_millis(500);
+/// A new stream has its variant chosen so long after the last decision at the earliest.
+const QUICK: Duration = Duration::from_millis(100);
+/// Streams that are told apart: a decision about so many takes a few milliseconds.
+pub const CAMERAS_MAX: usize = 512;
+/// A stream that sends nothing for so long is forgotten.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
+/// How much the newest period counts in a stream's rate.
+const RATE_WEIGHT: f64 = 0.5;
+/// Of the devices' time, at most this part is planned: arrivals are uneven.
+pub const PART_MAX: f64 = 0.92;
+/// The least part.
+const PART_MIN: f64 = 0.3;
+/// What is left of the part after a period in which more than [`LOSS`] of the requests were lost.
+const FALL: f64 = 0.85;
+/// What the part gains in a period without such losses.
+const RISE: f64 = 0.015;
+/// Losses of a period that are too many, as a part of its requests.
+const LOSS: f64 = 0.01;
+/// The present variants stay unless others gain this part of their accuracy: a stream is not sent to and fro for nothing.
+const WORTH_A_SWITCH: f64 = 0.01;
+
+/// A stream, or a connection with unary calls, of one gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CameraKey(pub u64);
+
+impl CameraKey {
+    /// Streams without a place of their own.
+    const OTHERS: CameraKey = CameraKey(u64::MAX);
+}
+
+/// A frame, as far as it decides about variants.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FrameSize {
+    /// Its longer side in pixels; 0 where it is no picture.
+    pub side: u32,
+}
+
+/// What the gateway knows of the adapted module and its surroundings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outlook {
+    /// Requests in a batch.
+    pub batch: u32,
+    /// By variant: expected execution time of such a batch.
+    pub execution: Vec<Duration>,
+    /// Devices that run the module.
+    pub devices: f64,
+    /// The part of the module's requests that are this gateway's.
+    pub part: f64,
+    /// Device time that each request takes at other modules on these devices.
+    pub beside: f64,
+    /// Time that a request takes before and after the module.
+    pub rest: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Camera {
+    /// Requests since the last decision.
+    n: u32,
+    /// Requests a second; `None` before the first decision.
+    rate: Option<f64>,
+    slo: Duration,
+    frame: FrameSize,
+    seen_at: Timestamp,
+    choice: Choice,
+    /// Grows by the part of the better variant with each request.
+    owed: f64,
+}
+
+/// The streams of one gateway, and the variants that serve them.
+pub struct Cameras {
+    name: AdaptName,
+    /// By variant: accuracy, and the side of the network's input.
+    variants: Vec<(f64, Option<u32>)>,
+    cameras: IndexMap<CameraKey, Camera, FxBuildHasher>,
+    decides_at: Option<Timestamp>,
+    part: f64,
+    lost: u32,
+    offered: u32,
+    decided_at: Timestamp,
+    mixes: Mixes,
+}
+
+/// How long requests take with the variants that were chosen, over those of the variant that serves where none is chosen.
+#[derive(Clone, Debug, Default)]
+struct Mixes(VecDeque<f64>);
+
+impl Mixes {
+    /// Decisions that count in the past: those of the window over which workers' pace is measured by default.
+    const PAST: usize = 10;
+
+    fn push(&mut self, mix: f64) {
+        if self.0.len() == Self::PAST {
+            self.0.pop_front();
+        }
+        self.0.push_back(mix);
+    }
+
+    /// Since the last decision.
+    fn now(&self) -> f64 {
+        self.0.back().copied().unwrap_or(1.0)
+    }
+
+    /// Over the last decisions.
+    fn past(&self) -> f64 {
+        match self.0.len() {
+            0 => 1.0,
+            n => self.0.iter().sum::<f64>() / n as f64,
+        }
+    }
+}
+
+impl Cameras {
+    /// No stream is known.
+    pub fn new(name: AdaptName, module: &Module) -> Self {
+        let of =
+            |v: &spillgate_pipeline::pipeline::Variant| (v.accuracy.unwrap_or_default(), v.input);
+        Cameras {
+            name,
+            variants: module.variants.iter().map(of).collect(),
+            cameras: IndexMap::default(),
+            decides_at: None,
+            part: PART_MAX,
+            lost: 0,
+            offered: 0,
+            decided_at: Timestamp::ZERO,
+            mixes: Mixes::default(),
+        }
+    }
+
+    /// When the next decision is due; `None` while no stream is known.
+    pub fn decides_at(&self) -> Option<Timestamp> {
+        self.decides_at
+    }
+
+    /// Streams that are told apart.
+    pub fn len(&self) -> usize {
+        self.cameras.len()
+    }
+
+    /// Whether no stream is known.
+    pub fn is_empty(&self) -> bool {
+        self.cameras.is_empty()
+    }
+
+    /// The part of the devices' time that may be planned.
+    pub fn part(&self) -> f64 {
+        self.part
+    }
+
+    /// How long requests take now, over those of the last seconds.
+    pub fn change(&self) -> f64 {
+        self.mixes.now() / self.mixes.past()
+    }
+
+    /// How long requests took in the last seconds, over those of the variant that serves where none is chosen.
+    pub fn past_mix(&self) -> f64 {
+        self.mixes.past()
+    }
+
+    /// A stream asks for something: of that frame, to be answered within that time. Refused requests count, too.
+    pub fn asked(&mut self, now: Timestamp, key: CameraKey, frame: FrameSize, slo: Duration) {
+        self.offered += 1;
+        let is_known = self.cameras.contains_key(&key);
+        let key = match is_known || self.cameras.len() < CAMERAS_MAX {
+            true => key,
+            false => CameraKey::OTHERS,
+        };
+        let newcomer = self.newcomer();
+        let camera = self.cameras.entry(key).or_insert(Camera {
+            n: 0,
+            rate: None,
+            slo,
+            frame,
+            seen_at: now,
+            choice: newcomer,
+            owed: 0.0,
+        });
+        camera.n += 1;
+        camera.seen_at = now;
+        camera.slo = slo;
+        camera.frame = frame;
+        let quick = (self.decided_at + QUICK).max(now);
+        match self.decides_at {
+            None => self.decides_at = Some(now + PERIOD),
+            Some(at) if camera.rate.is_none() => self.decides_at = Some(at.min(quick)),
+            Some(_) => {}
+        }
+    }
+
+    /// What a new stream gets until the next decision: what the slowest of the others get, else the best.
+    fn newcomer(&self) -> Choice {
+        let last = VariantId(self.variants.len().saturating_sub(1) as u16);
+        let least = self.cameras.values().map(|c| c.choice.variant).min();
+        Choice {
+            variant: least.unwrap_or(last),
+            better: None,
+            fits: true,
+        }
+    }
+
+    /// The variant that serves the next request of a stream.
+    pub fn choose(&mut self, key: CameraKey) -> VariantId {
+        let known = match self.cameras.contains_key(&key) {
+            true => key,
+            false => CameraKey::OTHERS,
+        };
+        let Some(camera) = self.cameras.get_mut(&known) else {
+            return self.newcomer().variant;
+        };
+        let Some((better, part)) = camera.choice.better else {
+            return camera.choice.variant;
+        };
+        camera.owed += part;
+        if camera.owed < 1.0 {
+            return camera.choice.variant;
+        }
+        camera.owed -= 1.0;
+        better
+    }
+
+    /// A request was refused, dropped or late because there was too little time.
+    pub fn lost(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Chooses anew for all streams.
+    pub fn decide(&mut self, now: Timestamp, outlook: &Outlook) {
+        self.settle(now);
+        if self.cameras.is_empty() {
+            return;
+        }
+        let served = outlook.execution.len() - 1;
+        let variants: Vec<PooledVariant> = (self.variants.iter().zip(&outlook.execution))
+            .map(|((accuracy, _), batch)| PooledVariant {
+                accuracy: *accuracy,
+                batch: *batch,
+                each: batch.as_secs_f64() / f64::from(outlook.batch.max(1)) + outlook.beside,
+            })
+            .collect();
+        let demands: Vec<Demand> = self
+            .cameras
+            .values()
+            .map(|camera| self.demand(camera, outlook))
+            .collect();
+        let capacity = self.part * outlook.devices * outlook.part;
+        let answer = match self.name {
+            AdaptName::Greedy => pooled::each_alone(&variants, &demands, outlook.batch),
+            _ => {
+                let present: Vec<Choice> = self.cameras.values().map(|c| c.choice).collect();
+                let present = pooled::kept(&variants, &demands, capacity, present);
+                let new = pooled::solve(&variants, &demands, capacity);
+                match present {
+                    Some(present)
+                        if present.n_fit >= new.n_fit
+                            && present.value * (1.0 + WORTH_A_SWITCH) >= new.value =>
+                    {
+                        present
+                    }
+                    _ => new,
+                }
+            }
+        };
+        let rate: f64 = demands.iter().map(|d| d.rate).sum();
+        if rate > 0.0 {
+            let of_served = rate * variants[served].each;
+            self.mixes.push(answer.takes / of_served);
+        }
+        for (camera, choice) in self.cameras.values_mut().zip(answer.choices) {
+            camera.choice = choice;
+        }
+    }
+
+    /// Takes in what happened since the last decision.
+    fn settle(&mut self, now: Timestamp) {
+        let passed = now.since(self.decided_at).as_secs_f64();
+        let span = passed.min(PERIOD.as_secs_f64()).max(1e-3);
+        self.decided_at = now;
+        for camera in self.cameras.values_mut() {
+            let newest = f64::from(std::mem::take(&mut camera.n)) / span;
+            camera.rate = Some(match camera.rate {
+                // A part of a period counts as such.
+                Some(rate) => {
+                    let weight = RATE_WEIGHT * (span / PERIOD.as_secs_f64());
+                    rate + weight * (newest - rate)
+                }
+                None => newest,
+            });
+        }
+        self.cameras
+            .retain(|_, camera| now.since(camera.seen_at) < FORGOTTEN_AFTER);
+        self.decides_at = (!self.cameras.is_empty()).then(|| now + PERIOD);
+        let is_too_much = f64::from(self.lost) > LOSS * f64::from(self.offered);
+        let is_least = |c: &Camera| c.choice.variant == VariantId(0) && c.choice.better.is_none();
+        if !is_too_much {
+            self.part = (self.part + RISE).min(PART_MAX);
+        } else if !self.cameras.values().all(is_least) {
+            self.part = (self.part * FALL).max(PART_MIN);
+        }
+        (self.lost, self.offered) = (0, 0);
+    }
+
+    fn demand(&self, camera: &Camera, outlook: &Outlook) -> Demand {
+        let budget = camera.slo.saturating_sub(outlook.rest);
+        // A smaller variant holds all that the frame has.
+        let holds = |(_, input): &(f64, Option<u32>)| {
+            input.is_some_and(|input| camera.frame.side > 0 && input >= camera.frame.side)
+        };
+        let largest = self.variants.iter().position(holds);
+        let largest = largest.unwrap_or(self.variants.len());
+        Demand {
+            rate: camera.rate.unwrap_or_default(),
+            budgets: (0..self.variants.len())
+                .map(|v| if v <= largest { budget } else { Duration::ZERO })
+                .collect(),
+            divides: true,
+        }
+    }
+}

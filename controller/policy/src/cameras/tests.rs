@@ -1,0 +1,151 @@
+use super::*;
+use spillgate_pipeline::pipeline::Variant;
+use spillgate_pipeline::testing::noop_pipeline;
+
+const MS: Duration = Duration::from_millis(1);
+const SLO: Duration = Duration::from_millis(200);
+
+fn at(ms: u32) -> Timestamp {
+    Timestamp::ZERO + MS * ms
+}
+
+/// Three variants of inputs 100, 200 and 400.
+fn cameras(name: AdaptName) -> Cameras {
+    let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
+    let variant = |(input, accuracy)| Variant {
+        model: "a.pt".to_owned(),
+        input: Some(input),
+        accuracy: Some(accuracy),
+    };
+    pipeline.modules[1].variants = [(100, 0.5), (200, 0.7), (400, 0.8)].map(variant).to_vec();
+    Cameras::new(name, &pipeline.modules[1])
+}
+
+/// One device whose requests take 5, 10 and 20 ms, one at a time.
+fn outlook() -> Outlook {
+    Outlook {
+        batch: 1,
+        execution: vec![MS * 5, MS * 10, MS * 20],
+        devices: 1.0,
+        part: 1.0,
+        beside: 0.0,
+        rest: Duration::ZERO,
+    }
+}
+
+/// Each stream asks for so many requests a second for that many periods, after each of which variants are chosen.
+fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64> {
+    let frame = FrameSize { side };
+    let mut served = vec![(0, 0); rates.len()];
+    for period in 0..periods {
+        let start = at(500 * period);
+        for (i, rate) in rates.iter().enumerate() {
+            let key = CameraKey(i as u64);
+            for _ in 0..rate / 2 {
+                cameras.asked(start, key, frame, SLO);
+                let variant = cameras.choose(key);
+                if period > periods / 2 {
+                    served[i].0 += u32::from(variant.0);
+                    served[i].1 += 1;
+                }
+            }
+        }
+        cameras.decide(start + PERIOD, &outlook());
+    }
+    let means = served
+        .iter()
+        .map(|(sum, n)| f64::from(*sum) / f64::from((*n).max(1)));
+    means.collect()
+}
+
+#[test]
+fn streams_get_what_the_device_can_serve() {
+    let ours = |rates: &[u32]| run(&mut cameras(AdaptName::Spillgate), rates, 0, 12);
+    assert_eq!(ours(&[20]), [2.0]);
+    // 92 of 100 ms of each 100 ms: all of the second variant, and of the third as much as fits.
+    let [mean] = ours(&[60])[..] else { panic!() };
+    assert!((mean - (1.0 + 0.32 / 0.6)).abs() < 0.03, "{mean}");
+    // Even the smallest is too much.
+    assert_eq!(ours(&[400]), [0.0]);
+    // Each for itself: two streams together ask for more than there is.
+    let greedy = run(&mut cameras(AdaptName::Greedy), &[40, 40], 0, 12);
+    assert_eq!(greedy, [2.0, 2.0]);
+}
+
+#[test]
+fn a_frame_gets_no_larger_variant_than_holds_it() {
+    for (side, variant) in [(90, 0.0), (100, 0.0), (101, 1.0), (200, 1.0), (1920, 2.0)] {
+        let means = run(&mut cameras(AdaptName::Spillgate), &[10], side, 6);
+        assert_eq!(means, [variant], "{side}");
+    }
+}
+
+#[test]
+fn lost_requests_make_variants_smaller_and_their_absence_larger_again() {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    let key = CameraKey(1);
+    let mut step = |n: u32, losses: u32| {
+        let now = at(500 * n);
+        for _ in 0..20 {
+            cameras.asked(now, key, FrameSize::default(), SLO);
+        }
+        for _ in 0..losses {
+            cameras.lost();
+        }
+        cameras.decide(now + PERIOD, &outlook());
+        cameras.part()
+    };
+    let parts: Vec<f64> = (0..4).map(|n| step(n, 5)).collect();
+    assert!(parts.windows(2).all(|pair| pair[1] < pair[0]), "{parts:?}");
+    let later: Vec<f64> = (4..80).map(|n| step(n, 0)).collect();
+    assert_eq!(later.last(), Some(&PART_MAX));
+    // One in a hundred is usual.
+    assert_eq!(step(80, 0), PART_MAX);
+}
+
+#[test]
+fn at_most_so_many_streams_are_told_apart_and_silent_ones_are_forgotten() {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    for i in 0..3 * CAMERAS_MAX as u64 {
+        cameras.asked(at(0), CameraKey(i), FrameSize::default(), SLO);
+    }
+    assert_eq!(cameras.len(), CAMERAS_MAX + 1, "the others share a place");
+    cameras.decide(at(500), &outlook());
+    assert_eq!(cameras.choose(CameraKey(0)), VariantId(0));
+    assert_eq!(
+        cameras.choose(CameraKey(2 * CAMERAS_MAX as u64)),
+        VariantId(0)
+    );
+    cameras.decide(at(6000), &outlook());
+    assert!(cameras.is_empty());
+    assert_eq!(cameras.decides_at(), None);
+}
+
+#[test]
+fn a_new_stream_begins_as_small_as_the_others_are() {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    assert_eq!(
+        cameras.choose(CameraKey(9)),
+        VariantId(2),
+        "nobody else is there"
+    );
+    run(&mut cameras, &[400], 0, 4);
+    cameras.asked(at(2000), CameraKey(9), FrameSize::default(), SLO);
+    assert_eq!(cameras.choose(CameraKey(9)), VariantId(0));
+}
+
+#[test]
+fn small_changes_switch_no_stream() {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    let mut chosen = Vec::new();
+    for period in 0..20 {
+        let rate = if period < 12 { 60 } else { 59 };
+        for n in 0..rate / 2 {
+            let now = at(500 * period + n);
+            cameras.asked(now, CameraKey(1), FrameSize::default(), SLO);
+        }
+        cameras.decide(at(500 * (period + 1)), &outlook());
+        chosen.push(cameras.cameras[0].choice);
+    }
+    assert_eq!(chosen[11], chosen[19]);
+}

@@ -1,0 +1,222 @@
+//! Chooses the variants of a gateway's streams, where a module of the pipeline has several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_pipeline::Pipeline;
+use spillgate_pipeline::id::{DeviceId, ModuleId, VariantId};
+use spillgate_pipeline::request::{DropReason, Outcome};
+use spillgate_pipeline::time::Timestamp;
+
+use super::Gateway;
+use crate::cameras::{CameraKey, Cameras, Outlook};
+use crate::ledger::Offer;
+use crate::plan::longest_path;
+use crate::refusal::Refusal;
+
+/// The newest request's weight in the time before the module.
+const BEFORE_WEIGHT: f64 = 1.0 / 32.0;
+/// Of that time, so many mean deviations are left for it.
+const DEVIATIONS: f64 = 2.0;
+/// How far the measured pace of workers is believed.
+const PACE_RANGE: (f64, f64) = (0.25, 8.0);
+
+/// What a gateway adapts.
+pub(super) struct Adapting {
+    module: ModuleId,
+    cameras: Cameras,
+    /// By variant of the module: the variants of all modules.
+    variants: Vec<Arc<[VariantId]>>,
+    /// Seconds from a request's beginning until it comes to the module: mean and mean deviation.
+    before: Option<(f64, f64)>,
+}
+
+impl Adapting {
+    /// The adaptation that the pipeline asks for, if any.
+    pub(super) fn new(pipeline: &Pipeline, served: &[VariantId]) -> Option<Self> {
+        let adapt = pipeline.adapt?;
+        let module = &pipeline.modules[adapt.module.idx()];
+        let with = |variant: usize| {
+            let mut all = served.to_vec();
+            all[adapt.module.idx()] = VariantId(variant as u16);
+            all.into()
+        };
+        Some(Adapting {
+            module: adapt.module,
+            cameras: Cameras::new(adapt.name, module),
+            variants: (0..module.variants.len()).map(with).collect(),
+            before: None,
+        })
+    }
+
+    /// A request came to a module.
+    pub(super) fn came(&mut self, now: Timestamp, module: ModuleId, sent_at: Timestamp) {
+        if module != self.module {
+            return;
+        }
+        let newest = now.since(sent_at).as_secs_f64();
+        let (mean, deviation) = self.before.unwrap_or((newest, 0.0));
+        let off = (newest - mean).abs();
+        self.before = Some((
+            mean + BEFORE_WEIGHT * (newest - mean),
+            deviation + BEFORE_WEIGHT * (off - deviation),
+        ));
+    }
+
+    /// A request ended.
+    pub(super) fn ended(&mut self, outcome: &Outcome) {
+        let is_lost = match outcome {
+            Outcome::Late => true,
+            Outcome::Dropped(drop) => matches!(
+                drop.reason,
+                DropReason::Expired
+                    | DropReason::Predicted
+                    | DropReason::QueueFull
+                    | DropReason::Overload
+            ),
+            Outcome::Completed | Outcome::Failed { .. } => false,
+        };
+        if is_lost {
+            self.cameras.lost();
+        }
+    }
+}
+
+impl<P, L: Clone> Gateway<P, L> {
+    /// A stream asks for something.
+    pub(super) fn stream_asked(&mut self, now: Timestamp, offer: &Offer) {
+        if let Some(adapting) = &mut self.adapting
+            && !offer.party.background
+        {
+            let slo = self.pipeline.slo;
+            let slo = offer.timeout.map_or(slo, |timeout| timeout.min(slo));
+            adapting.cameras.asked(now, offer.camera, offer.frame, slo);
+        }
+    }
+
+    /// It was refused.
+    pub(super) fn stream_refused(&mut self, refusal: &Refusal) {
+        if let Some(adapting) = &mut self.adapting
+            && matches!(refusal, Refusal::Overload(_) | Refusal::Full { .. })
+        {
+            adapting.cameras.lost();
+        }
+    }
+
+    /// A request of it ended.
+    pub(super) fn stream_answered(&mut self, outcome: &Outcome) {
+        if let Some(adapting) = &mut self.adapting {
+            adapting.ended(outcome);
+        }
+    }
+
+    /// The variants of all modules that serve the next request of a stream.
+    pub(super) fn variants_of(&mut self, camera: CameraKey) -> Arc<[VariantId]> {
+        match &mut self.adapting {
+            None => self.served.clone(),
+            Some(adapting) => {
+                let variant = adapting.cameras.choose(camera);
+                adapting.variants[variant.idx()].clone()
+            }
+        }
+    }
+
+    /// When variants are chosen anew.
+    pub(super) fn adapts_at(&self) -> Option<Timestamp> {
+        self.adapting.as_ref()?.cameras.decides_at()
+    }
+
+    /// Chooses variants anew where it is time to.
+    pub(super) fn adapt(&mut self, now: Timestamp) {
+        if self.adapts_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let outlook = self.outlook();
+        if let (Some(adapting), Some(outlook)) = (&mut self.adapting, outlook) {
+            adapting.cameras.decide(now, &outlook);
+        }
+        self.tell_gate(now);
+    }
+
+    /// What requests take at the adapted module has changed: the gate need not wait until its workers show it.
+    pub(super) fn tell_gate(&mut self, now: Timestamp) {
+        if let Some(adapting) = &self.adapting {
+            let module = adapting.module;
+            self.ledger
+                .set_change(now, module, adapting.cameras.change());
+        }
+    }
+
+    fn outlook(&self) -> Option<Outlook> {
+        let adapting = self.adapting.as_ref()?;
+        let module = adapting.module;
+        let stage = &self.stages[module.idx()];
+        let batch = stage.plan.shape.size.max(1);
+        let mix = adapting.cameras.past_mix();
+        let pace = stage.state.as_ref().map_or(1.0, |state| state.pace / mix);
+        let pace = pace.clamp(PACE_RANGE.0, PACE_RANGE.1);
+        let times = self.planned.execution.of_module(module);
+        let time = |variant: usize| {
+            let times = times.of_variant(VariantId(variant as u16));
+            let time = times.get(batch as usize - 1).or(times.last());
+            time.copied().unwrap_or_default().mul_f64(pace)
+        };
+        let devices = self.devices_of(module);
+        let (mean, deviation) = adapting.before.unwrap_or_default();
+        let before = Duration::from_secs_f64(mean + DEVIATIONS * deviation);
+        Some(Outlook {
+            batch,
+            execution: (0..adapting.variants.len()).map(time).collect(),
+            devices: devices.len() as f64,
+            part: stage.plan.part,
+            beside: self.beside(module, &devices),
+            rest: before + self.after(module),
+        })
+    }
+
+    /// The devices of a module's workers that take requests.
+    fn devices_of(&self, module: ModuleId) -> Vec<DeviceId> {
+        let dispatcher = &self.stages[module.idx()].dispatcher;
+        let places = self.places.iter().filter(|place| place.module == module);
+        let up = places.filter(|place| dispatcher.is_up(place.worker));
+        let mut devices: Vec<DeviceId> = up.map(|place| place.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// Seconds of device time that a request of a module takes at other modules that share its devices.
+    fn beside(&self, module: ModuleId, devices: &[DeviceId]) -> f64 {
+        let probability = |m: ModuleId| {
+            let state = self.stages[m.idx()].state.as_ref();
+            state.map_or(1.0, |state| state.probability)
+        };
+        let own = probability(module).max(1e-3);
+        let others = (1..self.stages.len()).map(|m| ModuleId(m as u16));
+        let takes = others.filter(|m| *m != module).map(|m| {
+            let places = self.places.iter().filter(|place| place.module == m);
+            let are_shared = places.map(|place| devices.contains(&place.device));
+            let (shared, all) = are_shared.fold((0, 0), |(shared, all), is_shared| {
+                (shared + usize::from(is_shared), all + 1)
+            });
+            let part = f64::from(shared as u32) / f64::from(all.max(1));
+            let shape = self.stages[m.idx()].plan.shape;
+            let each = shape.execution.as_secs_f64() / f64::from(shape.size.max(1));
+            probability(m) / own * each * part
+        });
+        takes.sum()
+    }
+
+    /// The time that a request is expected to need after a module, as brokers count it; until its controller says it, the
+    /// execution times of the modules after it.
+    fn after(&self, module: ModuleId) -> Duration {
+        let slo = self.pipeline.slo;
+        let (guidance, _) = self.stages[module.idx()].told;
+        let reserved = slo.mul_f64(1.0 - guidance.share.min(1.0)) + guidance.downstream;
+        let downstream = longest_path(&self.pipeline, |m| match m > module.idx() {
+            true => self.planned.duration_of(ModuleId(m as u16), 1),
+            false => Duration::ZERO,
+        });
+        reserved.max(downstream)
+    }
+}

@@ -1,0 +1,147 @@
+//! Variants are chosen before requests are dropped: what that gains under overload, and that it costs nothing below.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_controller_policy::plan::Planned;
+use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
+use spillgate_pipeline::id::ModuleId;
+use spillgate_pipeline::pipeline::Variant;
+use spillgate_pipeline::policy::{Adapt, AdaptName, DropPolicyName};
+use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_sim::clients::{ClientLoad, Sends, SimClient};
+use spillgate_sim::{Report, Served, SimConfig, run};
+
+/// Accuracies and milliseconds of a batch of `n`, less 4, over `n`, of the shipped detector's sizes.
+const VARIANTS: [(f64, u64); 4] = [(0.593, 2), (0.783, 4), (0.856, 7), (0.872, 11)];
+const BATCH: u32 = 8;
+const DEVICES: u16 = 2;
+const SECOND: ModuleId = ModuleId(2);
+
+fn execution(each_ms: u64) -> Vec<Duration> {
+    let sizes = 1..=u64::from(BATCH);
+    sizes
+        .map(|n| Duration::from_millis(4 + each_ms * n))
+        .collect()
+}
+
+/// Requests a second that the largest variant serves in full batches.
+fn capacity() -> f64 {
+    let [.., (_, each)] = VARIANTS;
+    let full = execution(each)[BATCH as usize - 1].as_secs_f64();
+    f64::from(u32::from(DEVICES) * BATCH) / full
+}
+
+fn camera(rate: f64, count: u16, sends: Sends) -> SimClient {
+    SimClient {
+        name: "camera".to_owned(),
+        count,
+        sends,
+        rate,
+        streams: 1,
+        weight: 1.0,
+        class: 0,
+        application: String::new(),
+        takes: 1.0,
+        background: false,
+    }
+}
+
+/// How variants are chosen: by a name, or one for all.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    By(AdaptName),
+    Fixed(usize),
+}
+
+/// Two modules, of which the first has variants; eight cameras ask for `load` times the capacity of the largest one.
+fn report(way: Way, drop: DropPolicyName, sends: Sends, load: f64) -> Report {
+    let mut pipeline = noop_pipeline(Duration::from_millis(250), &[&[0], &[1]], &[]);
+    pipeline.policy.drop = drop;
+    for module in &mut pipeline.modules[1..] {
+        module.batch.max = BATCH;
+    }
+    let detect = &mut pipeline.modules[1];
+    let variant = |(accuracy, _): (f64, u64)| Variant {
+        model: "road.pt".to_owned(),
+        input: None,
+        accuracy: Some(accuracy),
+    };
+    detect.variants = VARIANTS.map(variant).to_vec();
+    let mut times = VARIANTS.map(|(_, each)| execution(each)).to_vec();
+    match way {
+        Way::By(name) => {
+            let module = detect.id;
+            pipeline.adapt = Some(Adapt { module, name });
+        }
+        // The others are not used, and the last one's times count.
+        Way::Fixed(variant) => {
+            let accuracy = VARIANTS[variant].0;
+            detect.variants.truncate(variant + 1);
+            times.truncate(variant + 1);
+            assert_eq!(detect.variants[variant].accuracy, Some(accuracy));
+        }
+    }
+    let mut of = ExecutionTimes::from(vec![vec![], vec![], execution(2)]);
+    of.set(ModuleId(1), ModuleExecution::of_variants(times));
+    assert_eq!(of[SECOND.idx()], execution(2));
+    let duration = Duration::from_secs(120);
+    let clients = [camera(load * capacity() / 8.0, 8, sends)];
+    let (clients, arrivals) = ClientLoad::new(&clients, duration, 1, false);
+    let served = Served {
+        planned: Arc::new(Planned {
+            batch: vec![1, BATCH, BATCH],
+            execution: of,
+            workers: vec![0, DEVICES.into(), DEVICES.into()],
+            alone: true,
+        }),
+        workers: vec![
+            vec![],
+            (0..DEVICES).collect(),
+            (DEVICES..2 * DEVICES).collect(),
+        ],
+        pipeline: Arc::new(pipeline),
+        arrivals: arrivals.into(),
+        duration,
+    };
+    run(SimConfig {
+        clients: Some(clients),
+        noise: 0.05,
+        ..SimConfig::undisturbed(served, 1)
+    })
+    .unwrap()
+}
+
+fn weighted(report: &Report) -> f64 {
+    report.goodput_weighted.expect("variants state accuracies")
+}
+
+fn print(load: f64, way: Way, drop: DropPolicyName, report: &Report) {
+    println!(
+        "load {load}: {} {way:?}: goodput {:.1}/s, weighted {:.1}/s, dropped or late {:.2}%",
+        drop.name(),
+        report.goodput,
+        weighted(report),
+        100.0 * report.drop_rate
+    );
+}
+
+#[test]
+fn smaller_variants_serve_more_before_requests_are_dropped() {
+    const LARGEST: Way = Way::Fixed(VARIANTS.len() - 1);
+    const OURS: Way = Way::By(AdaptName::Spillgate);
+    let drop = DropPolicyName::Spillgate;
+    for sends in [Sends::Poisson, Sends::Evenly, Sends::Alternating] {
+        for load in [0.5, 0.8, 1.0, 1.3, 2.0, 3.0] {
+            let fixed = report(LARGEST, drop, sends, load);
+            let ours = report(OURS, drop, sends, load);
+            print(load, LARGEST, drop, &fixed);
+            print(load, OURS, drop, &ours);
+            let said = format!("{sends:?} {load}");
+            assert!(weighted(&ours) > 0.99 * weighted(&fixed), "{said}");
+            if load >= 1.3 {
+                assert!(weighted(&ours) > 1.1 * weighted(&fixed), "{said}");
+            }
+        }
+    }
+}
