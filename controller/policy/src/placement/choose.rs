@@ -140,9 +140,9 @@ impl Placement {
         self.strategy(view, model).map(|s| s.chosen)
     }
 
-    /// Whether a model got less than its fair share of device time.
-    pub(super) fn owes(&self, now: Timestamp, model: ModelId) -> bool {
-        self.fairness.as_ref().is_some_and(|f| f.owes(now, model))
+    /// What a request of a model in time counts: more than 1 where it got less than its fair share.
+    pub(super) fn worth(&self, model: ModelId) -> f64 {
+        self.fairness.as_ref().map_or(1.0, |f| f.worth(model))
     }
 
     fn by_moore_hodgson(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
@@ -158,8 +158,7 @@ impl Placement {
             Job {
                 latest: s.required_start.as_ns() as f64,
                 takes: self.estimate(model, at).as_nanos() as f64 / holders as f64,
-                gains: f64::from(self.sizes[at]),
-                is_owed: self.owes(view.now, model),
+                gains: f64::from(self.sizes[at]) * self.worth(model),
             }
         });
         let jobs: Vec<Job> = jobs.collect();

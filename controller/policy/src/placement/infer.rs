@@ -130,7 +130,7 @@ impl Placement {
         });
         let expected_end = starts_at + estimate;
         if let Some(fairness) = &mut self.fairness {
-            fairness.sent(now, model, estimate, size);
+            fairness.sent(model, estimate, size);
         }
         self.queues.went(model, &members);
         let members = members.iter().map(|m| m.id).collect();
