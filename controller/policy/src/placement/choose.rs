@@ -38,7 +38,6 @@ pub(super) struct Chosen {
 /// A device as it is when its next batch is chosen.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
-    pub(super) now: Timestamp,
     pub(super) device: &'a Shadow,
     /// When an action sent now arrives.
     pub(super) arrival: Timestamp,

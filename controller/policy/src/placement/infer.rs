@@ -49,7 +49,6 @@ impl Placement {
         let shadow = &mut self.devices[device.idx()];
         shadow.chooses_at = None;
         let view = View {
-            now,
             device: &self.devices[device.idx()],
             arrival: now + self.travel,
             free: self.device_free(now, device.idx()),

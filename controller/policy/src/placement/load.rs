@@ -10,6 +10,7 @@ mod rates;
 mod unfulfilled;
 mod value;
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Window, Work};
@@ -161,8 +162,8 @@ impl Placement {
     /// The models that give way for another; none when they cannot make enough room.
     fn victims(&self, device: DeviceId, model: ModelId) -> Option<Vec<ModelId>> {
         let mut victims = Vec::new();
-        let order = self.giving_way(device);
-        let room = self.make_room(device, model, &order, |victim| victims.push(victim));
+        let first = OnceCell::new();
+        let room = self.make_room(device, model, &first, |victim| victims.push(victim));
         room.then_some(victims)
     }
 
@@ -182,13 +183,13 @@ impl Placement {
         weighed.into_iter().map(|(_, model)| model).collect()
     }
 
-    /// Names the models that give way for another: `first` those, which [`Placement::giving_way`] gave. False when they cannot make
-    /// enough room.
+    /// Names the models that give way for another. False when they cannot make enough room. `first` keeps what
+    /// [`Placement::giving_way`] says of the device, for the next model that is weighed.
     fn make_room(
         &self,
         device: DeviceId,
         model: ModelId,
-        first: &[ModelId],
+        first: &OnceCell<Vec<ModelId>>,
         mut gives: impl FnMut(ModelId),
     ) -> bool {
         let shadow = &self.devices[device.idx()];
@@ -206,6 +207,7 @@ impl Placement {
             Eviction::LeastRecentlyUsed => shadow.least_recent().any(give),
             Eviction::LeastRate => {
                 let least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
+                let first = first.get_or_init(|| self.giving_way(device));
                 let others = least.skip(first.len());
                 first.iter().copied().chain(others).any(give)
             }

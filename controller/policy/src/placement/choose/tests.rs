@@ -53,7 +53,6 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
 fn view(placement: &Placement, free: u64) -> View<'_> {
     let free = Timestamp::from_ns(free);
     View {
-        now: free,
         device: &placement.devices[0],
         arrival: free,
         free,

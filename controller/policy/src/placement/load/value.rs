@@ -10,6 +10,8 @@
 //! The latest start of a LOAD is when it still helps the first of these requests. Of all LOADs, those are kept that all start in time one
 //! after another on the link (`most.rs`); the first of them goes. Models that only expected requests ask for come last.
 
+use std::cell::OnceCell;
+
 use spillgate_pipeline::id::{DeviceId, ModelId};
 use spillgate_pipeline::time::Timestamp;
 
@@ -52,9 +54,9 @@ impl Placement {
         let all = unheld.chain(held.take(WEIGHED_MAX));
         let all = only.is_none().then_some(all);
         let weighed = only.into_iter().chain(all.into_iter().flatten());
-        let order = self.giving_way(device);
+        let giving_way = OnceCell::new();
         let gains = weighed.filter(may).filter(fits).filter_map(|model| {
-            let gain = self.gain(now, (device, &order), free, model)?;
+            let gain = self.gain(now, (device, &giving_way), free, model)?;
             (gain.requests > 0.0).then_some((gain.latest, model, gain.requests))
         });
         let mut gains: Vec<(Timestamp, ModelId, f64)> = gains.collect();
@@ -93,7 +95,7 @@ impl Placement {
     fn gain(
         &self,
         now: Timestamp,
-        (device, giving_way): (DeviceId, &[ModelId]),
+        (device, giving_way): (DeviceId, &OnceCell<Vec<ModelId>>),
         free: Timestamp,
         model: ModelId,
     ) -> Option<Gain> {
@@ -122,6 +124,9 @@ impl Placement {
             let demand = self.demands.demand(model);
             self.demands.priority(model, demand) / demand
         };
+        if gained * unfulfilled <= 0.0 {
+            return None;
+        }
         // What nobody waits for takes no place of what is asked for more.
         let is_ahead = waiting == 0;
         let mut lost = 0.0;
@@ -133,6 +138,6 @@ impl Placement {
             lost += (needed + self.queues.len(victim) as f64) * self.worth(victim);
         });
         let requests = gained * unfulfilled - lost;
-        (room && unfulfilled > 0.0).then_some(Gain { latest, requests })
+        room.then_some(Gain { latest, requests })
     }
 }
