@@ -169,7 +169,7 @@ impl Placement {
 
     /// The models of a device that give way first, in their order, where that differs from the order of the recipe's eviction: those with
     /// the least rate, where a model that got less than its fair share counts more.
-    fn giving_way(&self, device: DeviceId) -> Vec<ModelId> {
+    pub(super) fn giving_way(&self, device: DeviceId) -> Vec<ModelId> {
         let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
         if !is_short || self.recipe.eviction != Eviction::LeastRate {
             return Vec::new();
