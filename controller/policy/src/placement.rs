@@ -180,6 +180,9 @@ impl Placement {
         out: &mut Vec<PlacementCommand>,
     ) {
         let mut arrived = None;
+        if let Some(fairness) = &mut self.fairness {
+            fairness.advance(now, self.devices.len());
+        }
         match event {
             PlacementEvent::Arrived {
                 request,
@@ -195,6 +198,9 @@ impl Placement {
                 deadline,
             } => {
                 self.rates.arrived(now, model);
+                if let Some(fairness) = &mut self.fairness {
+                    fairness.arrived(model);
+                }
                 let slo = deadline.since(now);
                 self.slos[model.idx()] = slo;
                 let waiting = Waiting {
@@ -221,9 +227,6 @@ impl Placement {
                 self.requeued(model);
             }
             PlacementEvent::Wakeup => {}
-        }
-        if let Some(fairness) = &mut self.fairness {
-            fairness.renew(now, self.devices.len(), self.rates.all(now));
         }
         self.cancel(now, out);
         self.infer(now, out);

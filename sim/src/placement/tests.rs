@@ -1,6 +1,7 @@
 mod divided;
 mod errors;
 mod runs;
+mod shares;
 
 use std::time::Duration;
 

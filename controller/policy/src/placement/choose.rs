@@ -38,7 +38,6 @@ pub(super) struct Chosen {
 /// A device as it is when its next batch is chosen.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
-    pub(super) now: Timestamp,
     pub(super) device: &'a Shadow,
     /// When an action sent now arrives.
     pub(super) arrival: Timestamp,
@@ -140,9 +139,9 @@ impl Placement {
         self.strategy(view, model).map(|s| s.chosen)
     }
 
-    /// Whether a model got less than its fair share of device time.
-    pub(super) fn owes(&self, now: Timestamp, model: ModelId) -> bool {
-        self.fairness.as_ref().is_some_and(|f| f.owes(now, model))
+    /// What a request of a model in time counts: more than 1 where it got less than its fair share.
+    pub(super) fn worth(&self, model: ModelId) -> f64 {
+        self.fairness.as_ref().map_or(1.0, |f| f.worth(model))
     }
 
     fn by_moore_hodgson(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
@@ -158,8 +157,7 @@ impl Placement {
             Job {
                 latest: s.required_start.as_ns() as f64,
                 takes: self.estimate(model, at).as_nanos() as f64 / holders as f64,
-                gains: f64::from(self.sizes[at]),
-                is_owed: self.owes(view.now, model),
+                gains: f64::from(self.sizes[at]) * self.worth(model),
             }
         });
         let jobs: Vec<Job> = jobs.collect();

@@ -49,7 +49,6 @@ impl Placement {
         let shadow = &mut self.devices[device.idx()];
         shadow.chooses_at = None;
         let view = View {
-            now,
             device: &self.devices[device.idx()],
             arrival: now + self.travel,
             free: self.device_free(now, device.idx()),
@@ -130,7 +129,7 @@ impl Placement {
         });
         let expected_end = starts_at + estimate;
         if let Some(fairness) = &mut self.fairness {
-            fairness.sent(now, model, estimate, size);
+            fairness.sent(model, estimate, size);
         }
         self.queues.went(model, &members);
         let members = members.iter().map(|m| m.id).collect();

@@ -10,6 +10,7 @@ mod rates;
 mod unfulfilled;
 mod value;
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Window, Work};
@@ -21,10 +22,13 @@ pub(super) use rates::Rates;
 
 use super::Placement;
 use super::events::PlacementCommand;
+use super::fair::Fairness;
 use super::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
 
 /// A content device weighs all models again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
+/// Models with the least rate whose fair shares are looked at before one gives way.
+const VICTIMS_WEIGHED_MAX: usize = 32;
 
 impl Placement {
     /// Gives links that are about to be idle the next LOAD. A request for `arrived` arrived.
@@ -158,12 +162,36 @@ impl Placement {
     /// The models that give way for another; none when they cannot make enough room.
     fn victims(&self, device: DeviceId, model: ModelId) -> Option<Vec<ModelId>> {
         let mut victims = Vec::new();
-        let room = self.make_room(device, model, |victim| victims.push(victim));
+        let first = OnceCell::new();
+        let room = self.make_room(device, model, &first, |victim| victims.push(victim));
         room.then_some(victims)
     }
 
-    /// Names the models that give way for another. False when they cannot make enough room.
-    fn make_room(&self, device: DeviceId, model: ModelId, mut gives: impl FnMut(ModelId)) -> bool {
+    /// The models of a device that give way first, in their order, where that differs from the order of the recipe's eviction: those with
+    /// the least rate, where a model that got less than its fair share counts more.
+    pub(super) fn giving_way(&self, device: DeviceId) -> Vec<ModelId> {
+        let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
+        if !is_short || self.recipe.eviction != Eviction::LeastRate {
+            return Vec::new();
+        }
+        let shadow = &self.devices[device.idx()];
+        let least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
+        let weighed = least.take(VICTIMS_WEIGHED_MAX);
+        let weighed = weighed.map(|m| (self.rates.order(m) * self.worth(m), m));
+        let mut weighed: Vec<(f64, ModelId)> = weighed.collect();
+        weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        weighed.into_iter().map(|(_, model)| model).collect()
+    }
+
+    /// Names the models that give way for another. False when they cannot make enough room. `first` keeps what
+    /// [`Placement::giving_way`] says of the device, for the next model that is weighed.
+    fn make_room(
+        &self,
+        device: DeviceId,
+        model: ModelId,
+        first: &OnceCell<Vec<ModelId>>,
+        mut gives: impl FnMut(ModelId),
+    ) -> bool {
         let shadow = &self.devices[device.idx()];
         let needs = self.models[model.idx()].pages;
         let mut free = shadow.free_pages();
@@ -178,8 +206,10 @@ impl Placement {
         match self.recipe.eviction {
             Eviction::LeastRecentlyUsed => shadow.least_recent().any(give),
             Eviction::LeastRate => {
-                let mut least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
-                least.any(give)
+                let least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
+                let first = first.get_or_init(|| self.giving_way(device));
+                let others = least.skip(first.len());
+                first.iter().copied().chain(others).any(give)
             }
         }
     }

@@ -15,8 +15,6 @@ pub(super) struct Job {
     pub(super) takes: f64,
     /// What it is worth, above 0.
     pub(super) gains: f64,
-    /// It goes after all that are not owed.
-    pub(super) is_owed: bool,
 }
 
 /// What is kept of a list of jobs.
@@ -34,17 +32,17 @@ fn bits(value: f64) -> u64 {
 }
 
 /// Keeps the jobs that all start in time one after another from `start` on. `jobs` are in order of their latest start. When one would
-/// start too late, the kept one with the most time for its gain goes (ties: the later), of those that are not owed if there is one.
+/// start too late, the kept one with the most time for its gain goes (ties: the later).
 pub(super) fn most_in_time(start: f64, jobs: &[Job], crowding: &Crowding) -> Kept {
-    let mut worst: BinaryHeap<(bool, u64, usize)> = BinaryHeap::with_capacity(jobs.len());
+    let mut worst: BinaryHeap<(u64, usize)> = BinaryHeap::with_capacity(jobs.len());
     let mut gone = vec![false; jobs.len()];
     let mut price: f64 = 0.0;
     let mut starts = start;
     for (i, job) in jobs.iter().enumerate() {
         let is_late = starts > job.latest;
-        worst.push((!job.is_owed, bits(job.takes / job.gains), i));
+        worst.push((bits(job.takes / job.gains), i));
         starts += job.takes * crowding.0;
-        if is_late && let Some((.., goes)) = worst.pop() {
+        if is_late && let Some((_, goes)) = worst.pop() {
             gone[goes] = true;
             let Job { takes, gains, .. } = jobs[goes];
             starts -= takes * crowding.0;
@@ -104,7 +102,6 @@ mod tests {
             latest: f64::from(latest),
             takes: f64::from(takes),
             gains: if unit { 1.0 } else { f64::from(gains) },
-            is_owed: false,
         });
         prop::collection::vec(job, 0..9).prop_map(|mut jobs| {
             jobs.sort_by(|a, b| a.latest.total_cmp(&b.latest));
@@ -134,7 +131,6 @@ mod tests {
             latest,
             takes,
             gains,
-            is_owed: false,
         };
         let jobs = [job(1.0, 10.0, 2.0), job(2.0, 6.0, 4.0), job(7.0, 5.0, 1.0)];
         let kept = most_in_time(0.0, &jobs, &Crowding(1.0));

@@ -53,7 +53,6 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
 fn view(placement: &Placement, free: u64) -> View<'_> {
     let free = Timestamp::from_ns(free);
     View {
-        now: free,
         device: &placement.devices[0],
         arrival: free,
         free,
@@ -81,7 +80,6 @@ fn by_moore_hodgson(free: u64, offers: &[Offer<'_>]) -> Option<Choice> {
         latest: s.required_start.as_ns() as f64,
         takes: placement.estimate(s.chosen.model, s.chosen.at).as_nanos() as f64,
         gains: f64::from(SIZES[s.chosen.at]),
-        is_owed: false,
     });
     let jobs: Vec<Job> = jobs.collect();
     let kept = most_in_time(free as f64, &jobs, &Crowding(1.0));

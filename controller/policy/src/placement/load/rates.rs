@@ -121,13 +121,10 @@ impl Rates {
         self.models[model.idx()].count / self.scale(now) / fade()
     }
 
-    /// Requests a second for each model.
-    pub(in crate::placement) fn all(
-        &self,
-        now: Timestamp,
-    ) -> impl Iterator<Item = f64> + Clone + '_ {
-        let scale = self.scale(now) * FADES_OVER.as_secs_f64();
-        self.models.iter().map(move |m| m.count / scale)
+    /// By what models give way, the least first: requests by seconds of transfer a page, at the common moment.
+    pub(in crate::placement) fn order(&self, model: ModelId) -> f64 {
+        let rate = &self.models[model.idx()];
+        rate.count * rate.a_page
     }
 
     /// What a device holds, what is worth least first.

@@ -5,10 +5,12 @@
 //! their deadlines, they cost the link that LOAD, at the price of the link's time. A link with time to spare has no price. Where
 //! device time is short, a request gains the less, the more of it its execution takes: it displaces
 //! others. A further copy of a model gains the part of its requests that its holders cannot serve, and goes to devices with little
-//! load.
+//! load. A request of a model that got less than its fair share counts more than one (`fair.rs`), also where it would give way.
 //!
 //! The latest start of a LOAD is when it still helps the first of these requests. Of all LOADs, those are kept that all start in time one
 //! after another on the link (`most.rs`); the first of them goes. Models that only expected requests ask for come last.
+
+use std::cell::OnceCell;
 
 use spillgate_pipeline::id::{DeviceId, ModelId};
 use spillgate_pipeline::time::Timestamp;
@@ -52,8 +54,9 @@ impl Placement {
         let all = unheld.chain(held.take(WEIGHED_MAX));
         let all = only.is_none().then_some(all);
         let weighed = only.into_iter().chain(all.into_iter().flatten());
+        let giving_way = OnceCell::new();
         let gains = weighed.filter(may).filter(fits).filter_map(|model| {
-            let gain = self.gain(now, device, free, model)?;
+            let gain = self.gain(now, (device, &giving_way), free, model)?;
             (gain.requests > 0.0).then_some((gain.latest, model, gain.requests))
         });
         let mut gains: Vec<(Timestamp, ModelId, f64)> = gains.collect();
@@ -64,7 +67,6 @@ impl Placement {
                 latest: latest.as_ns() as f64,
                 takes: load.max(TRANSFER_MIN),
                 gains: *requests,
-                is_owed: false,
             }
         });
         let jobs: Vec<Job> = jobs.collect();
@@ -93,7 +95,7 @@ impl Placement {
     fn gain(
         &self,
         now: Timestamp,
-        device: DeviceId,
+        (device, giving_way): (DeviceId, &OnceCell<Vec<ModelId>>),
         free: Timestamp,
         model: ModelId,
     ) -> Option<Gain> {
@@ -108,15 +110,12 @@ impl Placement {
             .partition_point(|s| *s as usize <= waiting)
             .max(1)
             - 1;
-        // What is owed is not weighed against others.
-        let price = match self.owes(now, model) {
-            true => 0.0,
-            false => PRICE_PART * self.devices[device.idx()].price(),
-        };
+        let price = PRICE_PART * self.devices[device.idx()].price();
+        let worth = self.worth(model);
         // What is left of a request when the device time that it takes in a batch of that size is paid.
         let left = |at: usize| {
             let each = self.estimate(model, at).as_nanos() as f64 / f64::from(self.sizes[at]);
-            (1.0 - price * each).max(0.0)
+            (worth - price * each).max(0.0)
         };
         let gained = waiting as f64 * left(full) + self.expected(now, model) * left(largest);
         let unfulfilled = if self.demands.holders(model).is_empty() {
@@ -125,17 +124,20 @@ impl Placement {
             let demand = self.demands.demand(model);
             self.demands.priority(model, demand) / demand
         };
+        if gained * unfulfilled <= 0.0 {
+            return None;
+        }
         // What nobody waits for takes no place of what is asked for more.
         let is_ahead = waiting == 0;
         let mut lost = 0.0;
-        let room = self.make_room(device, model, |victim| {
+        let room = self.make_room(device, model, giving_way, |victim| {
             let needed = match is_ahead {
                 true => self.expected(now, victim),
                 false => self.lost(now, device, victim),
             };
-            lost += needed + self.queues.len(victim) as f64;
+            lost += (needed + self.queues.len(victim) as f64) * self.worth(victim);
         });
         let requests = gained * unfulfilled - lost;
-        (room && unfulfilled > 0.0).then_some(Gain { latest, requests })
+        room.then_some(Gain { latest, requests })
     }
 }

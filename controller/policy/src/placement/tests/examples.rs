@@ -239,3 +239,35 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
     };
     assert!(out.iter().any(is_load), "{out:?}");
 }
+
+/// A device holds two models that are asked for alike; all its time goes to the second one.
+fn with_a_model_in_need(is_short: bool) -> Placement {
+    let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4)]);
+    config.is_fair = true;
+    config.devices[0].resident = vec![ModelId(0), ModelId(1)];
+    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let fairness = placement.fairness.as_mut().expect("shares are fair");
+    let asks = if is_short { 100 } else { 10 };
+    for i in 0..10 {
+        fairness.advance(at(i * 100), 1);
+        for model in [0, 1] {
+            (0..asks).for_each(|_| fairness.arrived(ModelId(model)));
+        }
+        fairness.sent(ModelId(1), Duration::from_millis(100), 25);
+    }
+    placement.rates.arrived(at(900), ModelId(0));
+    (0..2).for_each(|_| placement.rates.arrived(at(900), ModelId(1)));
+    placement
+}
+
+#[test]
+fn a_model_that_got_less_than_its_share_gives_way_last() {
+    let first = |placement: &Placement| {
+        let giving_way = placement.giving_way(DeviceId(0));
+        let mut least = placement.rates.least(DeviceId(0));
+        giving_way.first().copied().or_else(|| least.next())
+    };
+    // The first model has the lower rate.
+    assert_eq!(first(&with_a_model_in_need(false)), Some(ModelId(0)));
+    assert_eq!(first(&with_a_model_in_need(true)), Some(ModelId(1)));
+}
