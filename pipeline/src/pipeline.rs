@@ -103,6 +103,8 @@ pub struct Module {
     pub devices: Vec<String>,
     /// Bound of each worker's queue.
     pub queue: usize,
+    /// The longer side in pixels that a frame needs for this module, as far as clients may be asked to send smaller ones; 0: any.
+    pub frame_min: u32,
     /// Options of the type, checked against it.
     pub options: IndexMap<String, OptionValue>,
     /// Line of its name in the file, for messages.
@@ -310,6 +312,12 @@ impl Pipeline {
             ports
         };
         self.modules.iter().map(|m| of(m.id)).collect()
+    }
+
+    /// The longer side in pixels that frames need at modules other than the one whose variants are chosen; 0 where none states it.
+    pub fn frame_min(&self) -> u32 {
+        let others = (self.modules.iter()).filter(|m| Some(m.id) != self.adapted());
+        others.map(|m| m.frame_min).max().unwrap_or_default()
     }
 
     /// The module whose variants are chosen request by request.

@@ -15,9 +15,9 @@ use crate::policy::{
 };
 use crate::schedule::ScheduleName;
 use crate::spec::{
-    BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX, LIMITS_DEFAULT,
-    MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, QUEUE_DEFAULT, QUEUE_MAX, VARIANTS_MAX,
-    WORKERS_MAX,
+    BATCH_DEFAULT, BATCH_MAX, FRAME_BYTES_MAX, FRAME_MIN_MAX, GATE_MAX, IN_FLIGHT_MAX, INPUT_MAX,
+    LIMITS_DEFAULT, MODULES_MAX, OBJECTS_MAX, OUTPUTS_MAX, PIXELS_MAX, QUEUE_DEFAULT, QUEUE_MAX,
+    VARIANTS_MAX, WORKERS_MAX,
 };
 use crate::time::format_duration;
 
@@ -344,6 +344,11 @@ fn module(catalog: &Catalog) -> Value {
             "queue": with_default(
                 integer("Bound of each worker's queue.", 1, QUEUE_MAX.into()),
                 QUEUE_DEFAULT,
+            ),
+            "frame_min": integer(
+                "Longer side in pixels that a frame needs for this module: clients that adapt are asked for no smaller ones.",
+                1,
+                FRAME_MIN_MAX.into(),
             ),
             "options": { "description": "Options of the op.", "type": "object" },
         },

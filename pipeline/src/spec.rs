@@ -94,7 +94,7 @@ const LIMIT_FIELDS: [&str; 6] = [
 pub(crate) use adapt::AdaptSpec;
 use adapt::read_adapt;
 use module::read_modules;
-pub(crate) use module::{FamilySpec, ModuleSpec};
+pub(crate) use module::{FRAME_MIN_MAX, FamilySpec, ModuleSpec};
 
 /// A pipeline as written.
 pub(crate) struct Spec<'n> {

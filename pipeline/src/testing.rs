@@ -41,6 +41,7 @@ pub fn noop_pipeline(slo: Duration, reads: &[&[u16]], when: &[Option<u16>]) -> P
             when: idx.and_then(|i| when.get(i).copied().flatten()).map(port),
             variants: vec![],
             fixed: None,
+            frame_min: 0,
             family: None,
             batch: BatchLimits { max: 8 },
             schedule: None,

@@ -2,7 +2,9 @@
 //! overload variants become smaller before requests are dropped (Jellyfish, in a pipeline that drops).
 //!
 //! Each [`PERIOD`] the gateway says what it knows ([`Outlook`]), and all streams get their variants anew (`pooled.rs`). A stream's budget is
-//! its SLO less its time on the network, less what the other modules of the pipeline take.
+//! its SLO less its time on the network, less what the other modules of the pipeline take. A client that adapts is told the size that
+//! its frames should have ([`Asked`]), and reports its link ([`LinkReport`]): a size that the link does not bear at its rate is not
+//! chosen (Jellyfish §3.3 and the authors' code). Of the others the server sees what arrives: their time on the network is unknown.
 //!
 //! How much of the devices' time may be spent follows from what happens: while requests are lost though some stream could be served
 //! smaller, the part falls by [`FALL`]; else it rises by [`RISE`], up to [`PART_MAX`].
@@ -30,8 +32,16 @@ use pooled::{Choice, Demand, PooledVariant};
 pub const PERIOD: Duration = Duration::from_millis(500);
 /// A new stream has its variant chosen so long after the last decision at the earliest.
 const QUICK: Duration = Duration::from_millis(100);
+/// A link has changed when it is this many times as fast as it was, or that part: then a decision does not wait.
+const LINK_JUMP: f64 = 1.3;
 /// Streams that are told apart: a decision about so many takes a few milliseconds.
 pub const CAMERAS_MAX: usize = 512;
+/// Least and most bits a second of a link that are believed: a slow modem, and ten gigabits.
+const BANDWIDTH_BOUNDS: [f64; 2] = [1e4, 1e10];
+/// Longest round trip that is believed.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(10);
+/// How much the newest frame counts in the bits of a stream's pictures.
+const BITS_WEIGHT: f64 = 0.1;
 /// A stream that sends nothing for so long is forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 /// How much the newest period counts in a stream's rate.
@@ -59,10 +69,57 @@ impl CameraKey {
 }
 
 /// A frame, as far as it decides about variants.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameSize {
     /// Its longer side in pixels; 0 where it is no picture.
     pub side: u32,
+    /// The longer side that it had before its client made it smaller.
+    pub source: u32,
+    /// Its bytes.
+    pub bytes: u32,
+}
+
+/// What the client of a stream says of its link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkReport {
+    /// Bits a second to the server.
+    pub bandwidth: f64,
+    /// Time of a small message there and back.
+    pub round_trip: Duration,
+}
+
+impl LinkReport {
+    /// The report within bounds; `None` for a number that cannot be true.
+    pub fn bounded(self) -> Option<Self> {
+        let [least, most] = BANDWIDTH_BOUNDS;
+        let is_true = self.bandwidth.is_finite() && self.bandwidth > 0.0;
+        is_true.then(|| LinkReport {
+            bandwidth: self.bandwidth.clamp(least, most),
+            round_trip: self.round_trip.min(ROUND_TRIP_MAX),
+        })
+    }
+
+    /// Whether it bears frames of so many bits at that rate.
+    fn bears(&self, bits: f64, rate: f64) -> bool {
+        self.bandwidth > bits * rate
+    }
+
+    /// The time of such a frame on the network.
+    fn carries_in(&self, bits: f64) -> Duration {
+        let transfer = Duration::try_from_secs_f64(bits / self.bandwidth);
+        transfer
+            .unwrap_or(Duration::MAX)
+            .saturating_add(self.round_trip)
+    }
+}
+
+/// What the client of a stream is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The longer side that its frames should have; 0: as they are.
+    pub side: u32,
+    /// The variant that serves it.
+    pub variant: VariantId,
 }
 
 /// What the gateway knows of the adapted module and its surroundings.
@@ -90,6 +147,11 @@ struct Camera {
     rate: Option<f64>,
     slo: Duration,
     frame: FrameSize,
+    /// Bits of a frame, over the square of its longer side.
+    density: f64,
+    /// What its client said last; `None` for a client that takes no part.
+    link: Option<LinkReport>,
+    told: Option<Asked>,
     seen_at: Timestamp,
     choice: Choice,
     /// Grows by the part of the better variant with each request.
@@ -101,6 +163,8 @@ pub struct Cameras {
     name: AdaptName,
     /// By variant: accuracy, and the side of the network's input.
     variants: Vec<(f64, Option<u32>)>,
+    /// The longer side that other modules need.
+    least_side: u32,
     cameras: IndexMap<CameraKey, Camera, FxBuildHasher>,
     decides_at: Option<Timestamp>,
     part: f64,
@@ -140,13 +204,14 @@ impl Mixes {
 }
 
 impl Cameras {
-    /// No stream is known.
-    pub fn new(name: AdaptName, module: &Module) -> Self {
+    /// No stream is known. `least_side`: the longer side that frames need at other modules.
+    pub fn new(name: AdaptName, module: &Module, least_side: u32) -> Self {
         let of =
             |v: &spillgate_pipeline::pipeline::Variant| (v.accuracy.unwrap_or_default(), v.input);
         Cameras {
             name,
             variants: module.variants.iter().map(of).collect(),
+            least_side,
             cameras: IndexMap::default(),
             decides_at: None,
             part: PART_MAX,
@@ -196,11 +261,15 @@ impl Cameras {
             false => CameraKey::OTHERS,
         };
         let newcomer = self.newcomer();
+        let density = frame.density();
         let camera = self.cameras.entry(key).or_insert(Camera {
             n: 0,
             rate: None,
             slo,
             frame,
+            density,
+            link: None,
+            told: None,
             seen_at: now,
             choice: newcomer,
             owed: 0.0,
@@ -209,12 +278,48 @@ impl Cameras {
         camera.seen_at = now;
         camera.slo = slo;
         camera.frame = frame;
+        camera.density += BITS_WEIGHT * (density - camera.density);
         let quick = (self.decided_at + QUICK).max(now);
         match self.decides_at {
             None => self.decides_at = Some(now + PERIOD),
             Some(at) if camera.rate.is_none() => self.decides_at = Some(at.min(quick)),
             Some(_) => {}
         }
+    }
+
+    /// The client of a stream adapts, and says this of its link. What cannot be true is not believed, and a stream that has sent nothing
+    /// yet is not known.
+    pub fn heard(&mut self, now: Timestamp, key: CameraKey, link: LinkReport) {
+        let Some(camera) = self.cameras.get_mut(&key) else {
+            return;
+        };
+        let Some(link) = link.bounded() else {
+            return;
+        };
+        let before = camera.link.replace(link);
+        let jumps = |new: f64, old: f64| new > old * LINK_JUMP || old > new * LINK_JUMP;
+        let is_jump = before.is_none_or(|old| jumps(link.bandwidth, old.bandwidth));
+        if is_jump && let Some(at) = self.decides_at {
+            self.decides_at = Some(at.min((self.decided_at + QUICK).max(now)));
+        }
+    }
+
+    /// What clients that adapt have to be told since this was asked last.
+    pub fn news(&mut self) -> Vec<(CameraKey, Asked)> {
+        let (variants, least) = (&self.variants, self.least_side);
+        let news = self.cameras.iter_mut().filter_map(|(key, camera)| {
+            camera.link?;
+            let variant = camera.choice.variant;
+            let (_, input) = variants[variant.idx()];
+            let asked = Asked {
+                side: input.map_or(0, |input| input.max(least)),
+                variant,
+            };
+            let is_new = camera.told != Some(asked);
+            camera.told = Some(asked);
+            is_new.then_some((*key, asked))
+        });
+        news.collect()
     }
 
     /// What a new stream gets until the next decision: what the slowest of the others get, else the best.
@@ -228,8 +333,23 @@ impl Cameras {
         }
     }
 
-    /// The variant that serves the next request of a stream.
-    pub fn choose(&mut self, key: CameraKey) -> VariantId {
+    /// The variant that serves the next request of a stream, which brings that frame: no larger one than holds it.
+    pub fn choose(&mut self, key: CameraKey, frame: FrameSize) -> VariantId {
+        let largest = self.holds(frame.side);
+        self.chosen(key).min(VariantId(largest as u16))
+    }
+
+    /// The smallest variant whose input holds a picture of that longer side, else the last.
+    fn holds(&self, side: u32) -> usize {
+        let last = self.variants.len().saturating_sub(1);
+        if side == 0 {
+            return last;
+        }
+        let holds = |(_, input): &(f64, Option<u32>)| input.is_some_and(|input| input >= side);
+        self.variants.iter().position(holds).unwrap_or(last)
+    }
+
+    fn chosen(&mut self, key: CameraKey) -> VariantId {
         let known = match self.cameras.contains_key(&key) {
             true => key,
             false => CameraKey::OTHERS,
@@ -330,19 +450,39 @@ impl Cameras {
     }
 
     fn demand(&self, camera: &Camera, outlook: &Outlook) -> Demand {
-        let budget = camera.slo.saturating_sub(outlook.rest);
-        // A smaller variant holds all that the frame has.
-        let holds = |(_, input): &(f64, Option<u32>)| {
-            input.is_some_and(|input| camera.frame.side > 0 && input >= camera.frame.side)
+        let rate = camera.rate.unwrap_or_default();
+        let left = camera.slo.saturating_sub(outlook.rest);
+        // A larger variant would see nothing more.
+        let source = camera.frame.source.max(camera.frame.side);
+        let largest = self.holds(source);
+        let budget = |variant: usize| {
+            let Some(link) = camera.link else {
+                return left;
+            };
+            let (_, input) = self.variants[variant];
+            let side = input.map_or(source, |input| input.max(self.least_side).min(source));
+            let bits = camera.density * f64::from(side) * f64::from(side);
+            match link.bears(bits, rate) {
+                true => left.saturating_sub(link.carries_in(bits)),
+                false => Duration::ZERO,
+            }
         };
-        let largest = self.variants.iter().position(holds);
-        let largest = largest.unwrap_or(self.variants.len());
+        let budgets = (0..self.variants.len()).map(|v| match v <= largest {
+            true => budget(v),
+            false => Duration::ZERO,
+        });
         Demand {
-            rate: camera.rate.unwrap_or_default(),
-            budgets: (0..self.variants.len())
-                .map(|v| if v <= largest { budget } else { Duration::ZERO })
-                .collect(),
-            divides: true,
+            rate,
+            budgets: budgets.collect(),
+            divides: camera.link.is_none(),
         }
+    }
+}
+
+impl FrameSize {
+    /// Bits of the frame, over the square of its longer side.
+    fn density(&self) -> f64 {
+        let side = f64::from(self.side.max(1));
+        f64::from(self.bytes) * 8.0 / (side * side)
     }
 }

@@ -34,6 +34,7 @@ use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::cameras::{Asked, CameraKey, LinkReport};
 use crate::dispatcher::Dispatcher;
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;
@@ -68,6 +69,8 @@ pub enum Event<'a> {
     Unsent(WorkerId, RequestId),
     /// The client left.
     Cancel(RequestId),
+    /// The client of a stream adapts, and says this of its link.
+    Link(CameraKey, LinkReport),
     /// A newer frame takes the place of this request, if it still waits.
     Supersede(RequestId),
     /// All that has not ended is dropped.
@@ -83,6 +86,13 @@ pub enum Command<P, L> {
     Send(Envelope<L>),
     /// Answer the client.
     End(Box<Ended<P>>),
+    /// Tell the client of a stream, which adapts, what its frames should be like from now on.
+    Ask {
+        /// The stream.
+        camera: CameraKey,
+        /// What is asked.
+        asked: Asked,
+    },
 }
 
 /// A request that has ended.
@@ -251,11 +261,12 @@ impl<P, L: Clone> Gateway<P, L> {
     ) -> Result<Request, Refusal> {
         let n_modules = self.pipeline.modules.len();
         self.stream_asked(now, offer);
-        let variants = self.variants_of(offer.camera);
+        let variants = self.variants_of(offer);
         let admitted = self.ledger.admit(now, id, offer, |request| {
             let (payload, load) = content();
             Content {
                 request: *request,
+                admitted_at: now,
                 payload,
                 load,
                 joins: Joins::new(n_modules),
@@ -314,6 +325,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
             Event::Unsent(worker, id) => self.unsent(now, worker, id, out),
             Event::Cancel(id) => self.drop_from_here(now, id, DropReason::Cancelled, out),
+            Event::Link(camera, link) => self.link(now, camera, link),
             Event::Supersede(id) => self.withdraw(now, id, out),
             Event::Abort => {
                 for id in self.ledger.open_requests() {
@@ -585,7 +597,7 @@ impl<P, L: Clone> Gateway<P, L> {
             }
         }
         self.report_clients(now, out);
-        self.adapt(now);
+        self.adapt(now, out);
         if self.checks_at.is_some_and(|at| at <= now) {
             let (overdue, next) = self.ledger.overdue(now, self.grace);
             self.checks_at = next;

@@ -210,7 +210,12 @@ impl Api {
         if !source_done {
             let picture = Picture::of(&data, limits).map_err(Refusal::InvalidFrame)?;
             decoding = picture.decoding;
-            size.side = picture.width.max(picture.height);
+            let side = picture.width.max(picture.height);
+            size = FrameSize {
+                side,
+                source: side,
+                bytes: data.data.len() as u32,
+            };
             let limit = pipeline.decoding_max();
             if decoding > limit {
                 return Err(Refusal::DecodingTooLong { decoding, limit });

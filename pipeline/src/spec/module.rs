@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Fields of a module.
-const MODULE_FIELDS: [&str; 15] = [
+const MODULE_FIELDS: [&str; 16] = [
     "op",
     "model",
     "models",
@@ -31,9 +31,13 @@ const MODULE_FIELDS: [&str; 15] = [
     "workers",
     "device",
     "queue",
+    "frame_min",
     "options",
 ];
 const VARIANT_FIELDS: [&str; 3] = ["model", "input", "accuracy"];
+
+/// Most pixels of `frame_min`: the longer side of an 8K picture.
+pub(crate) const FRAME_MIN_MAX: u32 = 7680;
 
 /// Least and greatest age of the samples of execution times.
 const AGE_MIN: Duration = Duration::from_secs(1);
@@ -63,6 +67,7 @@ pub(crate) struct ModuleSpec<'n> {
     pub(crate) workers: Workers,
     pub(crate) devices: Vec<String>,
     pub(crate) queue: usize,
+    pub(crate) frame_min: u32,
     pub(crate) options: Fields<'n>,
     pub(crate) options_place: Place,
 }
@@ -169,6 +174,9 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         .get("queue")
         .and_then(|f| reader::count(sink, f.node, &f.place, 1, QUEUE_MAX))
         .unwrap_or(QUEUE_DEFAULT);
+    let frame_min = fields
+        .get("frame_min")
+        .and_then(|f| reader::count(sink, f.node, &f.place, 1, FRAME_MIN_MAX));
     let (options, options_place) = match fields.get("options") {
         Some(f) => {
             let expected = "a map of options";
@@ -197,6 +205,7 @@ fn read_module<'n>(sink: &mut Sink, name: &str, node: &'n Node, place: &Place) -
         workers: workers.unwrap_or(Workers { min: 1, max: 1 }),
         devices: devices.unwrap_or_else(|| vec!["auto".to_owned()]),
         queue: queue as usize,
+        frame_min: frame_min.unwrap_or_default(),
         options,
         options_place,
     }

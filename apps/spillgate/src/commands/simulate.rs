@@ -203,9 +203,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     }
     let models = Simulated::read(args, &mut loaded)?;
     let work = work::read(args)?;
-    let (setup, placed) = setup(&loaded, work.as_ref())?;
-    let reference = plan_of(args, &setup, &placed, PlanName::Reference)?;
-    let capacity = setup.capacity(&reference);
+    let capacity = {
+        let (setup, placed) = setup(&loaded, work.as_ref())?;
+        setup.capacity(&plan_of(args, &setup, &placed, PlanName::Reference)?)
+    };
     let mut runs = Vec::new();
     for &seed in &args.seed {
         let load = load::load(args, work.as_ref(), models.asked(), capacity, seed)?;

@@ -18,7 +18,7 @@ fn cameras(name: AdaptName) -> Cameras {
         accuracy: Some(accuracy),
     };
     pipeline.modules[1].variants = [(100, 0.5), (200, 0.7), (400, 0.8)].map(variant).to_vec();
-    Cameras::new(name, &pipeline.modules[1])
+    Cameras::new(name, &pipeline.modules[1], 0)
 }
 
 /// One device whose requests take 5, 10 and 20 ms, one at a time.
@@ -35,7 +35,11 @@ fn outlook() -> Outlook {
 
 /// Each stream asks for so many requests a second for that many periods, after each of which variants are chosen.
 fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64> {
-    let frame = FrameSize { side };
+    let frame = FrameSize {
+        side,
+        source: side,
+        bytes: 0,
+    };
     let mut served = vec![(0, 0); rates.len()];
     for period in 0..periods {
         let start = at(500 * period);
@@ -43,7 +47,7 @@ fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64
             let key = CameraKey(i as u64);
             for _ in 0..rate / 2 {
                 cameras.asked(start, key, frame, SLO);
-                let variant = cameras.choose(key);
+                let variant = cameras.choose(key, frame);
                 if period > periods / 2 {
                     served[i].0 += u32::from(variant.0);
                     served[i].1 += 1;
@@ -111,9 +115,12 @@ fn at_most_so_many_streams_are_told_apart_and_silent_ones_are_forgotten() {
     }
     assert_eq!(cameras.len(), CAMERAS_MAX + 1, "the others share a place");
     cameras.decide(at(500), &outlook());
-    assert_eq!(cameras.choose(CameraKey(0)), VariantId(0));
     assert_eq!(
-        cameras.choose(CameraKey(2 * CAMERAS_MAX as u64)),
+        cameras.choose(CameraKey(0), FrameSize::default()),
+        VariantId(0)
+    );
+    assert_eq!(
+        cameras.choose(CameraKey(2 * CAMERAS_MAX as u64), FrameSize::default()),
         VariantId(0)
     );
     cameras.decide(at(6000), &outlook());
@@ -125,13 +132,16 @@ fn at_most_so_many_streams_are_told_apart_and_silent_ones_are_forgotten() {
 fn a_new_stream_begins_as_small_as_the_others_are() {
     let mut cameras = cameras(AdaptName::Spillgate);
     assert_eq!(
-        cameras.choose(CameraKey(9)),
+        cameras.choose(CameraKey(9), FrameSize::default()),
         VariantId(2),
         "nobody else is there"
     );
     run(&mut cameras, &[400], 0, 4);
     cameras.asked(at(2000), CameraKey(9), FrameSize::default(), SLO);
-    assert_eq!(cameras.choose(CameraKey(9)), VariantId(0));
+    assert_eq!(
+        cameras.choose(CameraKey(9), FrameSize::default()),
+        VariantId(0)
+    );
 }
 
 #[test]
@@ -148,4 +158,85 @@ fn small_changes_switch_no_stream() {
         chosen.push(cameras.cameras[0].choice);
     }
     assert_eq!(chosen[11], chosen[19]);
+}
+
+/// A camera of 400 pixels that adapts: 20 frames a second of 80 kbit, over a link of that many bits a second.
+fn asked_over(bandwidth: f64, least_side: u32) -> (Cameras, Vec<Asked>) {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    cameras.least_side = least_side;
+    let frame = FrameSize {
+        side: 400,
+        source: 400,
+        bytes: 10_000,
+    };
+    let mut told = Vec::new();
+    for period in 0..6 {
+        for _ in 0..10 {
+            cameras.asked(at(500 * period), CameraKey(1), frame, SLO);
+        }
+        let round_trip = MS * 10;
+        let link = LinkReport {
+            bandwidth,
+            round_trip,
+        };
+        cameras.heard(at(500 * period), CameraKey(1), link);
+        cameras.decide(at(500 * period + 500), &outlook());
+        told.extend(cameras.news().into_iter().map(|(_, asked)| asked));
+    }
+    (cameras, told)
+}
+
+#[test]
+fn a_client_is_told_a_size_that_its_link_bears_and_its_deadline_allows() {
+    let side = |bandwidth| asked_over(bandwidth, 0).1.last().map(|asked| asked.side);
+    assert_eq!(side(100e6), Some(400));
+    // 20 frames of 80 kbit need more than 1.6 Mbit/s, and take 160 ms at 0.5 Mbit/s.
+    assert_eq!(side(1.5e6), Some(200));
+    assert_eq!(side(0.3e6), Some(100));
+    // It bears frames of 20 kbit, which take 45 ms; 80 kbit would take 180 of 200 ms.
+    assert_eq!(side(0.44e6), Some(200));
+    // Nothing fits: the smallest.
+    assert_eq!(side(1e4), Some(100));
+}
+
+#[test]
+fn a_client_is_told_once_and_again_only_when_it_changes() {
+    let (mut cameras, told) = asked_over(100e6, 0);
+    assert_eq!(told.len(), 1);
+    assert!(cameras.news().is_empty());
+}
+
+#[test]
+fn another_module_bounds_how_small_frames_become() {
+    let (_, told) = asked_over(1.5e6, 300);
+    let asked = told.last().expect("it was told");
+    assert_eq!((asked.side, asked.variant), (300, VariantId(1)));
+}
+
+#[test]
+fn a_report_that_cannot_be_true_is_not_believed() {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    cameras.asked(at(0), CameraKey(1), FrameSize::default(), SLO);
+    for bandwidth in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let round_trip = Duration::MAX;
+        let link = LinkReport {
+            bandwidth,
+            round_trip,
+        };
+        cameras.heard(at(0), CameraKey(1), link);
+        assert_eq!(cameras.cameras[0].link, None);
+    }
+    let absurd = LinkReport {
+        bandwidth: 1e12,
+        round_trip: Duration::MAX,
+    };
+    cameras.heard(at(0), CameraKey(1), absurd);
+    let believed = cameras.cameras[0].link.expect("it is bounded");
+    assert_eq!(
+        (believed.bandwidth, believed.round_trip),
+        (1e10, ROUND_TRIP_MAX)
+    );
+    // One that sends nothing is not known.
+    cameras.heard(at(0), CameraKey(2), absurd);
+    assert_eq!(cameras.len(), 1);
 }

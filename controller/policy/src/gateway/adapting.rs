@@ -8,8 +8,8 @@ use spillgate_pipeline::id::{DeviceId, ModuleId, VariantId};
 use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
-use super::Gateway;
-use crate::cameras::{CameraKey, Cameras, Outlook};
+use super::{Command, Gateway};
+use crate::cameras::{CameraKey, Cameras, LinkReport, Outlook};
 use crate::ledger::Offer;
 use crate::plan::longest_path;
 use crate::refusal::Refusal;
@@ -43,18 +43,18 @@ impl Adapting {
         };
         Some(Adapting {
             module: adapt.module,
-            cameras: Cameras::new(adapt.name, module),
+            cameras: Cameras::new(adapt.name, module, pipeline.frame_min()),
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })
     }
 
-    /// A request came to a module.
-    pub(super) fn came(&mut self, now: Timestamp, module: ModuleId, sent_at: Timestamp) {
+    /// A request that was accepted then came to a module.
+    pub(super) fn came(&mut self, now: Timestamp, module: ModuleId, admitted_at: Timestamp) {
         if module != self.module {
             return;
         }
-        let newest = now.since(sent_at).as_secs_f64();
+        let newest = now.since(admitted_at).as_secs_f64();
         let (mean, deviation) = self.before.unwrap_or((newest, 0.0));
         let off = (newest - mean).abs();
         self.before = Some((
@@ -110,12 +110,19 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
+    /// The client of a stream says this of its link.
+    pub(super) fn link(&mut self, now: Timestamp, camera: CameraKey, link: LinkReport) {
+        if let Some(adapting) = &mut self.adapting {
+            adapting.cameras.heard(now, camera, link);
+        }
+    }
+
     /// The variants of all modules that serve the next request of a stream.
-    pub(super) fn variants_of(&mut self, camera: CameraKey) -> Arc<[VariantId]> {
+    pub(super) fn variants_of(&mut self, offer: &Offer) -> Arc<[VariantId]> {
         match &mut self.adapting {
             None => self.served.clone(),
             Some(adapting) => {
-                let variant = adapting.cameras.choose(camera);
+                let variant = adapting.cameras.choose(offer.camera, offer.frame);
                 adapting.variants[variant.idx()].clone()
             }
         }
@@ -127,13 +134,15 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// Chooses variants anew where it is time to.
-    pub(super) fn adapt(&mut self, now: Timestamp) {
+    pub(super) fn adapt(&mut self, now: Timestamp, out: &mut Vec<Command<P, L>>) {
         if self.adapts_at().is_none_or(|at| at > now) {
             return;
         }
         let outlook = self.outlook();
         if let (Some(adapting), Some(outlook)) = (&mut self.adapting, outlook) {
             adapting.cameras.decide(now, &outlook);
+            let news = adapting.cameras.news().into_iter();
+            out.extend(news.map(|(camera, asked)| Command::Ask { camera, asked }));
         }
         self.tell_gate(now);
     }

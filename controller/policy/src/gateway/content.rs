@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use spillgate_pipeline::id::{ModuleId, VariantId};
 use spillgate_pipeline::request::Request;
+use spillgate_pipeline::time::Timestamp;
 
 use super::joins::Joins;
 use crate::families::Members;
@@ -11,6 +12,7 @@ use crate::families::Members;
 /// An open request.
 pub(super) struct Content<P, L> {
     pub(super) request: Request,
+    pub(super) admitted_at: Timestamp,
     pub(super) payload: P,
     pub(super) load: L,
     pub(super) joins: Joins,

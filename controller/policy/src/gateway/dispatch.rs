@@ -65,8 +65,10 @@ impl<P, L: Clone> Gateway<P, L> {
         out: &mut Vec<Command<P, L>>,
     ) {
         self.demands.came(now, module, request, true);
-        if let Some(adapting) = &mut self.adapting {
-            adapting.came(now, module, request.sent_at);
+        if let Some(adapting) = &mut self.adapting
+            && let Some(open) = self.ledger.get(request.id)
+        {
+            adapting.came(now, module, open.admitted_at);
         }
         let stage = &mut self.stages[module.idx()];
         let refused = stage.refuses(now, request);

@@ -96,6 +96,7 @@ impl Home {
                     let end = (ended.request.id.0, ended.outcome.label());
                     self.ended.push(end);
                 }
+                Command::Ask { camera, .. } => panic!("nothing adapts here: {camera:?}"),
             }
         }
     }

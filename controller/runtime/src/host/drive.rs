@@ -224,6 +224,8 @@ impl PipelineHost {
                 Command::Send(envelope) => {
                     self.carry(control, now, envelope.into(), effects);
                 }
+                // No client reports its link yet.
+                Command::Ask { .. } => {}
                 Command::End(ended) => {
                     let id = ended.request.id;
                     if id.0.is_multiple_of(CHECKED_ONE_IN) {
