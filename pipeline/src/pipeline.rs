@@ -314,6 +314,13 @@ impl Pipeline {
         self.modules.iter().map(|m| of(m.id)).collect()
     }
 
+    /// From now on a placement decides which requests are served ([`PolicyConfig::under_placement`]). It has one variant of each module in
+    /// memory.
+    pub fn go_under_placement(&mut self) {
+        self.policy = self.policy.under_placement();
+        self.adapt = None;
+    }
+
     /// The longer side in pixels that frames need at modules other than the one whose variants are chosen; 0 where none states it.
     pub fn frame_min(&self) -> u32 {
         let others = (self.modules.iter()).filter(|m| Some(m.id) != self.adapted());

@@ -74,7 +74,7 @@ impl Deployment {
     /// there by model.
     pub(crate) fn under_placement(&self, is_part: bool) -> Self {
         let mut pipeline = (*self.pipeline).clone();
-        pipeline.policy = pipeline.policy.under_placement();
+        pipeline.go_under_placement();
         if is_part {
             pipeline.policy.dispatch = Some(DispatchPolicyName::Affinity);
         }

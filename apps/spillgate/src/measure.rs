@@ -62,7 +62,7 @@ pub struct Missing {
     pub device: String,
 }
 
-/// Module variants of a deployment without a profile, on real devices. All variants, or only the served one.
+/// Module variants of a deployment without a profile, on real devices. All variants, or only those that may serve.
 pub fn missing(deployment: &Deployment, all_variants: bool) -> Vec<Missing> {
     let mut list: Vec<Missing> = Vec::new();
     for module in &deployment.pipeline.modules[1..] {
@@ -72,7 +72,8 @@ pub fn missing(deployment: &Deployment, all_variants: bool) -> Vec<Missing> {
                 continue;
             }
             let variants = 0..module.variants.len();
-            for variant in variants.filter(|v| all_variants || *v == module.served()) {
+            let all = all_variants || deployment.pipeline.adapted() == Some(module.id);
+            for variant in variants.filter(|v| all || *v == module.served()) {
                 let key = module.profile_key(variant);
                 let known = deployment.profiles.get(kind, &module.name, &key).is_some();
                 let listed = list.iter().any(|m| {

@@ -1,5 +1,6 @@
 //! What a process is, does and expects: `/status` of the admin port as JSON, `spillgate status` for people.
 
+mod streams;
 mod text;
 
 use std::collections::HashMap;
@@ -18,6 +19,8 @@ use spillgate_pipeline::policy::{BudgetOrder, Guidance};
 use spillgate_telemetry::metrics::{
     DeviceReading, ErrorReading, PeerReading, ValuesReading, WeightsReading,
 };
+
+pub use streams::{AdaptationStatus, StreamStatus};
 
 use crate::devices::Device;
 use crate::part::Part;
@@ -98,6 +101,9 @@ pub struct PipelineStatus {
     pub next: Option<Forecast>,
     /// The modules of which the process knows something.
     pub modules: Vec<ModuleStatus>,
+    /// What serves its streams, where a module's variants are chosen and the process is a gateway.
+    #[serde(default)]
+    pub adaptation: Option<AdaptationStatus>,
 }
 
 /// What is to be expected.
@@ -341,6 +347,9 @@ impl StatusReader {
                     dropped: f.dropped(),
                 }),
             modules: pipeline.modules.iter().filter_map(module).collect(),
+            adaptation: (gateway.as_ref())
+                .and_then(|g| g.adaptation.as_ref())
+                .map(|view| AdaptationStatus::of(pipeline, view)),
         }
     }
 

@@ -170,7 +170,7 @@ fn by_simulator(
         link: None,
     };
     let mut pipeline = (*deployment.pipeline).clone();
-    pipeline.policy = pipeline.policy.under_placement();
+    pipeline.go_under_placement();
     let execution = ExecutionTimes::of(&pipeline, &deployment.profiles, |m| m.devices[0].clone());
     let workers = PlacedWorkers::of(&pipeline, 0, str::to_owned, &mut 0);
     let (planned, _): (Planned, _) =

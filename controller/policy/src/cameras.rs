@@ -15,6 +15,7 @@
 mod pooled;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use spillgate_pipeline::policy::AdaptName;
 use spillgate_pipeline::time::Timestamp;
 
 use pooled::{Choice, Demand, PooledVariant};
+pub use view::{CameraView, Obstacle};
 
 /// Between two decisions (Jellyfish §7).
 pub const PERIOD: Duration = Duration::from_millis(500);
@@ -154,6 +156,7 @@ struct Camera {
     told: Option<Asked>,
     seen_at: Timestamp,
     choice: Choice,
+    obstacle: Option<Obstacle>,
     /// Grows by the part of the better variant with each request.
     owed: f64,
 }
@@ -252,6 +255,19 @@ impl Cameras {
         self.mixes.past()
     }
 
+    /// What serves each stream, and why nothing better.
+    pub fn views(&self) -> Vec<CameraView> {
+        let view = |(key, camera): (&CameraKey, &Camera)| CameraView {
+            key: *key,
+            rate: camera.rate.unwrap_or_default(),
+            variant: camera.choice.variant,
+            better: camera.choice.better,
+            asked: camera.told,
+            obstacle: camera.obstacle,
+        };
+        self.cameras.iter().map(view).collect()
+    }
+
     /// A stream asks for something: of that frame, to be answered within that time. Refused requests count, too.
     pub fn asked(&mut self, now: Timestamp, key: CameraKey, frame: FrameSize, slo: Duration) {
         self.offered += 1;
@@ -272,6 +288,7 @@ impl Cameras {
             told: None,
             seen_at: now,
             choice: newcomer,
+            obstacle: None,
             owed: 0.0,
         });
         camera.n += 1;
@@ -415,8 +432,14 @@ impl Cameras {
             let of_served = rate * variants[served].each;
             self.mixes.push(answer.takes / of_served);
         }
-        for (camera, choice) in self.cameras.values_mut().zip(answer.choices) {
+        for (i, choice) in answer.choices.into_iter().enumerate() {
+            let camera = &self.cameras[i];
+            let largest = self.holds(camera.frame.source.max(camera.frame.side));
+            let unlinked = camera.slo.saturating_sub(outlook.rest);
+            let obstacle = view::obstacle(&variants, &demands[i], &choice, largest, unlinked);
+            let camera = &mut self.cameras[i];
             camera.choice = choice;
+            camera.obstacle = obstacle;
         }
     }
 

@@ -46,7 +46,7 @@ use content::Content;
 use demand::Demands;
 use exchange::Exchange;
 use joins::{Joiner, Joins};
-pub use view::{Forecast, GatewayView, ModuleView, Standing, WorkerView};
+pub use view::{AdaptationView, Forecast, GatewayView, ModuleView, Standing, WorkerView};
 
 /// What happens at a gateway.
 #[derive(Debug)]

@@ -296,6 +296,10 @@ fn check(args: &SimulateArgs) -> anyhow::Result<()> {
     );
     let gate = args.gate.is_none_or(|g| g.is_finite() && g >= 0.0);
     anyhow::ensure!(gate, "--gate is 0, for none, or above");
+    anyhow::ensure!(
+        args.adapt.is_empty() || args.models.placement.is_empty(),
+        "--adapt: a placement has one variant of each module in memory; leave --placement out"
+    );
     anyhow::ensure!(args.row_seconds > 0, "--row-seconds must be above 0");
     Ok(())
 }

@@ -3,10 +3,14 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{DeviceStatus, ModuleStatus, PeerStatus, PipelineStatus, Status, ValuesStatus};
+use super::{
+    AdaptationStatus, DeviceStatus, ModuleStatus, PeerStatus, PipelineStatus, Status, ValuesStatus,
+};
 
 /// A device with so many pages was given no bound.
 const PAGES_UNBOUNDED: u32 = u32::MAX / 4;
+/// Most streams that are shown.
+const STREAMS_SHOWN: usize = 32;
 /// Columns are this far apart.
 const GAP: &str = "  ";
 
@@ -87,6 +91,51 @@ fn placed(text: &mut String, devices: &[DeviceStatus]) {
     }
     if rows.len() > 1 {
         table(text, &rows);
+    }
+}
+
+/// Which variant serves each stream, and why nothing better.
+fn streams(text: &mut String, of: &AdaptationStatus) {
+    let (by, module, part) = (&of.by, &of.module, of.part * 100.0);
+    line(
+        text,
+        &format!(
+            "{by} chooses the variant of {module} for each stream, within {part:.0}% of the device time"
+        ),
+    );
+    let head = [
+        "stream",
+        "requests/s",
+        "variant",
+        "asked",
+        "not the next better one",
+    ];
+    let mut rows = vec![row(head)];
+    for stream in of.streams.iter().take(STREAMS_SHOWN) {
+        let variant = match &stream.better {
+            None => stream.variant.clone(),
+            Some((better, part)) => {
+                format!("{}, {:.0}% {better}", stream.variant, part * 100.0)
+            }
+        };
+        let asked = match stream.asked_side {
+            None => "-".to_owned(),
+            Some(0) => "as it is".to_owned(),
+            Some(side) => format!("{side} px"),
+        };
+        let why = match (&stream.obstacle, &stream.why) {
+            (Some(obstacle), Some(why)) => format!("{obstacle}: {why}"),
+            _ => "-".to_owned(),
+        };
+        let rate = format!("{:.1}", stream.rate);
+        rows.push(row([&stream.stream, &rate, &variant, &asked, &why]));
+    }
+    if rows.len() > 1 {
+        table(text, &rows);
+    }
+    if of.streams.len() > STREAMS_SHOWN {
+        let more = of.streams.len() - STREAMS_SHOWN;
+        line(text, &format!("and {more} more; --json has all"));
     }
 }
 
@@ -182,6 +231,9 @@ fn pipeline(text: &mut String, of: &PipelineStatus) {
     }
     if rows.len() > 1 {
         table(text, &rows);
+    }
+    if let Some(adaptation) = &of.adaptation {
+        streams(text, adaptation);
     }
 }
 
@@ -281,7 +333,7 @@ fn table(text: &mut String, rows: &[Vec<String>]) {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Complaint, ErrorStatus, Forecast, PlannerStatus, WeightsReading, WorkerStatus,
+        Complaint, ErrorStatus, Forecast, PlannerStatus, StreamStatus, WeightsReading, WorkerStatus,
     };
     use super::*;
 
@@ -330,6 +382,31 @@ mod tests {
                     waiting: 3,
                     workers: vec![worker(0, "serves"), worker(1, "set_aside")],
                 }],
+                adaptation: Some(AdaptationStatus {
+                    module: "a".to_owned(),
+                    by: "spillgate".to_owned(),
+                    part: 0.92,
+                    streams: vec![
+                        StreamStatus {
+                            stream: "7/1".to_owned(),
+                            rate: 10.0,
+                            variant: "road.pt@192".to_owned(),
+                            asked_side: Some(192),
+                            obstacle: Some("link".to_owned()),
+                            why: Some("its link bears no larger frames".to_owned()),
+                            ..StreamStatus::default()
+                        },
+                        StreamStatus {
+                            stream: "9".to_owned(),
+                            rate: 80.25,
+                            variant: "road.pt@256".to_owned(),
+                            better: Some(("road.pt@320".to_owned(), 0.25)),
+                            obstacle: Some("capacity".to_owned()),
+                            why: Some("there is no more device time".to_owned()),
+                            ..StreamStatus::default()
+                        },
+                    ],
+                }),
             }],
             devices: vec![DeviceStatus {
                 name: "decode:0".to_owned(),

@@ -8,7 +8,7 @@ use spillgate_pipeline::id::{DeviceId, ModuleId, VariantId};
 use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
-use super::{Command, Gateway};
+use super::{AdaptationView, Command, Gateway};
 use crate::cameras::{CameraKey, Cameras, LinkReport, Outlook};
 use crate::ledger::Offer;
 use crate::plan::longest_path;
@@ -47,6 +47,15 @@ impl Adapting {
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })
+    }
+
+    /// What serves the streams.
+    pub(super) fn view(&self) -> AdaptationView {
+        AdaptationView {
+            module: self.module,
+            part: self.cameras.part(),
+            streams: self.cameras.views(),
+        }
     }
 
     /// A request that was accepted then came to a module.

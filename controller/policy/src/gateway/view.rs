@@ -7,6 +7,8 @@ use spillgate_pipeline::id::{ModuleId, WorkerId};
 use spillgate_pipeline::message::{ModulePlan, ModuleState};
 
 use super::Gateway;
+use super::adapting::Adapting;
+use crate::cameras::CameraView;
 use crate::pool::Pool;
 
 /// A pipeline as one of its gateways sees it.
@@ -18,6 +20,19 @@ pub struct GatewayView {
     pub gate: Option<f64>,
     /// The modules, in order of id.
     pub modules: Vec<ModuleView>,
+    /// What serves its streams, where a module's variants are chosen.
+    pub adaptation: Option<AdaptationView>,
+}
+
+/// What serves the streams of a gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaptationView {
+    /// The module whose variants are chosen.
+    pub module: ModuleId,
+    /// The part of its devices' time that may be planned.
+    pub part: f64,
+    /// The streams.
+    pub streams: Vec<CameraView>,
 }
 
 /// A module as a gateway sees it.
@@ -126,6 +141,7 @@ impl<P, L: Clone> Gateway<P, L> {
             in_flight: self.in_flight(),
             gate: self.gate_rate(),
             modules: modules.collect(),
+            adaptation: self.adapting.as_ref().map(Adapting::view),
         }
     }
 }
@@ -178,6 +194,7 @@ mod tests {
             in_flight: 0,
             gate: None,
             modules: modules.collect(),
+            adaptation: None,
         }
     }
 

@@ -95,7 +95,7 @@ impl Simulated {
         }
         if !placings.is_empty() {
             let pipeline = Arc::make_mut(&mut loaded.pipeline);
-            pipeline.policy = pipeline.policy.under_placement();
+            pipeline.go_under_placement();
         }
         let pipeline = &loaded.pipeline;
         let has_families = pipeline.families().next().is_some();
