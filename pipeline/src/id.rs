@@ -61,6 +61,10 @@ id!(
     ModelId(u32), "model "
 );
 id!(
+    /// One variant of a module's model: a trade between accuracy and time. Dense inside one module.
+    VariantId(u16), "v"
+);
+id!(
     /// One action, unique among those of one placement.
     ActionId(u64), "a"
 );

@@ -5,6 +5,7 @@
 //! [`plan`]s of batch sizes and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
+pub mod adaptation;
 pub mod clients;
 mod costs;
 pub mod dispatcher;
