@@ -64,7 +64,7 @@ impl Instance {
         within("workers", n_workers, 1, WORKERS_MAX)?;
         within("variants", variants.len(), 1, VARIANTS_MAX)?;
         within("clients", clients.len(), 0, CLIENTS_MAX)?;
-        positive("the rate unit", 0, rate_unit)?;
+        Positive::RateUnit.check(rate_unit)?;
         for (idx, variant) in variants.iter().enumerate() {
             within(
                 "batch sizes of a variant",
@@ -73,9 +73,8 @@ impl Instance {
                 BATCH_MAX,
             )?;
             if !variant.accuracy.is_finite() {
-                return Err(BadInstance::Number {
-                    what: "accuracy of variant",
-                    idx,
+                return Err(BadInstance::Accuracy {
+                    variant: VariantId(idx as u16),
                     value: variant.accuracy,
                 });
             }
@@ -86,7 +85,7 @@ impl Instance {
             }
         }
         for (idx, client) in clients.iter().enumerate() {
-            positive("rate of client", idx, client.rate)?;
+            Positive::Rate(idx).check(client.rate)?;
             if client.budgets.len() != variants.len() {
                 let budgets = client.budgets.len();
                 return Err(BadInstance::Budgets {
@@ -157,11 +156,35 @@ fn within(what: &'static str, n: usize, least: usize, most: usize) -> Result<(),
     })
 }
 
-fn positive(what: &'static str, idx: usize, value: f64) -> Result<(), BadInstance> {
-    if value.is_finite() && value > 0.0 {
-        return Ok(());
+/// What must be above 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positive {
+    /// The unit of rates.
+    RateUnit,
+    /// The rate of a client.
+    Rate(usize),
+    /// The frame size of a variant.
+    FrameSize(VariantId),
+}
+
+impl Positive {
+    /// Refuses a number that is not finite and above 0.
+    pub(super) fn check(self, value: f64) -> Result<(), BadInstance> {
+        if value.is_finite() && value > 0.0 {
+            return Ok(());
+        }
+        Err(BadInstance::NotPositive { what: self, value })
     }
-    Err(BadInstance::Number { what, idx, value })
+}
+
+impl fmt::Display for Positive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Positive::RateUnit => write!(f, "the rate unit"),
+            Positive::Rate(client) => write!(f, "rate of client {client}"),
+            Positive::FrameSize(variant) => write!(f, "frame size of variant {}", variant.0),
+        }
+    }
 }
 
 /// Why an instance is none.
@@ -178,12 +201,17 @@ pub enum BadInstance {
         /// The most.
         most: usize,
     },
-    /// A number that is not finite, or not positive where it must be.
-    Number {
+    /// A number that is not finite, or not above 0.
+    NotPositive {
         /// What it says.
-        what: &'static str,
-        /// Ordinal of the client or variant.
-        idx: usize,
+        what: Positive,
+        /// The number.
+        value: f64,
+    },
+    /// An accuracy that is not finite.
+    Accuracy {
+        /// Of which variant.
+        variant: VariantId,
         /// The number.
         value: f64,
     },
@@ -214,10 +242,14 @@ impl fmt::Display for BadInstance {
             } => {
                 write!(f, "{n} {what}; there are {least} to {most}")
             }
-            BadInstance::Number { what, idx, value } => {
+            BadInstance::NotPositive { what, value } => {
+                write!(f, "{what} is {value}; it is a finite number above 0")
+            }
+            BadInstance::Accuracy { variant, value } => {
                 write!(
                     f,
-                    "{what} {idx} is {value}; it is a finite number, and rates are above 0"
+                    "accuracy of variant {} is {value}; it is a finite number",
+                    variant.0
                 )
             }
             BadInstance::NoTime { variant } => {

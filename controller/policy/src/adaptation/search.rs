@@ -65,6 +65,8 @@ impl Method {
 
 /// Steps of Algorithm 2 that make the start of an annealing, and the part of the time after which it begins anyhow.
 const START_STEPS: u32 = 60;
+/// Workers times clients up to which there are as many: a step maps all clients, so larger questions take fewer.
+const START_SIZE: usize = 16 * 160;
 const START_PART: f64 = 0.15;
 
 #[derive(Clone, Debug)]
@@ -104,7 +106,9 @@ impl Search {
         let state = match method {
             Method::Spillgate => {
                 let begin = Jellyfish::new(&table, &instance, &lowest());
-                State::Starting(Box::new(begin), START_STEPS)
+                let size = (table.n_workers * table.n_clients()).max(START_SIZE);
+                let steps = START_STEPS as usize * START_SIZE / size;
+                State::Starting(Box::new(begin), steps as u32)
             }
             Method::Jellyfish => {
                 State::Jellyfish(Box::new(Jellyfish::new(&table, &instance, &ranks(present))))
