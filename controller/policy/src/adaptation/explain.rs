@@ -59,18 +59,8 @@ pub(super) fn obstacle(
             frames_per_second: report.bandwidth / frame_bits,
         };
     }
-    let serves_in = |left: Duration| {
-        variant
-            .execution
-            .iter()
-            .enumerate()
-            .any(|(idx, execution)| {
-                execution.saturating_mul(2) <= left
-                    && (idx + 1) as f64 >= report.rate * execution.as_secs_f64()
-            })
-    };
     let left = report.budget(frame_bits, rest);
-    if serves_in(left) {
+    if variant.serves(report.rate, left) {
         return Obstacle::Capacity;
     }
     let transfer = report.transfer(frame_bits);
@@ -78,7 +68,7 @@ pub(super) fn obstacle(
         .slo
         .saturating_sub(report.round_trip)
         .saturating_sub(rest);
-    if serves_in(without) {
+    if variant.serves(report.rate, without) {
         return Obstacle::Transfer { transfer, left };
     }
     let single = variant.execution.first().copied().unwrap_or_default();

@@ -32,6 +32,14 @@ impl Variant {
         let idx = (batch as usize).checked_sub(1)?;
         self.execution.get(idx).copied()
     }
+
+    /// Whether a worker could serve a client of that rate, alone, if its requests have this time left.
+    pub fn serves(&self, rate: f64, left: Duration) -> bool {
+        self.execution.iter().zip(1u32..).any(|(execution, batch)| {
+            let keeps_up = rate * execution.as_secs_f64() <= f64::from(batch) * (1.0 + 1e-9);
+            execution.saturating_mul(2) <= left && keeps_up
+        })
+    }
 }
 
 /// What an instance knows of a client.

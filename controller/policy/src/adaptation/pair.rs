@@ -8,6 +8,8 @@
 //! For an annealing, each pair of classes gets a random bonus in proportion to the temperature, and any split that is at least as
 //! good as the present one wins over it. So splits of equal value are walked through.
 
+use std::cmp::Reverse;
+
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 
@@ -147,7 +149,7 @@ impl Pair {
                     None => self.levels.push((cap, 1 << i)),
                 }
             }
-            self.levels.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+            self.levels.sort_unstable_by_key(|level| Reverse(level.0));
             let mut takes = 0;
             for level in 0..self.levels.len() {
                 let (cap, own) = self.levels[level];

@@ -27,6 +27,9 @@ pub(super) const ACCURACY_SCALE: f64 = 1e9;
 /// Accuracies beyond are cut, so that sums fit: 2^14 clients of 2^15 units at 2^4 of 2^30.
 const ACCURACY_MAX: f64 = 16.0;
 
+/// Units of a client beyond are cut: no cap is as high, so it is not served, and sums over all clients fit.
+const UNITS_MAX: u32 = 1 << 16;
+
 /// What solvers know.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
@@ -64,7 +67,7 @@ impl Table {
             n_workers: instance.n_workers(),
             blocks,
             units: (0..n_clients)
-                .map(|c| instance.units_of(c).min(1 << 20) as i32)
+                .map(|c| instance.units_of(c).min(UNITS_MAX) as i32)
                 .collect(),
             highest: (0..n_clients).map(|c| i32::from(highest(c))).collect(),
             accuracy: order.iter().map(|v| scaled(v).round() as i64).collect(),
