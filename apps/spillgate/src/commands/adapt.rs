@@ -19,8 +19,6 @@ use file::InstanceFile;
 
 /// Name of the policy in which `--variant` says which variant all workers run.
 const FIXED: &str = "fixed";
-/// Steps between two looks at the clock.
-const STEPS: u32 = 1;
 /// Part of the budget that is kept back for writing the answer down.
 const KEPT_BACK: u32 = 50;
 
@@ -108,8 +106,8 @@ fn solve(args: &AdaptArgs, method: Method, instance: &Instance) -> Solved {
             if part >= 1.0 || search.is_done() {
                 break;
             }
-            search.advance(STEPS, part);
-            steps += u64::from(STEPS);
+            search.advance(1, part);
+            steps += 1;
         }
     }
     Solved {

@@ -55,7 +55,8 @@ pub(super) struct ReferenceField {
 /// Reads and checks a file.
 pub(super) fn read(path: &Path) -> anyhow::Result<(InstanceFile, Instance)> {
     let shown = path.display();
-    let text = file::read_text(path, BYTES_MAX).with_context(|| format!("{shown}"))?;
+    let text = file::read_text(path, BYTES_MAX);
+    let text = text.map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
     parse(&text).with_context(|| format!("{shown}"))
 }
 
