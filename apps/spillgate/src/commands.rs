@@ -1,5 +1,6 @@
 //! The subcommands, one file each, and what they share.
 
+pub(crate) mod adapt;
 pub(crate) mod graph;
 pub(crate) mod models;
 pub(crate) mod modules;

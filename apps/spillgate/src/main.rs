@@ -17,7 +17,7 @@ use spillgate_telemetry::logging;
 
 use commands::roles::Holds;
 use commands::{
-    graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
+    adapt, graph, modules, plan, profile, roles, schema, serve, simulate, status, token, trace, up,
     validate,
 };
 
@@ -65,6 +65,8 @@ enum Command {
     Profile(profile::ProfileArgs),
     /// Plan batch sizes and workers for a rate or a number of GPUs.
     Plan(plan::PlanArgs),
+    /// Map clients to variants of a model and to workers, for one instance file.
+    Adapt(adapt::AdaptArgs),
     /// Run a pipeline in virtual time on emulated devices.
     Simulate(simulate::SimulateArgs),
     /// Evaluate policies in the simulator and write tables and plots.
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Modules(args) => modules::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Adapt(args) => adapt::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => {
             spillgate_evaluate::run(&args, commands::print).map(|()| ExitCode::SUCCESS)

@@ -1,10 +1,12 @@
 //! Decisions of two roles. A [`gateway`] admits requests ([`ledger`], behind the [`gate`]), joins their branches,
 //! chooses their workers ([`dispatcher`]) and ends each of them. The controller of a [`module`] guides brokers and
 //! gateways ([`planner`]) and follows the load with workers ([`scaling`]). Beside these roles there are the rights of
-//! tokens ([`access`]) and clients ([`clients`]), the models that a frame asks for ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), and
-//! [`plan`]s of batch sizes and workers. All are plain state machines: no I/O, no clock.
+//! tokens ([`access`]) and clients ([`clients`]), the variant and worker of each client ([`adaptation`]), the models that a frame asks for
+//! ([`families`]), the reasons of refusals ([`refusal`]), the choice of connections that are kept ([`door`]), and [`plan`]s of batch sizes
+//! and workers. All are plain state machines: no I/O, no clock.
 
 pub mod access;
+pub mod adaptation;
 pub mod cameras;
 pub mod clients;
 mod costs;

@@ -1,0 +1,107 @@
+//! Clients for given variants: Algorithm 1 (§4.2). The most accurate variant takes the clients with the largest sum of rates that
+//! it serves in time, then the next one takes of those that are left.
+//!
+//! Of several sets with the same sum the paper takes a random one; here it is the one that prefers clients with large budgets,
+//! so equal questions get equal answers.
+
+use super::instance::Instance;
+use super::partition::Partition;
+use super::reach::Reach;
+use super::table::Table;
+
+/// Order of clients, and room for the work.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    /// Clients that a rank can serve, by falling budget.
+    by_budget: Vec<Vec<u16>>,
+    reach: Reach,
+    rows: Vec<u16>,
+    is_taken: Vec<bool>,
+}
+
+/// Who is served by each worker.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mapped {
+    /// Rank of each worker, falling.
+    pub(super) ranks: Vec<usize>,
+    /// Clients of each worker.
+    pub(super) members: Vec<Vec<u16>>,
+    pub(super) served: usize,
+    pub(super) value: i64,
+}
+
+impl Mapping {
+    pub(super) fn new(table: &Table, instance: &Instance) -> Self {
+        let order = |rank: usize| {
+            let variant = table.variants[rank].0 as usize;
+            let clients = 0..table.n_clients() as u16;
+            let serves = |c: &u16| table.cap(*c as usize, rank) >= table.units[*c as usize];
+            let mut clients: Vec<u16> = clients.filter(serves).collect();
+            let budget = |c: &u16| instance.clients()[*c as usize].budgets[variant];
+            clients.sort_by(|a, b| budget(b).cmp(&budget(a)).then(a.cmp(b)));
+            clients
+        };
+        Mapping {
+            by_budget: (0..table.n_ranks()).map(order).collect(),
+            reach: Reach::default(),
+            rows: Vec::new(),
+            is_taken: vec![false; table.n_clients()],
+        }
+    }
+
+    /// Maps clients to workers at these ranks.
+    pub(super) fn map(&mut self, table: &Table, ranks: &[usize], out: &mut Mapped) {
+        out.ranks.clear();
+        out.ranks.extend_from_slice(ranks);
+        out.ranks.sort_unstable_by(|a, b| b.cmp(a));
+        out.members.resize_with(ranks.len(), Vec::new);
+        out.served = 0;
+        out.value = 0;
+        self.is_taken.fill(false);
+        for (worker, rank) in out.ranks.iter().enumerate() {
+            let members = &mut out.members[worker];
+            members.clear();
+            let load = self.largest_set(table, *rank, members);
+            out.served += members.len();
+            out.value += table.accuracy[*rank] * i64::from(load);
+        }
+    }
+
+    /// The clients with the largest sum of rates among those that are left (FindOptimalClients).
+    fn largest_set(&mut self, table: &Table, rank: usize, members: &mut Vec<u16>) -> u32 {
+        self.rows.clear();
+        let left = self.by_budget[rank]
+            .iter()
+            .filter(|c| !self.is_taken[**c as usize]);
+        self.rows.extend(left);
+        let Some(first) = self.rows.first() else {
+            return 0;
+        };
+        let most = table.cap(*first as usize, rank) as u32;
+        self.reach.begin(most);
+        for client in &self.rows {
+            let client = *client as usize;
+            self.reach
+                .add(table.units[client] as u32, table.cap(client, rank) as u32);
+        }
+        let sum = self.reach.largest(0, most).unwrap_or(0);
+        self.reach.members(sum, |row| {
+            self.is_taken[self.rows[row] as usize] = true;
+            members.push(self.rows[row]);
+        });
+        sum
+    }
+}
+
+impl Mapped {
+    /// The same as a partition, in which workers run the best variants that serve their clients.
+    pub(super) fn partition(&self, table: &Table) -> Partition {
+        let mut workers = vec![None; table.n_clients()];
+        for (worker, members) in self.members.iter().enumerate() {
+            members
+                .iter()
+                .for_each(|c| workers[*c as usize] = Some(worker));
+        }
+        Partition::of(table, &workers)
+    }
+}

@@ -1,0 +1,83 @@
+//! Which sums of rates some of the clients reach: a set of bits that moves up by each client's rate (Algorithm 1, §4.2).
+//!
+//! In the paper's table a cell holds the largest sum below its column. Rate is both weight and value there, so a cell is either its
+//! own column or a copy of a lower one: one bit tells which, and a row is a shift. Rows are kept, to find back who is in.
+//!
+//! A client bears sums up to its cap only. If clients come in falling order of caps, a sum that is reached is at most the cap of
+//! the last who is in, and so of all.
+
+/// Rows of sums that are reached, up to a largest one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reach {
+    words: usize,
+    rows: Vec<u64>,
+    weights: Vec<u32>,
+}
+
+impl Reach {
+    /// Begins with nobody: the sum 0. Sums up to `most` are looked at.
+    pub(super) fn begin(&mut self, most: u32) {
+        self.words = most as usize / 64 + 1;
+        self.weights.clear();
+        self.rows.clear();
+        self.rows.resize(self.words, 0);
+        self.rows[0] = 1;
+    }
+
+    /// Adds a client that bears sums up to `cap`.
+    #[inline]
+    pub(super) fn add(&mut self, weight: u32, cap: u32) {
+        let (words, old) = (self.words, self.rows.len() - self.words);
+        self.weights.push(weight);
+        self.rows.extend_from_within(old..);
+        let (jump, shift) = (weight as usize / 64, weight % 64);
+        let (before, row) = self.rows.split_at_mut(old + words);
+        let before = &before[old..];
+        let last = (cap as usize / 64).min(words - 1);
+        for to in jump..=last.max(jump).min(words - 1) {
+            let low = before[to - jump] << shift;
+            let carried = if shift > 0 && to > jump {
+                before[to - jump - 1] >> (64 - shift)
+            } else {
+                0
+            };
+            let kept = if to < cap as usize / 64 {
+                u64::MAX
+            } else if to > cap as usize / 64 {
+                0
+            } else {
+                u64::MAX >> (63 - cap % 64)
+            };
+            row[to] |= (low | carried) & kept;
+        }
+    }
+
+    /// The largest sum that is reached, from `least` to `most`.
+    #[inline]
+    pub(super) fn largest(&self, least: u32, most: u32) -> Option<u32> {
+        let row = &self.rows[self.rows.len() - self.words..];
+        let top = (most as usize / 64).min(self.words - 1);
+        for word in (least as usize / 64..=top).rev() {
+            let mut bits = row[word];
+            if word == most as usize / 64 {
+                bits &= u64::MAX >> (63 - most % 64);
+            }
+            if bits != 0 {
+                let sum = word as u32 * 64 + 63 - bits.leading_zeros();
+                return (sum >= least).then_some(sum);
+            }
+        }
+        None
+    }
+
+    /// Positions, in order of adding, of clients whose rates sum up to `sum`, which must be reached. Earlier ones are preferred.
+    pub(super) fn members(&self, mut sum: u32, mut take: impl FnMut(usize)) {
+        for (idx, weight) in self.weights.iter().enumerate().rev() {
+            let before = &self.rows[idx * self.words..(idx + 1) * self.words];
+            if before[sum as usize / 64] >> (sum % 64) & 1 == 0 {
+                take(idx);
+                sum -= weight;
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! An instance in the form in which solvers read it.
+//!
+//! With one variant, a larger budget allows more batch sizes, so the throughput that a client leaves to its worker is a number
+//! of its own: the *cap* of (client, variant), the highest throughput of a batch size in which the client is in time. A worker can
+//! serve a set of clients with a variant exactly if the sum of their rates is at most the least of their caps. So the best
+//! variant of a set needs no search over batch sizes. Caps of all variants lie in rows of 16-bit numbers, which compilers
+//! compare several at a time.
+//!
+//! Variants are counted by *rank* here: their order by accuracy.
+
+use spillgate_pipeline::id::VariantId;
+
+use super::assignment::{Assignment, Setting};
+use super::instance::{Instance, VARIANTS_MAX};
+
+/// Numbers in one row.
+pub(super) const LANES: usize = 16;
+/// Rows of a client with the most variants.
+pub(super) const BLOCKS_MAX: usize = VARIANTS_MAX.div_ceil(LANES);
+/// Caps of some ranks.
+pub(super) type Row = [i16; LANES];
+/// Caps of all ranks, of which an instance uses the first rows.
+pub(super) type Caps = [Row; BLOCKS_MAX];
+
+/// Accuracies are counted in billionths, so that sums are exact and equal ones compare as equal.
+pub(super) const ACCURACY_SCALE: f64 = 1e9;
+/// Accuracies beyond are cut, so that sums fit: 2^14 clients of 2^15 units at 2^4 of 2^30.
+const ACCURACY_MAX: f64 = 16.0;
+
+/// Units of a client beyond are cut: no cap is as high, so it is not served, and sums over all clients fit.
+const UNITS_MAX: u32 = 1 << 16;
+
+/// What solvers know.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) n_workers: usize,
+    pub(super) blocks: usize,
+    /// Units of each client.
+    pub(super) units: Vec<i32>,
+    /// Highest cap of each client.
+    pub(super) highest: Vec<i32>,
+    /// Accuracy by rank, in billionths.
+    pub(super) accuracy: Vec<i64>,
+    /// Variant by rank.
+    pub(super) variants: Vec<VariantId>,
+    caps: Vec<Row>,
+}
+
+impl Table {
+    pub(super) fn new(instance: &Instance) -> Self {
+        let n_clients = instance.clients().len();
+        let mut order: Vec<usize> = (0..instance.variants().len()).collect();
+        let accuracy = |v: usize| instance.variants()[v].accuracy;
+        order.sort_by(|a, b| accuracy(*a).total_cmp(&accuracy(*b)).then(a.cmp(b)));
+        let blocks = order.len().div_ceil(LANES);
+        let mut caps = vec![[0; LANES]; n_clients * blocks];
+        for client in 0..n_clients {
+            for (rank, variant) in order.iter().enumerate() {
+                let cap = cap_of(instance, client, *variant);
+                caps[client * blocks + rank / LANES][rank % LANES] = cap;
+            }
+        }
+        let rows = |client: usize| &caps[client * blocks..(client + 1) * blocks];
+        let highest = |c| rows(c).iter().flatten().copied().max().unwrap_or(0);
+        let scaled = |v: &usize| accuracy(*v).clamp(-ACCURACY_MAX, ACCURACY_MAX) * ACCURACY_SCALE;
+        Table {
+            n_workers: instance.n_workers(),
+            blocks,
+            units: (0..n_clients)
+                .map(|c| instance.units_of(c).min(UNITS_MAX) as i32)
+                .collect(),
+            highest: (0..n_clients).map(|c| i32::from(highest(c))).collect(),
+            accuracy: order.iter().map(|v| scaled(v).round() as i64).collect(),
+            variants: order.iter().map(|v| VariantId(*v as u16)).collect(),
+            caps,
+        }
+    }
+
+    pub(super) fn n_clients(&self) -> usize {
+        self.units.len()
+    }
+
+    pub(super) fn n_ranks(&self) -> usize {
+        self.accuracy.len()
+    }
+
+    pub(super) fn rank_of(&self, variant: VariantId) -> Option<usize> {
+        self.variants.iter().position(|v| *v == variant)
+    }
+
+    /// Ranks of an assignment's workers; idle ones count as the lowest.
+    pub(super) fn ranks_of(&self, assignment: &Assignment) -> Vec<usize> {
+        let rank = |worker: usize| {
+            let setting = assignment.workers.get(worker).copied().flatten()?;
+            self.rank_of(setting.variant)
+        };
+        (0..self.n_workers)
+            .map(|worker| rank(worker).unwrap_or(0))
+            .collect()
+    }
+
+    /// Caps of a client.
+    pub(super) fn caps(&self, client: usize) -> &[Row] {
+        &self.caps[client * self.blocks..(client + 1) * self.blocks]
+    }
+
+    pub(super) fn cap(&self, client: usize, rank: usize) -> i32 {
+        i32::from(self.caps[client * self.blocks + rank / LANES][rank % LANES])
+    }
+
+    /// Whether any worker could serve the client, alone.
+    pub(super) fn is_servable(&self, client: usize) -> bool {
+        self.units[client] <= self.highest[client]
+    }
+
+    /// Lowers caps to those of a client.
+    #[inline]
+    pub(super) fn lower(&self, caps: &mut Caps, client: usize) {
+        for (row, own) in caps.iter_mut().zip(self.caps(client)) {
+            for (cap, own) in row.iter_mut().zip(own) {
+                *cap = (*cap).min(*own);
+            }
+        }
+    }
+
+    /// The highest rank whose cap is at least the load.
+    #[inline]
+    pub(super) fn best_rank(&self, caps: &Caps, load: i32) -> Option<usize> {
+        let load = i16::try_from(load).ok()?;
+        for block in (0..self.blocks).rev() {
+            let mut best = -1;
+            for (lane, cap) in caps[block].iter().enumerate() {
+                let lane = lane as i16;
+                best = best.max(if *cap >= load { lane } else { -1 });
+            }
+            if best >= 0 {
+                return Some(block * LANES + best as usize);
+            }
+        }
+        None
+    }
+
+    /// The assignment of sets of clients to workers at given ranks. Each worker gets the smallest batch that serves its
+    /// clients: smaller batches are sooner done.
+    pub(super) fn assignment<'a>(
+        &self,
+        instance: &Instance,
+        sets: impl Iterator<Item = (&'a [u16], usize)>,
+    ) -> Assignment {
+        let mut assignment = Assignment::empty(instance);
+        for (worker, (members, rank)) in sets.enumerate() {
+            if members.is_empty() {
+                continue;
+            }
+            let variant = self.variants[rank];
+            let load: i32 = members.iter().map(|c| self.units[*c as usize]).sum();
+            let serves = |batch: &usize| {
+                instance.throughput(variant.0 as usize, *batch) >= load as u32
+                    && members
+                        .iter()
+                        .all(|c| instance.is_in_time(*c as usize, variant.0 as usize, *batch))
+            };
+            let sizes = instance.variants()[variant.0 as usize].execution.len();
+            let Some(batch) = (0..sizes).find(serves) else {
+                continue;
+            };
+            assignment.workers[worker] = Some(Setting {
+                variant,
+                batch: batch as u32 + 1,
+            });
+            for client in members {
+                assignment.clients[*client as usize] = Some(worker);
+            }
+        }
+        assignment
+    }
+}
+
+/// Rows that no client has lowered. The lanes beyond the last rank hold zeros in every client's rows, so they never serve anyone.
+pub(super) const UNLIMITED: Caps = [[i16::MAX; LANES]; BLOCKS_MAX];
+
+/// The highest throughput in which the client is in time.
+fn cap_of(instance: &Instance, client: usize, variant: usize) -> i16 {
+    let sizes = 0..instance.variants()[variant].execution.len();
+    let in_time = sizes.filter(|batch| instance.is_in_time(client, variant, *batch));
+    let cap = in_time
+        .map(|batch| instance.throughput(variant, batch))
+        .max();
+    i16::try_from(cap.unwrap_or(0)).unwrap_or(i16::MAX)
+}

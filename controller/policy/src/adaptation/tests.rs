@@ -1,0 +1,171 @@
+//! Solvers on drawn questions, against slow and obvious ones.
+
+mod draw;
+mod exact;
+mod live;
+
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::pair::{Pair, Question};
+use super::partition::Partition;
+use super::reach::Reach;
+use super::search::{Method, Search};
+use super::table::Table;
+use super::*;
+
+fn solved(method: Method, instance: &Instance, steps: u32, seed: u64) -> Assignment {
+    let mut search = Search::new(method, instance.clone(), None, seed);
+    for step in 0..steps {
+        search.advance(1, f64::from(step) / f64::from(steps));
+    }
+    search.best()
+}
+
+proptest! {
+    #[test]
+    fn reached_sums_are_those_of_subsets(
+        mut clients in proptest::collection::vec((1u32..90, 1u32..260), 0..9),
+        least in 0u32..200,
+        over in 0u32..200,
+    ) {
+        clients.sort_by_key(|c| std::cmp::Reverse(c.1));
+        let most = least + over;
+        let top = clients.first().map_or(most, |c| c.1).max(most);
+        let mut reach = Reach::default();
+        reach.begin(top);
+        clients.iter().for_each(|(weight, cap)| reach.add(*weight, *cap));
+        // A set counts if each of its members bears its sum.
+        let sums = (0..1u32 << clients.len()).filter_map(|set| {
+            let members = clients.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
+            let sum: u32 = members.clone().map(|(_, c)| c.0).sum();
+            let cap = members.map(|(_, c)| c.1).min().unwrap_or(u32::MAX);
+            (sum <= cap && (least..=most).contains(&sum)).then_some(sum)
+        });
+        let largest = reach.largest(least, most);
+        prop_assert_eq!(largest, sums.max());
+        if let Some(sum) = largest {
+            let mut found = 0;
+            reach.members(sum, |at| {
+                found += clients[at].0;
+                assert!(clients[at].1 >= sum);
+            });
+            prop_assert_eq!(found, sum);
+        }
+    }
+
+    #[test]
+    fn a_split_of_two_workers_is_the_best_one(seed in any::<u64>(), n_clients in 1usize..9) {
+        let instance = draw::instance(seed, 2, n_clients, draw::Kind::Usual);
+        let table = Table::new(&instance);
+        let all: Vec<u16> = (0..n_clients as u16).collect();
+        let mut pair = Pair::new();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let question = Question { workers: [0, 1], comes: &all, leaves: None, floor: i64::MIN, heat: 0.0 };
+        let mut partition = Partition::empty(&table);
+        let is_found = pair.solve(&table, &partition, question, &mut rng);
+        let (served, value) = exact::best(&instance);
+        prop_assert_eq!(is_found, served == n_clients);
+        if is_found {
+            partition.replace(&table, [0, 1], [&pair.first, &pair.second]);
+            let found = partition.assignment(&table, &instance);
+            prop_assert_eq!(found.check(&instance), Ok(()));
+            prop_assert!((found.worth(&instance).value - value).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn small_questions_are_answered_exactly(
+        seed in any::<u64>(),
+        n_workers in 1usize..4,
+        n_clients in 0usize..6,
+        kind in draw::kinds(),
+    ) {
+        let instance = draw::instance(seed, n_workers, n_clients, kind);
+        let found = solved(Method::Spillgate, &instance, 600, seed);
+        prop_assert_eq!(found.check(&instance), Ok(()));
+        let (served, value) = exact::best(&instance);
+        let worth = found.worth(&instance);
+        prop_assert_eq!(worth.served, served);
+        prop_assert!((worth.value - value).abs() < 1e-9, "{} instead of {value}", worth.value);
+    }
+
+    #[test]
+    fn every_answer_keeps_its_promises(
+        seed in any::<u64>(),
+        n_workers in 1usize..7,
+        n_clients in 0usize..60,
+        kind in draw::kinds(),
+    ) {
+        let instance = draw::instance(seed, n_workers, n_clients, kind);
+        for method in Method::ALL {
+            let found = solved(method, &instance, 60, seed);
+            prop_assert_eq!(found.check(&instance), Ok(()), "{}", method.name());
+            prop_assert_eq!(&found, &solved(method, &instance, 60, seed), "{}", method.name());
+            // A present answer, of whatever question, is no obstacle.
+            let mut search = Search::new(method, instance.clone(), Some(&found), seed);
+            search.advance(30, 0.5);
+            prop_assert_eq!(search.best().check(&instance), Ok(()), "{}", method.name());
+        }
+    }
+}
+
+#[test]
+fn a_variant_of_negative_accuracy_is_better_than_nobody() {
+    let instance = draw::instance(3, 1, 1, draw::Kind::Negative);
+    let lowest = solved(Method::Lowest, &instance, 1, 1).worth(&instance);
+    assert_eq!(lowest.served, 1);
+    assert!(lowest.value < 0.0);
+    // The best variant of all is the one that greedy takes where nobody competes.
+    let ours = solved(Method::Spillgate, &instance, 50, 1);
+    assert_eq!(ours, solved(Method::Greedy, &instance, 1, 1));
+}
+
+#[test]
+fn bad_questions_are_refused_with_what_is_wrong() {
+    let good = draw::instance(1, 2, 2, draw::Kind::Usual);
+    let variants = good.variants().to_vec();
+    let clients = good.clients().to_vec();
+    let refused = |variants: &[Variant], clients: &[ClientDemand], n_workers, unit| {
+        let bad = Instance::new(variants.to_vec(), clients.to_vec(), n_workers, unit);
+        bad.expect_err("something is wrong").to_string()
+    };
+    assert_eq!(
+        refused(&variants, &clients, 0, 1.0),
+        "0 workers; there are 1 to 1024"
+    );
+    let rate = refused(&variants, &clients, 1, f64::NAN);
+    assert_eq!(rate, "the rate unit is NaN; it is a finite number above 0");
+    let mut bad = clients.clone();
+    bad[1].rate = -5.0;
+    let rate = refused(&variants, &bad, 1, 1.0);
+    assert_eq!(
+        rate,
+        "rate of client 1 is -5; it is a finite number above 0"
+    );
+    bad[1] = ClientDemand {
+        rate: 5.0,
+        budgets: Vec::new(),
+    };
+    let budgets = refused(&variants, &bad, 1, 1.0);
+    assert_eq!(
+        budgets,
+        "client 1 has 0 budgets; it has one for each of 16 variants"
+    );
+    let mut bad = variants.clone();
+    bad[2].accuracy = f64::INFINITY;
+    let accuracy = refused(&bad, &clients, 1, 1.0);
+    assert_eq!(
+        accuracy,
+        "accuracy of variant 2 is inf; it is a finite number"
+    );
+    bad[2] = Variant {
+        accuracy: 0.5,
+        execution: vec![std::time::Duration::ZERO],
+    };
+    assert_eq!(
+        refused(&bad, &clients, 1, 1.0),
+        "a batch of variant 2 takes no time"
+    );
+}
