@@ -1,5 +1,5 @@
 //! How the variant of a module is chosen that serves a request, by name. What each does is in
-//! `controller/policy/src/adaptation/`.
+//! `controller/policy/src/cameras/`.
 
 use crate::id::ModuleId;
 
@@ -10,27 +10,19 @@ pub enum AdaptName {
     Fixed,
     /// `greedy`: each client for itself.
     Greedy,
-    /// `jellyfish`, as published.
-    Jellyfish,
     /// `spillgate`, ours.
     Spillgate,
 }
 
 impl AdaptName {
     /// All of them.
-    pub const ALL: [AdaptName; 4] = [
-        AdaptName::Spillgate,
-        AdaptName::Jellyfish,
-        AdaptName::Greedy,
-        AdaptName::Fixed,
-    ];
+    pub const ALL: [AdaptName; 3] = [AdaptName::Spillgate, AdaptName::Greedy, AdaptName::Fixed];
 
     /// Its name in files and reports.
     pub fn name(self) -> &'static str {
         match self {
             AdaptName::Fixed => "fixed",
             AdaptName::Greedy => "greedy",
-            AdaptName::Jellyfish => "jellyfish",
             AdaptName::Spillgate => "spillgate",
         }
     }

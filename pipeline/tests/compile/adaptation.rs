@@ -36,7 +36,7 @@ outputs: {{ vehicles: $detect.vehicles }}
 
 pub(crate) fn errors(golden: &mut Golden) {
     for policy in [
-        "adapt: jelyfish",
+        "adapt: gredy",
         "adapt: { variant: 0 }",
         "adapt: { name: fixed, variant: 2 }",
         "adapt: { name: fixed, variant: -1 }",
@@ -47,12 +47,12 @@ pub(crate) fn errors(golden: &mut Golden) {
     }
     golden.compiled("adapt: spillgate", &text(&UNRATED, "adapt: spillgate"));
     golden.compiled("adapt: greedy", &text(&RATED[..1], "adapt: greedy"));
-    let scheduled = text(&RATED, "adapt: jellyfish").replace(
+    let scheduled = text(&RATED, "adapt: spillgate").replace(
         "    inputs",
         "    schedule: orloj
     inputs",
     );
-    golden.compiled("schedule: orloj, adapt: jellyfish", &scheduled);
+    golden.compiled("schedule: orloj, adapt: spillgate", &scheduled);
     let dominated = [
         "{ model: road.pt, input: 320, accuracy: 0.78 }",
         "{ model: road.pt, input: 192, accuracy: 0.87 }",
@@ -74,7 +74,6 @@ fn variants_with_accuracies_are_chosen_by_ours_unless_something_else_is_named() 
         Some(Adapt { module, name })
     };
     assert_eq!(of(&RATED, "drop: spillgate"), by(AdaptName::Spillgate));
-    assert_eq!(of(&RATED, "adapt: jellyfish"), by(AdaptName::Jellyfish));
     assert_eq!(of(&RATED, "adapt: { name: greedy }"), by(AdaptName::Greedy));
     assert_eq!(of(&RATED, "adapt: fixed"), None);
     assert_eq!(of(&UNRATED, "drop: spillgate"), None);

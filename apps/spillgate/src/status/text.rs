@@ -477,6 +477,10 @@ a       60.0       48.8   50.0        1.0    1.02  12.3ms    24.0ms          hig
 worker  module  process  device  has  state
 0       a       a-0      cpu:0   2    serves
 1       a       a-1      cpu:0   2    SET ASIDE
+spillgate chooses the variant of a for each stream, within 92% of the device time
+stream  requests/s  variant                       asked   not the next better one
+7/1     10.0        road.pt@192                   192 px  link: its link bears no larger frames
+9       80.2        road.pt@256, 25% road.pt@320  -       capacity: there is no more device time
 
 device    waiting  state
 decode:0  0        runs

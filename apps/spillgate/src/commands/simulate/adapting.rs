@@ -106,7 +106,7 @@ mod tests {
             (fixed.name, fixed.variant),
             (AdaptName::Fixed, Some(VariantId(3)))
         );
-        assert_eq!(adapting("jellyfish").unwrap().variant, None);
+        assert_eq!(adapting("greedy").unwrap().variant, None);
         for wrong in ["", "fixd", "fixed:", "fixed:x", "greedy:1", "fixed:-1"] {
             assert!(adapting(wrong).is_err(), "{wrong}");
         }
