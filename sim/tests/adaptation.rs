@@ -56,6 +56,23 @@ enum Way {
 
 /// Two modules, of which the first has variants; eight cameras ask for `load` times the capacity of the largest one.
 fn report(way: Way, drop: DropPolicyName, sends: Sends, load: f64) -> Report {
+    let own = vec![
+        vec![],
+        (0..DEVICES).collect(),
+        (DEVICES..2 * DEVICES).collect(),
+    ];
+    report_on(own, way, drop, (sends, load))
+}
+
+/// The same on these devices.
+fn report_on(
+    workers: Vec<Vec<u16>>,
+    way: Way,
+    drop: DropPolicyName,
+    (sends, load): (Sends, f64),
+) -> Report {
+    let devices = workers[1].len() as u32;
+    let alone = workers[1] != workers[2];
     let mut pipeline = noop_pipeline(Duration::from_millis(250), &[&[0], &[1]], &[]);
     pipeline.policy.drop = drop;
     for module in &mut pipeline.modules[1..] {
@@ -92,14 +109,10 @@ fn report(way: Way, drop: DropPolicyName, sends: Sends, load: f64) -> Report {
         planned: Arc::new(Planned {
             batch: vec![1, BATCH, BATCH],
             execution: of,
-            workers: vec![0, DEVICES.into(), DEVICES.into()],
-            alone: true,
+            workers: vec![0, devices, devices],
+            alone,
         }),
-        workers: vec![
-            vec![],
-            (0..DEVICES).collect(),
-            (DEVICES..2 * DEVICES).collect(),
-        ],
+        workers,
         pipeline: Arc::new(pipeline),
         arrivals: arrivals.into(),
         duration,
@@ -143,5 +156,26 @@ fn smaller_variants_serve_more_before_requests_are_dropped() {
                 assert!(weighted(&ours) > 1.1 * weighted(&fixed), "{said}");
             }
         }
+    }
+}
+
+/// Both modules on one device: what the second one takes counts.
+#[test]
+fn variants_leave_time_for_other_modules_of_their_devices() {
+    let drop = DropPolicyName::Spillgate;
+    for load in [0.2, 0.4, 0.6, 0.8, 1.0] {
+        let of = |way| {
+            report_on(
+                vec![vec![], vec![0], vec![0]],
+                way,
+                drop,
+                (Sends::Poisson, load),
+            )
+        };
+        let largest = Way::Fixed(VARIANTS.len() - 1);
+        let (fixed, ours) = (of(largest), of(Way::By(AdaptName::Spillgate)));
+        print(load, largest, drop, &fixed);
+        print(load, Way::By(AdaptName::Spillgate), drop, &ours);
+        assert!(weighted(&ours) > 0.99 * weighted(&fixed), "{load}");
     }
 }

@@ -49,7 +49,7 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 /// How much the newest period counts in a stream's rate.
 const RATE_WEIGHT: f64 = 0.5;
 /// Of the devices' time, at most this part is planned: arrivals are uneven.
-pub const PART_MAX: f64 = 0.92;
+pub const PART_MAX: f64 = 0.97;
 /// The least part.
 const PART_MIN: f64 = 0.3;
 /// What is left of the part after a period in which more than [`LOSS`] of the requests were lost.
@@ -427,10 +427,19 @@ impl Cameras {
                 }
             }
         };
+        let time = |variant: VariantId| outlook.execution[variant.idx()].as_secs_f64();
+        let takes = |choice: &Choice| {
+            let more = choice.better.map_or(0.0, |(better, part)| {
+                part * (time(better) - time(choice.variant))
+            });
+            time(choice.variant) + more
+        };
+        let all = answer.choices.iter().zip(&demands);
+        let all: f64 = all.map(|(choice, d)| d.rate * takes(choice)).sum();
         let rate: f64 = demands.iter().map(|d| d.rate).sum();
         if rate > 0.0 {
-            let of_served = rate * variants[served].each;
-            self.mixes.push(answer.takes / of_served);
+            self.mixes
+                .push(all / (rate * time(VariantId(served as u16))));
         }
         for (i, choice) in answer.choices.into_iter().enumerate() {
             let camera = &self.cameras[i];

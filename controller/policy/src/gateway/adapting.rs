@@ -218,9 +218,11 @@ impl<P, L: Clone> Gateway<P, L> {
                 (shared + usize::from(is_shared), all + 1)
             });
             let part = f64::from(shared as u32) / f64::from(all.max(1));
-            let shape = self.stages[m.idx()].plan.shape;
-            let each = shape.execution.as_secs_f64() / f64::from(shape.size.max(1));
-            probability(m) / own * each * part
+            let stage = &self.stages[m.idx()];
+            let size = stage.plan.shape.size.max(1);
+            let pace = stage.state.as_ref().map_or(1.0, |state| state.pace);
+            let batch = self.planned.duration_of(m, size).as_secs_f64() * pace;
+            probability(m) / own * batch / f64::from(size) * part
         });
         takes.sum()
     }
