@@ -282,8 +282,16 @@ impl Runs<'_> {
         let text = std::fs::read_to_string(source)?;
         let text = text.replace("../modules/models/", &format!("{models}/"));
         let clients = if with_shares { "" } else { ONE_CLIENT };
+        // Shares are compared at one capacity.
+        let policy = match text.contains("variants:") {
+            true => "policy: { adapt: fixed }\n",
+            false => "",
+        };
         let pipeline = self.out.join(format!("{name}.yaml"));
-        std::fs::write(&pipeline, format!("{}\n{clients}\n", text.trim_end()))?;
+        std::fs::write(
+            &pipeline,
+            format!("{}\n{policy}{clients}\n", text.trim_end()),
+        )?;
         let profile = format!("{name}.profile.yaml");
         let known = self.workspace.path(&format!("apps/pipelines/{profile}"));
         if known.exists() {
