@@ -43,6 +43,7 @@ use crate::fleets::{self, Around, Placing};
 use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
 use crate::placement::{Placed, PlacingError, place, process_and_device};
+use crate::status::streams_of;
 use crate::status::{DeviceName, StatusReader};
 use crate::upstreams::Upstreams;
 use crate::values::Values;
@@ -459,6 +460,10 @@ impl Embedded {
                     };
                     (pipeline.name.clone(), reading)
                 }));
+                let adaptation = host.gateway_view().and_then(|view| view.adaptation);
+                if let Some(view) = &adaptation {
+                    all.streams.extend(streams_of(pipeline, view));
+                }
                 let modules = pipeline.modules.iter().zip(view.modules);
                 for (module, (state, guidance)) in modules.filter_map(|(m, v)| Some((m, v?))) {
                     all.modules.extend(state.map(|state| PlannerReading {

@@ -20,6 +20,7 @@ use spillgate_telemetry::metrics::{
     DeviceReading, ErrorReading, PeerReading, ValuesReading, WeightsReading,
 };
 
+pub(crate) use streams::streams_of;
 pub use streams::{AdaptationStatus, StreamStatus};
 
 use crate::devices::Device;

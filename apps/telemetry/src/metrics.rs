@@ -51,7 +51,7 @@ use peers::PeerCollector;
 pub use peers::{PeerReading, ReadPeers};
 use pipeline::PipelineMetrics;
 use planners::PlannerCollector;
-pub use planners::{ClientReading, PlannerReading, PlannerReadings, ReadPlanners};
+pub use planners::{ClientReading, PlannerReading, PlannerReadings, ReadPlanners, StreamsReading};
 use values::ValuesCollector;
 pub use values::{ReadValues, ValuesReading};
 

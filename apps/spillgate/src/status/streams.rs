@@ -1,11 +1,14 @@
 //! Which variant serves each stream, and why nothing better.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use spillgate_controller_policy::cameras::{CameraView, Obstacle};
 use spillgate_controller_policy::gateway::AdaptationView;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_telemetry::metrics::StreamsReading;
 
 /// Bits of a stream's key that tell the calls of a connection apart.
 const CALL_BITS: u32 = 24;
@@ -54,6 +57,24 @@ impl AdaptationStatus {
             streams: view.streams.iter().map(|s| stream(module, s)).collect(),
         }
     }
+}
+
+/// How many streams each variant serves, by what keeps them from a better one.
+pub(crate) fn streams_of(pipeline: &Pipeline, view: &AdaptationView) -> Vec<StreamsReading> {
+    let module = &pipeline.modules[view.module.idx()];
+    let mut counts: BTreeMap<(VariantId, &'static str), u32> = BTreeMap::new();
+    for stream in &view.streams {
+        let obstacle = stream.obstacle.as_ref().map_or("", Obstacle::label);
+        *counts.entry((stream.variant, obstacle)).or_default() += 1;
+    }
+    let reading = |((variant, obstacle), count): ((VariantId, &'static str), u32)| StreamsReading {
+        pipeline: pipeline.name.clone(),
+        module: module.name.clone(),
+        variant: module.profile_key(variant.idx()),
+        obstacle,
+        count,
+    };
+    counts.into_iter().map(reading).collect()
 }
 
 fn stream(module: &Module, view: &CameraView) -> StreamStatus {

@@ -47,6 +47,15 @@ pub(super) struct ModuleLabels {
     pub(super) module: String,
 }
 
+/// `obstacle` is empty for streams that have the best variant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct StreamLabels {
+    pub(super) pipeline: String,
+    pub(super) module: String,
+    pub(super) variant: String,
+    pub(super) obstacle: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct ErrorLabels {
     pub(super) pipeline: String,

@@ -40,6 +40,8 @@ pub const PLANNER_QUEUEING: &str = "spillgate_planner_queueing_seconds";
 pub const PLANNER_DOWNSTREAM: &str = "spillgate_planner_downstream_seconds";
 /// 1 when the module's brokers serve the highest remaining budget first.
 pub const PLANNER_ORDER: &str = "spillgate_planner_highest_budget_first";
+/// Streams by the variant that serves them, and what keeps them from a better one.
+pub const STREAMS: &str = "spillgate_gateway_streams";
 /// Rate of the entry gate in requests a second.
 pub const GATE: &str = "spillgate_gateway_gate_requests_per_second";
 /// Requests that a client sent; of the clients of most requests, and of each token.
@@ -121,7 +123,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 59] = [
+pub const ALL: [&str; 60] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
@@ -142,6 +144,7 @@ pub const ALL: [&str; 59] = [
     PLANNER_ORDER,
     PLANNER_WORKERS,
     PLANNER_PACE,
+    STREAMS,
     GATE,
     CLIENT_REQUESTS,
     CLIENT_GOOD,

@@ -7,11 +7,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::labels::{ClientLabels, ModuleLabels, PipelineLabels};
+use super::labels::{ClientLabels, ModuleLabels, PipelineLabels, StreamLabels};
 use super::{
     CLIENT_GOOD, CLIENT_REFUSED, CLIENT_REQUESTS, GATE, PLANNER_CAPACITY, PLANNER_DOWNSTREAM,
     PLANNER_EXECUTED, PLANNER_OFFERED, PLANNER_ORDER, PLANNER_PACE, PLANNER_QUEUEING,
-    PLANNER_WORKERS,
+    PLANNER_WORKERS, STREAMS,
 };
 
 /// The state that the State Planner of one module last published, and its guidance.
@@ -48,6 +48,23 @@ pub struct PlannerReadings {
     pub gates: Vec<(String, f64)>,
     /// Pipeline, and what its clients sent and got.
     pub clients: Vec<(String, ClientReading)>,
+    /// Streams, where a module's variants are chosen.
+    pub streams: Vec<StreamsReading>,
+}
+
+/// Streams that one variant serves and one thing keeps from a better one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamsReading {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The module.
+    pub module: String,
+    /// The variant: its model file and input size.
+    pub variant: String,
+    /// What keeps them from the next better one, in a word; empty for the best.
+    pub obstacle: &'static str,
+    /// How many.
+    pub count: u32,
 }
 
 /// The requests of one client.
@@ -148,7 +165,9 @@ impl Collector for PlannerCollector {
                 modules,
                 gates,
                 clients,
+                streams,
             } = read();
+            all.streams.extend(streams);
             all.clients.extend(clients);
             all.modules.extend(modules);
             all.gates.extend(gates);
@@ -172,6 +191,19 @@ impl Collector for PlannerCollector {
         for (pipeline, rate) in all.gates {
             let labels = PipelineLabels { pipeline };
             metric.encode_family(&labels)?.encode_gauge(&rate)?;
+        }
+        let help = "Streams by the variant that serves them, and what keeps them from a better one";
+        let mut metric = encoder.encode_descriptor(STREAMS, help, None, MetricType::Gauge)?;
+        for streams in all.streams {
+            let labels = StreamLabels {
+                pipeline: streams.pipeline,
+                module: streams.module,
+                variant: streams.variant,
+                obstacle: streams.obstacle,
+            };
+            metric
+                .encode_family(&labels)?
+                .encode_gauge(&streams.count)?;
         }
         for (name, help, value) in OF_CLIENTS {
             // The encoder adds the suffix.

@@ -53,6 +53,13 @@ fn what_ended_is_counted() {
                 refused: 10,
             },
         )],
+        streams: vec![StreamsReading {
+            pipeline: "traffic".to_owned(),
+            module: "detect".to_owned(),
+            variant: "road.pt@192".to_owned(),
+            obstacle: "link",
+            count: 3,
+        }],
     }));
     metrics.register_peers(Box::new(|| {
         vec![PeerReading {
@@ -146,6 +153,7 @@ fn what_ended_is_counted() {
         spillgate_planner_highest_budget_first{pipeline="traffic",module="source"} 1.0
         spillgate_planner_highest_budget_first{pipeline="traffic",module="detect"} 1.0
         spillgate_gateway_gate_requests_per_second{pipeline="traffic"} 41.2
+        spillgate_gateway_streams{pipeline="traffic",module="detect",variant="road.pt@192",obstacle="link"} 3
         spillgate_client_requests_total{pipeline="traffic",client="camera-7"} 30
         spillgate_client_good_requests_total{pipeline="traffic",client="camera-7"} 20
         spillgate_client_refused_requests_total{pipeline="traffic",client="camera-7"} 10
