@@ -3,6 +3,8 @@
 //! [`Server`] holds the address and the settings. It dials for the generated client and for `bench`, which speaks
 //! HTTP/2 itself. Nothing is retried here: the caller that lost a server decides whether to dial again.
 
+mod bandwidth;
+mod shaped;
 mod tls;
 mod token;
 
@@ -27,6 +29,8 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use self::shaped::Shaped;
+pub(crate) use self::shaped::SlowLink;
 pub(crate) use self::token::Authorize;
 
 /// Default address of `spillgate serve`.
@@ -77,10 +81,14 @@ pub struct Server {
     /// This client has a certificate.
     certified: bool,
     authorize: Authorize,
+    slow: Option<SlowLink>,
 }
 
+/// A connection's bytes, as they go out.
+type Wire = Either<TcpStream, Box<Shaped<TcpStream>>>;
+
 /// A connection, encrypted or not.
-pub(crate) type Connection = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+pub(crate) type Connection = Either<Wire, Box<TlsStream<Wire>>>;
 
 /// The generated client, with this program's token in each call.
 pub(crate) type Client = SpillgateClient<InterceptedService<Channel, Authorize>>;
@@ -133,7 +141,16 @@ impl Server {
             tls,
             certified: args.cert.is_some(),
             authorize,
+            slow: None,
         })
+    }
+
+    /// The same server at the other end of a slow link.
+    pub(crate) fn over(self, link: SlowLink) -> Self {
+        Server {
+            slow: Some(link),
+            ..self
+        }
     }
 
     /// The token's header, if there is a token.
@@ -154,6 +171,10 @@ impl Server {
     async fn shake_hands(&self) -> Result<Connection> {
         let stream = TcpStream::connect(&self.authority).await?;
         stream.set_nodelay(true)?;
+        let stream = match &self.slow {
+            Some(link) => Either::Right(Box::new(Shaped::new(stream, link.clone()))),
+            None => Either::Left(stream),
+        };
         let Some((connector, name)) = &self.tls else {
             return Ok(Either::Left(stream));
         };

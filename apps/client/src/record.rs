@@ -10,6 +10,15 @@ use spillgate_proto::pb::value::Value;
 
 use crate::tally::outcome_word;
 
+/// How a frame was sent, as far as its client knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SentAs {
+    /// Its longer side in pixels.
+    pub side: Option<u32>,
+    /// Bits a second that the link to the server carried then.
+    pub bandwidth: Option<f64>,
+}
+
 /// A frame that ended, from the client's view. Times count from the start of the run.
 #[derive(Clone, Debug)]
 pub struct FrameEnd {
@@ -19,6 +28,8 @@ pub struct FrameEnd {
     pub due: Duration,
     /// When it was sent; `None` when it could not be.
     pub sent: Option<Duration>,
+    /// How it was sent.
+    pub sent_as: SentAs,
     /// When its end was known.
     pub ended: Duration,
     /// The server's answer, or the client's own account when there was none.
@@ -41,6 +52,12 @@ impl FrameEnd {
         put("outcome", outcome_word(result.outcome()).into());
         put("due_ms", milliseconds(self.due));
         put("sent_ms", self.sent.map_or(Json::Null, milliseconds));
+        if let Some(side) = self.sent_as.side {
+            put("side", side.into());
+        }
+        if let Some(bandwidth) = self.sent_as.bandwidth {
+            put("bandwidth_mbps", rounded(bandwidth / 1e6));
+        }
         put("latency_ms", milliseconds(self.latency()));
         put("server_latency_ms", rounded(result.latency_ms));
         if !result.reason.is_empty() {
@@ -159,6 +176,10 @@ mod tests {
             client: 2,
             due: Duration::from_millis(40),
             sent: Some(Duration::from_micros(40_250)),
+            sent_as: SentAs {
+                side: Some(640),
+                bandwidth: Some(15.2e6),
+            },
             ended: Duration::from_millis(65),
             result: pb::Result {
                 number: 7,
@@ -174,7 +195,7 @@ mod tests {
         assert_eq!(
             back,
             json!({
-                "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25,
+                "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25, "side": 640, "bandwidth_mbps": 15.2,
                 "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
                 "outputs": { "plates": [{ "text": "AB12", "score": 0.9, "object": 1, "of": "vehicles" }] }, "timings": [],
             })
@@ -187,6 +208,7 @@ mod tests {
             client: 0,
             due: Duration::ZERO,
             sent: None,
+            sent_as: SentAs::default(),
             ended: Duration::ZERO,
             result: pb::Result {
                 outcome: pb::Outcome::Dropped.into(),

@@ -18,6 +18,17 @@ impl Scale {
     /// The picture is sent in its own size.
     pub(crate) const ONE: Scale = Scale(1.0, 1.0);
 
+    /// A picture of size `small` was made from one of size `large`.
+    pub(crate) fn between(large: (u32, u32), small: (u32, u32)) -> Self {
+        match small {
+            (0, _) | (_, 0) => Scale::ONE,
+            (width, height) => Scale(
+                large.0 as f32 / width as f32,
+                large.1 as f32 / height as f32,
+            ),
+        }
+    }
+
     /// Converts boxes from pixels of the sent picture to pixels of the source's picture.
     pub(crate) fn map_back(self, result: &mut pb::Result) {
         if self == Scale::ONE {
@@ -49,13 +60,9 @@ pub(crate) fn smaller(size: (u32, u32), max_side: u32) -> Option<(u32, u32)> {
 }
 
 /// A smaller copy where one is needed; each pixel is the mean of the pixels that it replaces.
-pub(crate) fn shrink(picture: &RgbImage, max_side: u32) -> Option<(RgbImage, Scale)> {
+pub(crate) fn shrink(picture: &RgbImage, max_side: u32) -> Option<RgbImage> {
     let (width, height) = smaller(picture.dimensions(), max_side)?;
-    let scale = Scale(
-        picture.width() as f32 / width as f32,
-        picture.height() as f32 / height as f32,
-    );
-    Some((thumbnail(picture, width, height), scale))
+    Some(thumbnail(picture, width, height))
 }
 
 #[cfg(test)]
@@ -79,7 +86,8 @@ mod tests {
         let large = RgbImage::from_fn(4000, 1000, |x, y| {
             image::Rgb([if bright(x, y) { 255 } else { 0 }; 3])
         });
-        let (small, scale) = shrink(&large, 1000).unwrap();
+        let small = shrink(&large, 1000).unwrap();
+        let scale = Scale::between(large.dimensions(), small.dimensions());
         assert_eq!(small.dimensions(), (1000, 250));
         let lit: Vec<(u32, u32)> = small
             .enumerate_pixels()

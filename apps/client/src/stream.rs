@@ -3,15 +3,19 @@
 //! Each client has a producer thread, which reads and encodes, and a session task, which sends and receives. All
 //! report to one board. Frames are sent on schedule whether or not answers came.
 
+mod adapting;
 mod backoff;
 mod board;
 mod clock;
+mod estimate;
+mod history;
 mod link;
 mod pace;
 mod producer;
 mod saver;
 mod screen;
 mod session;
+mod size;
 mod summary;
 mod trace;
 
@@ -20,11 +24,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use spillgate_pipeline::time::parse_positive_duration;
+use spillgate_pipeline::time::{parse_duration, parse_positive_duration};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
+use self::adapting::WantedSide;
 use self::board::{Board, Lost, Results};
 use self::clock::FrameClock;
 use self::pace::Pace;
@@ -35,7 +40,7 @@ use self::session::{Session, SessionConfig, SessionEnd};
 use self::summary::{Heading, render};
 use self::trace::SpanExport;
 use crate::ExitSummary;
-use crate::connect::{Server, ServerArgs};
+use crate::connect::{Server, ServerArgs, SlowLink};
 use crate::encode::Encoding;
 use crate::models;
 use crate::resize::MAX_SIDE;
@@ -45,6 +50,8 @@ use crate::source::{RawVideo, SourceSpec};
 const DEFAULT_FRAMES_PER_SECOND: f64 = 25.0;
 /// Time from the last client being ready to the first frame.
 const START_IN: Duration = Duration::from_millis(20);
+/// Longest round trip of a link: to the moon and back, twice.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);
 /// How often source and server are checked for keeping up.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -136,6 +143,19 @@ pub struct StreamArgs {
     #[arg(long, value_name = "PIXELS", default_value_t = MAX_SIDE, value_parser = clap::value_parser!(u32).range(16..=65_535))]
     pub max_side: u32,
 
+    /// Send frames as they are: do not tell the server about the link, and do not take the size that it asks for
+    #[arg(long)]
+    pub no_adapt: bool,
+
+    /// Send over a link of this bandwidth: a file of the columns second,mbps, over and over; only what is sent is slowed
+    /// down. Each client has a link of its own, and all see the same second of the file
+    #[arg(long, value_name = "TRACE.csv")]
+    pub link: Option<PathBuf>,
+
+    /// Round trip of --link, half of it in each direction
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = round_trip, requires = "link")]
+    pub link_rtt: Duration,
+
     /// Send pixels instead of JPEG
     #[arg(long, conflicts_with = "jpeg_quality")]
     pub raw: bool,
@@ -189,6 +209,14 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
 }
 
+fn round_trip(text: &str) -> Result<Duration, String> {
+    let span = parse_duration(text)?;
+    match span > ROUND_TRIP_MAX {
+        true => Err(format!("a round trip is at most {ROUND_TRIP_MAX:?}")),
+        false => Ok(span),
+    }
+}
+
 /// Streams until the source ends, a limit is reached, or Ctrl-C; then prints the summary.
 ///
 /// # Errors
@@ -211,7 +239,10 @@ pub async fn run(args: StreamArgs) -> Result<ExitSummary> {
 /// # Errors
 /// As [`run`].
 pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<ExitSummary> {
-    let server = Server::from_args(&args.server)?;
+    let mut server = Server::from_args(&args.server)?;
+    if let Some(path) = &args.link {
+        server = server.over(SlowLink::from_file(path, args.link_rtt)?);
+    }
     let source = source_spec(&args)?;
     let (results, display) = match args.results.as_deref() {
         Some(path) if path == Path::new("-") => (Results::Stdout, Display::Stderr),
@@ -224,8 +255,9 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
     let spans = args.otlp.as_deref().map(SpanExport::start).transpose()?;
     let mut opening = JoinSet::new();
     for client in 0..usize::from(args.clients) {
-        let session = session_config(&args, &server, client, spans.clone())?;
-        let producer = producer_config(&args, &source, client, &board);
+        let wanted = (!args.no_adapt).then(WantedSide::default);
+        let session = session_config(&args, &server, client, spans.clone(), wanted.clone())?;
+        let producer = producer_config(&args, &source, client, &board, wanted);
         opening.spawn(async move {
             let producer = tokio::task::spawn_blocking(|| Producer::start(producer)).await??;
             let session = Session::open(session, producer).await?;
@@ -351,6 +383,7 @@ fn session_config(
     server: &Server,
     client: usize,
     spans: Option<SpanExport>,
+    wanted: Option<WantedSide>,
 ) -> Result<SessionConfig> {
     let name = if args.clients == 1 {
         args.name.clone()
@@ -370,6 +403,7 @@ fn session_config(
         trace_sample: args.trace_sample,
         spans,
         reconnect: args.reconnect,
+        wanted,
     })
 }
 
@@ -393,6 +427,7 @@ fn producer_config(
     source: &SourceSpec,
     client: usize,
     board: &Arc<Board>,
+    wanted: Option<WantedSide>,
 ) -> ProducerConfig {
     let encoding = if args.raw {
         Encoding::Rgb
@@ -411,6 +446,7 @@ fn producer_config(
         open: Box::new(move || source.open(client)),
         encoding,
         max_side: args.max_side,
+        wanted,
         keep_pictures: args.save_frames.is_some() || args.save_video.is_some(),
         repeat: args.repeat,
         reconnect: args.reconnect || args.repeat,

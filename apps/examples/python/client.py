@@ -5,10 +5,13 @@
 
 Without pictures it sends a generated one. The server says itself what its messages look like (gRPC reflection),
 so this file is all there is to copy. It needs: pip install grpcio grpcio-reflection
-It is the shortest useful client, not a complete one: no retries.
+It is the shortest useful client, not a complete one: no retries. With --adapt (and Pillow: pip install pillow) it tells the
+server about its link and sends pictures in the size that the server asks for, or smaller when the link does not bear that.
 """
 
 import argparse
+import collections
+import io
 import pathlib
 import sys
 import threading
@@ -22,8 +25,19 @@ try:
 except ImportError as error:
     sys.exit(f"error: {error}; install what it needs: pip install grpcio grpcio-reflection")
 
+try:
+    from PIL import Image
+except ImportError:
+    Image = None
+
 SERVICE = "spillgate.v1.Spillgate"
 PICTURES = {".jpg", ".jpeg", ".png"}
+# Seconds between two reports about the link.
+REPORT_EVERY = 0.25
+# Frames that wait for their acknowledgement.
+OUT_MAX = 64
+# The part of the bandwidth that frames may take.
+PART = 0.8
 
 
 def load_api(channel):
@@ -70,6 +84,89 @@ class Bearer(grpc.StreamStreamClientInterceptor):
         return continuation(details._replace(metadata=metadata), requests)
 
 
+class Link:
+    """The link to the server: bandwidth by acknowledgements, and the difference of the clocks. Two threads use it."""
+
+    def __init__(self, fps):
+        self.fps = fps
+        self.told = 0
+        self.out = collections.OrderedDict()  # frame -> (bits, when it was sent)
+        self.paths = collections.deque(maxlen=10)  # seconds a bit
+        self.exchanges = collections.deque(maxlen=32)  # round trip, how far the server's clock is ahead
+        self.acknowledged = 0.0
+        self.bits_per_pixel = 0.0
+        self.lock = threading.Lock()
+
+    def bandwidth(self):
+        """Bits a second: the harmonic mean over the last frames, as it is times that add up. 0: not known yet."""
+        return len(self.paths) / sum(self.paths) if self.paths else 0.0
+
+    def report(self, pb):
+        with self.lock:
+            round_trip = min(self.exchanges, default=(0.0, 0))[0]
+            return pb.LinkReport(clock_ns=time.monotonic_ns(), bandwidth=self.bandwidth(), round_trip_ms=round_trip * 1e3)
+
+    def hear(self, response):
+        """Takes in what the server says beside results; whether it was that."""
+        now = time.monotonic_ns()
+        with self.lock:
+            if response.HasField("clock"):
+                clock = response.clock
+                round_trip = (now - clock.client_ns) - (clock.written_ns - clock.came_ns)
+                ahead = ((clock.came_ns - clock.client_ns) + (clock.written_ns - now)) // 2
+                self.exchanges.append((max(round_trip, 0) / 1e9, ahead))
+            elif response.HasField("received"):
+                bits, sent = self.out.pop(response.received.number, (0, 0.0))
+                if bits and self.exchanges:
+                    # A frame behind another one begins when that one has come.
+                    began = max(sent + min(self.exchanges)[0], self.acknowledged)
+                    self.paths.append(max((now / 1e9 - began) / bits, 1e-11))
+                self.acknowledged = now / 1e9
+            elif response.HasField("asked"):
+                self.told = response.asked.side
+            else:
+                return False
+        return True
+
+    def side(self, width, height):
+        """The longer side of the next picture: as told, or what the link bears."""
+        with self.lock:
+            side = min(self.told or max(width, height), max(width, height))
+            bandwidth = self.bandwidth()
+            pixels = width * height * (side / max(width, height)) ** 2
+            if bandwidth and pixels * self.bits_per_pixel * self.fps > PART * bandwidth:
+                bears = (PART * bandwidth / self.fps / self.bits_per_pixel / pixels) ** 0.5
+                side = max(int(side * bears) // 32 * 32, 64)
+            return side
+
+    def frame(self, pb, frame):
+        """The frame as it is to be sent now."""
+        began = time.monotonic()
+        sent = pb.Frame()
+        sent.CopyFrom(frame)
+        if frame.format == pb.FRAME_FORMAT_RGB8:
+            picture = Image.frombytes("RGB", (frame.width, frame.height), frame.data)
+        else:
+            picture = Image.open(io.BytesIO(frame.data)).convert("RGB")
+        side, (width, height) = self.side(*picture.size), picture.size
+        if side < max(width, height):
+            scale = side / max(width, height)
+            small = picture.resize((max(round(width * scale), 1), max(round(height * scale), 1)))
+            data = io.BytesIO()
+            small.save(data, "JPEG", quality=90)
+            sent = pb.Frame(number=frame.number, data=data.getvalue(), source_width=width, source_height=height)
+            width, height = small.size
+        with self.lock:
+            self.bits_per_pixel = len(sent.data) * 8 / (width * height)
+            now = time.monotonic_ns()
+            if self.exchanges:
+                sent.sent_at_ns = max(now + min(self.exchanges)[1], 0)
+            self.out[frame.number] = (len(sent.data) * 8, now / 1e9)
+            while len(self.out) > OUT_MAX:
+                self.out.popitem(last=False)
+        return sent, time.monotonic() - began
+
+
 def read_pictures(paths):
     """Name and bytes of each file; the files of a folder in the order of their names."""
     for path in map(pathlib.Path, paths):
@@ -104,9 +201,13 @@ def main():
     parser.add_argument("--server", default="127.0.0.1:7700")
     parser.add_argument("--pipeline", default="", help="not needed when the server serves just one")
     parser.add_argument("--fps", type=float, default=25.0, help="frames a second (default 25)")
+    parser.add_argument("--adapt", action="store_true",
+                        help="send pictures in the size that the server asks for and the link bears")
     parser.add_argument("--ca", type=pathlib.Path, help="speak TLS, and trust whom this file signs (PEM)")
     parser.add_argument("--token-file", type=pathlib.Path, help="send the token in this file")
     args = parser.parse_args()
+    if args.adapt and not Image:
+        sys.exit("error: --adapt makes pictures smaller: pip install pillow")
     with open_channel(args) as channel:
         served, frames = run(channel, args)
     print(f"{served} of {frames} frames served")
@@ -133,21 +234,43 @@ def run(channel, args):
         frames.append(("generated picture", frame))
 
     def requests():
-        yield pb.StreamRequest(open=pb.StreamOpen(pipeline=args.pipeline, client="python"))
+        open_ = pb.StreamOpen(pipeline=args.pipeline, client="python")
+        if args.adapt:
+            if "adapts" not in pb.StreamOpen.DESCRIPTOR.fields_by_name:
+                print("the server takes no part in --adapt: it is older", file=sys.stderr)
+            else:
+                open_.adapts = True
+        yield pb.StreamRequest(open=open_)
         opened.wait()
         start = time.monotonic()
+        report_at = start
         for number, (_, frame) in enumerate(frames):
             # On schedule, whether or not answers came.
-            time.sleep(max(0.0, start + number / args.fps - time.monotonic()))
+            due = start + number / args.fps
+            while link and report_at < due:
+                time.sleep(max(0.0, report_at - time.monotonic()))
+                report_at += REPORT_EVERY
+                yield pb.StreamRequest(report=link.report(pb))
+            time.sleep(max(0.0, due - time.monotonic()))
+            if link:
+                frame, took = link.frame(pb, frame)
+                # The time that this took is gone.
+                frame.timeout_ms = max(slo_ms - took * 1e3, 1.0)
             yield pb.StreamRequest(frame=frame)
 
     opened = threading.Event()
+    link, slo_ms = None, 0.0
     served = 0
     try:
         for response in pb.stream(requests()):
             if response.HasField("opened"):
                 print(f"pipeline {response.opened.pipeline}, slo {response.opened.slo_ms:g}ms")
+                slo_ms = response.opened.slo_ms
+                if args.adapt and getattr(response.opened, "adapts", False):
+                    link = Link(args.fps)
                 opened.set()
+                continue
+            if link and link.hear(response):
                 continue
             result = response.result
             outcome = pb.Outcome.values_by_number[result.outcome].name.removeprefix("OUTCOME_").lower()
@@ -164,6 +287,8 @@ def run(channel, args):
         pass
     finally:
         opened.set()
+    if link:
+        print(f"link: {link.bandwidth() / 1e6:.1f} Mbit/s, frames asked for: {link.told or 'as they are'}")
     return served, len(frames)
 
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_backend::job::{Frame, FrameFormat, Job};
-use spillgate_controller::record::{BatchRecord, RequestRecord, TraceContext};
+use spillgate_controller::record::{BatchRecord, RequestRecord, Scale, TraceContext};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::Incarnation;
@@ -79,6 +79,7 @@ pub fn completed(pipeline: &Arc<Pipeline>) -> RequestRecord {
         },
         number: 17,
         client: Arc::from("gate-3"),
+        scale: Scale::ONE,
         admitted_at: at(1002),
         ended_at: at(1240),
         outcome: Outcome::Completed,

@@ -106,8 +106,8 @@ impl LinkReport {
         self.bandwidth > bits * rate
     }
 
-    /// The time of such a frame on the network.
-    fn carries_in(&self, bits: f64) -> Duration {
+    /// The time of a frame of so many bits on the network.
+    pub fn carries_in(&self, bits: f64) -> Duration {
         let transfer = Duration::try_from_secs_f64(bits / self.bandwidth);
         transfer
             .unwrap_or(Duration::MAX)

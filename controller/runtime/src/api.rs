@@ -1,6 +1,7 @@
 //! The gRPC face of the pipelines: unary calls, streams of frames, descriptions. Turns messages into
 //! submissions and records into results; decides nothing.
 
+mod adapting;
 mod party;
 mod stream;
 
@@ -19,6 +20,7 @@ use spillgate_controller_policy::families;
 use spillgate_controller_policy::refusal::Refusal;
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_server::{Spillgate, SpillgateServer};
 use tokio::sync::oneshot;
@@ -28,7 +30,7 @@ use tonic::{Request, Response, Status};
 use crate::convert;
 use crate::edge::{Asking, Call};
 use crate::host::{OnEnd, PipelineHost, Submission};
-use crate::record::TraceContext;
+use crate::record::{Scale, TraceContext};
 use party::Shared;
 
 /// Decides the trace context of a request from the client's `traceparent`, if it sent one.
@@ -162,6 +164,7 @@ impl Api {
     ) -> Result<Submission, Refusal> {
         let Asked {
             timeout,
+            sent_at,
             traceparent,
             client,
             shared,
@@ -206,14 +209,20 @@ impl Api {
         };
         let pipeline = host.pipeline();
         let (mut decoding, mut size) = (Duration::ZERO, FrameSize::default());
+        let mut scale = Scale::ONE;
         let source_done = pipeline.source.ty == ValueType::Bytes;
         if !source_done {
             let picture = Picture::of(&data, limits).map_err(Refusal::InvalidFrame)?;
             decoding = picture.decoding;
-            let side = picture.width.max(picture.height);
+            let sent = (picture.width, picture.height);
+            let source = match (frame.source_width, frame.source_height) {
+                (0, _) | (_, 0) => sent,
+                source => source,
+            };
+            scale = Scale::between(source, sent);
             size = FrameSize {
-                side,
-                source: side,
+                side: sent.0.max(sent.1),
+                source: source.0.max(source.1),
                 bytes: data.data.len() as u32,
             };
             let limit = pipeline.decoding_max();
@@ -247,6 +256,8 @@ impl Api {
             members,
             camera: shared.camera(),
             frame: size,
+            scale,
+            sent_at,
             timeout,
             decoding,
             trace,
@@ -258,6 +269,8 @@ impl Api {
 /// The parts of a client's request besides its frame.
 struct Asked<'a> {
     timeout: Option<Duration>,
+    /// When the frame was sent, if that is believed.
+    sent_at: Option<Timestamp>,
     traceparent: Option<&'a str>,
     client: Arc<str>,
     shared: Shared,
@@ -300,6 +313,7 @@ impl Spillgate for ApiCall {
         let on_end: OnEnd = Box::new(move |record| drop(tx.send(record)));
         let asked = Asked {
             timeout,
+            sent_at: None,
             traceparent,
             client: call.token_name().unwrap_or(&api.unnamed).clone(),
             shared: Shared::new(call, &host.pipeline().clients, metadata.as_ref(), false),

@@ -12,7 +12,7 @@ use spillgate_pipeline::request::{DropReason, ModuleTimes, Outcome};
 use spillgate_proto::pb;
 use tonic::{Code, Status};
 
-use crate::record::RequestRecord;
+use crate::record::{RequestRecord, Scale};
 
 /// Whether a device of the module is emulated.
 pub fn is_emulated(module: &Module) -> bool {
@@ -200,7 +200,8 @@ fn outputs(record: &RequestRecord) -> HashMap<String, pb::Value> {
         .filter_map(|output| {
             let value = record.job.output(output.from)?;
             let objects = Objects::of(record, output.from);
-            Some((output.name.clone(), wire_value(value, objects)))
+            let value = wire_value(value, objects, record.scale);
+            Some((output.name.clone(), value))
         })
         .collect()
 }
@@ -249,7 +250,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-fn wire_value(value: &Value, objects: Objects<'_>) -> pb::Value {
+fn wire_value(value: &Value, objects: Objects<'_>, scale: Scale) -> pb::Value {
     use pb::value::Value as Wire;
     let wire = match value {
         Value::Image(image) => Wire::Picture(pb::Picture {
@@ -262,10 +263,10 @@ fn wire_value(value: &Value, objects: Objects<'_>) -> pb::Value {
             let boxes = boxes
                 .iter()
                 .map(|b| pb::Box {
-                    x0: b.x0,
-                    y0: b.y0,
-                    x1: b.x1,
-                    y1: b.y1,
+                    x0: b.x0 * scale.0,
+                    y0: b.y0 * scale.1,
+                    x1: b.x1 * scale.0,
+                    y1: b.y1 * scale.1,
                     label: b.label.to_string(),
                     score: b.score,
                 })

@@ -2,6 +2,7 @@
 //! critical section; messages to devices and other processes, and answers, follow after the lock is released, and so do the State
 //! Planners' estimates, which take a thousand times as long.
 
+mod asks;
 mod counts;
 mod drive;
 mod finished;
@@ -34,12 +35,14 @@ use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{ModuleTimes, Request};
 use spillgate_pipeline::time::Timestamp;
 
+use asks::Asks;
+pub(crate) use asks::{Listening, OnAsk};
 use counts::ClientCounts;
 pub use counts::{COUNTED_MAX, ClientCount, Counted};
 use drive::keep;
 use outbox::Outbox;
 
-use crate::record::{Observer, RequestRecord, TraceContext};
+use crate::record::{Observer, RequestRecord, Scale, TraceContext};
 
 /// The process's clock.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -180,6 +183,10 @@ pub struct Submission {
     pub camera: CameraKey,
     /// How large its picture is.
     pub frame: FrameSize,
+    /// From its picture to the client's.
+    pub scale: Scale,
+    /// When it was sent, if that is known; not in the future.
+    pub sent_at: Option<Timestamp>,
     /// Less time than the pipeline's SLO, if the client asks for that.
     pub timeout: Option<Duration>,
     /// Expected time to decode its picture; zero where there is none.
@@ -207,6 +214,7 @@ struct Kept {
     admitted_at: Timestamp,
     number: u64,
     client: Arc<str>,
+    scale: Scale,
     counted: Counted,
     trace: TraceContext,
     job: Arc<Job>,
@@ -271,6 +279,7 @@ pub struct PipelineHost {
     /// Of clients.
     rights: RightsByKey,
     counts: Mutex<ClientCounts>,
+    asks: Asks,
     /// By module: the outputs that a `when:` looks at.
     watched: Vec<Vec<PortRef>>,
     outboxes: OnceLock<Outboxes>,
@@ -328,6 +337,7 @@ impl PipelineHost {
         PipelineHost {
             rights: RightsByKey::new(&pipeline.clients),
             counts: Mutex::default(),
+            asks: Asks::default(),
             watched: pipeline.watched(),
             pipeline,
             roles,
@@ -400,6 +410,8 @@ impl PipelineHost {
             members,
             camera,
             frame,
+            scale,
+            sent_at,
             timeout,
             decoding,
             trace,
@@ -411,6 +423,7 @@ impl PipelineHost {
             admitted_at: Timestamp::ZERO,
             number,
             client,
+            scale,
             counted: counted.clone(),
             trace,
             job,
@@ -420,7 +433,7 @@ impl PipelineHost {
         let submitted = self.act(|control, now, effects| {
             // A client without a clock exchange is taken to have sent when its frame arrived.
             let offer = Offer {
-                sent_at: now,
+                sent_at: sent_at.unwrap_or(now),
                 timeout,
                 decoding,
                 application: self.application(control, now, &application, effects),

@@ -23,6 +23,22 @@ pub struct TraceContext {
     pub sampled: bool,
 }
 
+/// Pixels of the picture that a client has for each pixel of the one that it sent: columns, rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale(pub f32, pub f32);
+
+impl Scale {
+    /// The picture was sent as it is.
+    pub const ONE: Scale = Scale(1.0, 1.0);
+
+    /// A picture of size `sent` was made from one of size `source`.
+    pub(crate) fn between(source: (u32, u32), sent: (u32, u32)) -> Self {
+        // A header may claim that there are no pixels; the decoder refuses such a picture.
+        let ratio = |source: u32, sent: u32| source as f32 / sent.max(1) as f32;
+        Scale(ratio(source.0, sent.0), ratio(source.1, sent.1))
+    }
+}
+
 /// A request that has ended.
 #[derive(Debug)]
 pub struct RequestRecord {
@@ -34,6 +50,8 @@ pub struct RequestRecord {
     pub number: u64,
     /// Name that the client gave its stream; empty when it gave none.
     pub client: Arc<str>,
+    /// Boxes in its results are made larger by this.
+    pub scale: Scale,
     /// When it was admitted.
     pub admitted_at: Timestamp,
     /// When it ended.

@@ -15,10 +15,11 @@ use spillgate_scenes::GroundTruth;
 use spillgate_scenes::score::{IOU, Score};
 use tokio_util::sync::CancellationToken;
 
+use super::history::History;
 use super::pace::Sample;
 use super::screen::Screen;
 use crate::findings::Shown;
-use crate::record::FrameEnd;
+use crate::record::{FrameEnd, SentAs};
 use crate::tally::Tally;
 
 /// The live line describes the last second.
@@ -33,6 +34,7 @@ pub(crate) struct Counts {
     pub(crate) score: Score,
     pub(crate) sent: u64,
     pub(crate) bytes: u64,
+    pub(super) history: History,
     /// Answers that match no waiting frame.
     pub(crate) strays: u64,
     /// How often a source, and a server, was lost and found again.
@@ -139,9 +141,10 @@ impl Board {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A frame left.
-    pub(crate) fn sent(&self, bytes: usize) {
+    /// A frame left, at this time from the start of the run.
+    pub(crate) fn sent(&self, at: Duration, bytes: usize, sent_as: SentAs) {
         let mut counts = self.counts();
+        counts.history.add(at, sent_as);
         counts.sent += 1;
         counts.bytes += bytes as u64;
     }

@@ -44,6 +44,11 @@ impl FrameClock {
         self.next = self.next.max(ready_at);
     }
 
+    /// The rate of the schedule.
+    pub(crate) fn frames_per_second(&self) -> f64 {
+        1.0 / self.interval.as_secs_f64()
+    }
+
     /// Total delay of the schedule by the source.
     pub(crate) fn slipped(&self) -> Duration {
         self.slipped

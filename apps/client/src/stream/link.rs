@@ -38,6 +38,7 @@ impl Link {
             in_order: config.in_order,
             latest_only: config.latest_only,
             client: config.name.clone(),
+            adapts: config.wanted.is_some(),
         };
         outgoing
             .send(StreamRequest {

@@ -5,11 +5,13 @@
 //! that hangs would block the end of the program. A live source has no end: when it stops it is opened again, or that
 //! is an error.
 
+mod preloaded;
+
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use image::RgbImage;
 use spillgate_proto::pb::FrameFormat;
@@ -17,25 +19,56 @@ use spillgate_scenes::GroundTruth;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use self::preloaded::Preloaded;
+use super::adapting::WantedSide;
 use super::backoff::Backoff;
 use crate::encode::{Encoded, Encoding, encode};
+use crate::record::SentAs;
 use crate::resize::{Scale, shrink, smaller};
 use crate::source::{Content, Source, SourceFrame};
 
 /// Enough frames to bridge one slow frame, few enough to hold large pictures.
 const READY_FRAMES_MAX: usize = 4;
-/// A live source's frame is stale when the next one has come.
+/// A live source's frame is stale when the next one has come, and one whose size adapts when another size is wanted.
 const READY_FRAMES_MAX_LIVE: usize = 1;
+
+/// A picture in the form and size in which it is sent.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) encoded: Encoded,
+    /// Size of the source's picture, and of this one; (0, 0) for a file that is not a picture.
+    pub(crate) source: (u32, u32),
+    pub(crate) size: (u32, u32),
+    /// How long it took to make it smaller.
+    pub(crate) resized_in: Duration,
+}
+
+impl Made {
+    pub(crate) fn is_smaller(&self) -> bool {
+        self.size != self.source
+    }
+
+    /// Scale from the sent picture to the source's.
+    pub(crate) fn scale(&self) -> Scale {
+        Scale::between(self.source, self.size)
+    }
+
+    pub(crate) fn sent_as(&self) -> SentAs {
+        let side = self.size.0.max(self.size.1);
+        SentAs {
+            side: (side > 0).then_some(side),
+            bandwidth: None,
+        }
+    }
+}
 
 /// A frame that is ready to be sent.
 #[derive(Clone)]
 pub(crate) struct Prepared {
-    pub(crate) encoded: Encoded,
+    pub(crate) made: Made,
     /// Kept only when results are drawn into it.
     pub(crate) picture: Option<Arc<RgbImage>>,
     pub(crate) truth: Option<Arc<GroundTruth>>,
-    /// Scale from the sent picture to the source's.
-    pub(crate) scale: Scale,
     /// It is the first one after the source was away.
     pub(crate) after_gap: bool,
 }
@@ -57,6 +90,8 @@ pub(crate) struct ProducerConfig {
     pub(crate) encoding: Encoding,
     /// Longest side of a sent picture, in pixels.
     pub(crate) max_side: u32,
+    /// A shorter one that is wanted now, where the size adapts.
+    pub(crate) wanted: Option<WantedSide>,
     /// Results will be drawn into the pictures.
     pub(crate) keep_pictures: bool,
     /// Begin again at the end.
@@ -90,14 +125,14 @@ impl Producer {
         };
         let frames_per_second = source.frames_per_second();
         let live = source.is_live();
-        let capacity = if live {
+        let capacity = if live || config.wanted.is_some() {
             READY_FRAMES_MAX_LIVE
         } else {
             READY_FRAMES_MAX
         };
         let (sender, frames) = mpsc::channel(capacity);
         let loaded = match config.preload {
-            Some(n) => Some(preload(source.as_mut(), n, &config)?),
+            Some(n) => Some(Preloaded::read(source.as_mut(), n, &config)?),
             None => None,
         };
         let produce = move || {
@@ -123,13 +158,7 @@ impl Producer {
                 }
             };
             let outcome = match loaded {
-                Some(frames) => {
-                    while frames
-                        .iter()
-                        .all(|frame| emit(frame.clone()) != Emitted::Last)
-                    {}
-                    Ok(())
-                }
+                Some(mut frames) => frames.repeat(&config, &mut emit),
                 None => run(source, &config, &mut emit, &|| !sender.is_closed()),
             };
             if let Err(error) = outcome {
@@ -147,20 +176,6 @@ impl Producer {
             frame_count,
         })
     }
-}
-
-fn preload(source: &mut dyn Source, n: usize, config: &ProducerConfig) -> Result<Vec<Prepared>> {
-    let mut frames = Vec::with_capacity(n);
-    while frames.len() < n {
-        let Some(frame) = source.next_frame()? else {
-            break;
-        };
-        frames.push(prepare(frame, config)?);
-    }
-    if frames.is_empty() {
-        bail!("the source has no frames");
-    }
-    Ok(frames)
 }
 
 /// The decision about a frame.
@@ -282,17 +297,26 @@ fn reopen(
     }
 }
 
+impl ProducerConfig {
+    /// The longest side of a picture that is sent now.
+    fn side_max(&self) -> u32 {
+        let wanted = self.wanted.as_ref().and_then(WantedSide::get);
+        wanted.map_or(self.max_side, |side| side.min(self.max_side))
+    }
+}
+
 fn prepare(frame: SourceFrame, config: &ProducerConfig) -> Result<Prepared> {
     let truth = frame.truth.map(Arc::new);
-    let (encoded, picture, scale) = match frame.content {
+    let side = config.side_max();
+    let (made, picture) = match frame.content {
         Content::Picture(picture) => {
-            let (encoded, scale) = encode_within(&picture, config)?;
-            (encoded, Some(picture), scale)
+            let made = make(&picture, side, config.encoding)?;
+            (made, Some(picture))
         }
         Content::File { data, path } => {
             let raw = config.encoding == Encoding::Rgb;
-            let too_large =
-                size_of(&data).is_some_and(|size| smaller(size, config.max_side).is_some());
+            let size = size_of(&data);
+            let too_large = size.is_some_and(|size| smaller(size, side).is_some());
             let picture = if raw || too_large || config.keep_pictures {
                 let picture = image::load_from_memory(&data)
                     .with_context(|| format!("{} is no readable JPEG or PNG", path.display()))?;
@@ -302,26 +326,35 @@ fn prepare(frame: SourceFrame, config: &ProducerConfig) -> Result<Prepared> {
             };
             match picture {
                 Some(picture) if raw || too_large => {
-                    let (encoded, scale) = encode_within(&picture, config)?;
-                    (encoded, Some(picture), scale)
+                    let made = make(&picture, side, config.encoding)?;
+                    (made, Some(picture))
                 }
-                picture => (as_it_is(data), picture, Scale::ONE),
+                picture => (as_it_is(data, size.unwrap_or_default()), picture),
             }
         }
     };
     Ok(Prepared {
-        encoded,
+        made,
         picture: picture.filter(|_| config.keep_pictures).map(Arc::new),
         truth,
-        scale,
         after_gap: false,
     })
 }
 
-fn encode_within(picture: &RgbImage, config: &ProducerConfig) -> Result<(Encoded, Scale)> {
-    Ok(match shrink(picture, config.max_side) {
-        Some((small, scale)) => (encode(&small, config.encoding)?, scale),
-        None => (encode(picture, config.encoding)?, Scale::ONE),
+/// A picture with no side longer than `side`, encoded.
+fn make(picture: &RgbImage, side: u32, encoding: Encoding) -> Result<Made> {
+    let began = Instant::now();
+    let small = shrink(picture, side);
+    let resized_in = match &small {
+        Some(_) => began.elapsed(),
+        None => Duration::ZERO,
+    };
+    let sent = small.as_ref().unwrap_or(picture);
+    Ok(Made {
+        encoded: encode(sent, encoding)?,
+        source: picture.dimensions(),
+        size: sent.dimensions(),
+        resized_in,
     })
 }
 
@@ -331,12 +364,17 @@ fn size_of(data: &[u8]) -> Option<(u32, u32)> {
     reader.with_guessed_format().ok()?.into_dimensions().ok()
 }
 
-fn as_it_is(data: Bytes) -> Encoded {
-    Encoded {
-        format: FrameFormat::Auto,
-        data,
-        width: 0,
-        height: 0,
+fn as_it_is(data: Bytes, size: (u32, u32)) -> Made {
+    Made {
+        encoded: Encoded {
+            format: FrameFormat::Auto,
+            data,
+            width: 0,
+            height: 0,
+        },
+        source: size,
+        size,
+        resized_in: Duration::ZERO,
     }
 }
 

@@ -132,6 +132,10 @@ fn format_status(now: Duration, counts: &Counts, recent: Recent) -> String {
         ms(recent.p99_ms),
         counts.sent,
     );
+    let latest = counts.history.latest();
+    if let (Some(side), Some(bandwidth)) = (latest.side, latest.bandwidth) {
+        line += &format!("  {side}px at {:.1}Mbit/s", bandwidth / 1e6);
+    }
     // Counts of zero are left out: the line is short.
     for (word, n) in [
         ("in flight", in_flight),

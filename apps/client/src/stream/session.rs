@@ -5,6 +5,8 @@
 //! frames fail with the cause. Then the client ends and planned frames fail as well. A client that reconnects goes on
 //! instead, and due frames fail until the server is back.
 
+mod sending;
+
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +15,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use image::RgbImage;
 use spillgate_proto::pb;
-use spillgate_proto::pb::stream_request::Message as Request;
 use spillgate_proto::pb::stream_response::Message as Response;
 use spillgate_proto::pb::{Outcome, StreamRequest, StreamResponse};
 use spillgate_scenes::GroundTruth;
@@ -22,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use super::adapting::{Adapting, WantedSide};
 use super::board::{Board, Lost};
 use super::clock::FrameClock;
 use super::link::Link;
@@ -29,7 +31,7 @@ use super::producer::{Prepared, Producer};
 use super::saver::{Saver, SaverConfig};
 use super::trace::{FrameTrace, SpanExport, Tracer};
 use crate::connect::Server;
-use crate::record::FrameEnd;
+use crate::record::{FrameEnd, SentAs};
 use crate::resize::Scale;
 
 /// Most planned frames that are recorded as failed when the server is gone: `--frames` may ask for any number.
@@ -58,12 +60,15 @@ pub(crate) struct SessionConfig {
     pub(crate) spans: Option<SpanExport>,
     /// It reconnects to a lost server.
     pub(crate) reconnect: bool,
+    /// Its frames have the size that the server asks for and the link bears.
+    pub(crate) wanted: Option<WantedSide>,
 }
 
 /// A frame that waits for its answer.
 struct Waiting {
     due: Duration,
     sent: Duration,
+    sent_as: SentAs,
     picture: Option<Arc<RgbImage>>,
     truth: Option<Arc<GroundTruth>>,
     trace: FrameTrace,
@@ -131,10 +136,12 @@ impl Session {
             None
         };
         let tracer = Tracer::new(self.config.trace_sample, self.config.spans.as_ref());
+        let adapting = adapt(&self.config, &self.link.opened, &clock);
         let mut running = Running {
             board,
             run_start,
             clock,
+            adapting,
             saver,
             tracer,
             waiting: BTreeMap::new(),
@@ -160,6 +167,8 @@ struct Running<'a> {
     board: &'a Board,
     run_start: Instant,
     clock: FrameClock,
+    /// Its part in the adaptation, where client and server take part.
+    adapting: Option<Adapting>,
     saver: Option<Saver>,
     tracer: Tracer,
     waiting: BTreeMap<u64, Waiting>,
@@ -174,6 +183,20 @@ struct Running<'a> {
     opened: pb::StreamOpened,
     /// The user wants it to end.
     interrupted: CancellationToken,
+}
+
+/// What becomes of a stream that was opened just now.
+fn adapt(
+    config: &SessionConfig,
+    opened: &pb::StreamOpened,
+    clock: &FrameClock,
+) -> Option<Adapting> {
+    let wanted = config.wanted.clone()?;
+    let patience = match span(opened.longest_ms) {
+        Duration::ZERO => ANSWER_LONGEST,
+        longest => longest.min(ANSWER_LONGEST),
+    };
+    Adapting::new(opened, clock.frames_per_second(), patience, wanted)
 }
 
 /// The stream, or the attempts to open it again.
@@ -217,6 +240,7 @@ impl Running<'_> {
         let mut hurries = false;
         loop {
             let due = next.as_ref().map(|(_, due)| *due);
+            let reports_at = self.adapting.as_ref().map(Adapting::reports_at);
             if !self.sending
                 && let Way::Lost { cause, .. } = &way
             {
@@ -262,6 +286,9 @@ impl Running<'_> {
                         self.send(frame, due)?;
                     }
                 }
+                () = sleep_until(reports_at.unwrap_or(self.run_start)), if self.outgoing.is_some() && reports_at.is_some() => {
+                    self.report();
+                }
                 () = stop.cancelled(), if self.sending => {
                     next = None;
                     give_up_at = Some(self.stop_sending());
@@ -302,6 +329,7 @@ impl Running<'_> {
         self.board.reconnected(Lost::Server);
         self.outgoing = link.outgoing.take();
         self.opened = link.opened.clone();
+        self.adapting = adapt(&self.config, &link.opened, &self.clock);
         Way::Open(Box::new(link))
     }
 
@@ -316,68 +344,29 @@ impl Running<'_> {
         (frame, due)
     }
 
-    fn send(&mut self, frame: Prepared, due: Instant) -> Result<()> {
-        let number = self.next_number;
-        self.next_number += 1;
-        let due = due.saturating_duration_since(self.run_start);
-        let bytes = frame.encoded.data.len();
-        let trace = self.tracer.next(number);
-        let message = pb::Frame {
-            number,
-            format: frame.encoded.format.into(),
-            data: frame.encoded.data,
-            width: frame.encoded.width,
-            height: frame.encoded.height,
-            timeout_ms: self.config.timeout.map_or(0.0, |t| t.as_secs_f64() * 1e3),
-            traceparent: trace.traceparent.clone(),
-            tracestate: String::new(),
-            application: self.config.application.clone(),
-            models: self.config.models.clone(),
-        };
-        let request = StreamRequest {
-            message: Some(Request::Frame(message)),
-        };
-        let taken = match &self.outgoing {
-            Some(outgoing) => outgoing.try_send(request).map_err(|_| {
-                let detail = "the connection does not take frames as fast as they are due";
-                client_result(number, Outcome::Refused, "backlog", detail)
-            }),
-            None => {
-                let detail = "the server was lost, and is not back";
-                Err(client_result(number, Outcome::Failed, LOST, detail))
-            }
-        };
-        let Err(result) = taken else {
-            self.board.sent(bytes);
-            let sent = self.run_start.elapsed();
-            let waiting = Waiting {
-                due,
-                sent,
-                picture: frame.picture,
-                truth: frame.truth,
-                trace,
-                scale: frame.scale,
-            };
-            self.waiting.insert(number, waiting);
-            return Ok(());
-        };
-        self.end(
-            FrameEnd {
-                client: self.config.client,
-                due,
-                sent: None,
-                ended: self.run_start.elapsed(),
-                result,
-            },
-            frame.picture,
-            None,
-        )
-    }
-
     fn answered(&mut self, message: StreamResponse) -> Result<()> {
-        let Some(Response::Result(mut result)) = message.message else {
-            self.board.stray();
-            return Ok(());
+        let mut result = match (message.message, &mut self.adapting) {
+            (Some(Response::Result(result)), None) => result,
+            (Some(Response::Result(result)), Some(adapting)) => {
+                adapting.came(result.number);
+                result
+            }
+            (Some(Response::Received(frame)), Some(adapting)) => {
+                adapting.received(&frame);
+                return Ok(());
+            }
+            (Some(Response::Clock(clock)), Some(adapting)) => {
+                adapting.answered(&clock);
+                return Ok(());
+            }
+            (Some(Response::Asked(asked)), Some(adapting)) => {
+                adapting.asked(&asked);
+                return Ok(());
+            }
+            _ => {
+                self.board.stray();
+                return Ok(());
+            }
         };
         let Some(mut waiting) = self.waiting.remove(&result.number) else {
             self.board.stray();
@@ -389,6 +378,7 @@ impl Running<'_> {
             client: self.config.client,
             due: waiting.due,
             sent: Some(waiting.sent),
+            sent_as: waiting.sent_as,
             ended: self.run_start.elapsed(),
             result,
         };
@@ -471,6 +461,7 @@ impl Running<'_> {
                     client,
                     due,
                     sent: None,
+                    sent_as: SentAs::default(),
                     ended,
                     result,
                 },
@@ -488,6 +479,7 @@ impl Running<'_> {
                 client: self.config.client,
                 due: waiting.due,
                 sent: Some(waiting.sent),
+                sent_as: waiting.sent_as,
                 ended: self.run_start.elapsed(),
                 result: client_result(number, Outcome::Failed, reason, cause),
             };

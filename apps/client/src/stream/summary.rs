@@ -31,6 +31,7 @@ pub(crate) fn render(heading: &Heading, counts: &Counts) -> String {
     let _ = write_outcomes(&mut text, &counts.tally, heading.elapsed);
     let _ = write_causes(&mut text, &counts.tally);
     let _ = write_modules(&mut text, &counts.tally);
+    let _ = write_link(&mut text, counts);
     let _ = write_quality(&mut text, counts);
     let _ = write_notes(&mut text, heading, counts);
     text
@@ -60,6 +61,30 @@ fn write_heading(text: &mut String, heading: &Heading, counts: &Counts) -> std::
         counts.tally.outcomes.total(),
         counts.sent
     )
+}
+
+/// Where the clients knew their links.
+fn write_link(text: &mut String, counts: &Counts) -> std::fmt::Result {
+    let means = counts.history.means();
+    if means.is_empty() {
+        return Ok(());
+    }
+    write!(text, "\nlink, from ")?;
+    for mean in &means {
+        write!(text, "{:>7}", format!("{}s", mean.from.as_secs()))?;
+    }
+    let mut line = |name: &str, values: Vec<Option<f64>>, digits: usize| {
+        write!(text, "\n  {name:<9}")?;
+        for value in values {
+            let value = value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
+            write!(text, "{value:>7}")?;
+        }
+        Ok(())
+    };
+    let megabits = means.iter().map(|m| m.bandwidth.map(|b| b / 1e6));
+    line("Mbit/s", megabits.collect(), 1)?;
+    line("side, px", means.iter().map(|m| m.side).collect(), 0)?;
+    writeln!(text)
 }
 
 fn write_quality(text: &mut String, counts: &Counts) -> std::fmt::Result {

@@ -270,6 +270,7 @@ impl Spillgate for Fake {
                 slo_ms: SLO_MS,
                 in_flight_max: 64,
                 longest_ms,
+                adapts: false,
             };
             let send = async |message| {
                 sender

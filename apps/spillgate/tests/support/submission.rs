@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_backend::job::{Frame, FrameFormat, Job};
 use spillgate_backend::value::Value;
 use spillgate_controller::host::{Counted, Submission};
-use spillgate_controller::record::TraceContext;
+use spillgate_controller::record::{Scale, TraceContext};
 use spillgate_controller_policy::shares::Party;
 use spillgate_pipeline::id::{ClientId, ModuleId};
 
@@ -36,6 +36,8 @@ pub(crate) fn submission(modules: usize) -> Submission {
         members: None,
         camera: Default::default(),
         frame: Default::default(),
+        scale: Scale::ONE,
+        sent_at: None,
         application: Arc::from(""),
         timeout: None,
         trace: TraceContext {

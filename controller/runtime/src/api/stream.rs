@@ -19,10 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Status, Streaming};
 
+use super::adapting::{StreamLink, Told};
 use super::{Api, Asked, Shared, client_of};
 use crate::convert;
 use crate::edge::{Call, Unread};
-use crate::host::{OnEnd, PipelineHost};
+use crate::host::{Listening, OnEnd, PipelineHost};
 use crate::record::RequestRecord;
 
 /// Answers that may wait for a slow reader beyond those of frames in flight.
@@ -62,6 +63,8 @@ pub(crate) struct Results {
     turn: Option<(u64, BTreeMap<u64, Answer>)>,
     ready: VecDeque<Answer>,
     open: Arc<OpenFrames>,
+    /// Of a stream that adapts.
+    told: Option<(Arc<Told>, Arc<PipelineHost>)>,
 }
 
 /// The stream's frames in flight. When the client goes away, they are cancelled.
@@ -123,7 +126,14 @@ pub(super) async fn serve(
         slo_ms: slo.as_secs_f64() * 1e3,
         in_flight_max: in_flight_max as u32,
         longest_ms: longest.as_secs_f64() * 1e3,
+        adapts: open.adapts,
     };
+    let told = open.adapts.then(Arc::<Told>::default);
+    let link = told.clone().map(|told| {
+        let link = StreamLink::new(told);
+        let listening = link.listen(&host, shared.camera());
+        (link, listening)
+    });
     let open_frames = Arc::new(OpenFrames::default());
     let reader = Reader {
         api,
@@ -134,7 +144,8 @@ pub(super) async fn serve(
         in_flight_max,
         open: open_frames.clone(),
         places: Arc::new(Semaphore::new(in_flight_max + ANSWERS_WAITING)),
-        host,
+        link,
+        host: host.clone(),
         call,
         tx,
     };
@@ -146,6 +157,8 @@ pub(super) async fn serve(
         turn: open.in_order.then(|| (0, BTreeMap::new())),
         ready: VecDeque::new(),
         open: open_frames,
+        // All hosts of a process have one clock.
+        told: told.map(|told| (told, host)),
     })
 }
 
@@ -161,6 +174,8 @@ struct Reader {
     open: Arc<OpenFrames>,
     places: Arc<Semaphore>,
     call: Arc<Call>,
+    /// Of a stream that adapts.
+    link: Option<(StreamLink, Listening)>,
     tx: mpsc::UnboundedSender<Answer>,
 }
 
@@ -206,14 +221,28 @@ impl Reader {
                 message = frames.next() => message,
                 () = self.tx.closed() => return,
             };
-            let frame = match message {
+            let message = match message {
                 None => return,
                 Some(Err(status)) => return answering.say(Said::Broken(status)),
                 Some(Ok(pb::StreamRequest { message })) => message,
             };
-            let Some(pb::stream_request::Message::Frame(frame)) = frame else {
-                let text = "after `open` each message of a stream must carry a frame";
-                return answering.say(Said::Broken(Status::invalid_argument(text)));
+            let frame = match (message, &mut self.link) {
+                (Some(pb::stream_request::Message::Frame(frame)), _) => frame,
+                (Some(pb::stream_request::Message::Report(report)), Some((link, _))) => {
+                    drop(self.call.take_message());
+                    let heard = link.report(self.host.now(), &report);
+                    if let Err(refusal) = self.follow() {
+                        return answering.say(Said::Broken(convert::call_refused(&refusal)));
+                    }
+                    if let (Some(heard), Some((_, listening))) = (heard, &self.link) {
+                        listening.reports(heard);
+                    }
+                    continue;
+                }
+                _ => {
+                    let text = "after `open` each message of a stream must carry a frame, or a report where the stream adapts";
+                    return answering.say(Said::Broken(Status::invalid_argument(text)));
+                }
             };
             if let Err(refusal) = self.follow() {
                 return answering.say(Said::Broken(convert::call_refused(&refusal)));
@@ -235,6 +264,9 @@ impl Reader {
             self.generation = generation;
             let name = &self.host.pipeline().name;
             self.host = self.api.host(&self.call, name)?;
+            if let Some((link, listening)) = &mut self.link {
+                *listening = link.listen(&self.host, self.shared.camera());
+            }
         }
         Ok(())
     }
@@ -242,6 +274,9 @@ impl Reader {
     /// Takes a frame; breaks when the stream is at its end.
     fn take(&self, frame: pb::Frame, answering: Answering) -> ControlFlow<()> {
         let (number, sequence) = (frame.number, answering.sequence);
+        let slo = self.host.pipeline().slo;
+        let link = self.link.as_ref();
+        let sent_at = link.and_then(|(link, _)| link.came(self.host.now(), &frame, slo));
         if self.open.frames.lock().len() >= self.in_flight_max {
             let limit = self.in_flight_max;
             let refusal = Refusal::StreamFull { limit };
@@ -275,6 +310,7 @@ impl Reader {
         self.open.frames.lock().insert(sequence, None);
         let asked = Asked {
             timeout: None,
+            sent_at,
             traceparent: None,
             client: self.client.clone(),
             shared: self.shared.clone(),
@@ -329,6 +365,11 @@ impl Stream for Results {
             return Poll::Ready(Some(Ok(respond(pb::stream_response::Message::Opened(
                 opened,
             )))));
+        }
+        if let Some((told, host)) = &self.told
+            && let Some(message) = told.next(cx, || host.now())
+        {
+            return Poll::Ready(Some(Ok(respond(message))));
         }
         loop {
             if let Some(Answer { said, place, .. }) = self.ready.pop_front() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use spillgate_backend::job::Job;
+use spillgate_controller_policy::cameras::{Asked, CameraKey};
 use spillgate_controller_policy::gateway::{Ended, Event};
 use spillgate_controller_policy::module::{ControllerCommand, ControllerEvent};
 use spillgate_controller_policy::planner::Computation;
@@ -28,6 +29,8 @@ pub(super) enum Effect {
     Send(DeviceId),
     /// The outbox to other processes is to be sent.
     SendElsewhere,
+    /// A client is told what its frames should be like.
+    Ask(CameraKey, Asked),
     /// A request has ended.
     End(Box<Ended<Kept>>),
     /// Thousands of draws. It comes from wakeups only, so no request waits for it.
@@ -224,8 +227,7 @@ impl PipelineHost {
                 Command::Send(envelope) => {
                     self.carry(control, now, envelope.into(), effects);
                 }
-                // No client reports its link yet.
-                Command::Ask { .. } => {}
+                Command::Ask { camera, asked } => effects.push(Effect::Ask(camera, asked)),
                 Command::End(ended) => {
                     let id = ended.request.id;
                     if id.0.is_multiple_of(CHECKED_ONE_IN) {
@@ -321,6 +323,7 @@ impl PipelineHost {
             match effect {
                 Effect::Send(device) => self.outboxes().devices[device.idx()].send(),
                 Effect::SendElsewhere => self.outboxes().elsewhere.send(),
+                Effect::Ask(camera, asked) => self.asks.tell(camera, asked),
                 Effect::End(ended) => self.answer(*ended),
                 Effect::Breach(violation) => {
                     tracing::error!(pipeline = self.pipeline.name, %violation, "this is a bug");
@@ -378,6 +381,7 @@ impl PipelineHost {
             admitted_at,
             number,
             client,
+            scale,
             counted,
             trace,
             job,
@@ -394,6 +398,7 @@ impl PipelineHost {
             request,
             number,
             client,
+            scale,
             admitted_at,
             ended_at: at,
             outcome,

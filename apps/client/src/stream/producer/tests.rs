@@ -70,6 +70,7 @@ fn config(script: &'static [Opened], live: bool) -> (ProducerConfig, Told) {
         }),
         encoding: Encoding::Rgb,
         max_side: 64,
+        wanted: None,
         keep_pictures: false,
         repeat: false,
         reconnect: false,
@@ -169,7 +170,7 @@ fn what_is_too_large_is_made_smaller_whatever_it_comes_as() {
             content,
             truth: None,
         };
-        let encoded = prepare(frame, &config).unwrap().encoded;
+        let encoded = prepare(frame, &config).unwrap().made.encoded;
         assert_eq!((encoded.width, encoded.height), (64, 32));
     }
 }

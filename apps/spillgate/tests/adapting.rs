@@ -1,0 +1,382 @@
+//! Streams whose clients adapt, over real sockets: what they are told, what is believed of what they say, and that those which lie, or
+//! take no part, harm nobody else.
+
+#[allow(
+    dead_code,
+    reason = "shared with tests/serving.rs, which uses all of it"
+)]
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spillgate::embedded::Deployment;
+use spillgate_client::encode::{Encoding, encode};
+use spillgate_client::source::{Content, SourceSpec};
+use spillgate_pipeline::compile::compile;
+use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
+use spillgate_proto::pb;
+use spillgate_proto::pb::stream_request::Message as Ask;
+use spillgate_proto::pb::stream_response::Message as Reply;
+use spillgate_proto::pb::value::Value;
+use support::{Sender, TestServer, frame, open_stream};
+use tonic::{Code, Streaming};
+
+/// A module of 20 ms, SLO 200 ms.
+const ONE_STAGE: &str = r#"
+name: stage
+slo: 200ms
+source: { payload: bytes }
+modules:
+  a: { op: slow, inputs: { payload: $source.payload }, device: "emulated:0", batch: { max: 1 } }
+outputs: { payload: $a.payload }
+"#;
+
+/// A detector that has a small and a large network.
+const DETECTOR: &str = r#"
+name: street
+slo: 30s
+policy: { adapt: spillgate }
+modules:
+  detect:
+    op: detector
+    variants:
+      - { model: ../modules/models/road.pt, input: 192, accuracy: 0.783 }
+      - { model: ../modules/models/road.pt, input: 320, accuracy: 0.872 }
+    inputs: { image: $source.frame }
+outputs: { vehicles: $detect.vehicles, people: $detect.people }
+"#;
+
+/// A stream of a client that adapts.
+struct Camera {
+    ask: Sender,
+    replies: Streaming<pb::StreamResponse>,
+}
+
+impl Camera {
+    async fn open(server: &TestServer) -> Self {
+        let open = pb::StreamOpen {
+            adapts: true,
+            ..Default::default()
+        };
+        let (ask, replies) = open_stream(server, open).await;
+        let mut camera = Camera { ask, replies };
+        match camera.next().await {
+            Reply::Opened(opened) => assert!(opened.adapts),
+            other => panic!("{other:?}"),
+        }
+        camera
+    }
+
+    async fn next(&mut self) -> Reply {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.replies.message());
+        let reply = next.await.expect("an answer").unwrap();
+        reply.and_then(|reply| reply.message).expect("a message")
+    }
+
+    async fn send(&self, frame: pb::Frame) {
+        self.ask.send(Ask::Frame(frame)).await.unwrap();
+    }
+
+    /// Says this of the link, in time to be heard.
+    async fn report(&self, clock_ns: u64, bandwidth: f64, round_trip_ms: f64) {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let report = pb::LinkReport {
+            clock_ns,
+            bandwidth,
+            round_trip_ms,
+        };
+        self.ask.send(Ask::Report(report)).await.unwrap();
+    }
+
+    /// The result of a frame.
+    async fn result(&mut self, frame: pb::Frame) -> pb::Result {
+        self.send(frame).await;
+        loop {
+            if let Reply::Result(result) = self.next().await {
+                return result;
+            }
+        }
+    }
+
+    async fn clock(&mut self) -> pb::ClockAnswer {
+        loop {
+            if let Reply::Clock(clock) = self.next().await {
+                return clock;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_is_acknowledged_when_it_comes_and_reports_are_answered() {
+    let server = TestServer::start(&[ONE_STAGE]).await;
+    let mut camera = Camera::open(&server).await;
+    camera.report(77, 0.0, 0.0).await;
+    let clock = camera.clock().await;
+    assert_eq!(clock.client_ns, 77);
+    assert!(
+        0 < clock.came_ns && clock.came_ns <= clock.written_ns,
+        "{clock:?}"
+    );
+    camera.send(frame(5, b"four")).await;
+    let Reply::Received(received) = camera.next().await else {
+        panic!("no acknowledgement");
+    };
+    assert_eq!((received.number, received.bytes), (5, 4));
+    assert!(received.clock_ns > clock.written_ns);
+    let Reply::Result(result) = camera.next().await else {
+        panic!("no result");
+    };
+    assert_eq!(result.outcome(), pb::Outcome::Completed);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_take_no_part_hear_nothing_of_it() {
+    let server = TestServer::start(&[ONE_STAGE]).await;
+    let (ask, mut replies) = open_stream(&server, pb::StreamOpen::default()).await;
+    let sent = pb::Frame {
+        sent_at_ns: 1,
+        ..frame(3, b"x")
+    };
+    ask.send(Ask::Frame(sent)).await.unwrap();
+    let first = replies.message().await.unwrap().unwrap().message;
+    assert!(matches!(first, Some(Reply::Opened(opened)) if !opened.adapts));
+    match replies.message().await.unwrap().unwrap().message {
+        Some(Reply::Result(result)) => assert_eq!(result.outcome(), pb::Outcome::Completed),
+        other => panic!("{other:?}"),
+    }
+    let report = pb::LinkReport::default();
+    ask.send(Ask::Report(report)).await.unwrap();
+    let status = replies.message().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_on_the_network_counts_as_far_as_the_reported_link_explains_it() {
+    let server = TestServer::start(&[ONE_STAGE]).await;
+    let mut camera = Camera::open(&server).await;
+    let sent = |number, sent_at_ns| pb::Frame {
+        sent_at_ns,
+        ..frame(number, b"x")
+    };
+    let completed = pb::Outcome::Completed;
+    let result = camera.result(sent(0, 1)).await;
+    assert_eq!(
+        result.outcome(),
+        completed,
+        "no report: nothing is believed"
+    );
+    camera.report(1, 1e9, 10.0).await;
+    camera.clock().await;
+    let result = camera.result(sent(1, 1)).await;
+    assert_eq!(result.outcome(), completed, "10 ms at most are believed");
+    camera.report(2, 1e9, 5000.0).await;
+    let now = camera.clock().await.written_ns;
+    let result = camera.result(sent(2, 1)).await;
+    assert_eq!(
+        (result.outcome(), &*result.reason),
+        (pb::Outcome::Refused, "expired")
+    );
+    // Its time is over before it could run: 20 ms do not fit into what is left.
+    let result = camera.result(sent(3, now - 185_000_000)).await;
+    assert_ne!(result.outcome(), completed, "{result:?}");
+    for sent_at in [0, u64::MAX] {
+        let result = camera.result(sent(4, sent_at)).await;
+        assert_eq!(result.outcome(), completed, "not in the future: {sent_at}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_and_floods_of_reports_harm_nobody() {
+    let server = TestServer::start(&[ONE_STAGE]).await;
+    let mut camera = Camera::open(&server).await;
+    for bandwidth in [f64::NAN, -1.0, f64::INFINITY, 1e300, f64::MIN_POSITIVE] {
+        camera.report(u64::MAX, bandwidth, -bandwidth).await;
+        assert_eq!(camera.clock().await.client_ns, u64::MAX);
+    }
+    let mut flooding = Camera::open(&server).await;
+    let began = Instant::now();
+    for clock_ns in 0..20_000 {
+        let report = pb::LinkReport {
+            clock_ns,
+            bandwidth: 1e6,
+            round_trip_ms: 1.0,
+        };
+        flooding.ask.send(Ask::Report(report)).await.unwrap();
+    }
+    for number in 0..5 {
+        let result = camera.result(frame(number, b"x")).await;
+        assert_eq!(result.outcome(), pb::Outcome::Completed);
+    }
+    let mut n_clocks = 0;
+    flooding.send(frame(9, b"x")).await;
+    loop {
+        match flooding.next().await {
+            Reply::Clock(_) => n_clocks += 1,
+            Reply::Result(result) => {
+                assert_eq!(result.outcome(), pb::Outcome::Completed);
+                break;
+            }
+            _ => {}
+        }
+    }
+    let most = began.elapsed().as_millis() / 50 + 2;
+    assert!(n_clocks <= most, "{n_clocks} answers, {most} at most");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_nothing_holds_no_more_than_its_places() {
+    let one = ONE_STAGE.to_owned() + "limits: { in_flight_per_stream: 2 }\n";
+    let server = TestServer::start(&[&one]).await;
+    let deaf = Camera::open(&server).await;
+    let feeding = async {
+        for number in 0..100_000 {
+            let report = pb::LinkReport::default();
+            deaf.ask.send(Ask::Report(report)).await.unwrap();
+            deaf.send(frame(number, b"x")).await;
+        }
+    };
+    let fed = tokio::time::timeout(Duration::from_millis(500), feeding).await;
+    drop(fed);
+    let mut camera = Camera::open(&server).await;
+    let result = camera.result(frame(1, b"x")).await;
+    assert_eq!(result.outcome(), pb::Outcome::Completed);
+    drop(deaf);
+    server
+        .until("the work is freed", |s| s.in_flight() == 0)
+        .await;
+    server.stop().await;
+}
+
+fn detector() -> Deployment {
+    let catalog = spillgate_modules::library().catalog();
+    let compiled =
+        compile(DETECTOR, "street.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
+    let mut profiles = ProfileSet::default();
+    for module in &compiled.pipeline.modules[1..] {
+        for variant in 0..module.variants.len() {
+            let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
+            profiles.insert("cpu", &module.name, &module.profile_key(variant), profile);
+        }
+    }
+    Deployment {
+        pipeline: Arc::new(compiled.pipeline),
+        base_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines"),
+        profiles,
+        families: Default::default(),
+    }
+}
+
+/// A street with vehicles, 640 x 360.
+fn street() -> pb::Frame {
+    let source = SourceSpec::parse("scene:seed=7,size=640x360,density=1").unwrap();
+    let mut source = source.open(0).unwrap();
+    loop {
+        let frame = source.next_frame().unwrap().unwrap();
+        if let Content::Picture(picture) = frame.content
+            && !frame.truth.unwrap().vehicles.is_empty()
+        {
+            let encoded = encode(&picture, Encoding::Jpeg(90)).unwrap();
+            return pb::Frame {
+                data: encoded.data,
+                ..Default::default()
+            };
+        }
+    }
+}
+
+fn vehicles(result: &pb::Result) -> Vec<[f32; 4]> {
+    match &result.outputs["vehicles"].value {
+        Some(Value::Boxes(list)) => list
+            .boxes
+            .iter()
+            .map(|b| [b.x0, b.y0, b.x1, b.y1])
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn boxes_come_back_in_pixels_of_the_camera() {
+    let server = TestServer::over(vec![detector()], spillgate_modules::library()).await;
+    let mut client = server.client().await;
+    let plain = client.infer(pb::InferRequest {
+        pipeline: String::new(),
+        frame: Some(street()),
+    });
+    let plain = vehicles(&plain.await.unwrap().into_inner().result.unwrap());
+    assert!(!plain.is_empty());
+    let mut camera = Camera::open(&server).await;
+    let result = camera.result(pb::Frame {
+        source_width: 1280,
+        source_height: 1080,
+        ..street()
+    });
+    let scaled = vehicles(&result.await);
+    let expected: Vec<[f32; 4]> = (plain.iter())
+        .map(|[x0, y0, x1, y1]| [x0 * 2.0, y0 * 3.0, x1 * 2.0, y1 * 3.0])
+        .collect();
+    assert_eq!(scaled, expected);
+    // A size that cannot be harms only who says it.
+    let result = camera.result(pb::Frame {
+        source_width: u32::MAX,
+        source_height: 0,
+        ..street()
+    });
+    assert_eq!(vehicles(&result.await), plain);
+    server.stop().await;
+}
+
+/// Sends frames until the server asks for that longer side.
+async fn until_asked(
+    camera: &mut Camera,
+    street: &pb::Frame,
+    link: f64,
+    side: u32,
+) -> pb::AskedSize {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    let mut asked = None;
+    while Instant::now() < give_up {
+        camera.report(1, link, 2.0).await;
+        camera.send(street.clone()).await;
+        loop {
+            match camera.next().await {
+                Reply::Asked(new) => asked = Some(new),
+                Reply::Result(result) => {
+                    // Whether or not it does as it was told.
+                    assert_eq!(result.outcome(), pb::Outcome::Completed, "{result:?}");
+                    break;
+                }
+                _ => {}
+            }
+        }
+        if let Some(asked) = asked.take()
+            && asked.side == side
+        {
+            return asked;
+        }
+    }
+    panic!("{side} was not asked for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_asked_for_the_size_that_its_link_bears() {
+    let server = TestServer::over(vec![detector()], spillgate_modules::library()).await;
+    let mut camera = Camera::open(&server).await;
+    let street = street();
+    let fast = until_asked(&mut camera, &street, 1e9, 320).await;
+    assert_eq!(fast.variant, 1);
+    assert!(fast.reason.starts_with("detect is served by"), "{fast:?}");
+    // At about ten frames a second a side of 320 takes more than this, and one of 192 less.
+    let bits = street.data.len() as f64 * 8.0 * 10.0 * (256.0 / 640.0) * (256.0 / 640.0);
+    let slow = until_asked(&mut camera, &street, bits, 192).await;
+    assert_eq!(slow.variant, 0);
+    until_asked(&mut camera, &street, 1e9, 320).await;
+    server.stop().await;
+}
