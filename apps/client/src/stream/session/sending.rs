@@ -61,7 +61,7 @@ impl Running<'_> {
                     ..sent_as
                 },
                 ended: self.run_start.elapsed(),
-                result,
+                result: *result,
             };
             return self.end(end, picture, None);
         }
@@ -134,23 +134,29 @@ impl Running<'_> {
     ///
     /// # Errors
     /// The client's own result, when the connection does not take it.
-    fn give(&self, frame: pb::Frame) -> Result<(), pb::Result> {
+    fn give(&self, frame: pb::Frame) -> Result<(), Box<pb::Result>> {
         let number = frame.number;
         let Some(outgoing) = &self.outgoing else {
             let detail = "the server was lost, and is not back";
-            return Err(client_result(number, Outcome::Failed, LOST, detail));
+            return Err(Box::new(client_result(
+                number,
+                Outcome::Failed,
+                LOST,
+                detail,
+            )));
         };
         if let Some(stands) = self.adapting.as_ref().and_then(Adapting::stalls) {
             let detail = format!(
                 "the link does not carry frames in time: they wait {} ms for it",
                 stands.as_millis()
             );
-            return Err(client_result(number, Outcome::Refused, BACKLOG, &detail));
+            let result = client_result(number, Outcome::Refused, BACKLOG, &detail);
+            return Err(Box::new(result));
         }
         let message = Some(Request::Frame(frame));
         outgoing.try_send(StreamRequest { message }).map_err(|_| {
             let detail = "the connection does not take frames as fast as they are due";
-            client_result(number, Outcome::Refused, BACKLOG, detail)
+            Box::new(client_result(number, Outcome::Refused, BACKLOG, detail))
         })
     }
 }
