@@ -4,9 +4,10 @@
 //! Source: Jellyfish (`jellyfish.txt`, §3.3 and §6): a frame takes its bits over the link's rate, plus the round trip; each frame is
 //! acknowledged; bandwidth is the harmonic mean over the last second.
 //!
-//! Deviations: the authors measure a smoothed round trip, in which frames that wait before a slow link count as slow. Here the camera
-//! measures from when a frame could begin, the acknowledgement before it at the earliest, so that a constant rate is
-//! found exactly. Acknowledgements are not delayed by the host (1 to 3 ms there), and nothing is lost on the way.
+//! So that the estimate is of what frames meet, time that they wait before a slow link counts as slow, and so does the time in which
+//! the host answers (1 to 3 ms there, §7.2): both make it careful.
+//!
+//! Deviations: rates change at once, and nothing is lost on the way.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -133,17 +134,20 @@ pub struct Link {
     /// The place in the trace at time 0.
     offset: Duration,
     round_trip: Duration,
+    /// From a frame's arrival until the host acknowledges it.
+    host: Duration,
     /// When the last frame is through.
     is_free_at: Timestamp,
 }
 
 impl Link {
     /// A link that nothing has been sent over, at this place of its trace.
-    pub fn new(rates: Rates, offset: Duration, round_trip: Duration) -> Self {
+    pub fn new(rates: Rates, offset: Duration, round_trip: Duration, host: Duration) -> Self {
         Link {
             rates,
             offset,
             round_trip,
+            host,
             is_free_at: Timestamp::ZERO,
         }
     }
@@ -156,7 +160,7 @@ impl Link {
         let arrives = self.is_free_at + self.round_trip / 2;
         Sent {
             arrives,
-            acknowledged: arrives + self.round_trip / 2,
+            acknowledged: arrives + self.host + self.round_trip / 2,
         }
     }
 }
@@ -165,7 +169,6 @@ impl Link {
 #[derive(Clone, Debug)]
 pub struct Estimator {
     round_trip: Duration,
-    last_at: Timestamp,
     /// Of each acknowledgement of the last time: when it came, and seconds a bit.
     seen: VecDeque<(Timestamp, f64)>,
 }
@@ -175,18 +178,15 @@ impl Estimator {
     pub fn new(round_trip: Duration) -> Self {
         Estimator {
             round_trip,
-            last_at: Timestamp::ZERO,
             seen: VecDeque::new(),
         }
     }
 
     /// A frame of so many bits, sent at that time, is acknowledged.
     pub fn acknowledged(&mut self, now: Timestamp, sent: Timestamp, bits: f64) {
-        // The acknowledgement before says when the link was free again, one round trip later.
-        let began = (sent + self.round_trip).max(self.last_at);
-        self.last_at = now;
         // A frame that takes no time measures nothing.
-        let took = now.since(began).max(Duration::from_nanos(1));
+        let took = now.since(sent + self.round_trip);
+        let took = took.max(Duration::from_nanos(1));
         self.seen.push_back((now, took.as_secs_f64() / bits));
         // The last value stays, however old: a camera that sends rarely has nothing else.
         while self.seen.len() > 1 && now.since(self.seen[0].0) > ESTIMATED {
@@ -210,21 +210,25 @@ mod tests {
 
     const TRIP: Duration = Duration::from_millis(4);
 
+    fn link(rates: Rates, host_ms: u64) -> Link {
+        Link::new(rates, Duration::ZERO, TRIP, Duration::from_millis(host_ms))
+    }
+
     fn ms(ms: u64) -> Timestamp {
         Timestamp::from_ns(ms * 1_000_000)
     }
 
     #[test]
     fn a_frame_takes_its_bits_over_the_rate_and_half_a_round_trip() {
-        let mut link = Link::new(Rates::constant(8e6), Duration::ZERO, TRIP);
+        let mut link = link(Rates::constant(8e6), 1);
         let sent = link.send(ms(1_990), 400e3);
-        assert_eq!([sent.arrives, sent.acknowledged], [ms(2_042), ms(2_044)]);
+        assert_eq!([sent.arrives, sent.acknowledged], [ms(2_042), ms(2_045)]);
     }
 
     #[test]
     fn a_link_that_is_too_slow_queues_without_end() {
         // 25 frames a second of 400 kbit are 10 Mbit/s: each frame waits 10 ms more than the one before.
-        let mut link = Link::new(Rates::constant(8e6), Duration::ZERO, TRIP);
+        let mut link = link(Rates::constant(8e6), 0);
         for n in 0..100 {
             let sent = link.send(ms(40 * n), 400e3);
             assert_eq!(sent.arrives, ms(50 * (n + 1) + 2));
@@ -236,33 +240,43 @@ mod tests {
         let rates = Rates::parse("second,mbps\n0,1\n1,2\n").unwrap();
         assert_eq!(rates.period(), Duration::from_secs(2));
         // From 0.5 s: half a second at 1 Mbit/s, then a quarter at 2.
-        let mut link = Link::new(rates.clone(), Duration::ZERO, Duration::ZERO);
+        const NONE: Duration = Duration::ZERO;
+        let mut link = Link::new(rates.clone(), NONE, NONE, NONE);
         assert_eq!(link.send(ms(500), 1e6).arrives, ms(1_250));
         // Once around: 1.5 Mbit of this second, a second of 1 Mbit/s.
         assert_eq!(link.send(ms(1_250), 2.5e6).arrives, ms(3_000));
-        let mut link = Link::new(rates, Duration::from_secs(1), Duration::ZERO);
+        let mut link = Link::new(rates, STEP, NONE, NONE);
         assert_eq!(link.send(ms(0), 1e6).arrives, ms(500));
     }
 
-    #[test]
-    fn the_estimate_is_the_rate_also_where_frames_queue() {
-        for bits in [80e3, 400e3, 1e6] {
-            let mut link = Link::new(Rates::constant(8e6), Duration::ZERO, TRIP);
-            let mut estimator = Estimator::new(TRIP);
-            assert_eq!(estimator.bandwidth(), None);
-            for n in 0..50 {
-                let sent = link.send(ms(40 * n), bits);
-                estimator.acknowledged(sent.acknowledged, ms(40 * n), bits);
-                let bandwidth = estimator.bandwidth().unwrap();
-                assert!((bandwidth / 8e6 - 1.0).abs() < 1e-6, "{bits}: {bandwidth}");
-            }
+    /// The estimate after frames of so many bits, 25 a second for two seconds, over 8 Mbit/s.
+    fn estimate(bits: f64, host_ms: u64) -> f64 {
+        let mut link = link(Rates::constant(8e6), host_ms);
+        let mut estimator = Estimator::new(TRIP);
+        assert_eq!(estimator.bandwidth(), None);
+        for n in 0..50 {
+            let sent = link.send(ms(40 * n), bits);
+            estimator.acknowledged(sent.acknowledged, ms(40 * n), bits);
         }
+        estimator.bandwidth().unwrap()
+    }
+
+    #[test]
+    fn the_estimate_is_the_rate_and_careful_where_hosts_are_slow_or_frames_wait() {
+        for bits in [8e3, 80e3, 316e3] {
+            assert!((estimate(bits, 0) / 8e6 - 1.0).abs() < 1e-6, "{bits}");
+        }
+        // 10 ms on the link and 2 ms at the host.
+        let slow = estimate(80e3, 2);
+        assert!((slow / 8e6 - 10.0 / 12.0).abs() < 1e-6, "{slow}");
+        // Each frame takes 10 ms longer than the one before.
+        assert!(estimate(400e3, 0) < 2e6);
     }
 
     #[test]
     fn an_estimate_follows_a_new_rate_within_a_second() {
         let rates = Rates::parse("second,mbps\n0,20\n1,5\n2,5\n").unwrap();
-        let mut link = Link::new(rates, Duration::ZERO, TRIP);
+        let mut link = link(rates, 0);
         let mut estimator = Estimator::new(TRIP);
         let mut seen = Vec::new();
         for n in 0..60 {

@@ -6,7 +6,6 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::adaptation::{
     Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadInstance, STEPS_DEFAULT,
-    SWITCH_TIME_DEFAULT,
 };
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
@@ -14,7 +13,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::camera::{Camera, Frame};
 use super::edf::Edf;
 use super::report::{CamerasReport, End, Tally};
-use super::setting::{Contender, LoopSetting, OF_P99, ROUND_TRIP};
+use super::setting::{Contender, HOST, LoopSetting, OF_P99, ROUND_TRIP};
 use super::worker::{Next, Worker};
 use crate::agenda::{Agenda, Rank};
 use crate::draw::normal;
@@ -96,7 +95,7 @@ impl<'a> Run<'a> {
         for (i, kind) in setting.cameras.iter().enumerate() {
             starts = starts + Duration::from_secs_f64(rng.random_range(STARTS_S[0]..STARTS_S[1]));
             let offset = setting.rates.period().mul_f64(rng.random());
-            let link = Link::new(setting.rates.clone(), offset, ROUND_TRIP);
+            let link = Link::new(setting.rates.clone(), offset, ROUND_TRIP, HOST);
             cameras.push(Camera::new(*kind, link, wish));
             agenda.push(starts, Rank::Arrival, Event::Capture(i));
         }
@@ -307,7 +306,7 @@ impl Serving {
             method,
             variants: setting.zoo.variants().to_vec(),
             workers: (0..setting.n_workers as u32).map(WorkerId).collect(),
-            switch_time: SWITCH_TIME_DEFAULT,
+            switch_time: setting.switch_time,
             n_prefetched: setting.n_cached.saturating_sub(1),
             steps: STEPS_DEFAULT,
             seed: setting.seed,

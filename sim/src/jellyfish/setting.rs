@@ -3,12 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
+use spillgate_controller_policy::adaptation::{
+    AdaptiveVariant, Method, SWITCH_TIME_DEFAULT, Variant,
+};
 
 use crate::network::Rates;
 
-/// Of every link: a server in the next room.
-pub(super) const ROUND_TRIP: Duration = Duration::from_millis(2);
+/// Of every link: two machines in one room (§6).
+pub(super) const ROUND_TRIP: Duration = Duration::from_micros(500);
+/// Until a host acknowledges a frame (§7.2: 1 to 3 ms).
+pub(super) const HOST: Duration = Duration::from_millis(2);
 /// Until a captured frame is a compressed one.
 pub(super) const ENCODING: Duration = Duration::from_millis(1);
 /// Loading the smallest variant takes this long (§7.7: 150 to 200 ms).
@@ -172,6 +176,8 @@ pub struct LoopSetting {
     pub n_cached: usize,
     /// What the scheduler takes from every budget, to be on the safe side.
     pub margin: Duration,
+    /// What `spillgate` takes a switch to cost.
+    pub switch_time: Duration,
     /// Standard deviation of execution times, as a part of the profiled one, which is the 99th percentile.
     pub noise: f64,
     /// How long is counted, from when all cameras have run for a while.
@@ -191,6 +197,7 @@ impl LoopSetting {
             contender,
             n_cached: 5,
             margin: Duration::ZERO,
+            switch_time: SWITCH_TIME_DEFAULT,
             noise: 0.01,
             counted: Duration::from_secs(140),
             seed: 1,
