@@ -6,11 +6,14 @@
 //! [`spillgate_pipeline::invariants`] are checked at each step.
 
 mod accuracies;
+mod agenda;
 pub mod bound;
 pub mod clients;
 mod draw;
 pub mod dynamic;
 pub mod families;
+pub mod jellyfish;
+pub mod network;
 pub mod placement;
 pub mod report;
 pub mod setup;

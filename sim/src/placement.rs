@@ -4,7 +4,6 @@
 //!
 //! What is served is a [`Scenario`]: models, devices, and requests one by one.
 
-mod agenda;
 pub(crate) mod device;
 mod divided;
 mod hardware;

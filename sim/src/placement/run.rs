@@ -11,11 +11,11 @@ use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 
-use super::agenda::{Agenda, Rank};
 use super::device::{Due, Held, PlacedDevice};
 use super::hardware::{Noises, Profiled, copy};
 use super::report::{Figures, Got, Logged, error, least_share, quantile};
 use super::scenario::Scenario;
+use crate::agenda::{Agenda, Rank};
 
 /// From a request of a client that ends without an answer to its next one passes at least this time.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,8 +1,9 @@
-//! `spillgate evaluate`: the evaluations of PARD, ORLOJ and Clockwork in the simulator, with every published policy beside ours.
+//! `spillgate evaluate`: the evaluations of PARD, ORLOJ, Clockwork and Jellyfish in the simulator, with every published policy beside ours.
 
 mod chart;
 mod clockwork;
 mod grid;
+mod jellyfish;
 mod orloj;
 mod report;
 mod sections;
@@ -35,6 +36,8 @@ enum What {
     Clockwork(clockwork::ClockworkArgs),
     /// One dynamic module under every batch scheduler, on the workloads of ORLOJ's evaluation.
     Orloj(orloj::OrlojArgs),
+    /// Cameras over links that change, under every way to choose variants, on the settings of Jellyfish's evaluation.
+    Jellyfish(jellyfish::JellyfishArgs),
 }
 
 #[derive(Args)]
@@ -68,6 +71,7 @@ pub fn run(args: &EvaluateArgs, print: Print) -> anyhow::Result<()> {
         What::Pard(args) => pard(args, print),
         What::Clockwork(args) => clockwork::run_all(args, print),
         What::Orloj(args) => orloj::run_all(args, print),
+        What::Jellyfish(args) => jellyfish::run_all(args, print),
     }
 }
 

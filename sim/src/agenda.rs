@@ -6,39 +6,39 @@ use spillgate_pipeline::time::Timestamp;
 
 /// The order of events at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(crate) enum Rank {
     Device,
     Arrival,
     Wakeup,
 }
 
 #[derive(Debug)]
-pub(super) struct Agenda<E> {
+pub(crate) struct Agenda<E> {
     events: BTreeMap<(Timestamp, Rank, u64), E>,
     next: u64,
 }
 
 impl<E> Agenda<E> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Agenda {
             events: BTreeMap::new(),
             next: 0,
         }
     }
 
-    pub(super) fn push(&mut self, at: Timestamp, rank: Rank, event: E) {
+    pub(crate) fn push(&mut self, at: Timestamp, rank: Rank, event: E) {
         self.events.insert((at, rank, self.next), event);
         self.next += 1;
     }
 
     /// The next event, if it comes before one of that rank at that moment.
-    pub(super) fn pop_before(&mut self, at: Timestamp, rank: Rank) -> Option<(Timestamp, E)> {
+    pub(crate) fn pop_before(&mut self, at: Timestamp, rank: Rank) -> Option<(Timestamp, E)> {
         let (first, ..) = self.events.first_key_value()?;
         let is_before = (first.0, first.1) < (at, rank);
         is_before.then(|| self.pop()).flatten()
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Timestamp, E)> {
+    pub(crate) fn pop(&mut self) -> Option<(Timestamp, E)> {
         let ((at, ..), event) = self.events.pop_first()?;
         Some((at, event))
     }

@@ -1,0 +1,136 @@
+use std::time::Duration;
+
+use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
+
+use super::*;
+use crate::network::Rates;
+
+/// The profile of the reference by its law, without its bump on the three smallest: 16 variants from 128 to 608 pixels.
+fn zoo() -> Zoo {
+    let sizes: Vec<u32> = (4..20).map(|i| 32 * i).collect();
+    let variant = |r: &u32| {
+        let r = f64::from(*r);
+        let each = 3.0 + 4.75e-5 * (r * r - 128.0 * 128.0);
+        let time = |b: u32| Duration::from_secs_f64((20.0 + f64::from(b) * each) * 1e-3);
+        AdaptiveVariant {
+            variant: Variant {
+                accuracy: 0.495 - 0.827 * (-r / 124.2).exp(),
+                execution: (1..=8).map(time).collect(),
+            },
+            frame_bits: r * r * 3.0 / 1024.0 / 5.0 * 8e3,
+        }
+    };
+    Zoo::new(sizes.iter().map(variant).collect(), sizes).unwrap()
+}
+
+fn cameras(n: usize, rate: f64, slo_ms: u64) -> Vec<CameraKind> {
+    let slo = Duration::from_millis(slo_ms);
+    vec![CameraKind { rate, slo }; n]
+}
+
+fn setting(rates: Rates, cameras: Vec<CameraKind>, contender: Contender) -> LoopSetting {
+    LoopSetting {
+        counted: Duration::from_secs(20),
+        ..LoopSetting::new(zoo(), rates, cameras, contender)
+    }
+}
+
+#[test]
+fn a_steady_link_is_served_without_misses() {
+    let contenders = [Method::Spillgate, Method::Jellyfish, Method::Greedy];
+    for method in contenders {
+        let contender = Contender::Adapted(method);
+        let setting = setting(Rates::constant(20e6), cameras(2, 15.0, 100), contender);
+        let report = run(&setting).unwrap();
+        assert_eq!(report.frames, 2 * 20 * 15, "{method:?}");
+        assert_eq!(report.miss_rate(), 0.0, "{method:?}: {report:?}");
+        assert!(report.f1 > 0.6, "{method:?}: {report:?}");
+        assert!(report.p99_ms < 100.0 && report.p50_ms > 40.0, "{report:?}");
+    }
+}
+
+#[test]
+fn the_lowest_variant_is_always_in_time_and_the_highest_is_not() {
+    let run_fixed = |variant| {
+        let cameras = cameras(4, 25.0, 75);
+        run(&setting(
+            Rates::synthetic(),
+            cameras,
+            Contender::Fixed(variant),
+        ))
+        .unwrap()
+    };
+    let [low, high] = [0, 15].map(run_fixed);
+    assert!(low.miss_rate() < 0.01, "{low:?}");
+    assert!((low.f1 - 0.334).abs() < 1e-9, "{low:?}");
+    assert!(high.miss_rate() > 0.4, "{high:?}");
+}
+
+#[test]
+fn variants_follow_a_link_that_changes() {
+    let contender = Contender::Adapted(Method::Jellyfish);
+    let rates =
+        Rates::parse("second,mbps\n0,25\n1,25\n2,25\n3,25\n4,16\n5,16\n6,16\n7,16\n").unwrap();
+    let report = run(&setting(rates, cameras(2, 15.0, 100), contender)).unwrap();
+    assert!(report.switches >= 4, "{report:?}");
+    assert!(report.miss_rate() < 0.1, "{report:?}");
+    let used = report.served.iter().filter(|n| **n > 0).count();
+    assert!(used > 1, "{report:?}");
+}
+
+#[test]
+fn with_more_variants_cached_more_switches_hit() {
+    let hits = [1, 5].map(|n_cached| {
+        let contender = Contender::Adapted(Method::Jellyfish);
+        let rates = Rates::parse("second,mbps\n0,25\n1,20\n2,16\n3,13\n4,10\n5,8\n").unwrap();
+        let setting = LoopSetting {
+            n_cached,
+            ..setting(rates, cameras(2, 15.0, 100), contender)
+        };
+        run(&setting).unwrap().hit_rate().expect("it switches")
+    });
+    assert!(hits[0] < 0.5 && hits[1] > 0.6, "{hits:?}");
+}
+
+#[test]
+fn equal_settings_give_equal_reports_and_seeds_count() {
+    let of = |seed| {
+        let contender = Contender::Adapted(Method::Spillgate);
+        let mut setting = setting(Rates::synthetic(), cameras(4, 25.0, 100), contender);
+        setting.counted = Duration::from_secs(10);
+        setting.seed = seed;
+        run(&setting).unwrap()
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn a_camera_that_nobody_can_serve_misses_all() {
+    let contender = Contender::Adapted(Method::Jellyfish);
+    let report = run(&setting(
+        Rates::constant(20e6),
+        cameras(1, 15.0, 40),
+        contender,
+    ));
+    let report = report.unwrap();
+    assert_eq!(report.unserved, report.frames, "{report:?}");
+}
+
+#[test]
+fn a_bad_list_of_variants_says_why() {
+    let zoo = zoo();
+    let (variants, sizes) = (zoo.variants().to_vec(), zoo.sizes().to_vec());
+    let count = Zoo::new(variants.clone(), sizes[1..].to_vec());
+    let expected = BadZoo::Count {
+        variants: 16,
+        sizes: 15,
+    };
+    assert_eq!(count, Err(expected));
+    let mut swapped = sizes.clone();
+    swapped.swap(3, 4);
+    assert_eq!(Zoo::new(variants.clone(), swapped), Err(BadZoo::Order(4)));
+    let mut lacking = variants;
+    lacking[2].variant.execution.clear();
+    assert_eq!(Zoo::new(lacking, sizes), Err(BadZoo::Empty(2)));
+}
