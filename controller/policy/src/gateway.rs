@@ -13,6 +13,7 @@ mod demand;
 mod dispatch;
 mod ends;
 mod exchange;
+mod hear;
 mod joins;
 mod pull;
 mod view;
@@ -26,8 +27,8 @@ use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::id::{DeviceId, GatewayId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::message::{
-    Address, Arrival, Ask, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
-    ModulePlan, ModuleState, Place, Places, Returned, Sessions, ToController, ToDevice, ToGateway,
+    Address, Arrival, BatchShape, Envelope, Fault, Filled, Finished, Incarnation, Message,
+    ModulePlan, ModuleState, Place, Places, Sessions, ToController, ToDevice, ToGateway,
 };
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, Outcome, Request};
@@ -428,113 +429,6 @@ impl<P, L: Clone> Gateway<P, L> {
     /// Of these, requests without an SLO.
     pub fn in_background(&self) -> usize {
         self.ledger.in_background()
-    }
-
-    fn hear(&mut self, now: Timestamp, message: ToGateway, out: &mut Vec<Command<P, L>>) {
-        match message {
-            ToGateway::Started(started) => {
-                if let Some(stage) = self.stage_of(started.worker) {
-                    stage.dispatcher.started(&started);
-                }
-            }
-            ToGateway::Finished {
-                worker,
-                batch,
-                took,
-                size,
-                members,
-            } => {
-                if let Some(module) = self.module_of(worker) {
-                    self.stages[module.idx()].dispatcher.ended(worker, batch);
-                    self.charge(module, worker, (took, size), &members);
-                    self.finished(now, module, worker, members, out);
-                }
-            }
-            ToGateway::Failed {
-                worker,
-                request,
-                why,
-            } => {
-                if let Some(module) = self.module_of(worker) {
-                    let result = Err(Fault::Module(why));
-                    let failed = vec![Finished { request, result }];
-                    self.finished(now, module, worker, failed, out);
-                }
-            }
-            ToGateway::Dropped {
-                worker,
-                request,
-                drop,
-            } => self.dropped(now, worker, request, *drop, out),
-            ToGateway::Forgotten { worker, request } => self.forgotten(now, worker, request),
-            ToGateway::Ask(ask) => self.asked(now, &ask, out),
-            ToGateway::Withdrawn(worker, serial) => self.withdrawn(worker, serial),
-            ToGateway::Returned(returned) => self.returned(now, returned, out),
-            ToGateway::Leaves(worker) => self.leaves(worker),
-            ToGateway::Plan(module, plan) => {
-                let part = self.hear_part(now, &plan);
-                if let Some(stage) = self.stages.get_mut(module.idx()) {
-                    stage.dispatcher.reshape(plan.shape, part);
-                    stage.told = (plan.guidance, now);
-                    stage.plan = ModulePlan { part, ..*plan };
-                }
-            }
-            ToGateway::State(state) => {
-                self.ledger.learn(now, &state);
-                self.tell_gate(now);
-                // `may_say` has seen that the module is there.
-                let module = state.module.idx();
-                self.stages[module].state = Some(state);
-            }
-            ToGateway::Clients(portion) => self.hear_portion(now, &portion),
-            ToGateway::Holds(worker, models) => {
-                if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.holds(worker, &models);
-                }
-            }
-            ToGateway::Serve(worker) => self.list(worker, true),
-            ToGateway::Retire(worker) => self.list(worker, false),
-            ToGateway::Try(worker) => {
-                if let Some(stage) = self.stage_of(worker) {
-                    stage.dispatcher.try_out(worker);
-                }
-            }
-        }
-    }
-
-    fn list(&mut self, worker: WorkerId, serves: bool) {
-        if let Some(stage) = self.stage_of(worker) {
-            stage.dispatcher.list(worker, serves);
-        }
-    }
-
-    /// Whether the message is its sender's to say: a device speaks for its own workers, a controller for its module.
-    fn may_say(&self, from: Address, message: &ToGateway) -> bool {
-        let place = |worker: &WorkerId| self.places.get(*worker);
-        let device_of = |worker| place(worker).map(|p| Address::Device(p.device));
-        let controller_of = |worker| place(worker).map(|p| Address::Controller(p.module));
-        let sayer = match message {
-            ToGateway::Started(started) => device_of(&started.worker),
-            ToGateway::Finished { worker, .. }
-            | ToGateway::Failed { worker, .. }
-            | ToGateway::Dropped { worker, .. }
-            | ToGateway::Forgotten { worker, .. }
-            | ToGateway::Ask(Ask { worker, .. })
-            | ToGateway::Withdrawn(worker, _)
-            | ToGateway::Leaves(worker)
-            | ToGateway::Holds(worker, _)
-            | ToGateway::Returned(Returned { worker, .. }) => device_of(worker),
-            ToGateway::Plan(module, _) => Some(Address::Controller(*module)),
-            ToGateway::State(state) => {
-                let is_known = state.module.idx() < self.stages.len();
-                is_known.then_some(Address::Controller(state.module))
-            }
-            ToGateway::Clients(_) => Some(Address::Controller(ModuleId::SOURCE)),
-            ToGateway::Serve(worker) | ToGateway::Retire(worker) | ToGateway::Try(worker) => {
-                controller_of(worker)
-            }
-        };
-        sayer == Some(from)
     }
 
     /// A batch of that time and size ended. The requests of it that the worker has are charged for it.

@@ -40,7 +40,7 @@ pub const STEPS_DEFAULT: u32 = 600;
 /// Steps of a quick one.
 const QUICK_STEPS: u32 = 40;
 /// Requests of a switched client that are lost, as time, unless said otherwise: frames under way, and a variant that is loaded.
-pub const SWITCH_TIME_DEFAULT: Duration = Duration::from_millis(25);
+pub const SWITCH_TIME_DEFAULT: Duration = Duration::from_millis(5);
 /// Neighbours that a worker prefetches, unless said otherwise: with its own variant 5 are cached, which is where hits stop growing.
 pub const PREFETCHED_DEFAULT: usize = 4;
 /// Rates are counted in whole requests a second, or more coarsely where that would make sets of bits longer than this.
