@@ -9,6 +9,9 @@
 //! How much of the devices' time may be spent follows from what happens: while requests are lost though some stream could be served
 //! smaller, the part falls by [`FALL`]; else it rises by [`RISE`], up to [`PART_MAX`].
 //!
+//! No client makes the variants of others small by asking for more than its share of the devices' time: what it asks beyond that, with the best
+//! variants of all streams, counts neither as demand nor as lost. The entry gate refuses it.
+//!
 //! Invariants: at most [`CAMERAS_MAX`] streams are told apart, and the others share one place; a stream that sends nothing for
 //! [`FORGOTTEN_AFTER`] is forgotten; a variant whose input is larger than the frames that come is not chosen where a smaller one holds them.
 
@@ -22,11 +25,13 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::clients::{Claim, ClientKey};
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::AdaptName;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::shares::water;
 use pooled::{Choice, Demand, PooledVariant};
 pub use view::{CameraView, Obstacle};
 
@@ -143,6 +148,9 @@ pub struct Outlook {
 
 #[derive(Clone, Debug)]
 struct Camera {
+    client: ClientKey,
+    /// Its client asks for more than its share.
+    is_over: bool,
     /// Requests since the last decision.
     n: u32,
     /// Requests a second; `None` before the first decision.
@@ -268,9 +276,14 @@ impl Cameras {
         self.cameras.iter().map(view).collect()
     }
 
-    /// A stream asks for something: of that frame, to be answered within that time. Refused requests count, too.
-    pub fn asked(&mut self, now: Timestamp, key: CameraKey, frame: FrameSize, slo: Duration) {
-        self.offered += 1;
+    /// A stream of a client asks for something: of that frame, to be answered within that time. Refused requests count, too.
+    pub fn asked(
+        &mut self,
+        now: Timestamp,
+        (key, client): (CameraKey, ClientKey),
+        frame: FrameSize,
+        slo: Duration,
+    ) {
         let is_known = self.cameras.contains_key(&key);
         let key = match is_known || self.cameras.len() < CAMERAS_MAX {
             true => key,
@@ -279,6 +292,8 @@ impl Cameras {
         let newcomer = self.newcomer();
         let density = frame.density();
         let camera = self.cameras.entry(key).or_insert(Camera {
+            client,
+            is_over: false,
             n: 0,
             rate: None,
             slo,
@@ -291,6 +306,7 @@ impl Cameras {
             obstacle: None,
             owed: 0.0,
         });
+        self.offered += u32::from(!camera.is_over);
         camera.n += 1;
         camera.seen_at = now;
         camera.slo = slo;
@@ -385,7 +401,14 @@ impl Cameras {
         better
     }
 
-    /// A request was refused, dropped or late because there was too little time.
+    /// A request of a stream was refused because too many came.
+    pub fn refused(&mut self, key: CameraKey) {
+        let camera = self.cameras.get(&key);
+        let camera = camera.or_else(|| self.cameras.get(&CameraKey::OTHERS));
+        self.lost += u32::from(camera.is_none_or(|camera| !camera.is_over));
+    }
+
+    /// An accepted request was dropped or late because there was too little time.
     pub fn lost(&mut self) {
         self.lost += 1;
     }
@@ -404,12 +427,13 @@ impl Cameras {
                 each: batch.as_secs_f64() / f64::from(outlook.batch.max(1)) + outlook.beside,
             })
             .collect();
-        let demands: Vec<Demand> = self
+        let mut demands: Vec<Demand> = self
             .cameras
             .values()
             .map(|camera| self.demand(camera, outlook))
             .collect();
         let capacity = self.part * outlook.devices * outlook.part;
+        self.hold_to_shares(&variants, &mut demands, capacity);
         let answer = match self.name {
             AdaptName::Greedy => pooled::each_alone(&variants, &demands, outlook.batch),
             _ => {
@@ -479,6 +503,50 @@ impl Cameras {
             self.part = (self.part * FALL).max(PART_MIN);
         }
         (self.lost, self.offered) = (0, 0);
+    }
+
+    /// Holds clients to their fair shares of the devices' time: the share at which each gets what the best variants of its streams take, or as
+    /// much as the others. A client whose streams ask for more than that even of the smallest variant has that one, and counts with its
+    /// share.
+    fn hold_to_shares(
+        &mut self,
+        variants: &[PooledVariant],
+        demands: &mut [Demand],
+        capacity: f64,
+    ) {
+        let least = variants
+            .iter()
+            .map(|v| v.each)
+            .fold(f64::INFINITY, f64::min);
+        let mut clients: IndexMap<ClientKey, (Claim, f64), FxBuildHasher> = IndexMap::default();
+        for (camera, demand) in self.cameras.values().zip(&*demands) {
+            let mut usable = (0..variants.len()).rev();
+            let best = usable.find(|v| !demand.budgets[*v].is_zero());
+            let best = best.map_or(least, |v| variants[v].each);
+            let none = Claim {
+                weight: 1.0,
+                rate: 0.0,
+            };
+            let (claim, small) = clients.entry(camera.client).or_insert((none, 0.0));
+            claim.rate += demand.rate * best;
+            *small += demand.rate * least;
+        }
+        let claims: Vec<Claim> = clients.values().map(|(claim, _)| *claim).collect();
+        let shares = water::fill(capacity, &claims);
+        for (camera, demand) in self.cameras.values_mut().zip(demands) {
+            let Some((client, _, (_, small))) = clients.get_full(&camera.client) else {
+                continue;
+            };
+            camera.is_over = *small > shares[client] * (1.0 + 1e-9);
+            if camera.is_over {
+                demand.rate *= shares[client] / small;
+                demand
+                    .budgets
+                    .iter_mut()
+                    .skip(1)
+                    .for_each(|budget| *budget = Duration::ZERO);
+            }
+        }
     }
 
     fn demand(&self, camera: &Camera, outlook: &Outlook) -> Demand {

@@ -278,7 +278,7 @@ impl<P, L: Clone> Gateway<P, L> {
         self.demands.offered(now, self.ledger.offered());
         self.exchange.asked(now, &offer.party);
         if let Err(refusal) = &admitted {
-            self.stream_refused(refusal);
+            self.stream_refused(offer, refusal);
         }
         let request = admitted?;
         self.applications.opened(now, request.application);

@@ -114,7 +114,9 @@ impl Search {
                 State::Jellyfish(Box::new(Jellyfish::new(&table, &instance, &ranks(present))))
             }
             Method::Lowest => State::Done(simple::fixed(&table, &instance, 0)),
-            Method::Middle => State::Done(simple::fixed(&table, &instance, table.n_ranks() / 2)),
+            Method::Middle => {
+                State::Done(simple::fixed(&table, &instance, (table.n_ranks() - 1) / 2))
+            }
             Method::Highest => State::Done(simple::fixed(&table, &instance, table.n_ranks() - 1)),
             Method::Fixed(variant) => {
                 let rank = table.rank_of(variant).unwrap_or(0);

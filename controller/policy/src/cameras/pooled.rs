@@ -16,6 +16,9 @@ use std::time::Duration;
 
 use spillgate_pipeline::id::VariantId;
 
+/// Device time is a sum of quotients: so much more, in seconds, is as good as none.
+const ROUNDING: f64 = 1e-9;
+
 /// One variant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PooledVariant {
@@ -63,7 +66,12 @@ pub(super) struct Answer {
 /// The best answer: devices give `capacity` seconds a second. Streams that no variant fits get the cheapest one.
 pub(super) fn solve(variants: &[PooledVariant], demands: &[Demand], capacity: f64) -> Answer {
     let answers = (0..variants.len()).map(|longest| fill(variants, demands, capacity, longest));
-    let rank = |a: &Answer| (a.takes <= capacity * (1.0 + 1e-9), a.n_fit);
+    let rank = |a: &Answer| {
+        (
+            a.takes <= capacity + demands.len() as f64 * ROUNDING,
+            a.n_fit,
+        )
+    };
     let best = answers.reduce(|best, answer| {
         let is_better = rank(&answer)
             .cmp(&rank(&best))
@@ -110,7 +118,7 @@ pub(super) fn kept(
             answer.value += demand.rate * mean(|v| v.accuracy);
         }
     }
-    (answer.takes <= capacity).then_some(answer)
+    (answer.takes <= capacity + demands.len() as f64 * ROUNDING).then_some(answer)
 }
 
 /// Each stream for itself: the most accurate variant that is in time and keeps up with it on a device of its own.
@@ -201,7 +209,7 @@ fn fill(variants: &[PooledVariant], demands: &[Demand], capacity: f64, longest: 
         let more = demand.rate * (variants[to].each - variants[from].each);
         let gained = demand.rate * (variants[to].accuracy - variants[from].accuracy);
         let room = capacity - takes;
-        if more <= room {
+        if more <= room + ROUNDING {
             choice.variant = VariantId(to as u16);
             takes += more;
             value += gained;

@@ -1,4 +1,5 @@
 use super::*;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -46,7 +47,7 @@ fn run(cameras: &mut Cameras, rates: &[u32], side: u32, periods: u32) -> Vec<f64
         for (i, rate) in rates.iter().enumerate() {
             let key = CameraKey(i as u64);
             for _ in 0..rate / 2 {
-                cameras.asked(start, key, frame, SLO);
+                cameras.asked(start, (key, ClientKey(1)), frame, SLO);
                 let variant = cameras.choose(key, frame);
                 if period > periods / 2 {
                     served[i].0 += u32::from(variant.0);
@@ -91,7 +92,7 @@ fn lost_requests_make_variants_smaller_and_their_absence_larger_again() {
     let mut step = |n: u32, losses: u32| {
         let now = at(500 * n);
         for _ in 0..20 {
-            cameras.asked(now, key, FrameSize::default(), SLO);
+            cameras.asked(now, (key, ClientKey(1)), FrameSize::default(), SLO);
         }
         for _ in 0..losses {
             cameras.lost();
@@ -111,7 +112,12 @@ fn lost_requests_make_variants_smaller_and_their_absence_larger_again() {
 fn at_most_so_many_streams_are_told_apart_and_silent_ones_are_forgotten() {
     let mut cameras = cameras(AdaptName::Spillgate);
     for i in 0..3 * CAMERAS_MAX as u64 {
-        cameras.asked(at(0), CameraKey(i), FrameSize::default(), SLO);
+        cameras.asked(
+            at(0),
+            (CameraKey(i), ClientKey(1)),
+            FrameSize::default(),
+            SLO,
+        );
     }
     assert_eq!(cameras.len(), CAMERAS_MAX + 1, "the others share a place");
     cameras.decide(at(500), &outlook());
@@ -137,7 +143,12 @@ fn a_new_stream_begins_as_small_as_the_others_are() {
         "nobody else is there"
     );
     run(&mut cameras, &[400], 0, 4);
-    cameras.asked(at(2000), CameraKey(9), FrameSize::default(), SLO);
+    cameras.asked(
+        at(2000),
+        (CameraKey(9), ClientKey(1)),
+        FrameSize::default(),
+        SLO,
+    );
     assert_eq!(
         cameras.choose(CameraKey(9), FrameSize::default()),
         VariantId(0)
@@ -152,7 +163,7 @@ fn small_changes_switch_no_stream() {
         let rate = if period < 12 { 60 } else { 59 };
         for n in 0..rate / 2 {
             let now = at(500 * period + n);
-            cameras.asked(now, CameraKey(1), FrameSize::default(), SLO);
+            cameras.asked(now, (CameraKey(1), ClientKey(1)), FrameSize::default(), SLO);
         }
         cameras.decide(at(500 * (period + 1)), &outlook());
         chosen.push(cameras.cameras[0].choice);
@@ -172,7 +183,7 @@ fn asked_over(bandwidth: f64, least_side: u32) -> (Cameras, Vec<Asked>) {
     let mut told = Vec::new();
     for period in 0..6 {
         for _ in 0..10 {
-            cameras.asked(at(500 * period), CameraKey(1), frame, SLO);
+            cameras.asked(at(500 * period), (CameraKey(1), ClientKey(1)), frame, SLO);
         }
         let round_trip = MS * 10;
         let link = LinkReport {
@@ -216,7 +227,12 @@ fn another_module_bounds_how_small_frames_become() {
 #[test]
 fn a_report_that_cannot_be_true_is_not_believed() {
     let mut cameras = cameras(AdaptName::Spillgate);
-    cameras.asked(at(0), CameraKey(1), FrameSize::default(), SLO);
+    cameras.asked(
+        at(0),
+        (CameraKey(1), ClientKey(1)),
+        FrameSize::default(),
+        SLO,
+    );
     for bandwidth in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let round_trip = Duration::MAX;
         let link = LinkReport {
@@ -239,4 +255,40 @@ fn a_report_that_cannot_be_true_is_not_believed() {
     // One that sends nothing is not known.
     cameras.heard(at(0), CameraKey(2), absurd);
     assert_eq!(cameras.len(), 1);
+}
+
+/// Seven cameras of 4 frames a second beside a client that asks for that many: what the cameras are served with, and the part that may be planned.
+fn beside(flood: u32, streams: u64) -> (Vec<VariantId>, f64) {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    let frame = FrameSize::default();
+    for period in 0..20 {
+        for n in 0..50 {
+            let now = at(500 * period + 10 * n);
+            for camera in (0..7).filter(|_| n % 25 == 0) {
+                cameras.asked(now, (CameraKey(camera), ClientKey(camera)), frame, SLO);
+            }
+            for i in 0..u64::from(flood / 100) {
+                let key = CameraKey(100 + i % streams);
+                cameras.asked(now, (key, ClientKey(100)), frame, SLO);
+                // The gate refuses nearly all of them.
+                if i > 0 {
+                    cameras.refused(key);
+                }
+            }
+        }
+        cameras.decide(at(500 * period + 500), &outlook());
+    }
+    let chosen = (0..7).map(|camera| cameras.choose(CameraKey(camera), frame));
+    (chosen.collect(), cameras.part())
+}
+
+#[test]
+fn a_client_that_floods_makes_no_others_variants_small() {
+    let (alone, part) = beside(0, 1);
+    assert_eq!((alone, part), (vec![VariantId(2); 7], PART_MAX));
+    for streams in [1, 5, 20] {
+        let (beside, part) = beside(2_000, streams);
+        assert_eq!(beside, [VariantId(2); 7], "{streams}");
+        assert_eq!(part, PART_MAX, "what is refused of the flood is not lost");
+    }
 }

@@ -99,16 +99,17 @@ impl<P, L: Clone> Gateway<P, L> {
         {
             let slo = self.pipeline.slo;
             let slo = offer.timeout.map_or(slo, |timeout| timeout.min(slo));
-            adapting.cameras.asked(now, offer.camera, offer.frame, slo);
+            let stream = (offer.camera, offer.party.client);
+            adapting.cameras.asked(now, stream, offer.frame, slo);
         }
     }
 
     /// It was refused.
-    pub(super) fn stream_refused(&mut self, refusal: &Refusal) {
+    pub(super) fn stream_refused(&mut self, offer: &Offer, refusal: &Refusal) {
         if let Some(adapting) = &mut self.adapting
             && matches!(refusal, Refusal::Overload(_) | Refusal::Full { .. })
         {
-            adapting.cameras.lost();
+            adapting.cameras.refused(offer.camera);
         }
     }
 
