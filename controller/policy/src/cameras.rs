@@ -7,7 +7,7 @@
 //! chosen (Jellyfish §3.3 and the authors' code). Of the others the server sees what arrives: their time on the network is unknown.
 //!
 //! How much of the devices' time may be spent follows from what happens: while requests are lost though some stream could be served
-//! smaller, the part falls by [`FALL`]; else it rises by [`RISE`], up to [`PART_MAX`].
+//! smaller, the part falls by `FALL`; else it rises by `RISE`, up to [`PART_MAX`].
 //!
 //! No client makes the variants of others small by asking for more than its share of the devices' time: what it asks beyond that, with the best
 //! variants of all streams, counts neither as demand nor as lost. The entry gate refuses it.
