@@ -355,10 +355,15 @@ impl Cameras {
         news.collect()
     }
 
-    /// What a new stream gets until the next decision: what the slowest of the others get, else the best.
+    /// What a new stream gets until the next decision: what the slowest of the others get, else the best. Those that no variant fits, or
+    /// that ask for more than their share, are no measure for it.
     fn newcomer(&self) -> Choice {
         let last = VariantId(self.variants.len().saturating_sub(1) as u16);
-        let least = self.cameras.values().map(|c| c.choice.variant).min();
+        let usual = self
+            .cameras
+            .values()
+            .filter(|c| c.choice.fits && !c.is_over);
+        let least = usual.map(|c| c.choice.variant).min();
         Choice {
             variant: least.unwrap_or(last),
             better: None,

@@ -142,7 +142,7 @@ fn a_new_stream_begins_as_small_as_the_others_are() {
         VariantId(2),
         "nobody else is there"
     );
-    run(&mut cameras, &[400], 0, 4);
+    run(&mut cameras, &[150], 0, 4);
     cameras.asked(
         at(2000),
         (CameraKey(9), ClientKey(1)),
@@ -153,6 +153,19 @@ fn a_new_stream_begins_as_small_as_the_others_are() {
         cameras.choose(CameraKey(9), FrameSize::default()),
         VariantId(0)
     );
+}
+
+/// A hopeless deadline is its client's own doing.
+#[test]
+fn a_stream_that_no_variant_fits_makes_no_newcomer_small() {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    let frame = FrameSize::default();
+    for n in 0..5 {
+        cameras.asked(at(n), (CameraKey(1), ClientKey(1)), frame, MS);
+    }
+    cameras.decide(at(500), &outlook());
+    assert_eq!(cameras.choose(CameraKey(1), frame), VariantId(0));
+    assert_eq!(cameras.choose(CameraKey(2), frame), VariantId(2));
 }
 
 #[test]

@@ -113,9 +113,13 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
-    /// A request of it ended.
-    pub(super) fn stream_answered(&mut self, outcome: &Outcome) {
-        if let Some(adapting) = &mut self.adapting {
+    /// A request of it ended, for which so much time was left when it was accepted. That one with little time is lost says nothing of the
+    /// devices.
+    pub(super) fn stream_answered(&mut self, outcome: &Outcome, given: Duration) {
+        let is_usual = given * 2 >= self.pipeline.slo;
+        if let Some(adapting) = &mut self.adapting
+            && is_usual
+        {
             adapting.ended(outcome);
         }
     }

@@ -1,6 +1,7 @@
 //! What a gateway knows of an open request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate_pipeline::id::{ModuleId, VariantId};
 use spillgate_pipeline::request::Request;
@@ -22,6 +23,11 @@ pub(super) struct Content<P, L> {
 }
 
 impl<P, L> Content<P, L> {
+    /// The time that was left for it when it was accepted.
+    pub(super) fn time_given(&self) -> Duration {
+        self.request.deadline.since(self.admitted_at)
+    }
+
     /// The request as it ended: of the variant of the adapted module that served it.
     pub(super) fn ended(&self, adapted: Option<ModuleId>) -> Request {
         match adapted {

@@ -35,7 +35,7 @@ impl<P, L: Clone> Gateway<P, L> {
     ) {
         if let Some((outcome, open)) = self.ledger.result_in(now, id) {
             self.applications.ended(open.request.application);
-            self.stream_answered(&outcome);
+            self.stream_answered(&outcome, open.time_given());
             out.push(Command::End(Box::new(Ended {
                 request: open.ended(self.pipeline.adapted()),
                 outcome,
@@ -59,7 +59,7 @@ impl<P, L: Clone> Gateway<P, L> {
             return;
         };
         self.applications.ended(open.request.application);
-        self.stream_answered(&outcome);
+        self.stream_answered(&outcome, open.time_given());
         out.push(Command::End(Box::new(Ended {
             request: open.ended(self.pipeline.adapted()),
             outcome,
