@@ -253,9 +253,9 @@ impl Cameras {
         self.part
     }
 
-    /// How long requests take now, over those of the last seconds.
-    pub fn change(&self) -> f64 {
-        self.mixes.now() / self.mixes.past()
+    /// How long requests take now, over those of the variant that serves where none is chosen.
+    pub fn mix(&self) -> f64 {
+        self.mixes.now()
     }
 
     /// How long requests took in the last seconds, over those of the variant that serves where none is chosen.
@@ -284,28 +284,31 @@ impl Cameras {
         frame: FrameSize,
         slo: Duration,
     ) {
-        let is_known = self.cameras.contains_key(&key);
-        let key = match is_known || self.cameras.len() < CAMERAS_MAX {
+        let has_room = self.cameras.len() < CAMERAS_MAX;
+        let key = match has_room || self.cameras.contains_key(&key) {
             true => key,
             false => CameraKey::OTHERS,
         };
-        let newcomer = self.newcomer();
         let density = frame.density();
-        let camera = self.cameras.entry(key).or_insert(Camera {
-            client,
-            is_over: false,
-            n: 0,
-            rate: None,
-            slo,
-            frame,
-            density,
-            link: None,
-            told: None,
-            seen_at: now,
-            choice: newcomer,
-            obstacle: None,
-            owed: 0.0,
-        });
+        if !self.cameras.contains_key(&key) {
+            let newcomer = Camera {
+                client,
+                is_over: false,
+                n: 0,
+                rate: None,
+                slo,
+                frame,
+                density,
+                link: None,
+                told: None,
+                seen_at: now,
+                choice: self.newcomer(),
+                obstacle: None,
+                owed: 0.0,
+            };
+            self.cameras.insert(key, newcomer);
+        }
+        let camera = &mut self.cameras[&key];
         self.offered += u32::from(!camera.is_over);
         camera.n += 1;
         camera.seen_at = now;

@@ -164,9 +164,13 @@ impl<P, L: Clone> Gateway<P, L> {
     /// What requests take at the adapted module has changed: the gate need not wait until its workers show it.
     pub(super) fn tell_gate(&mut self, now: Timestamp) {
         if let Some(adapting) = &self.adapting {
-            let module = adapting.module;
-            self.ledger
-                .set_change(now, module, adapting.cameras.change());
+            let (module, mix) = (adapting.module, adapting.cameras.mix());
+            // Published policies trust the profile: the capacity that their planners report is that of the variant that serves by default.
+            let change = match self.pipeline.policy.drop.recipe().learns_pace {
+                true => mix / adapting.cameras.past_mix(),
+                false => mix,
+            };
+            self.ledger.set_change(now, module, change);
         }
     }
 
