@@ -1,0 +1,64 @@
+//! What choosing the variants of all streams of a gateway costs: it happens under the gateway's lock, twice a second.
+
+use std::time::Duration;
+
+use divan::{Bencher, black_box};
+use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outlook};
+use spillgate_pipeline::clients::ClientKey;
+use spillgate_pipeline::pipeline::Variant;
+use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::testing::noop_pipeline;
+use spillgate_pipeline::time::Timestamp;
+
+const SLO: Duration = Duration::from_millis(200);
+
+fn main() {
+    divan::main();
+}
+
+/// Streams of different SLOs and rates, which together ask for more than the largest variant serves.
+fn cameras(streams: u64, variants: usize) -> (Cameras, Outlook) {
+    let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
+    let module = &mut pipeline.modules[1];
+    module.variants = (1..=variants)
+        .map(|n| Variant {
+            model: "a.pt".to_owned(),
+            input: None,
+            accuracy: Some(1.0 - 1.0 / (n + 1) as f64),
+        })
+        .collect();
+    let cameras = Cameras::new(AdaptName::Spillgate, module, 0);
+    let outlook = Outlook {
+        batch: 1,
+        execution: (1..=variants as u32)
+            .map(|n| Duration::from_millis(2) * n)
+            .collect(),
+        devices: streams as f64 / 10.0,
+        part: 1.0,
+        beside: 0.0,
+        rest: Duration::ZERO,
+    };
+    (cameras, outlook)
+}
+
+fn ask(cameras: &mut Cameras, now: Timestamp, streams: u64) {
+    for stream in 0..streams {
+        let slo = SLO - Duration::from_millis(stream % 150);
+        for _ in 0..1 + stream % 7 {
+            let of = (CameraKey(stream), ClientKey(stream));
+            cameras.asked(now, of, FrameSize::default(), slo);
+        }
+    }
+}
+
+/// By streams and variants: as many as a gateway tells apart, and as many as a module may have.
+#[divan::bench(args = [(16, 4), (160, 4), (160, 16), (512, 16), (512, 64)])]
+fn decide(bencher: Bencher<'_, '_>, (streams, variants): (u64, usize)) {
+    let (mut cameras, outlook) = cameras(streams, variants);
+    let mut now = Timestamp::ZERO;
+    bencher.bench_local(|| {
+        now = now + Duration::from_millis(500);
+        ask(&mut cameras, now, streams);
+        cameras.decide(now, black_box(&outlook));
+    });
+}
