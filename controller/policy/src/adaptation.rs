@@ -38,7 +38,7 @@ pub use instance::{
     BATCH_MAX, BadInstance, CLIENTS_MAX, ClientDemand, Instance, Positive, VARIANTS_MAX, Variant,
     WORKERS_MAX,
 };
-pub use report::{BANDWIDTH_BOUNDS, ClientReport, RATE_BOUNDS, ROUND_TRIP_MAX, SLO_BOUNDS};
+pub use report::{ClientReport, RATE_BOUNDS, SLO_BOUNDS};
 pub use scheduler::{
     Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, AdaptiveVariant, LINK_JUMP,
     PERIOD, PREFETCHED_DEFAULT, QUICK_GAP, ROUND_TRIP_JUMP, STEPS_DEFAULT, SWITCH_TIME_DEFAULT,

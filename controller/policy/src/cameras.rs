@@ -31,6 +31,7 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::policy::AdaptName;
 use spillgate_pipeline::time::Timestamp;
 
+use crate::client_link::LinkReport;
 use crate::shares::water;
 use pooled::{Choice, Demand, PooledVariant};
 pub use view::{CameraView, Obstacle};
@@ -43,10 +44,6 @@ const QUICK: Duration = Duration::from_millis(100);
 const LINK_JUMP: f64 = 1.3;
 /// Streams that are told apart: a decision about so many takes a few milliseconds.
 pub const CAMERAS_MAX: usize = 512;
-/// Least and most bits a second of a link that are believed: a slow modem, and ten gigabits.
-const BANDWIDTH_BOUNDS: [f64; 2] = [1e4, 1e10];
-/// Longest round trip that is believed.
-const ROUND_TRIP_MAX: Duration = Duration::from_secs(10);
 /// How much the newest frame counts in the bits of a stream's pictures.
 const BITS_WEIGHT: f64 = 0.1;
 /// A stream that sends nothing for so long is forgotten.
@@ -84,40 +81,6 @@ pub struct FrameSize {
     pub source: u32,
     /// Its bytes.
     pub bytes: u32,
-}
-
-/// What the client of a stream says of its link.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkReport {
-    /// Bits a second to the server.
-    pub bandwidth: f64,
-    /// Time of a small message there and back.
-    pub round_trip: Duration,
-}
-
-impl LinkReport {
-    /// The report within bounds; `None` for a number that cannot be true.
-    pub fn bounded(self) -> Option<Self> {
-        let [least, most] = BANDWIDTH_BOUNDS;
-        let is_true = self.bandwidth.is_finite() && self.bandwidth > 0.0;
-        is_true.then(|| LinkReport {
-            bandwidth: self.bandwidth.clamp(least, most),
-            round_trip: self.round_trip.min(ROUND_TRIP_MAX),
-        })
-    }
-
-    /// Whether it bears frames of so many bits at that rate.
-    fn bears(&self, bits: f64, rate: f64) -> bool {
-        self.bandwidth > bits * rate
-    }
-
-    /// The time of a frame of so many bits on the network.
-    pub fn carries_in(&self, bits: f64) -> Duration {
-        let transfer = Duration::try_from_secs_f64(bits / self.bandwidth);
-        transfer
-            .unwrap_or(Duration::MAX)
-            .saturating_add(self.round_trip)
-    }
 }
 
 /// What the client of a stream is told.

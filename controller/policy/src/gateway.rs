@@ -35,7 +35,8 @@ use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::cameras::{Asked, CameraKey, LinkReport};
+use crate::cameras::{Asked, CameraKey};
+use crate::client_link::LinkReport;
 use crate::dispatcher::Dispatcher;
 use crate::ledger::{Ledger, Offer};
 use crate::plan::Planned;

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod adaptation;
 pub mod cameras;
+pub mod client_link;
 pub mod clients;
 mod costs;
 pub mod dispatcher;

@@ -54,7 +54,7 @@ pub(super) fn obstacle(
     frame_bits: f64,
     rest: Duration,
 ) -> Obstacle {
-    if !report.is_sustained(frame_bits) {
+    if !report.link().bears(frame_bits, report.rate) {
         return Obstacle::Link {
             frames_per_second: report.bandwidth / frame_bits,
         };
@@ -63,7 +63,7 @@ pub(super) fn obstacle(
     if variant.serves(report.rate, left) {
         return Obstacle::Capacity;
     }
-    let transfer = report.transfer(frame_bits);
+    let transfer = report.link().transfer(frame_bits);
     let without = report
         .slo
         .saturating_sub(report.round_trip)

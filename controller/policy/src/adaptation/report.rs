@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
+use crate::client_link::{BANDWIDTH_BOUNDS, LinkReport, ROUND_TRIP_MAX};
+
 /// Least and most requests a second of a client: one in ten seconds, and the fastest cameras. One that claims more holds no more
 /// of a worker than such a camera.
 pub const RATE_BOUNDS: [f64; 2] = [0.1, 240.0];
-/// Least and most bits a second of a client's link: a slow modem, and ten gigabits.
-pub const BANDWIDTH_BOUNDS: [f64; 2] = [1e4, 1e10];
-/// Longest round trip that is believed.
-pub const ROUND_TRIP_MAX: Duration = Duration::from_secs(10);
 /// Shortest and longest SLO.
 pub const SLO_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
 
@@ -51,24 +49,22 @@ impl ClientReport {
         })
     }
 
-    /// Time until a frame is there.
-    pub fn transfer(&self, frame_bits: f64) -> Duration {
-        Duration::try_from_secs_f64(frame_bits / self.bandwidth).unwrap_or(Duration::MAX)
-    }
-
-    /// Whether the link bears frames of this size at the client's rate. The paper's (P1) lacks this condition, the authors' code
-    /// has it: otherwise frames queue before the link without end.
-    pub fn is_sustained(&self, frame_bits: f64) -> bool {
-        self.bandwidth / frame_bits > self.rate
+    /// Its link.
+    pub fn link(&self) -> LinkReport {
+        LinkReport {
+            bandwidth: self.bandwidth,
+            round_trip: self.round_trip,
+        }
     }
 
     /// Time that the module may take for frames of this size: the SLO less network time (§3.3) and less `rest`, what the other
     /// modules of the pipeline are expected to take. Zero where the link does not bear them.
     pub fn budget(&self, frame_bits: f64, rest: Duration) -> Duration {
-        if !self.is_sustained(frame_bits) {
+        let link = self.link();
+        if !link.bears(frame_bits, self.rate) {
             return Duration::ZERO;
         }
-        let network = self.transfer(frame_bits).saturating_add(self.round_trip);
+        let network = link.carries_in(frame_bits);
         self.slo.saturating_sub(network).saturating_sub(rest)
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::client_link::ROUND_TRIP_MAX;
 use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::testing::noop_pipeline;

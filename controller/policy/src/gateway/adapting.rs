@@ -9,7 +9,8 @@ use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{AdaptationView, Command, Gateway};
-use crate::cameras::{CameraKey, Cameras, LinkReport, Outlook};
+use crate::cameras::{CameraKey, Cameras, Outlook};
+use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
 use crate::refusal::Refusal;

@@ -9,7 +9,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_controller_policy::cameras::{Asked, CameraKey, LinkReport};
+use spillgate_controller_policy::cameras::{Asked, CameraKey};
+use spillgate_controller_policy::client_link::LinkReport;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;

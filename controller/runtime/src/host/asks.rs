@@ -5,7 +5,8 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
-use spillgate_controller_policy::cameras::{Asked, CameraKey, LinkReport};
+use spillgate_controller_policy::cameras::{Asked, CameraKey};
+use spillgate_controller_policy::client_link::LinkReport;
 use spillgate_controller_policy::gateway::Event;
 
 use super::PipelineHost;
