@@ -43,6 +43,24 @@ pub struct SimClient {
     pub background: bool,
 }
 
+impl SimClient {
+    /// One client with one stream and equal rights, which sends so many requests a second at random times.
+    pub fn new(name: &str, rate: f64) -> Self {
+        SimClient {
+            name: name.to_owned(),
+            count: 1,
+            sends: Sends::Poisson,
+            rate,
+            streams: 1,
+            weight: 1.0,
+            class: 0,
+            application: String::new(),
+            takes: 1.0,
+            background: false,
+        }
+    }
+}
+
 /// When a client sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sends {
@@ -229,16 +247,8 @@ mod tests {
 
     fn client(name: &str, sends: Sends, rate: f64) -> SimClient {
         SimClient {
-            name: name.to_owned(),
-            count: 1,
             sends,
-            rate,
-            streams: 1,
-            weight: 1.0,
-            class: 0,
-            application: String::new(),
-            takes: 1.0,
-            background: false,
+            ..SimClient::new(name, rate)
         }
     }
 

@@ -34,16 +34,9 @@ fn capacity() -> f64 {
 
 fn camera(rate: f64, count: u16, sends: Sends) -> SimClient {
     SimClient {
-        name: "camera".to_owned(),
         count,
         sends,
-        rate,
-        streams: 1,
-        weight: 1.0,
-        class: 0,
-        application: String::new(),
-        takes: 1.0,
-        background: false,
+        ..SimClient::new("camera", rate)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
-use spillgate_sim::clients::{ClientLoad, Sends, SimClient};
+use spillgate_sim::clients::{ClientLoad, SimClient};
 use spillgate_sim::{Report, Served, SimConfig, run};
 
 const SECONDS: u64 = 60;
@@ -51,16 +51,8 @@ impl Shape {
 
 fn client(name: &str, rate: f64, background: bool) -> SimClient {
     SimClient {
-        name: name.to_owned(),
-        count: 1,
-        sends: Sends::Poisson,
-        rate,
-        streams: 1,
-        weight: 1.0,
-        class: 0,
-        application: String::new(),
-        takes: 1.0,
         background,
+        ..SimClient::new(name, rate)
     }
 }
 

@@ -16,21 +16,6 @@ use spillgate_sim::{Report, Served, SimConfig, run};
 const SLO: Duration = Duration::from_millis(200);
 const SECONDS: u64 = 60;
 
-fn client(name: &str, rate: f64) -> SimClient {
-    SimClient {
-        name: name.to_owned(),
-        count: 1,
-        sends: Sends::Poisson,
-        rate,
-        streams: 1,
-        weight: 1.0,
-        class: 0,
-        application: String::new(),
-        takes: 1.0,
-        background: false,
-    }
-}
-
 /// Two modules, one after the other, which take that long for each request.
 fn config(execution: Duration, clients: &[SimClient], as_one: bool) -> SimConfig {
     let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
@@ -82,7 +67,10 @@ fn parts(execution: Duration, clients: &[SimClient], gateways: usize) -> (f64, f
 #[test]
 fn a_polite_client_is_served_as_if_alone() {
     for rate in [45.0, 100.0, 500.0, 2500.0] {
-        let clients = [client("polite", 10.0), client("greedy", rate)];
+        let clients = [
+            SimClient::new("polite", 10.0),
+            SimClient::new("greedy", rate),
+        ];
         let (polite, total, _) = parts(Duration::from_millis(20), &clients, 1);
         assert!(polite >= 0.95 && total >= 0.99, "{rate}: {polite}, {total}");
     }
@@ -92,9 +80,9 @@ fn a_polite_client_is_served_as_if_alone() {
 fn a_client_that_alternates_takes_nothing_from_a_polite_one() {
     let greedy = SimClient {
         sends: Sends::Alternating,
-        ..client("greedy", 100.0)
+        ..SimClient::new("greedy", 100.0)
     };
-    let clients = [client("polite", 10.0), greedy];
+    let clients = [SimClient::new("polite", 10.0), greedy];
     let (polite, total, _) = parts(Duration::from_millis(20), &clients, 1);
     assert!(polite >= 0.95 && total >= 0.99, "{polite}, {total}");
 }
@@ -102,7 +90,10 @@ fn a_client_that_alternates_takes_nothing_from_a_polite_one() {
 /// The gate of each gateway holds two tokens.
 #[test]
 fn a_polite_client_is_served_at_small_gates() {
-    let clients = [client("polite", 10.0), client("greedy", 500.0)];
+    let clients = [
+        SimClient::new("polite", 10.0),
+        SimClient::new("greedy", 500.0),
+    ];
     let (polite, total, _) = parts(Duration::from_millis(20), &clients, 4);
     assert!(polite >= 0.95 && total >= 0.99, "{polite}, {total}");
 }
@@ -110,7 +101,10 @@ fn a_polite_client_is_served_at_small_gates() {
 /// Gateways of a cluster number their requests each for itself, and clients are told apart all the same.
 #[test]
 fn a_polite_client_is_served_in_a_cluster() {
-    let clients = [client("polite", 10.0), client("greedy", 500.0)];
+    let clients = [
+        SimClient::new("polite", 10.0),
+        SimClient::new("greedy", 500.0),
+    ];
     let plain = config(Duration::from_millis(20), &clients, false);
     let node = |role| Node::new(format!("{role:?}"), vec![role]);
     let gateways = [0, 1].map(|id| node(Address::Gateway(GatewayId(id))));
@@ -136,9 +130,9 @@ fn a_polite_client_is_served_in_a_cluster() {
 #[test]
 fn shares_hold_over_several_gateways() {
     let clients = [
-        client("polite", 50.0),
-        client("one", 1000.0),
-        client("other", 3000.0),
+        SimClient::new("polite", 50.0),
+        SimClient::new("one", 1000.0),
+        SimClient::new("other", 3000.0),
     ];
     let (polite, total, jain) = parts(Duration::from_millis(1), &clients, 4);
     assert!(polite >= 0.95 && total >= 0.99, "{polite}, {total}");
@@ -148,7 +142,7 @@ fn shares_hold_over_several_gateways() {
 /// One client whose requests the entry can tell from none: every event is the same.
 #[test]
 fn a_client_alone_changes_nothing() {
-    let clients = [client("only", 120.0)];
+    let clients = [SimClient::new("only", 120.0)];
     let known = config(Duration::from_millis(20), &clients, false);
     let unknown = SimConfig {
         clients: None,
@@ -160,9 +154,13 @@ fn a_client_alone_changes_nothing() {
 
 #[test]
 fn ten_thousand_clients_share() {
-    let mut many = client("many", 0.3);
+    let mut many = SimClient::new("many", 0.3);
     many.count = 10_000;
-    let clients = [client("polite", 0.3), many, client("greedy", 2000.0)];
+    let clients = [
+        SimClient::new("polite", 0.3),
+        many,
+        SimClient::new("greedy", 2000.0),
+    ];
     let (_, total, _) = parts(Duration::from_millis(1), &clients, 1);
     assert!(total >= 0.99, "{total}");
     let report = run(config(Duration::from_millis(1), &clients, false)).unwrap();
@@ -181,12 +179,12 @@ fn ten_thousand_clients_share() {
 #[test]
 fn device_time_is_shared_whatever_application_a_client_names() {
     for named in ["long", "short"] {
-        let mut short = client("short", 100.0);
+        let mut short = SimClient::new("short", 100.0);
         short.application = "short".to_owned();
         let long = SimClient {
             application: named.to_owned(),
             takes: 3.0,
-            ..client("long", 100.0)
+            ..SimClient::new("long", 100.0)
         };
         let report = run(config(Duration::from_millis(10), &[short, long], false)).unwrap();
         let ratio = good(&report, "short") / good(&report, "long") / 3.0;
@@ -197,7 +195,7 @@ fn device_time_is_shared_whatever_application_a_client_names() {
 /// `rate` and `in_flight` of a client hold over all gateways together, also while it moves from gateway to gateway.
 #[test]
 fn limits_hold_over_several_gateways() {
-    let clients = [client("fast", 200.0), client("other", 20.0)];
+    let clients = [SimClient::new("fast", 200.0), SimClient::new("other", 20.0)];
     let limited = |rate: Option<f64>, in_flight: Option<u32>| {
         let mut config = SimConfig {
             gateways: vec![1.0, 1.0, 2.0, 4.0],

@@ -25,18 +25,7 @@ pub(super) fn client(text: &str) -> Result<SimClient, String> {
         .next()
         .and_then(|p| p.split_once(':'))
         .ok_or(EXPECTED)?;
-    let mut client = SimClient {
-        name: name.to_owned(),
-        count: 1,
-        sends: Sends::Poisson,
-        rate: number("the rate", rate, 0.001, RATE_MAX)?,
-        streams: 1,
-        weight: 1.0,
-        class: 0,
-        application: String::new(),
-        takes: 1.0,
-        background: false,
-    };
+    let mut client = SimClient::new(name, number("the rate", rate, 0.001, RATE_MAX)?);
     for part in parts {
         let (key, value) = part.split_once('=').ok_or(EXPECTED)?;
         match key {
