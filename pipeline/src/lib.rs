@@ -3,6 +3,7 @@
 //! workspace; every other may depend on it.
 
 pub mod action;
+pub mod bandwidth;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;

@@ -7,20 +7,15 @@
 )]
 mod support;
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillgate::embedded::Deployment;
 use spillgate_client::encode::{Encoding, encode};
 use spillgate_client::source::{Content, SourceSpec};
-use spillgate_pipeline::compile::compile;
-use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_proto::pb;
 use spillgate_proto::pb::stream_request::Message as Ask;
 use spillgate_proto::pb::stream_response::Message as Reply;
 use spillgate_proto::pb::value::Value;
-use support::{Sender, TestServer, frame, open_stream};
+use support::{Sender, TestServer, frame, on_cpu, open_stream};
 use tonic::{Code, Streaming};
 
 /// A module of 20 ms, SLO 200 ms.
@@ -254,25 +249,6 @@ async fn a_client_that_reads_nothing_holds_no_more_than_its_places() {
     server.stop().await;
 }
 
-fn detector() -> Deployment {
-    let catalog = spillgate_modules::library().catalog();
-    let compiled =
-        compile(DETECTOR, "street.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
-    let mut profiles = ProfileSet::default();
-    for module in &compiled.pipeline.modules[1..] {
-        for variant in 0..module.variants.len() {
-            let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
-            profiles.insert("cpu", &module.name, &module.profile_key(variant), profile);
-        }
-    }
-    Deployment {
-        pipeline: Arc::new(compiled.pipeline),
-        base_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines"),
-        profiles,
-        families: Default::default(),
-    }
-}
-
 /// A street with vehicles, 640 x 360.
 fn street() -> pb::Frame {
     let source = SourceSpec::parse("scene:seed=7,size=640x360,density=1").unwrap();
@@ -304,7 +280,7 @@ fn vehicles(result: &pb::Result) -> Vec<[f32; 4]> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn boxes_come_back_in_pixels_of_the_camera() {
-    let server = TestServer::over(vec![detector()], spillgate_modules::library()).await;
+    let server = TestServer::over(vec![on_cpu(DETECTOR)], spillgate_modules::library()).await;
     let mut client = server.client().await;
     let plain = client.infer(pb::InferRequest {
         pipeline: String::new(),
@@ -367,7 +343,7 @@ async fn until_asked(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_is_asked_for_the_size_that_its_link_bears() {
-    let server = TestServer::over(vec![detector()], spillgate_modules::library()).await;
+    let server = TestServer::over(vec![on_cpu(DETECTOR)], spillgate_modules::library()).await;
     let mut camera = Camera::open(&server).await;
     let street = street();
     let fast = until_asked(&mut camera, &street, 1e9, 320).await;

@@ -7,7 +7,7 @@ use spillgate_controller_policy::adaptation::{
     AdaptiveVariant, Method, SWITCH_TIME_DEFAULT, Variant,
 };
 
-use crate::network::Rates;
+use spillgate_pipeline::bandwidth::BandwidthTrace;
 
 /// Of every link: two machines in one room (§6).
 pub(super) const ROUND_TRIP: Duration = Duration::from_micros(500);
@@ -165,7 +165,7 @@ pub struct LoopSetting {
     /// The variants.
     pub zoo: Zoo,
     /// The trace that every link repeats, each from a place of its own.
-    pub rates: Rates,
+    pub rates: BandwidthTrace,
     /// The cameras, in order of their start.
     pub cameras: Vec<CameraKind>,
     /// Number of workers.
@@ -188,7 +188,12 @@ pub struct LoopSetting {
 
 impl LoopSetting {
     /// A run of two workers that hold five variants each, as in §7.2.
-    pub fn new(zoo: Zoo, rates: Rates, cameras: Vec<CameraKind>, contender: Contender) -> Self {
+    pub fn new(
+        zoo: Zoo,
+        rates: BandwidthTrace,
+        cameras: Vec<CameraKind>,
+        contender: Contender,
+    ) -> Self {
         LoopSetting {
             zoo,
             rates,

@@ -3,7 +3,9 @@ use std::time::Duration;
 use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
 
 use super::*;
-use crate::network::Rates;
+use spillgate_pipeline::bandwidth::BandwidthTrace;
+
+use crate::network::synthetic;
 
 /// The profile of the reference by its law, without its bump on the three smallest: 16 variants from 128 to 608 pixels.
 fn zoo() -> Zoo {
@@ -28,7 +30,7 @@ fn cameras(n: usize, rate: f64, slo_ms: u64) -> Vec<CameraKind> {
     vec![CameraKind { rate, slo }; n]
 }
 
-fn setting(rates: Rates, cameras: Vec<CameraKind>, contender: Contender) -> LoopSetting {
+fn setting(rates: BandwidthTrace, cameras: Vec<CameraKind>, contender: Contender) -> LoopSetting {
     LoopSetting {
         counted: Duration::from_secs(20),
         ..LoopSetting::new(zoo(), rates, cameras, contender)
@@ -40,7 +42,11 @@ fn a_steady_link_is_served_without_misses() {
     let contenders = [Method::Spillgate, Method::Jellyfish, Method::Greedy];
     for method in contenders {
         let contender = Contender::Adapted(method);
-        let setting = setting(Rates::constant(20e6), cameras(2, 15.0, 100), contender);
+        let setting = setting(
+            BandwidthTrace::constant(20e6),
+            cameras(2, 15.0, 100),
+            contender,
+        );
         let report = run(&setting).unwrap();
         assert_eq!(report.frames, 2 * 20 * 15, "{method:?}");
         assert_eq!(report.miss_rate(), 0.0, "{method:?}: {report:?}");
@@ -53,12 +59,7 @@ fn a_steady_link_is_served_without_misses() {
 fn the_lowest_variant_is_always_in_time_and_the_highest_is_not() {
     let run_fixed = |variant| {
         let cameras = cameras(4, 25.0, 75);
-        run(&setting(
-            Rates::synthetic(),
-            cameras,
-            Contender::Fixed(variant),
-        ))
-        .unwrap()
+        run(&setting(synthetic(), cameras, Contender::Fixed(variant))).unwrap()
     };
     let [low, high] = [0, 15].map(run_fixed);
     assert!(low.miss_rate() < 0.01, "{low:?}");
@@ -70,7 +71,8 @@ fn the_lowest_variant_is_always_in_time_and_the_highest_is_not() {
 fn variants_follow_a_link_that_changes() {
     let contender = Contender::Adapted(Method::Jellyfish);
     let rates =
-        Rates::parse("second,mbps\n0,25\n1,25\n2,25\n3,25\n4,16\n5,16\n6,16\n7,16\n").unwrap();
+        BandwidthTrace::parse("second,mbps\n0,25\n1,25\n2,25\n3,25\n4,16\n5,16\n6,16\n7,16\n")
+            .unwrap();
     let report = run(&setting(rates, cameras(2, 15.0, 100), contender)).unwrap();
     assert!(report.switches >= 4, "{report:?}");
     assert!(report.miss_rate() < 0.1, "{report:?}");
@@ -82,7 +84,8 @@ fn variants_follow_a_link_that_changes() {
 fn with_more_variants_cached_more_switches_hit() {
     let hits = [1, 5].map(|n_cached| {
         let contender = Contender::Adapted(Method::Jellyfish);
-        let rates = Rates::parse("second,mbps\n0,25\n1,20\n2,16\n3,13\n4,10\n5,8\n").unwrap();
+        let rates =
+            BandwidthTrace::parse("second,mbps\n0,25\n1,20\n2,16\n3,13\n4,10\n5,8\n").unwrap();
         let setting = LoopSetting {
             n_cached,
             ..setting(rates, cameras(2, 15.0, 100), contender)
@@ -96,7 +99,7 @@ fn with_more_variants_cached_more_switches_hit() {
 fn equal_settings_give_equal_reports_and_seeds_count() {
     let of = |seed| {
         let contender = Contender::Adapted(Method::Spillgate);
-        let mut setting = setting(Rates::synthetic(), cameras(4, 25.0, 100), contender);
+        let mut setting = setting(synthetic(), cameras(4, 25.0, 100), contender);
         setting.counted = Duration::from_secs(10);
         setting.seed = seed;
         run(&setting).unwrap()
@@ -109,7 +112,7 @@ fn equal_settings_give_equal_reports_and_seeds_count() {
 fn a_camera_that_nobody_can_serve_misses_all() {
     let contender = Contender::Adapted(Method::Jellyfish);
     let report = run(&setting(
-        Rates::constant(20e6),
+        BandwidthTrace::constant(20e6),
         cameras(1, 15.0, 40),
         contender,
     ));

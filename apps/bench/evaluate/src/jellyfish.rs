@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_sim::jellyfish::{F1_POINTS, Zoo};
-use spillgate_sim::network::Rates;
+use spillgate_sim::network::synthetic;
 
 use super::report::Report;
 use super::{Print, command, read_table};
@@ -62,7 +63,7 @@ struct Given {
     questions: Vec<Question>,
     zoo: Zoo,
     /// By name.
-    traces: Vec<(&'static str, Rates)>,
+    traces: Vec<(&'static str, BandwidthTrace)>,
     /// Numbers of clients of two workers, and of eight.
     clients: Vec<usize>,
     clients_of_eight: Vec<usize>,
@@ -89,18 +90,18 @@ impl Given {
         })
     }
 
-    fn trace(&self, name: &str) -> Option<&Rates> {
+    fn trace(&self, name: &str) -> Option<&BandwidthTrace> {
         let found = self.traces.iter().find(|(n, _)| *n == name);
         found.map(|(_, rates)| rates)
     }
 }
 
-fn traces(folder: Option<&Path>) -> anyhow::Result<Vec<(&'static str, Rates)>> {
-    let mut traces = vec![("synthetic", Rates::synthetic())];
+fn traces(folder: Option<&Path>) -> anyhow::Result<Vec<(&'static str, BandwidthTrace)>> {
+    let mut traces = vec![("synthetic", synthetic())];
     for name in ["wifi", "lte"] {
         if let Some(folder) = folder {
             let path = folder.join(format!("{name}.csv"));
-            let rates = Rates::parse(&read_table(&path)?);
+            let rates = BandwidthTrace::parse(&read_table(&path)?);
             traces.push((name, rates.with_context(|| path.display().to_string())?));
         }
     }

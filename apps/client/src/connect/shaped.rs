@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::{Buf, Bytes};
+use spillgate_pipeline::bandwidth::BandwidthTrace;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::bandwidth::BandwidthTrace;
+use super::bandwidth;
 
 /// The buffer before the link holds what leaves within this time: long enough for timers of a millisecond, short enough that the writer
 /// feels each change of the link.
@@ -49,7 +50,7 @@ impl SlowLink {
     /// # Errors
     /// When the file is no trace of bandwidths; one line that names it.
     pub(crate) fn from_file(path: &Path, round_trip: Duration) -> Result<Self> {
-        let trace = BandwidthTrace::read(path)?;
+        let trace = bandwidth::read(path)?;
         Ok(SlowLink::new(trace, round_trip))
     }
 

@@ -2,17 +2,12 @@
 //! wired to boxes finds what the type made for it finds.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
-use spillgate::embedded::Deployment;
 use spillgate_client::source::{Content, SourceSpec};
-use spillgate_pipeline::compile::compile;
-use spillgate_pipeline::profile::{ModuleProfile, ProfileSet};
 use spillgate_proto::pb;
 use spillgate_proto::pb::value::Value;
 
-use super::support::TestServer;
+use super::support::{TestServer, on_cpu};
 
 const OBJECTS: &str = r#"
 name: objects
@@ -45,23 +40,6 @@ modules:
 outputs: { people: $detect.people, vehicles: $detect.vehicles, plates: $plates.text, faces: $faces.id, own: $own.labels, rows: $rows.tensor }
 "#;
 
-fn deployment(text: &str) -> Deployment {
-    let catalog = spillgate_modules::library().catalog();
-    let compiled = compile(text, "objects.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
-    let mut profiles = ProfileSet::default();
-    for module in &compiled.pipeline.modules[1..] {
-        let key = module.profile_key(0);
-        let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
-        profiles.insert("cpu", &module.name, &key, profile);
-    }
-    Deployment {
-        pipeline: Arc::new(compiled.pipeline),
-        base_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines"),
-        profiles,
-        families: Default::default(),
-    }
-}
-
 /// A frame of the built-in scene that has vehicles and people.
 fn street() -> pb::Frame {
     let source = SourceSpec::parse("scene:seed=7,size=640x360,density=1").unwrap();
@@ -88,7 +66,7 @@ fn street() -> pb::Frame {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_of_objects_names_them_and_own_models_say_the_same() {
     let library = spillgate_modules::library();
-    let server = TestServer::over(vec![deployment(OBJECTS)], library).await;
+    let server = TestServer::over(vec![on_cpu(OBJECTS)], library).await;
     let request = pb::InferRequest {
         pipeline: String::new(),
         frame: Some(street()),

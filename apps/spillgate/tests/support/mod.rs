@@ -285,6 +285,25 @@ impl TestServer {
     }
 }
 
+/// A pipeline of shipped models on the processor, beside the shipped pipelines; each variant is profiled to take 20 ms.
+pub(crate) fn on_cpu(text: &str) -> Deployment {
+    let catalog = spillgate_modules::library().catalog();
+    let compiled = compile(text, "test.yaml", &catalog, None).unwrap_or_else(|e| panic!("{e}"));
+    let mut profiles = ProfileSet::default();
+    for module in &compiled.pipeline.modules[1..] {
+        for variant in 0..module.variants.len().max(1) {
+            let profile = ModuleProfile::linear(Duration::from_millis(20), Duration::ZERO, 8);
+            profiles.insert("cpu", &module.name, &module.profile_key(variant), profile);
+        }
+    }
+    Deployment {
+        pipeline: Arc::new(compiled.pipeline),
+        base_dir: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../pipelines"),
+        profiles,
+        families: Default::default(),
+    }
+}
+
 pub(crate) fn frame(number: u64, data: &'static [u8]) -> pb::Frame {
     pb::Frame {
         number,

@@ -1,7 +1,10 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use super::super::bandwidth::tests::trace;
 use super::*;
+
+fn trace(rows: &str) -> BandwidthTrace {
+    BandwidthTrace::parse(&format!("second,mbps\n{rows}")).unwrap()
+}
 
 /// Both ends of a slow link: the client's, and the server's.
 fn linked(
