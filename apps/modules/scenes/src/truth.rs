@@ -31,6 +31,19 @@ pub struct GroundTruth {
     pub people: Vec<PersonTruth>,
 }
 
+impl GroundTruth {
+    /// By class, in the order of [`CLASSES`]: the boxes of its objects, each with whether it counts.
+    pub fn expected(&self) -> [Vec<(Rect, bool)>; CLASSES.len()] {
+        let vehicles = self.vehicles.iter().map(|v| (v.bbox, v.visible));
+        let people = self.people.iter().map(|p| (p.bbox, p.visible));
+        let counted = |(bbox, visible): (Rect, f32)| (bbox, visible >= MIN_VISIBLE);
+        [
+            vehicles.map(counted).collect(),
+            people.map(counted).collect(),
+        ]
+    }
+}
+
 /// Below this share of visibility an object is neither expected from a detector nor held against it.
 pub const MIN_VISIBLE: f32 = 0.6;
 

@@ -10,7 +10,7 @@ use spillgate_backend::torch::TorchBackend;
 use spillgate_backend::value::{Detection, Image, Tensor, Value};
 use spillgate_backend::{Backend, Model};
 use spillgate_scenes::Rect;
-use spillgate_scenes::score::{Findings, Hits, IOU, Score};
+use spillgate_scenes::score::{Findings, Hits, IOU, MeanF1, Score};
 
 use crate::data::Sample;
 use crate::dynamic;
@@ -136,17 +136,12 @@ fn rects(value: &Value) -> Vec<(Rect, f32)> {
 /// Quality and time at one input size of the detector.
 pub(crate) struct Measure {
     pub(crate) score: Score,
-    /// F1 of the detector, the mean over [`STRICTNESS`].
-    pub(crate) mean_f1: f64,
+    pub(crate) mean_f1: MeanF1,
     pub(crate) light: Hits,
     /// Medians of pre-processing, forward and post-processing of one frame: detector, then the rest.
     pub(crate) detecting: Duration,
     pub(crate) reading: Duration,
 }
-
-/// Least overlaps from lenient to strict. At 0.5 alone the larger inputs all look the same; how closely boxes
-/// fit tells them apart.
-const STRICTNESS: [f32; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
 
 /// Runs the chain over the samples.
 pub(crate) fn measure(
@@ -155,23 +150,20 @@ pub(crate) fn measure(
     samples: &[Sample],
 ) -> anyhow::Result<Measure> {
     let mut score = Score::default();
-    let mut strict = [Score::default(); STRICTNESS.len()];
+    let mut mean_f1 = MeanF1::default();
     let mut light = Hits::default();
     let (mut detecting, mut reading) = (Vec::new(), Vec::new());
     for sample in samples {
         let found = chain.find(variant, &sample.image)?;
         score.add_frame(&sample.truth, &found.findings, IOU);
-        for (score, iou) in strict.iter_mut().zip(STRICTNESS) {
-            score.add_frame(&sample.truth, &found.findings, iou);
-        }
+        mean_f1.add_frame(&sample.truth, &found.findings);
         light.count(found.light == sample.truth.condition.name());
         detecting.push(found.detecting);
         reading.push(found.reading);
     }
-    let sum: f64 = strict.iter().map(|s| s.detection().f1()).sum();
     Ok(Measure {
         score,
-        mean_f1: sum / STRICTNESS.len() as f64,
+        mean_f1,
         light,
         detecting: median(detecting),
         reading: median(reading),
@@ -206,8 +198,9 @@ pub(crate) fn report(models: &Path, samples: &[Sample]) -> anyhow::Result<()> {
         } = measure(&mut chain, variant, samples)?;
         light.add(l);
         println!(
-            "| {size} | {:.3} | {mean_f1:.3} | {}, {} | {}, {} | {} | {} | {} | {} |",
+            "| {size} | {:.3} | {:.3} | {}, {} | {}, {} | {} | {} | {} | {} |",
             score.detection().f1(),
+            mean_f1.value(),
             share(score.vehicles.precision()),
             share(score.vehicles.recall()),
             share(score.people.precision()),
