@@ -5,6 +5,9 @@ use bytes::Bytes;
 use image::RgbImage;
 use spillgate_proto::pb::FrameFormat;
 
+/// Quality of the JPEG that frames are sent as, unless another one is asked for.
+pub const JPEG_QUALITY: u8 = 90;
+
 /// The format in which pictures are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use image::RgbImage;
 use spillgate_scenes::{GroundTruth, SceneConfig};
 
+pub(crate) use self::folder::is_picture;
 pub use self::stdin::RawVideo;
 
 /// One picture of a source.

@@ -41,7 +41,7 @@ use self::summary::{Heading, render};
 use self::trace::SpanExport;
 use crate::ExitSummary;
 use crate::connect::{Server, ServerArgs, SlowLink};
-use crate::encode::Encoding;
+use crate::encode::{Encoding, JPEG_QUALITY};
 use crate::models;
 use crate::resize::MAX_SIDE;
 use crate::source::{RawVideo, SourceSpec};
@@ -135,7 +135,7 @@ pub struct StreamArgs {
     pub latest_only: bool,
 
     /// Quality of the JPEG that frames are sent as
-    #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, value_name = "1-100", default_value_t = JPEG_QUALITY, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub jpeg_quality: u8,
 
     /// Pictures with a longer side are made smaller before they are sent; boxes in results, --save-frames and
