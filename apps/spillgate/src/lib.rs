@@ -1,6 +1,7 @@
 //! The product, composed: pipeline files become hosts and device threads ([`embedded`]), served over gRPC
 //! ([`server`]) and an admin port ([`admin`]). The binary adds the command line.
 
+pub mod accuracy;
 pub mod admin;
 mod beside;
 pub mod devices;

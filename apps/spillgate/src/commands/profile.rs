@@ -1,4 +1,7 @@
-//! `spillgate profile`: measures modules and writes the profile file beside the pipeline.
+//! `spillgate profile`: measures modules and writes the profile file beside the pipeline. With `--accuracy` it measures how
+//! accurate the variants of one module are, and writes nothing.
+
+mod accuracy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +26,8 @@ use super::serve::Progress;
 const ROUNDS_MAX: usize = 100_000;
 /// Why.
 const ROUNDS_WHY: &str = "each is a batch that runs, at each size";
+/// Most frames of a scene: half an hour of a network that takes 20 ms.
+const FRAMES_MAX: usize = 100_000;
 
 /// What to measure, and how thoroughly.
 #[derive(Args)]
@@ -42,12 +47,26 @@ pub(crate) struct ProfileArgs {
     /// Where to write it; beside the pipeline unless said.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Measure how accurate each variant of a module is instead, and print `accuracy:` for the pipeline file; no file is
+    /// written. On scene or scene:density=0.7, or on a folder: of pictures with YOLO labels (NAME.txt beside NAME.jpg, and
+    /// classes.txt), or with a subfolder of pictures for each class
+    #[arg(long, value_name = "SOURCE", conflicts_with_all = ["rounds", "warm_up", "objects", "out"])]
+    accuracy: Option<String>,
+    /// With --accuracy: the module [default: the first with several variants]
+    #[arg(long, requires = "accuracy")]
+    module: Option<String>,
+    /// With --accuracy: frames of the scene, four of each street [default: 300]
+    #[arg(long, requires = "accuracy", value_parser = number(1, FRAMES_MAX, "each is drawn, and runs with every variant"))]
+    frames: Option<usize>,
     #[command(flatten)]
     models: ModelArgs,
 }
 
 /// Measures everything on this machine's devices. The file's profiles of other kinds of devices stay.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
+    if let Some(source) = &args.accuracy {
+        return accuracy::run(args, source);
+    }
     let library = Arc::new(spillgate_modules::library());
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
     loaded.check_models(&|_| true)?;

@@ -29,6 +29,11 @@ impl Progress {
     /// Shows what is measured now, and how much is done of all; returns it as text.
     pub(crate) fn measuring(&mut self, what: &Missing, done: usize, total: usize) -> String {
         let text = format!("measuring {} on {}", what.module.name, what.device);
+        self.show(text, done, total)
+    }
+
+    /// Shows what is under way, and how much is done of all; returns it as text.
+    pub(crate) fn show(&mut self, text: String, done: usize, total: usize) -> String {
         let line = format!("{text}, {done} of {total} steps done");
         match &self.bar {
             Some(bar) => {

@@ -1,0 +1,50 @@
+//! `spillgate profile --accuracy SOURCE`: how accurate the variants of a module are.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use spillgate::accuracy;
+use spillgate::embedded::Deployment;
+use spillgate::files;
+use spillgate::model_check::Checks;
+use spillgate_client::labelled::Labelled;
+use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::profile::ProfileSet;
+use spillgate_telemetry::logging::say;
+
+use super::{ProfileArgs, Progress};
+
+/// Measures one module and prints a line a variant, then the lines for the pipeline file.
+pub(super) fn run(args: &ProfileArgs, source: &str) -> anyhow::Result<ExitCode> {
+    let library = Arc::new(spillgate_modules::library());
+    let mut loaded = files::load(&args.pipeline, &library.catalog())?;
+    let source = Labelled::open(source, args.frames)?;
+    let what = accuracy::choose(&loaded.pipeline, args.module.as_deref(), source.kind())?;
+    let runs = |module: &Module| module.id == what.module;
+    loaded.check_models(&runs)?;
+    let mut checks = Checks::new(args.models.config())?;
+    for warning in checks.pipeline(&mut loaded, &runs, &|_| {})? {
+        say(&warning);
+    }
+    checks.guard_loading();
+    let deployment = Deployment {
+        base_dir: loaded.base_dir(),
+        pipeline: loaded.pipeline,
+        profiles: ProfileSet::default(),
+        families: loaded.families,
+    };
+    let mut progress = Progress::new();
+    let name = &deployment.pipeline.modules[what.module.idx()].name;
+    let text = format!("measuring the accuracy of {name} on {}", what.device);
+    let count = source.count();
+    let show = |done| {
+        progress.show(text.clone(), done, count);
+    };
+    let measured = accuracy::measure(&deployment, &library, &what, &source, show)?;
+    progress.finish();
+    for warning in &measured.warnings {
+        say(warning);
+    }
+    crate::commands::print(&measured.text())?;
+    Ok(ExitCode::SUCCESS)
+}
