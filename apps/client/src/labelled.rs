@@ -2,7 +2,7 @@
 //!
 //! | folder | truth |
 //! |---|---|
-//! | pictures, `NAME.txt` beside `NAME.jpg`, and `classes.txt`; or `images/`, `labels/` and `classes.txt` | boxes, as YOLO writes them ([`boxes`]) |
+//! | pictures, `NAME.txt` beside `NAME.jpg`, and `classes.txt`; or `images/`, `labels/` and `classes.txt` | boxes, as YOLO has them (docs/adaptation.md) |
 //! | a subfolder of pictures for each class | classes of whole pictures |
 //!
 //! All labels are read before the first picture, so that an error in the last one costs no measurement. Nothing is
@@ -17,11 +17,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use spillgate_scenes::{Rect, SceneConfig};
+use spillgate_scenes::Rect;
 
-use crate::source;
-
-/// Frames of the built-in scene without another number: about a thousand objects on 75 streets. The accuracy is then certain to
+/// Frames of the built-in scene without another number, on 75 streets: other streets change the accuracy of the shipped detector by
 /// about a hundredth.
 pub const FRAMES_DEFAULT: usize = 300;
 
@@ -67,7 +65,7 @@ pub struct Labelled {
 
 #[derive(Debug)]
 enum Origin {
-    Scene(SceneConfig, usize),
+    Scene(scene::Streets, usize),
     Boxes(Vec<boxes::Picture>),
     Classes(Vec<classes::Picture>),
 }
@@ -86,7 +84,7 @@ impl Labelled {
             return Ok(Labelled {
                 classes: spillgate_scenes::CLASSES.map(str::to_owned).to_vec(),
                 from: Origin::Scene(
-                    source::scene::parse(options)?,
+                    scene::Streets::parse(options)?,
                     frames.unwrap_or(FRAMES_DEFAULT),
                 ),
             });
@@ -138,7 +136,7 @@ impl Labelled {
     /// Its pictures, read one after the other.
     pub fn samples(&self) -> Box<dyn Iterator<Item = Result<Sample>> + '_> {
         match &self.from {
-            Origin::Scene(config, frames) => Box::new(scene::samples(config).take(*frames)),
+            Origin::Scene(streets, frames) => Box::new(streets.samples().take(*frames)),
             Origin::Boxes(pictures) => Box::new(pictures.iter().map(boxes::Picture::read)),
             Origin::Classes(pictures) => Box::new(pictures.iter().map(classes::Picture::read)),
         }

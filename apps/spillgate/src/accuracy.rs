@@ -3,8 +3,8 @@
 //! Pictures are decoded as a server decodes them, and go through the module's own operator on its device, in the executor
 //! that serves. Nothing else of the pipeline runs, so only modules whose input is the frame can be measured.
 //!
-//! - Boxes: the mean F1 over overlaps ([`MeanF1`]), as MODELS.md has it. Boxes of classes that the labels do not know are not
-//!   counted: nobody said whether they are right.
+//! - Boxes: the mean F1 over overlaps ([`MeanF1`](spillgate_scenes::score::MeanF1)), as MODELS.md has it. Boxes of classes
+//!   that the labels do not know are not counted: nobody said whether they are right.
 //! - Labels: the part of the pictures whose first label is right.
 
 mod report;

@@ -61,7 +61,7 @@ enum Command {
     Schema,
     /// Print the module types that pipelines can name, or all about one of them.
     Modules(modules::ModulesArgs),
-    /// Measure how long each module takes at each batch size, and write the profile file.
+    /// Measure how long each module takes at each batch size, and write the profile file; or how accurate variants are.
     Profile(profile::ProfileArgs),
     /// Plan batch sizes and workers for a rate or a number of GPUs.
     Plan(plan::PlanArgs),

@@ -68,12 +68,12 @@ fn scene(options: &str, frames: usize) -> Labelled {
     Labelled::open(&format!("scene:{options}"), Some(frames)).unwrap()
 }
 
-/// Greatest distance from traffic.yaml, which was measured on 240 frames of other streets, with other traffic.
-const TOLERANCE: f64 = 0.05;
+/// Greatest distance from traffic.yaml, which was measured on the same streets, and 48 more of them. With all 60 it is 0.002.
+const TOLERANCE: f64 = 0.03;
 
 #[test]
 fn accuracy_rises_with_the_input_and_is_that_of_the_shipped_pipeline() {
-    let found = accuracies(&traffic(), &scene("density=0.7", 24));
+    let found = accuracies(&traffic(), &scene("seed=9000000", 48));
     let measured = found.measured();
     assert!(measured.is_sorted(), "{measured:?}");
     assert!(found.warnings.is_empty(), "{:?}", found.warnings);

@@ -161,17 +161,26 @@ fn a_scene_is_many_streets() {
     assert_eq!((source.kind(), source.count()), (Kind::Boxes, 6));
     assert_eq!(source.classes(), ["vehicle", "person"]);
     let names: Vec<String> = source.samples().map(|s| s.unwrap().name).collect();
-    assert_eq!(
-        names,
-        [
-            "frame 0 of scene:seed=7",
-            "frame 61 of scene:seed=7",
-            "frame 122 of scene:seed=7",
-            "frame 183 of scene:seed=7",
-            "frame 0 of scene:seed=8",
-            "frame 61 of scene:seed=8",
-        ]
+    let streets: Vec<&str> = names
+        .iter()
+        .filter_map(|n| Some(n.split_once(" of ")?.1))
+        .collect();
+    assert!(
+        streets[..4]
+            .iter()
+            .all(|s| s.starts_with("scene:seed=7,density=")),
+        "{names:?}"
     );
+    assert!(
+        streets[4..]
+            .iter()
+            .all(|s| s.starts_with("scene:seed=8,density=")),
+        "{names:?}"
+    );
+    assert_ne!(names[0], names[1]);
+    let of_density = Labelled::open("scene:density=0.25", Some(1)).unwrap();
+    let name = of_density.samples().next().unwrap().unwrap().name;
+    assert!(name.ends_with(" of scene:seed=1,density=0.25"), "{name}");
     let pictures = |source: &Labelled| -> Vec<Bytes> {
         source.samples().map(|s| s.unwrap().picture).collect()
     };

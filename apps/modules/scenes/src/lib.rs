@@ -26,6 +26,7 @@ mod road;
 mod scene;
 pub mod score;
 mod sprite;
+mod stretch;
 mod truth;
 mod vehicle;
 
@@ -34,5 +35,6 @@ pub use font::ALPHABET;
 pub use geometry::Rect;
 pub use person::IDENTITIES;
 pub use scene::{Scene, SceneConfig};
+pub use stretch::Stretch;
 pub use truth::{CLASSES, GroundTruth, MIN_VISIBLE, PersonTruth, RgbFrame, VehicleTruth};
 pub use vehicle::{PLATE_LEN, VehicleKind};

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_backend::value::Image;
 use spillgate_modules::resample::{PixelFormat, Place, Region, Resampler, Target};
-use spillgate_scenes::{GroundTruth, Rect, RgbFrame, Scene, SceneConfig};
+use spillgate_scenes::{GroundTruth, Rect, RgbFrame, Scene, SceneConfig, Stretch};
 
 /// First seed of the scenes trained on; those measured on start at [`HELD_OUT`].
 const TRAINING: u64 = 1_000_000;
@@ -21,17 +21,14 @@ pub(crate) struct Sample {
     pub(crate) truth: GroundTruth,
 }
 
-/// Frames of a scene; they are a few seconds apart.
-const PER_SCENE: u64 = 4;
-
 /// Frames of `n_scenes` scenes. For training they vary in size and half of them went through JPEG.
 fn render(first_seed: u64, n_scenes: u64, varied: bool) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for i in 0..n_scenes {
         let seed = first_seed + i;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let density = rng.random_range(0.15..1.0);
-        let (width, height) = match rng.random_range(0..10) {
+        let stretch = Stretch::draw(&mut rng);
+        let (width, height) = match stretch.chance {
             0 if varied => (480, 360),
             1 if varied => (800, 450),
             _ => (640, 360),
@@ -40,13 +37,12 @@ fn render(first_seed: u64, n_scenes: u64, varied: bool) -> anyhow::Result<Vec<Sa
             seed,
             width,
             height,
-            density,
+            density: stretch.density,
             ..SceneConfig::default()
         };
         let mut scene = Scene::new(config);
-        let start: u64 = rng.random_range(0..5000);
-        for k in 0..PER_SCENE {
-            let (frame, truth) = scene.frame(start + k * 61);
+        for number in stretch.frames() {
+            let (frame, truth) = scene.frame(number);
             let mut image = image(frame);
             if varied && rng.random_bool(0.5) {
                 image = compressed(&image, rng.random_range(55..95))?;

@@ -28,6 +28,10 @@ struct Seen {
 }
 
 #[derive(Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one a variant of the module"
+)]
 enum Score {
     Boxes(MeanF1),
     Classes(Hits),
