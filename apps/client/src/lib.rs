@@ -1,10 +1,9 @@
 //! The video client of Spillgate, and its load generator. The `spillgate` binary calls [`stream::run`] and
-//! [`bench::run`]; everything else here serves those two, and [`labelled`] serves `spillgate profile`.
+//! [`bench::run`]; everything else here serves those two.
 //!
 //! | module | has |
 //! |---|---|
 //! | [`source`] | pictures from a video file, a camera, a folder, a pipe, a synthetic scene |
-//! | [`labelled`] | pictures whose content is known, to measure models on |
 //! | [`encode`] | pictures to JPEG |
 //! | [`stream`] | frames at a given rate over `Stream`, live view, closing summary |
 //! | [`annotate`], [`video`] | results drawn into pictures; pictures to an MP4 file |
@@ -21,7 +20,6 @@ pub mod bench;
 pub mod connect;
 pub mod encode;
 pub mod findings;
-pub mod labelled;
 mod models;
 pub mod record;
 mod report;

@@ -6,7 +6,7 @@
 mod ffmpeg;
 mod folder;
 mod mp4_file;
-pub(crate) mod scene;
+pub mod scene;
 mod stdin;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use image::RgbImage;
 use spillgate_scenes::{GroundTruth, SceneConfig};
 
-pub(crate) use self::folder::is_picture;
+pub use self::folder::is_picture;
 pub use self::stdin::RawVideo;
 
 /// One picture of a source.

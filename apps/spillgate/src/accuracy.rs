@@ -7,6 +7,7 @@
 //!   that the labels do not know are not counted: nobody said whether they are right.
 //! - Labels: the part of the pictures whose first label is right.
 
+pub mod labelled;
 mod report;
 mod tally;
 
@@ -19,7 +20,6 @@ use spillgate_backend::operator::Library;
 use spillgate_backend::picture::Picture;
 use spillgate_backend::torch::TorchBackend;
 use spillgate_backend::value::{Image, Value};
-use spillgate_client::labelled::{Kind, Labelled, Sample};
 use spillgate_pipeline::catalog::ValueType;
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, ModuleId, VariantId, WorkerId};
@@ -31,6 +31,7 @@ use spillgate_worker::executor::{Executor, OperatorExecutor, WorkerSpec};
 
 use crate::embedded::Deployment;
 use crate::placement::resolve_device;
+use labelled::{Kind, Labelled, Sample};
 use tally::Tally;
 
 pub use report::Accuracies;

@@ -4,38 +4,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use spillgate::accuracy::labelled::{Labelled, Truth};
 use spillgate::accuracy::{Accuracies, choose, measure};
 use spillgate::embedded::Deployment;
 use spillgate::model_check::Families;
-use spillgate_client::labelled::{Labelled, Truth};
 use spillgate_pipeline::profile::ProfileSet;
+use tempfile::TempDir;
 
 /// A folder that goes with its test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("spillgate-accuracy-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+    fn new() -> Self {
+        Folder(tempfile::tempdir().unwrap())
     }
 
     fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
 
     fn labelled(&self) -> Labelled {
-        Labelled::open(self.0.to_str().unwrap(), None).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        Labelled::open(self.0.path().to_str().unwrap(), None).unwrap()
     }
 }
 
@@ -128,7 +119,7 @@ fn a_folder_of_the_same_pictures_gives_the_same_numbers() {
     );
     for street in streets {
         let sample = street.samples().next().unwrap().unwrap();
-        let folder = Folder::new("boxes");
+        let folder = Folder::new();
         folder.write("classes.txt", spillgate_scenes::CLASSES.join("\n"));
         folder.write("a.txt", yolo(&sample.truth));
         folder.write("a.jpg", &sample.picture);
@@ -157,7 +148,7 @@ outputs: { light: $light.labels }
 
 #[test]
 fn a_classifier_is_measured_on_a_folder_a_class() {
-    let folder = Folder::new("light");
+    let folder = Folder::new();
     for light in ["day", "dusk", "night", "fog"] {
         let scene = scene(&format!("light={light}"), 5);
         for (n, sample) in scene.samples().enumerate() {
@@ -183,7 +174,7 @@ fn profile(folder: &Folder, arguments: &[&str]) -> Output {
     folder.write("p.yaml", text);
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
     command
-        .current_dir(&folder.0)
+        .current_dir(folder.0.path())
         .args(["profile", "p.yaml"])
         .args(arguments);
     command.output().unwrap()
@@ -191,7 +182,7 @@ fn profile(folder: &Folder, arguments: &[&str]) -> Output {
 
 #[test]
 fn the_program_prints_lines_to_paste_and_writes_nothing() {
-    let folder = Folder::new("program");
+    let folder = Folder::new();
     let output = profile(
         &folder,
         &["--accuracy", "scene:density=0.7", "--frames", "2"],
@@ -210,7 +201,7 @@ fn the_program_prints_lines_to_paste_and_writes_nothing() {
     );
     // The pipeline with these lines is one.
     let (_, pasted) = text.split_once("\n\n").unwrap();
-    let file = std::fs::read_to_string(folder.0.join("p.yaml")).unwrap();
+    let file = std::fs::read_to_string(folder.0.path().join("p.yaml")).unwrap();
     let (before, rest) = file.split_once("    variants:\n").unwrap();
     let (_, after) = rest.split_once("    inputs:").unwrap();
     let file = format!("{before}{pasted}    inputs:{after}");
@@ -218,13 +209,13 @@ fn the_program_prints_lines_to_paste_and_writes_nothing() {
     let compiled = spillgate_pipeline::compile(&file, "p.yaml", &catalog, None);
     let compiled = compiled.unwrap_or_else(|problems| panic!("{problems}\n{file}"));
     assert!(compiled.pipeline.adapted().is_some(), "{file}");
-    let files: Vec<_> = std::fs::read_dir(&folder.0).unwrap().collect();
+    let files: Vec<_> = std::fs::read_dir(folder.0.path()).unwrap().collect();
     assert_eq!(files.len(), 1, "{files:?}");
 }
 
 #[test]
 fn errors_of_users_are_one_line() {
-    let folder = Folder::new("wrong");
+    let folder = Folder::new();
     let error = |arguments: &[&str], code| {
         let output = profile(&folder, arguments);
         let text = String::from_utf8(output.stderr).unwrap();

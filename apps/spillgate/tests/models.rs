@@ -5,21 +5,19 @@ mod archive;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use archive::{model, shipped};
+use tempfile::TempDir;
 
 /// A folder with a pipeline of one classifier, `light.pt`, that goes with its test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("spillgate-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::copy(shipped("light.labels"), path.join("light.labels")).unwrap();
-        let folder = Folder(path);
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(shipped("light.labels"), folder.path().join("light.labels")).unwrap();
+        let folder = Folder(folder);
         folder.pipeline("light.pt");
         folder
     }
@@ -29,19 +27,19 @@ impl Folder {
             "name: p\nslo: 1s\nmodules:\n  light:\n    op: classifier\n    variants: [{{ model: {model}, input: 64 }}]\n    \
              inputs: {{ image: $source.frame }}\n    batch: {{ max: 1 }}\noutputs: {{ light: $light.labels }}\n"
         );
-        std::fs::write(self.0.join("p.yaml"), text).unwrap();
+        std::fs::write(self.0.path().join("p.yaml"), text).unwrap();
     }
 
     /// The shipped model, whose forward pass begins with this code.
     fn model(&self, code: &str) {
-        std::fs::write(self.0.join("light.pt"), model(code, 0)).unwrap();
+        std::fs::write(self.0.path().join("light.pt"), model(code, 0)).unwrap();
     }
 
     /// Runs `spillgate validate` on the pipeline.
     fn validate(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
         command
-            .current_dir(&self.0)
+            .current_dir(self.0.path())
             .args(["validate", "p.yaml"])
             .args(arguments);
         command.output().unwrap()
@@ -61,15 +59,9 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_good_model_passes_and_an_error_on_its_example_is_a_warning() {
-    let folder = Folder::new("good");
+    let folder = Folder::new();
     folder.model("");
     let output = folder.validate(&[]);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -83,8 +75,8 @@ fn a_good_model_passes_and_an_error_on_its_example_is_a_warning() {
 
 #[test]
 fn code_that_opens_files_is_refused_and_opens_none() {
-    let folder = Folder::new("file");
-    let target = folder.0.join("written");
+    let folder = Folder::new();
+    let target = folder.0.path().join("written");
     folder.model(&format!(
         "    _9 = torch.from_file(\"{}\", True, 16, dtype=6, layout=0, device=torch.device(\"cpu\"), pin_memory=False)\n",
         target.display()
@@ -96,7 +88,7 @@ fn code_that_opens_files_is_refused_and_opens_none() {
 
 #[test]
 fn a_loop_without_end_is_refused_when_its_time_is_over() {
-    let folder = Folder::new("loop");
+    let folder = Folder::new();
     folder.model("    _8 = 0\n    _9 = True\n    while _9:\n      _8 = torch.add(_8, 1)\n      _9 = torch.gt(_8, -1)\n");
     let said = folder.refused(&["--model-time", "2"]);
     assert!(
@@ -107,7 +99,7 @@ fn a_loop_without_end_is_refused_when_its_time_is_over() {
 
 #[test]
 fn code_nested_too_deeply_is_refused_and_aborts_nothing() {
-    let folder = Folder::new("deep");
+    let folder = Folder::new();
     let (open, close) = ("torch.neg(".repeat(200_000), ")".repeat(200_000));
     folder.model(&format!("    _9 = {open}argument_1{close}\n"));
     let said = folder.refused(&[]);
@@ -119,7 +111,7 @@ fn code_nested_too_deeply_is_refused_and_aborts_nothing() {
 
 #[test]
 fn a_model_that_wants_too_much_memory_is_refused() {
-    let folder = Folder::new("memory");
+    let folder = Folder::new();
     folder.model("    _9 = torch.zeros([3000000000], dtype=1, layout=0, device=torch.device(\"cpu\"), pin_memory=False)\n    print(torch.sum(_9))\n");
     let output = folder.validate(&["--model-memory", "1024"]);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -132,14 +124,14 @@ fn a_model_that_wants_too_much_memory_is_refused() {
 
 #[test]
 fn models_outside_of_their_folder_are_refused_also_by_links_and_dots() {
-    let folder = Folder::new("folder");
+    let folder = Folder::new();
     folder.model("");
-    let inside = folder.0.join("models");
+    let inside = folder.0.path().join("models");
     std::fs::create_dir(&inside).unwrap();
     let confined = ["--model-dir", "models"];
     assert!(folder.refused(&confined).contains("outside of --model-dir"));
     for name in ["light.pt", "light.labels"] {
-        std::fs::copy(folder.0.join(name), inside.join(name)).unwrap();
+        std::fs::copy(folder.0.path().join(name), inside.join(name)).unwrap();
     }
     folder.pipeline("models/light.pt");
     assert_eq!(folder.validate(&confined).status.code(), Some(0));
@@ -152,24 +144,24 @@ fn models_outside_of_their_folder_are_refused_also_by_links_and_dots() {
 
 #[test]
 fn wrong_files_are_named_with_the_cure_before_anything_is_loaded() {
-    let folder = Folder::new("wrong");
+    let folder = Folder::new();
     std::fs::write(
-        folder.0.join("light.pt"),
+        folder.0.path().join("light.pt"),
         "version https://git-lfs.github.com/spec/v1\n",
     )
     .unwrap();
     assert!(folder.refused(&[]).contains("`git lfs pull` fetches it"));
-    std::fs::write(folder.0.join("light.pt"), b"\x08\x07\x12\x07pytorch").unwrap();
+    std::fs::write(folder.0.path().join("light.pt"), b"\x08\x07\x12\x07pytorch").unwrap();
     assert!(folder.refused(&[]).contains("it is an ONNX model; export"));
 }
 
 #[test]
 fn what_serve_would_refuse_validate_finds() {
-    let folder = Folder::new("emulated");
+    let folder = Folder::new();
     folder.model("");
-    let text = std::fs::read_to_string(folder.0.join("p.yaml")).unwrap();
+    let text = std::fs::read_to_string(folder.0.path().join("p.yaml")).unwrap();
     std::fs::write(
-        folder.0.join("p.yaml"),
+        folder.0.path().join("p.yaml"),
         text.replace("batch: { max: 1 }", "device: emulated"),
     )
     .unwrap();
@@ -185,20 +177,20 @@ fn what_serve_would_refuse_validate_finds() {
 
 #[test]
 fn a_file_that_changed_after_its_check_is_not_loaded() {
-    let folder = Folder::new("swap");
+    let folder = Folder::new();
     folder.model("");
     for name in ["road.pt", "road.labels"] {
-        std::fs::copy(shipped(name), folder.0.join(name)).unwrap();
+        std::fs::copy(shipped(name), folder.0.path().join(name)).unwrap();
     }
     // `detect` is measured for seconds before `light` is loaded.
     let text = "name: p\nslo: 1s\nmodules:\n  detect: { op: detector, variants: [{ model: road.pt, input: 320 }], inputs: { image: \
                 $source.frame }, batch: { max: 16 } }\n  light: { op: classifier, variants: [{ model: light.pt, input: 64 }], \
                 inputs: { image: $source.frame } }\noutputs: { light: $light.labels, vehicles: $detect.vehicles }\n";
-    std::fs::write(folder.0.join("p.yaml"), text).unwrap();
+    std::fs::write(folder.0.path().join("p.yaml"), text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
     let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     command
-        .current_dir(&folder.0)
+        .current_dir(folder.0.path())
         .args(["serve", "p.yaml"])
         .args(ports);
     let mut server = command.stderr(Stdio::piped()).spawn().unwrap();

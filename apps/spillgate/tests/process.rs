@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use spillgate_proto::pb;
 use spillgate_proto::pb::spillgate_client::SpillgateClient;
+use tempfile::TempDir;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,26 +35,18 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A folder that goes with its test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("spillgate-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Folder(folder)
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -65,7 +58,7 @@ fn serve(folder: &Folder, pipeline: &Path) -> Command {
         .arg(pipeline)
         .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
         .arg("--port-file")
-        .arg(folder.0.join("port"))
+        .arg(folder.0.path().join("port"))
         .stdin(Stdio::null());
     command
 }
@@ -134,7 +127,7 @@ fn line_with(lines: &Receiver<String>, part: &str) -> String {
 }
 
 fn port(folder: &Folder) -> String {
-    let file = folder.0.join("port");
+    let file = folder.0.path().join("port");
     let address = until("the server is up", || std::fs::read_to_string(&file).ok());
     address.trim().to_owned()
 }
@@ -173,7 +166,7 @@ fn admin_of(lines: &Receiver<String>) -> String {
 
 /// Serves requests and ends in order with this standard error, which takes nothing, or not for long.
 fn serves_with(name: &str, stderr: Stdio) {
-    let folder = Folder::new(name);
+    let folder = Folder::new();
     let pipeline = folder.file("p.yaml", NOOP);
     // Each call makes some hundred lines: a pipe is full after a few.
     let mut command = serve(&folder, &pipeline);
@@ -211,7 +204,7 @@ fn a_full_disk_fails_nothing() {
 
 #[test]
 fn a_second_sigterm_ends_at_once_and_says_what_is_unanswered() {
-    let folder = Folder::new("twice");
+    let folder = Folder::new();
     let pipeline = folder.file("p.yaml", SLOW);
     folder.file("p.profile.yaml", SLOW_PROFILE);
     let mut process = Process::start(serve(&folder, &pipeline).stderr(Stdio::piped()));
@@ -254,10 +247,10 @@ const UNMEASURED: &str = "{ name: p, slo: 9s, modules: { detect: { op: detector,
 
 #[test]
 fn a_start_is_live_says_how_far_it_is_and_can_be_ended() {
-    let folder = Folder::new("start");
+    let folder = Folder::new();
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/modules/models");
     for name in ["road.pt", "road.labels"] {
-        std::fs::copy(models.join(name), folder.0.join(name)).unwrap();
+        std::fs::copy(models.join(name), folder.0.path().join(name)).unwrap();
     }
     let pipeline = folder.file("p.yaml", UNMEASURED);
     let mut process = Process::start(serve(&folder, &pipeline).stderr(Stdio::piped()));
@@ -280,8 +273,8 @@ fn a_start_is_live_says_how_far_it_is_and_can_be_ended() {
 
 #[test]
 fn a_pipe_that_nobody_writes_and_a_device_without_end_are_errors() {
-    let folder = Folder::new("pipe");
-    let fifo = folder.0.join("p.yaml");
+    let folder = Folder::new();
+    let fifo = folder.0.path().join("p.yaml");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let devices = [("/dev/zero", "5242880 bytes"), ("/", "it is a folder")];
     let all = [(fifo.to_str().unwrap(), "it is a pipe")];
@@ -301,10 +294,10 @@ fn a_pipe_that_nobody_writes_and_a_device_without_end_are_errors() {
 
 #[test]
 fn all_lines_are_json_when_asked_for_and_none_otherwise() {
-    let folder = Folder::new("json");
+    let folder = Folder::new();
     let pipeline = folder.file("p.yaml", NOOP);
     for json in [true, false] {
-        let _ = std::fs::remove_file(folder.0.join("port"));
+        let _ = std::fs::remove_file(folder.0.path().join("port"));
         let mut command = serve(&folder, &pipeline);
         command.env("SPILLGATE_LOG_JSON", json.to_string());
         command.env("RUST_LOG", "debug").stderr(Stdio::piped());
@@ -337,7 +330,7 @@ fn all_lines_are_json_when_asked_for_and_none_otherwise() {
 
 #[test]
 fn what_the_environment_turns_off_is_off() {
-    let folder = Folder::new("off");
+    let folder = Folder::new();
     let pipeline = folder.file("p.yaml", NOOP);
     let mut command = serve(&folder, &pipeline);
     command
@@ -354,7 +347,7 @@ fn what_the_environment_turns_off_is_off() {
 
 #[test]
 fn flags_outside_of_their_range_are_usage_errors_also_by_environment() {
-    let folder = Folder::new("flags");
+    let folder = Folder::new();
     let pipeline = folder.file("p.yaml", NOOP);
     let cases = [
         ("connections", "0", "use 1 to 65536"),
@@ -382,7 +375,7 @@ fn flags_outside_of_their_range_are_usage_errors_also_by_environment() {
 
 #[test]
 fn without_descriptors_pending_connections_cost_no_core() {
-    let folder = Folder::new("descriptors");
+    let folder = Folder::new();
     let pipeline = folder.file("p.yaml", NOOP);
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 48; exec \"$@\"", "sh"]);

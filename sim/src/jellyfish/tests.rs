@@ -1,10 +1,9 @@
 use std::time::Duration;
 
 use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
-
-use super::*;
 use spillgate_pipeline::bandwidth::BandwidthTrace;
 
+use super::*;
 use crate::network::synthetic;
 
 /// The profile of the reference by its law, without its bump on the three smallest: 16 variants from 128 to 608 pixels.

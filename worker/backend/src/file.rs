@@ -16,7 +16,7 @@ const PIPE_POLL: Duration = Duration::from_millis(5);
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The system's error.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] std::io::Error),
     /// A folder.
     #[error("it is a folder; name a file in it")]

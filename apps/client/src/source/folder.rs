@@ -39,7 +39,7 @@ impl FolderSource {
 }
 
 /// Whether a file is a JPEG or PNG, by its name.
-pub(crate) fn is_picture(path: &Path) -> bool {
+pub fn is_picture(path: &Path) -> bool {
     path.extension().is_some_and(|e| {
         let e = e.to_string_lossy().to_lowercase();
         matches!(e.as_str(), "jpg" | "jpeg" | "png")

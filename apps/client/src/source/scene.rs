@@ -49,7 +49,10 @@ impl Source for SceneSource {
 }
 
 /// Reads `seed=7,size=640x360,density=0.5,light=night,noise=20,blur=0.2`; all optional.
-pub(crate) fn parse(options: &str) -> Result<SceneConfig> {
+///
+/// # Errors
+/// For what is no option or no value of one: what would be right.
+pub fn parse(options: &str) -> Result<SceneConfig> {
     const RIGHT: &str = "a scene is written like scene:seed=7,size=640x360,density=0.5";
     let mut config = SceneConfig::default();
     for option in options.split(',').filter(|o| !o.is_empty()) {

@@ -13,7 +13,7 @@ const STARTS: u64 = 5000;
 pub struct Stretch {
     /// How full the street is: anything but empty.
     pub density: f32,
-    /// A draw of 0 to 9, for what else is to vary.
+    /// A draw of 0 to 9, for what else varies from street to street in training.
     pub chance: u32,
     start: u64,
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use spillgate_client::labelled::Labelled;
 use spillgate_pipeline::pipeline::{Module, Variant};
 
+use super::labelled::Labelled;
 use super::tally::{Tally, warnings};
 
 /// The accuracies of a module's variants.

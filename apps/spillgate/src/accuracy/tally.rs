@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 use spillgate_backend::value::{Detection, Label, Value};
-use spillgate_client::labelled::{Kind, Truth};
 use spillgate_scenes::Rect;
 use spillgate_scenes::score::{Hits, MeanF1};
+
+use super::labelled::{Kind, Truth};
 
 /// The comparison over pictures.
 #[derive(Clone)]

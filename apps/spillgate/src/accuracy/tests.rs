@@ -1,8 +1,8 @@
 use expect_test::{Expect, expect};
 use spillgate_backend::value::{Detection, Label};
-use spillgate_client::labelled::Truth;
 use spillgate_scenes::Rect;
 
+use super::labelled::Truth;
 use super::tally::warnings;
 use super::*;
 

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 use spillgate::embedded::Deployment;
-use spillgate::files::{self, profile_path};
+use spillgate::files::{self, LoadedPipeline, profile_path};
 use spillgate::measure::{self, Effort, LOADS_MEASURED};
 use spillgate::model_check::Checks;
+use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_pipeline::profile_file::render_profiles;
 use spillgate_pipeline::spec::OBJECTS_MAX;
@@ -62,6 +63,21 @@ pub(crate) struct ProfileArgs {
     models: ModelArgs,
 }
 
+/// Checks the models of these modules. From then on this process loads no others.
+fn check(
+    loaded: &mut LoadedPipeline,
+    models: &ModelArgs,
+    runs: &dyn Fn(&Module) -> bool,
+) -> anyhow::Result<()> {
+    loaded.check_models(runs)?;
+    let mut checks = Checks::new(models.config())?;
+    for warning in checks.pipeline(loaded, runs, &|_| {})? {
+        say(&warning);
+    }
+    checks.guard_loading();
+    Ok(())
+}
+
 /// Measures everything on this machine's devices. The file's profiles of other kinds of devices stay.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(source) = &args.accuracy {
@@ -69,12 +85,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     let library = Arc::new(spillgate_modules::library());
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
-    loaded.check_models(&|_| true)?;
-    let mut checks = Checks::new(args.models.config())?;
-    for warning in checks.pipeline(&mut loaded, &|_| true, &|_| {})? {
-        say(&warning);
-    }
-    checks.guard_loading();
+    check(&mut loaded, &args.models, &|_| true)?;
     let base_dir = loaded.base_dir();
     let mut deployment = Deployment {
         pipeline: loaded.pipeline,

@@ -3,16 +3,13 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use spillgate::accuracy;
+use spillgate::accuracy::{self, labelled::Labelled};
 use spillgate::embedded::Deployment;
 use spillgate::files;
-use spillgate::model_check::Checks;
-use spillgate_client::labelled::Labelled;
-use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::ProfileSet;
 use spillgate_telemetry::logging::say;
 
-use super::{ProfileArgs, Progress};
+use super::{ProfileArgs, Progress, check};
 
 /// Measures one module and prints a line a variant, then the lines for the pipeline file.
 pub(super) fn run(args: &ProfileArgs, source: &str) -> anyhow::Result<ExitCode> {
@@ -20,13 +17,9 @@ pub(super) fn run(args: &ProfileArgs, source: &str) -> anyhow::Result<ExitCode> 
     let mut loaded = files::load(&args.pipeline, &library.catalog())?;
     let source = Labelled::open(source, args.frames)?;
     let what = accuracy::choose(&loaded.pipeline, args.module.as_deref(), source.kind())?;
-    let runs = |module: &Module| module.id == what.module;
-    loaded.check_models(&runs)?;
-    let mut checks = Checks::new(args.models.config())?;
-    for warning in checks.pipeline(&mut loaded, &runs, &|_| {})? {
-        say(&warning);
-    }
-    checks.guard_loading();
+    check(&mut loaded, &args.models, &|module| {
+        module.id == what.module
+    })?;
     let deployment = Deployment {
         base_dir: loaded.base_dir(),
         pipeline: loaded.pipeline,

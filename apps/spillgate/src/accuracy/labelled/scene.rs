@@ -5,11 +5,11 @@ use anyhow::{Context, Result};
 use image::RgbImage;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use spillgate_client::encode::{JPEG_QUALITY, jpeg};
+use spillgate_client::source::scene::parse;
 use spillgate_scenes::{Scene, SceneConfig, Stretch};
 
 use super::{Sample, Truth};
-use crate::encode::{JPEG_QUALITY, jpeg};
-use crate::source::scene::parse;
 
 /// Streets to draw.
 #[derive(Debug)]

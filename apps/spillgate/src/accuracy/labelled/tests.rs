@@ -1,50 +1,43 @@
-use std::path::PathBuf;
-
 use expect_test::{Expect, expect};
 use image::{Rgb, RgbImage};
+use tempfile::TempDir;
 
 use super::*;
 
 /// A folder that goes with its test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("spillgate-labelled-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+    fn new() -> Self {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
     }
 
     fn text(&self, name: &str, text: &str) {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
     /// A picture of 200x100.
     fn picture(&self, name: &str) {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let pixels = RgbImage::from_pixel(200, 100, Rgb([9, 9, 9]));
         pixels.save(path).unwrap();
     }
 
     fn open(&self) -> Result<Labelled> {
-        Labelled::open(self.0.to_str().unwrap(), None)
+        Labelled::open(self.path(), None)
     }
 
     /// The error without this machine's path.
     fn error(&self, expected: &Expect) {
         let error = format!("{:#}", self.open().expect_err("an error"));
-        expected.assert_eq(&error.replace(self.0.to_str().unwrap(), "DIR"));
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        expected.assert_eq(&error.replace(self.path(), "DIR"));
     }
 }
 
@@ -54,8 +47,8 @@ fn truths(source: &Labelled) -> Vec<Truth> {
 
 #[test]
 fn labels_lie_beside_pictures_or_in_folders_of_their_own() {
-    let folder = Folder::new("yolo");
     for (images, labels) in [("", ""), ("images/", "labels/")] {
+        let folder = Folder::new();
         folder.text("classes.txt", "vehicle\nperson\n");
         folder.picture(&format!("{images}b.png"));
         folder.picture(&format!("{images}a.1.jpg"));
@@ -76,13 +69,12 @@ fn labels_lie_beside_pictures_or_in_folders_of_their_own() {
                 Truth::Boxes(vec![vec![], vec![]]),
             ]
         );
-        std::fs::remove_dir_all(&folder.0).unwrap();
     }
 }
 
 #[test]
 fn subfolders_are_classes() {
-    let folder = Folder::new("classes");
+    let folder = Folder::new();
     folder.picture("night/a.png");
     folder.picture("day/b.jpg");
     folder.picture("day/a.png");
@@ -99,7 +91,7 @@ fn subfolders_are_classes() {
 
 #[test]
 fn errors_name_file_and_line() {
-    let folder = Folder::new("errors");
+    let folder = Folder::new();
     folder.error(&expect!["DIR has no .jpg, .jpeg or .png files, and no folder in it has; give scene, scene:density=0.7, or a folder with labels: either pictures with YOLO labels (NAME.txt beside NAME.jpg, and classes.txt), or a subfolder of pictures for each class"]);
     folder.picture("a.png");
     folder.error(&expect!["DIR/classes.txt: cannot be read; it names the classes of the labels, one a line, in the order of their numbers: No such file or directory (os error 2)"]);
@@ -118,8 +110,8 @@ fn errors_name_file_and_line() {
     folder.error(&expect![
         "the labels in DIR name no object at all, so there is nothing to find"
     ]);
-    std::fs::remove_file(folder.0.join("a.png")).unwrap();
-    std::fs::remove_file(folder.0.join("b.png")).unwrap();
+    std::fs::remove_file(folder.0.path().join("a.png")).unwrap();
+    std::fs::remove_file(folder.0.path().join("b.png")).unwrap();
     folder.error(&expect!["DIR has no .jpg, .jpeg or .png files"]);
 }
 
@@ -128,7 +120,7 @@ const ERRORS: usize = 10;
 
 #[test]
 fn a_picture_that_is_none_is_named() {
-    let folder = Folder::new("junk");
+    let folder = Folder::new();
     folder.text("classes.txt", "car\n");
     folder.text("a.jpg", "junk");
     folder.text("a.txt", "0 0.5 0.5 0.1 0.1\n");
@@ -137,6 +129,29 @@ fn a_picture_that_is_none_is_named() {
     let error = format!("{error:#}");
     assert!(
         error.contains("a.jpg is no readable JPEG or PNG"),
+        "{error}"
+    );
+}
+
+/// Whoever fills the folder takes no memory of the program.
+#[test]
+fn pictures_and_labels_without_end_are_refused() {
+    let folder = Folder::new();
+    folder.text("classes.txt", "car\n");
+    let endless = |name: &str| {
+        std::os::unix::fs::symlink("/dev/zero", folder.0.path().join(name)).unwrap();
+    };
+    endless("a.jpg");
+    folder.text("a.txt", "0 0.5 0.5 0.1 0.1\n");
+    let error = folder.open().unwrap().samples().next().unwrap();
+    let error = format!("{:#}", error.unwrap_err());
+    let limit = "it has more than the 67108864 bytes that are read";
+    assert!(error.ends_with(&format!("a.jpg: {limit}")), "{error}");
+    folder.picture("b.jpg");
+    endless("b.txt");
+    let error = folder.open().unwrap_err().to_string();
+    assert!(
+        error.contains("b.txt: it has more than the 4194304 bytes"),
         "{error}"
     );
 }

@@ -1,15 +1,17 @@
 //! Folders of pictures, and small text files in them.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-
-use crate::source::is_picture;
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use spillgate_backend::file::{self, FileError};
+use spillgate_client::source::is_picture;
 
 /// Most bytes of a file of labels: a hundred thousand objects.
-const TEXT_BYTES_MAX: u64 = 4 << 20;
+const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of a picture: hundreds of megapixels as JPEG.
+const PICTURE_BYTES_MAX: usize = 64 << 20;
 
 /// The file that names the classes of boxes.
 pub(super) const CLASSES: &str = "classes.txt";
@@ -48,22 +50,13 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Reads a small text file.
-pub(super) fn text(path: &Path) -> Result<String> {
-    // A pipe would never end.
-    if !fs::metadata(path)?.is_file() {
-        bail!("it is no file");
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path)?;
-    file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > TEXT_BYTES_MAX {
-        bail!("it has more than the {TEXT_BYTES_MAX} bytes that are read");
-    }
-    String::from_utf8(bytes).context("it is no text")
+pub(super) fn text(path: &Path) -> Result<String, FileError> {
+    file::read_text(path, TEXT_BYTES_MAX)
 }
 
 /// Reads the bytes of a picture. They are decoded where they are needed.
-pub(super) fn picture(path: &Path) -> Result<bytes::Bytes> {
-    let data = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+pub(super) fn picture(path: &Path) -> Result<Bytes> {
+    let data = file::read(path, PICTURE_BYTES_MAX);
+    let data = data.with_context(|| format!("cannot read {}", path.display()))?;
     Ok(data.into())
 }
