@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::Method;
+use spillgate_controller_policy::adaptation::{Method, SWITCH_TIME_DEFAULT};
 use spillgate_sim::jellyfish::{Contender, LoopSetting};
 
 use super::Given;
@@ -18,7 +18,7 @@ const EQUAL_F1: f64 = 0.001;
 /// switch is taken to cost.
 const PARAMETERS: [(Method, &str, [u64; 4]); 2] = [
     (Method::Jellyfish, "margin", [2, 4, 8, 16]),
-    (Method::Spillgate, "switch", [0, 5, 10, 50]),
+    (Method::Spillgate, "switch", [0, 10, 25, 50]),
 ];
 
 /// Whether the first is nowhere worse than the second.
@@ -135,11 +135,12 @@ fn trade_off(
         }
     }
     let done = run_cases("tradeoff", &cases, given, report)?;
-    report.say(
+    report.say(&format!(
         "Misses and F1 by one parameter: for `jellyfish` a margin that is taken from every budget (none by itself), for `spillgate` the time for which \
-         a switch is taken to lose requests (25 ms by itself). Means over all settings of a trace: missed in percent, and in \
+         a switch is taken to lose requests ({} ms by itself). Means over all settings of a trace: missed in percent, and in \
          brackets F1. Then the settings in which it is better than `jellyfish` by itself, equal, mixed and worse.",
-    );
+        SWITCH_TIME_DEFAULT.as_millis()
+    ));
     let by_itself: [(&str, Vec<&Means>); 2] = [
         ("jellyfish", pairs.iter().map(|p| p.0).collect()),
         ("spillgate", pairs.iter().map(|p| p.1).collect()),
