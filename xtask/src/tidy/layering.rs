@@ -23,6 +23,7 @@ const WORKER: &str = "spillgate-worker";
 const SIM: &str = "spillgate-sim";
 const SCENES: &str = "spillgate-scenes";
 const MODULES: &str = "spillgate-modules";
+const CHART: &str = "spillgate-chart";
 const CLIENT: &str = "spillgate-client";
 const EVALUATE: &str = "spillgate-evaluate";
 const XTASK: &str = "xtask";
@@ -31,6 +32,7 @@ const XTASK: &str = "xtask";
 const ALLOWED: &[(&str, &[&str])] = &[
     (PIPELINE, &[]),
     (SCENES, &[]),
+    (CHART, &[]),
     (CONTROLLER_POLICY, &[PIPELINE]),
     (WORKER_POLICY, &[PIPELINE]),
     (SIM, &[PIPELINE, CONTROLLER_POLICY, WORKER_POLICY]),
@@ -46,7 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (WORKER, &[PIPELINE, PROTO, WORKER_POLICY, BACKEND]),
     (MODULES, &[PIPELINE, BACKEND]),
-    (CLIENT, &[PIPELINE, PROTO, SCENES]),
+    (CLIENT, &[PIPELINE, PROTO, SCENES, CHART]),
     // It watches the runtimes, so it stands above them.
     (TELEMETRY, &[PIPELINE, PROTO, BACKEND, CONTROLLER, WORKER]),
     (
@@ -58,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             SIM,
             BACKEND,
             MODULES,
+            CHART,
         ],
     ),
     // It knows the server by its wire alone.
@@ -83,6 +86,7 @@ const LIBRARIES: &[&str] = &[
     CONTROLLER,
     WORKER,
     MODULES,
+    CHART,
     CLIENT,
     EVALUATE,
 ];

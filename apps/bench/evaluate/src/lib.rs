@@ -1,6 +1,5 @@
 //! `spillgate evaluate`: the evaluations of PARD, ORLOJ, Clockwork and Jellyfish in the simulator, with every published policy beside ours.
 
-mod chart;
 mod clockwork;
 mod grid;
 mod jellyfish;

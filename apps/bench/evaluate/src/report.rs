@@ -4,9 +4,9 @@ use std::fmt::{Display, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use spillgate_chart::lines::{self, Series};
 use spillgate_sim::Run;
 
-use super::chart::{self, Series};
 use super::{Print, read_table};
 
 /// A section's page.
@@ -96,7 +96,7 @@ impl Report {
     pub(super) fn chart(&mut self, name: &str, title: &str, axes: (&str, &str), series: &[Series]) {
         let file = format!("{}_{name}.svg", self.name);
         let _ = write!(self.text, "![{title}]({file})\n\n");
-        self.charts.push((file, chart::svg(title, axes, series)));
+        self.charts.push((file, lines::svg(title, axes, series)));
     }
 
     /// Keeps the runs behind a table, for the file beside the page.

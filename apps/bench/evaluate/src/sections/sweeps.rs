@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate_chart::lines::Series;
 use spillgate_pipeline::policy::{DispatchPolicyName, DropPolicyName};
 
-use super::super::chart::Series;
 use super::super::grid::{Case, Grid, Tweak, Variant};
 use super::super::report::Report;
 use super::{collected, drops, percent, strongest_split};

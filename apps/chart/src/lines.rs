@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use crate::axis::{COLOURS, GRID, number, scale};
+
 /// One curve.
-pub(super) struct Series {
+pub struct Series {
     /// Its name in the legend.
-    pub(super) label: String,
+    pub label: String,
     /// Its points by rising x.
-    pub(super) points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, f64)>,
 }
 
 const HEIGHT: f64 = 420.0;
@@ -20,13 +22,9 @@ const LEGEND: f64 = 40.0;
 const LETTER_WIDTH: f64 = 7.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Distinguishable in grey and by most colour-blind readers (Okabe and Ito).
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
-];
 
 /// A plot of curves; x and y axes start at the least x and at 0.
-pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Series]) -> String {
+pub fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Series]) -> String {
     let points = || series.iter().flat_map(|s| s.points.iter());
     let (mut x_min, mut x_max, mut y_max) = (f64::MAX, f64::MIN, 0.0f64);
     for (x, y) in points() {
@@ -35,8 +33,7 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
     if x_min >= x_max {
         (x_min, x_max) = (x_min.min(0.0), x_min.max(0.0) + 1.0);
     }
-    let step = nice(y_max.max(1e-9) / 5.0);
-    let y_top = (y_max.max(1e-9) / step).ceil() * step;
+    let (step, y_top) = scale(y_max, 5.0);
     let longest = series.iter().map(|s| s.label.chars().count()).max();
     let width = RIGHT + LEGEND + LETTER_WIDTH * longest.unwrap_or_default() as f64 + LEFT / 2.0;
     let to_x = |x: f64| LEFT + (x - x_min) / (x_max - x_min) * (RIGHT - LEFT);
@@ -51,7 +48,7 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
         let at = to_y(y);
         let _ = writeln!(
             out,
-            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" \
+            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"{GRID}\"/><text x=\"{}\" y=\"{:.1}\" \
              text-anchor=\"end\">{}</text>",
             RIGHT,
             LEFT - 6.0,
@@ -109,21 +106,6 @@ pub(super) fn svg(title: &str, (x_label, y_label): (&str, &str), series: &[Serie
     out
 }
 
-/// The next of 1, 2, 5 times a power of ten.
-fn nice(step: f64) -> f64 {
-    let power = 10f64.powf(step.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|f| f * power >= step);
-    factor.unwrap_or(10.0) * power
-}
-
-/// As few digits as say it.
-fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +129,6 @@ mod tests {
         }
         // The legend's names end inside the picture.
         assert!(text.contains("width=\"668\""), "{text}");
-        assert_eq!((nice(0.03), nice(3.0), nice(20.0)), (0.05, 5.0, 20.0));
         assert!(svg("Nothing", ("x", "y"), &[]).ends_with("</svg>\n"));
     }
 }
