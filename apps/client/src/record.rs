@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json, json};
 use spillgate_proto::pb;
 use spillgate_proto::pb::value::Value;
+use spillgate_scenes::score::{Counts, MeanF1};
 
 use crate::tally::outcome_word;
 
@@ -15,6 +16,8 @@ use crate::tally::outcome_word;
 pub struct SentAs {
     /// Its longer side in pixels.
     pub side: Option<u32>,
+    /// Its bytes.
+    pub bytes: Option<usize>,
     /// Bits a second that the link to the server carried then.
     pub bandwidth: Option<f64>,
 }
@@ -42,8 +45,9 @@ impl FrameEnd {
         self.ended.saturating_sub(self.due)
     }
 
-    /// One line of JSON, without a line feed.
-    pub fn to_json_line(&self) -> String {
+    /// One line of JSON, without a line feed. `detection` compares what came in time with what the frame shows, where that is
+    /// known.
+    pub fn to_json_line(&self, detection: Option<&MeanF1>) -> String {
         let result = &self.result;
         let mut line = Map::new();
         let mut put = |name: &str, value: Json| line.insert(name.to_owned(), value);
@@ -54,6 +58,9 @@ impl FrameEnd {
         put("sent_ms", self.sent.map_or(Json::Null, milliseconds));
         if let Some(side) = self.sent_as.side {
             put("side", side.into());
+        }
+        if let Some(bytes) = self.sent_as.bytes {
+            put("bytes", bytes.into());
         }
         if let Some(bandwidth) = self.sent_as.bandwidth {
             put("bandwidth_mbps", rounded(bandwidth / 1e6));
@@ -70,6 +77,9 @@ impl FrameEnd {
             put("trace_id", result.trace_id.as_str().into());
         }
         put("emulated", result.emulated.into());
+        if let Some(detection) = detection {
+            put("detection", detection_to_json(detection));
+        }
         let mut names: Vec<&String> = result.outputs.keys().collect();
         names.sort();
         let outputs: Map<String, Json> = names
@@ -91,6 +101,17 @@ fn milliseconds(span: Duration) -> Json {
 
 fn rounded(ms: f64) -> Json {
     json!((ms * 1e3).round() / 1e3)
+}
+
+/// One number for each overlap, from lenient to strict.
+fn detection_to_json(detection: &MeanF1) -> Json {
+    let each =
+        |count: fn(&Counts) -> u64| -> Json { detection.counts().iter().map(count).collect() };
+    json!({
+        "found": each(|c| c.found),
+        "missed": each(|c| c.missed),
+        "spurious": each(|c| c.spurious),
+    })
 }
 
 fn timing_to_json(timing: &pb::ModuleTiming) -> Json {
@@ -178,6 +199,7 @@ mod tests {
             sent: Some(Duration::from_micros(40_250)),
             sent_as: SentAs {
                 side: Some(640),
+                bytes: Some(81_000),
                 bandwidth: Some(15.2e6),
             },
             ended: Duration::from_millis(65),
@@ -189,13 +211,15 @@ mod tests {
                 ..Default::default()
             },
         };
-        let line = end.to_json_line();
+        let none = vec![0; 10];
+        let line = end.to_json_line(Some(&MeanF1::default()));
         assert!(!line.contains('\n'));
         let back: Json = serde_json::from_str(&line).unwrap();
         assert_eq!(
             back,
             json!({
-                "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25, "side": 640, "bandwidth_mbps": 15.2,
+                "client": 2, "frame": 7, "outcome": "completed", "due_ms": 40.0, "sent_ms": 40.25, "side": 640, "bytes": 81_000,
+                "bandwidth_mbps": 15.2, "detection": { "found": none, "missed": none, "spurious": none },
                 "latency_ms": 25.0, "server_latency_ms": 20.5, "emulated": false,
                 "outputs": { "plates": [{ "text": "AB12", "score": 0.9, "object": 1, "of": "vehicles" }] }, "timings": [],
             })
@@ -219,8 +243,9 @@ mod tests {
                 ..Default::default()
             },
         };
-        let back: Json = serde_json::from_str(&end.to_json_line()).unwrap();
+        let back: Json = serde_json::from_str(&end.to_json_line(None)).unwrap();
         assert_eq!(back["outcome"], "dropped");
+        assert_eq!(back.get("detection"), None);
         assert_eq!(back["module"], "detect");
         assert_eq!(back["reason"], "estimate");
         assert_eq!(back["sent_ms"], Json::Null);

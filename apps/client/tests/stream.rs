@@ -136,6 +136,20 @@ async fn every_frame_of_every_client_ends_once() {
         (&dropped["module"], &dropped["reason"]),
         (&"detect".into(), &"estimate".into())
     );
+    // What did not come in time found nothing, though late frames are answered.
+    let sum = |line: &Json, key: &str| -> u64 {
+        let counts = line["detection"][key].as_array().unwrap();
+        counts.iter().filter_map(Json::as_u64).sum()
+    };
+    for line in &lines {
+        let boxes = sum(line, "found") + sum(line, "spurious");
+        assert_eq!(boxes > 0, line["outcome"] == "completed", "{line}");
+    }
+    assert!(
+        lines
+            .iter()
+            .any(|l| l["outcome"] == "refused" && sum(l, "missed") > 0)
+    );
 }
 
 /// The server is told that no more comes, and ends the stream: nobody waits for answers that all are there.

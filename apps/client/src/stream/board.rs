@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use spillgate_proto::pb::Outcome;
 use spillgate_scenes::GroundTruth;
-use spillgate_scenes::score::{IOU, Score};
+use spillgate_scenes::score::{Findings, IOU, MeanF1, Score};
 use tokio_util::sync::CancellationToken;
 
 use super::history::History;
@@ -32,6 +32,9 @@ const WINDOW_ENDS_MAX: usize = 20_000;
 pub(crate) struct Counts {
     pub(crate) tally: Tally,
     pub(crate) score: Score,
+    /// Of all frames, where those that were not answered in time count as found nothing; and of those in time alone.
+    pub(crate) detection: MeanF1,
+    pub(crate) detection_in_time: MeanF1,
     pub(crate) sent: u64,
     pub(crate) bytes: u64,
     pub(super) history: History,
@@ -184,26 +187,39 @@ impl Board {
     pub(crate) fn ended(&self, end: &FrameEnd, truth: Option<&GroundTruth>) -> Result<()> {
         let outcome = end.result.outcome();
         let served = matches!(outcome, Outcome::Completed | Outcome::Late);
+        let in_time = outcome == Outcome::Completed;
         // Emulated devices answer something: there is nothing to judge.
-        let truth = truth.filter(|_| served && !end.result.emulated);
-        let findings = truth.map(|_| Shown::from_outputs(&end.result.outputs).findings());
+        let truth = truth.filter(|_| !end.result.emulated);
+        let findings = truth.filter(|_| served);
+        let findings = findings.map(|_| Shown::from_outputs(&end.result.outputs).findings());
+        let detection = truth.map(|truth| {
+            let nothing = Findings::default();
+            let useful = findings.as_ref().filter(|_| in_time);
+            let mut detection = MeanF1::default();
+            detection.add_frame(truth, useful.unwrap_or(&nothing));
+            detection
+        });
         {
             let mut counts = self.counts();
             counts.tally.count(&end.result, end.latency());
             if let (Some(truth), Some(findings)) = (truth, &findings) {
                 counts.score.add_frame(truth, findings, IOU);
             }
+            if let Some(detection) = &detection {
+                counts.detection.add(detection);
+                if in_time {
+                    counts.detection_in_time.add(detection);
+                }
+            }
             if counts.window.len() == WINDOW_ENDS_MAX {
                 counts.window.pop_front();
             }
             let latency = served.then(|| end.latency());
-            counts
-                .window
-                .push_back((end.ended, latency, outcome == Outcome::Completed));
+            counts.window.push_back((end.ended, latency, in_time));
         }
         if let Some(results) = &self.results {
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            let written = writeln!(results, "{}", end.to_json_line());
+            let written = writeln!(results, "{}", end.to_json_line(detection.as_ref()));
             self.or_unread(written)?;
         }
         if self.verbose {

@@ -111,6 +111,7 @@ mod tests {
     fn sent(side: u32, bandwidth: f64) -> SentAs {
         SentAs {
             side: Some(side),
+            bytes: None,
             bandwidth: Some(bandwidth),
         }
     }
@@ -147,7 +148,7 @@ mod tests {
             Duration::ZERO,
             SentAs {
                 side,
-                bandwidth: None,
+                ..SentAs::default()
             },
         );
         assert!(history.means().is_empty());

@@ -57,6 +57,7 @@ impl Made {
         let side = self.size.0.max(self.size.1);
         SentAs {
             side: (side > 0).then_some(side),
+            bytes: Some(self.encoded.data.len()),
             bandwidth: None,
         }
     }

@@ -483,7 +483,7 @@ impl Running<'_> {
                 ended: self.run_start.elapsed(),
                 result: client_result(number, Outcome::Failed, reason, cause),
             };
-            self.end(end, waiting.picture, None)?;
+            self.end(end, waiting.picture, waiting.truth)?;
         }
         Ok(())
     }

@@ -111,6 +111,12 @@ fn write_quality(text: &mut String, counts: &Counts) -> std::fmt::Result {
             found.recall(),
         )?;
     }
+    writeln!(
+        text,
+        "  detection  mean F1 {:.3} over overlaps of 0.5 to 0.95, {:.3} with frames that are not in time as found nothing",
+        counts.detection_in_time.value(),
+        counts.detection.value(),
+    )?;
     for (name, hits) in [("plates", &score.plates), ("identities", &score.faces)] {
         let Hits { right, all } = hits;
         if *all > 0 {
@@ -262,6 +268,7 @@ mod tests {
             quality against the ground truth (2 frames, overlap 0.5)
               vehicles   F1 0.900  precision 0.900  recall 0.900  (9 found, 1 missed, 1 spurious)
               people     F1 1.000  precision 1.000  recall 1.000  (0 found, 0 missed, 0 spurious)
+              detection  mean F1 1.000 over overlaps of 0.5 to 0.95, 1.000 with frames that are not in time as found nothing
               plates     87.5% exactly right  (7 of 8)
 
             note: the source was 0.3s behind 25.000 frames/s in all; the schedule moved with it (--preload makes frames beforehand)

@@ -227,6 +227,18 @@ impl MeanF1 {
         self.add_boxes(&people, &findings.people);
     }
 
+    /// Adds the counts of other frames.
+    pub fn add(&mut self, other: &MeanF1) {
+        for (counts, others) in self.counts.iter_mut().zip(other.counts) {
+            counts.add(others);
+        }
+    }
+
+    /// The counts at each of [`STRICTNESS`].
+    pub fn counts(&self) -> &[Counts] {
+        &self.counts
+    }
+
     /// The mean; 1 when there was nothing to find and nothing found.
     pub fn value(&self) -> f64 {
         let sum: f64 = self.counts.iter().map(Counts::f1).sum();

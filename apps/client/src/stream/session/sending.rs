@@ -58,12 +58,13 @@ impl Running<'_> {
                 sent: None,
                 sent_as: SentAs {
                     side: None,
+                    bytes: None,
                     ..sent_as
                 },
                 ended: self.run_start.elapsed(),
                 result: *result,
             };
-            return self.end(end, picture, None);
+            return self.end(end, picture, truth);
         }
         let bytes = made.encoded.data.len();
         let scale = match &mut self.adapting {

@@ -196,3 +196,17 @@ fn the_mean_f1_of_what_is_known() {
         assert!((is - value).abs() < 1e-9, "{is} is not {value}");
     }
 }
+
+#[test]
+fn frames_that_were_missed_halve_the_objects_found() {
+    let (_, truth) = Scene::new(SceneConfig::default()).frame(100);
+    let mut found = MeanF1::default();
+    found.add_frame(&truth, &perfect(&truth));
+    let mut both = MeanF1::default();
+    both.add_frame(&truth, &Findings::default());
+    assert_eq!(both.value(), 0.0);
+    let n = found.counts()[0].found;
+    assert!(n > 0 && both.counts().iter().all(|c| c.missed == n));
+    both.add(&found);
+    assert!((both.value() - 2.0 / 3.0).abs() < 1e-9, "{both:?}");
+}
