@@ -11,6 +11,7 @@ mod estimate;
 mod history;
 mod link;
 mod pace;
+mod plot;
 mod producer;
 mod saver;
 mod screen;
@@ -33,6 +34,7 @@ use self::adapting::WantedSide;
 use self::board::{Board, Lost, Results};
 use self::clock::FrameClock;
 use self::pace::Pace;
+use self::plot::Plot;
 use self::producer::{Notice, Producer, ProducerConfig};
 use self::saver::SaverConfig;
 use self::screen::{Display, Screen, status_line};
@@ -176,6 +178,10 @@ pub struct StreamArgs {
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
 
+    /// Draw the run of the first client: bandwidth, size of the frames, latency of each with the SLO
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+
     /// Save frames with results drawn into them as .jpg files
     #[arg(long, value_name = "DIR")]
     pub save_frames: Option<PathBuf>,
@@ -240,8 +246,11 @@ pub async fn run(args: StreamArgs) -> Result<ExitSummary> {
 /// As [`run`].
 pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<ExitSummary> {
     let mut server = Server::from_args(&args.server)?;
-    if let Some(path) = &args.link {
-        server = server.over(SlowLink::from_file(path, args.link_rtt)?);
+    let link = args.link.as_deref();
+    let link = link.map(|path| SlowLink::from_file(path, args.link_rtt));
+    let link = link.transpose()?;
+    if let Some(link) = &link {
+        server = server.over(link.clone());
     }
     let source = source_spec(&args)?;
     let (results, display) = match args.results.as_deref() {
@@ -250,7 +259,9 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         None => (Results::None, Display::Stdout),
     };
     let screen = Screen::new(display, args.quiet);
-    let board = Arc::new(Board::new(results, screen, args.verbose, stop.clone())?);
+    let plot = args.plot.as_deref().map(Plot::create).transpose()?;
+    let board = Board::new(results, plot, screen, args.verbose, stop.clone())?;
+    let board = Arc::new(board);
 
     let spans = args.otlp.as_deref().map(SpanExport::start).transpose()?;
     let mut opening = JoinSet::new();
@@ -320,6 +331,15 @@ pub async fn run_until(args: StreamArgs, stop: CancellationToken) -> Result<Exit
         tokio::task::spawn_blocking(move || spans.finish()).await?;
     }
     board.flush()?;
+    if let Some(plot) = &board.plot {
+        plot.write(&plot::Of {
+            pipeline: &heading.pipeline,
+            slo_ms: heading.slo_ms,
+            start,
+            elapsed: heading.elapsed,
+            link: link.as_ref(),
+        })?;
+    }
 
     let mut error = None;
     for end in ends {

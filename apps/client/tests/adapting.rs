@@ -119,8 +119,10 @@ async fn a_link_that_stands_still_delays_frames_and_then_goes_on() {
     let trace = File::new("stall.csv", "second,mbps\n0,50\n1,0\n3,50\n30,50\n");
     let path = trace.path();
     let server = AdaptiveServer::start(Part::Asks(u64::MAX, 0)).await;
+    let plot = File::new("stall.svg", "");
     let link = ["--link", &path, "--fps", "20", "--duration", "5s"];
-    let (ended, lines) = stream(&server, &link).await;
+    let picture = ["--plot", &plot.path()];
+    let (ended, lines) = stream(&server, &[&link[..], &picture].concat()).await;
     let summary = ended.unwrap();
     let backlog = lines.iter().filter(|l| l["reason"] == "backlog").count();
     // After a second, the SLO, nothing is sent until the link goes on.
@@ -129,6 +131,11 @@ async fn a_link_that_stands_still_delays_frames_and_then_goes_on() {
     let last = lines.last().unwrap();
     assert_eq!(last["outcome"], "completed");
     assert!(last["latency_ms"].as_f64() < Some(500.0), "{last}");
+    // The picture has the link, and a cross for each frame that was not in time and for the legend.
+    let picture = std::fs::read_to_string(plot.path()).unwrap();
+    assert!(picture.contains(">link<") && picture.ends_with("</svg>\n"));
+    let missed = lines.iter().filter(|l| l["outcome"] != "completed").count();
+    assert_eq!(picture.matches("l7,7m0,-7l-7,7").count(), missed + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,6 +62,13 @@ impl SlowLink {
         }
     }
 
+    /// Bits a second, in the mean, for so long from that time on.
+    pub(crate) fn bandwidth(&self, from: Instant, span: Duration) -> f64 {
+        let from = from.saturating_duration_since(self.began);
+        let bits = self.trace.carried(from + span) - self.trace.carried(from);
+        bits / span.as_secs_f64()
+    }
+
     /// Time from one end to the other, beside the time of the bytes.
     fn one_way(&self) -> Duration {
         self.round_trip / 2

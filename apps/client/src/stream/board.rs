@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::history::History;
 use super::pace::Sample;
+use super::plot::Plot;
 use super::screen::Screen;
 use crate::findings::Shown;
 use crate::record::{FrameEnd, SentAs};
@@ -107,6 +108,8 @@ pub(crate) enum Results<'a> {
 pub(crate) struct Board {
     counts: Mutex<Counts>,
     results: Option<Mutex<Box<dyn Write + Send>>>,
+    /// The picture of the run, where one is wanted.
+    pub(super) plot: Option<Plot>,
     pub(crate) screen: Screen,
     verbose: bool,
     /// Cancelled when nobody reads the results.
@@ -117,6 +120,7 @@ impl Board {
     /// `unread` is cancelled when the reader of the results has gone.
     pub(crate) fn new(
         results: Results<'_>,
+        plot: Option<Plot>,
         screen: Screen,
         verbose: bool,
         unread: CancellationToken,
@@ -133,6 +137,7 @@ impl Board {
         Ok(Board {
             counts: Mutex::default(),
             results: results.map(Mutex::new),
+            plot,
             screen,
             verbose,
             unread,
@@ -216,6 +221,9 @@ impl Board {
             }
             let latency = served.then(|| end.latency());
             counts.window.push_back((end.ended, latency, in_time));
+        }
+        if let Some(plot) = &self.plot {
+            plot.ended(end);
         }
         if let Some(results) = &self.results {
             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
