@@ -92,6 +92,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         bench::live,
     ),
     command(
+        "live-cameras",
+        "[--network FOLDER] [--seconds N] [--clients 4,8] [--traces synthetic,wifi,lte] [--adapt greedy,spillgate] [--fps 10] [--slo 400ms] \
+         [--link-rtt 20ms] [--seed N] [--spillgate PATH] [--write]",
+        "serve cameras on links that change, under each way to choose variants and every fixed one",
+        bench::live_cameras,
+    ),
+    command(
         "live-cluster",
         "[--seconds N] [--loads 0.7,0.9,1.1] [--seed N] [--spillgate PATH] [--write]",
         "serve the same arrivals by separate processes and in the simulated cluster; then overload separate processes",

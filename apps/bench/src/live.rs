@@ -2,6 +2,7 @@
 //! pipeline with models runs on this machine at twice its capacity.
 
 mod arrivals;
+pub(crate) mod cameras;
 pub(crate) mod cluster;
 pub(crate) mod dynamic;
 mod emulated;

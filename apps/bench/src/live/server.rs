@@ -87,7 +87,7 @@ impl Server {
         args: &[&str],
     ) -> Result<Driven> {
         let before = self.metrics()?;
-        let cpu = process::cpu_time(self.daemon.id())?;
+        let cpu = self.cpu_time()?;
         let machine = machine_time()?;
         let begun = Instant::now();
         let mut bench = workspace.program(program);
@@ -96,15 +96,10 @@ impl Server {
         let failed = |status: ExitStatus| !matches!(status.code(), Some(0 | 1));
         let said = process::capture_unless(bench.args(args), failed)?;
         let took = begun.elapsed().as_secs_f64();
-        let cpu = process::cpu_time(self.daemon.id())? - cpu;
+        let cpu = self.cpu_time()? - cpu;
         let (busy, all) = machine_time()?;
         let after = self.quiet()?;
-        if let Some(status) = self.daemon.ended()? {
-            bail!(
-                "the server ended ({status}) under load:\n{}",
-                self.daemon.tail(10)
-            );
-        }
+        self.alive()?;
         let risen = |name, label| {
             let mut values = series(&after, name, label);
             for (key, value) in series(&before, name, label) {
@@ -119,6 +114,23 @@ impl Server {
             server_cores: cpu.as_secs_f64() / took,
             machine: (busy - machine.0) as f64 / (all - machine.1).max(1) as f64,
         })
+    }
+
+    /// Processor time that it has used.
+    pub(super) fn cpu_time(&self) -> Result<Duration> {
+        process::cpu_time(self.daemon.id())
+    }
+
+    /// # Errors
+    /// When it has ended under load.
+    pub(super) fn alive(&mut self) -> Result<()> {
+        if let Some(status) = self.daemon.ended()? {
+            bail!(
+                "the server ended ({status}) under load:\n{}",
+                self.daemon.tail(10)
+            );
+        }
+        Ok(())
     }
 
     /// The value of a metric with these labels; 0 where there is none.

@@ -1,0 +1,65 @@
+use super::*;
+
+fn parse(words: &[&str]) -> Result<Options> {
+    Options::parse(words.iter().map(Into::into).collect())
+}
+
+#[test]
+fn options_are_read_and_shown() {
+    let options = parse(&[]).unwrap();
+    assert_eq!(
+        options.shown(),
+        "cargo xtask live-cameras --seconds 60 --clients 4,8 --traces synthetic --adapt greedy,spillgate --fps 10 \
+         --slo 400ms --link-rtt 20ms --seed 1"
+    );
+    let options = parse(&[
+        "--network",
+        "x/net",
+        "--clients",
+        "2",
+        "--adapt",
+        "jellyfish",
+    ]);
+    let options = options.unwrap();
+    assert_eq!(options.traces, ["synthetic", "wifi", "lte"]);
+    let shown = options.shown();
+    assert!(
+        shown.contains("--network FOLDER") && !shown.contains("x/net"),
+        "{shown}"
+    );
+    let one = parse(&["--network", "net", "--traces", "lte", "--slo", "1s"]).unwrap();
+    assert_eq!(
+        (one.traces, one.slo.as_str()),
+        (vec!["lte".to_owned()], "1s")
+    );
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let said = |words: &[&str]| parse(words).err().unwrap().to_string();
+    assert!(said(&["--traces", "wifi"]).contains("--network"));
+    assert!(said(&["--clients", "4,0"]).contains("\"0\""));
+    assert!(said(&["--seconds", "1"]).contains("--seconds"));
+    assert!(said(&["--fps", "0"]).contains("--fps"));
+    assert!(said(&["--loads", "1"]).contains("--loads"));
+}
+
+/// The file that is shipped has all that is looked for in it.
+#[test]
+fn the_shipped_pipeline_is_served_in_every_size() {
+    let shipped = include_str!("../../../../pipelines/traffic.yaml");
+    assert_eq!(inputs(shipped).unwrap(), [128, 192, 256, 320]);
+    let largest = Choice::Fixed { idx: 3, side: 320 };
+    let text = prepared_text(shipped, "/models", "600ms", &largest).unwrap();
+    assert!(text.contains("\nslo: 600ms\n") && !text.contains("400ms"));
+    assert!(text.contains("{ model: /models/road.pt, input: 128") && !text.contains(".."));
+    assert!(shipped.contains("frame_min: 640") && !text.contains("frame_min:"));
+    assert!(text.ends_with("\npolicy: { adapt: { name: fixed, variant: 3 } }\n"));
+    let named = Choice::Named("greedy".to_owned());
+    assert!(
+        prepared_text(&text, "", "1s", &named).is_err(),
+        "twice a policy"
+    );
+    assert!(prepared_text("name: x\n", "", "1s", &named).is_err());
+    assert!(inputs("input: 64\n").is_err());
+}
