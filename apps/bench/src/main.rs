@@ -1,5 +1,6 @@
 //! Benchmarks of running servers: `live`, `live-cameras`, `live-cluster`, `live-dynamic`, `live-models`, `live-prediction`, `live-shares`,
-//! `bench-peers`, `bench-overhead` and `bench-processes` of `cargo xtask`, which builds and starts this program. They reach servers as users do: as processes, over ports and metrics.
+//! `bench-peers`, `bench-overhead` and `bench-processes` of `cargo xtask`, which builds and starts this program. They reach servers as users do:
+//! as processes, over ports and metrics.
 
 mod h2load;
 mod live;

@@ -182,7 +182,7 @@ impl Area {
         let mut path = String::new();
         let mut last = None;
         for (time, value) in &curve.points {
-            let (x, y) = (self.x(*time), self.y(*value));
+            let (x, y) = (self.x(*time), (self.y(*value) * 10.0).round() / 10.0);
             let _ = match (curve.shape, last) {
                 (Shape::Dots, _) => write!(path, "M{x:.1},{y:.1}h0"),
                 (Shape::Crosses, _) => {

@@ -70,6 +70,10 @@ impl Upstreams {
                 batch: BatchId(id.0),
                 module: place.module,
                 worker,
+                variant: own
+                    .first()
+                    .map(|(m, _)| m.request.variant)
+                    .unwrap_or_default(),
                 size: own.len() as u32,
                 started_at,
                 expected_end: started_at + expected,
@@ -140,6 +144,11 @@ impl Upstream for Upstreams {
             batch: batch.id,
             module: batch.module,
             worker: batch.worker,
+            variant: batch
+                .members
+                .first()
+                .map(|m| m.request.variant)
+                .unwrap_or_default(),
             size: batch.members.len() as u32,
             started_at: batch.started_at,
             expected_end: batch.expected_end,

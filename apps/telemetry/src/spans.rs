@@ -140,6 +140,12 @@ impl SpanBuilder {
             KeyValue::new("spillgate.measured_ms", milliseconds(measured)),
             KeyValue::new("spillgate.prediction_error_ms", error_ms),
         ];
+        let module = pipeline.modules.get(record.module.idx());
+        if module.is_some_and(|module| module.variants.len() > 1) {
+            let variant = i64::from(record.variant.0);
+            let variant = KeyValue::new("spillgate.variant", variant);
+            span.attributes.push(variant);
+        }
         if let Some(processes) = self.processes.get() {
             span.attributes.push(process(&processes.here));
         }

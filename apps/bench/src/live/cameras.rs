@@ -16,7 +16,7 @@ use xtask::process;
 use xtask::workspace::Workspace;
 
 use self::report::{Cell, Choice, Setting};
-use self::told::{Told, bytes_of_side};
+use self::told::{Bounds, Told, bytes_of_side};
 use self::trace::Trace;
 use super::real::{PIPELINE, profile_once};
 use super::server::Server;
@@ -105,6 +105,7 @@ impl Options {
         if !(1.0..=100.0).contains(&self.fps) {
             bail!("--fps must be from 1 to 100");
         }
+        milliseconds(&self.slo)?;
         if self.network.is_none()
             && let Some(name) = self.traces.iter().find(|name| *name != SYNTHETIC)
         {
@@ -147,6 +148,18 @@ fn clients(text: &str) -> Result<Vec<usize>> {
         _ => bail!("--clients: {word:?} is not a number from 1 to 64"),
     });
     each.collect()
+}
+
+/// A time like 400ms or 1.5s.
+fn milliseconds(text: &str) -> Result<f64> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1.0),
+        None => (text.strip_suffix('s').unwrap_or_default(), 1e3),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 => Ok(number * unit),
+        _ => bail!("--slo: {text:?} is no time like 400ms or 1.5s"),
+    }
 }
 
 /// `cargo xtask live-cameras`.
@@ -204,8 +217,9 @@ struct Runs<'a> {
     shipped: String,
     /// The fixed ones by rising size, then those that choose.
     choices: Vec<Choice>,
-    /// Sides of the variants' inputs, rising.
-    inputs: Vec<u64>,
+    /// Number of variants, and the side of the largest one's input.
+    inputs: usize,
+    largest: u64,
 }
 
 impl<'a> Runs<'a> {
@@ -230,7 +244,8 @@ impl<'a> Runs<'a> {
             options,
             shipped,
             choices,
-            inputs,
+            inputs: inputs.len(),
+            largest: inputs.last().copied().unwrap_or_default(),
         };
         profile_once(workspace, program, &runs.prepare(&runs.choices[0])?)?;
         Ok(runs)
@@ -253,32 +268,36 @@ impl<'a> Runs<'a> {
         Ok(server)
     }
 
-    /// `spillgate stream` of one camera, in all but its link.
-    fn camera(&self, url: &str, n: usize, seconds: usize, results: &Path) -> Command {
+    /// `spillgate stream` of one camera, in all but its link. Under a fixed choice the camera sends one size whatever its link bears, as the
+    /// fixed variants of Jellyfish's evaluation do.
+    fn camera(&self, url: &str, n: usize, seconds: usize, choice: &Choice) -> Command {
         let mut stream = self.workspace.program(self.program);
         let seed = self.options.seed + n as u64;
         stream.args(["stream", &format!("scene:seed={seed}"), "--quiet"]);
         stream.args(["--server", url, "--name", &format!("camera-{n}")]);
         stream.args(["--fps", &self.options.fps.to_string()]);
         stream.args(["--duration", &format!("{seconds}s")]);
-        stream.arg("--results").arg(results);
+        if let Choice::Fixed { side, .. } = choice {
+            stream.args(["--no-adapt", "--max-side", &side.to_string()]);
+        }
         stream
     }
 
     /// By camera: bits a second of its frames in the largest size.
     fn needs(&self) -> Result<Vec<f64>> {
-        let largest = self.choices.iter().take(self.inputs.len()).next_back();
-        let mut server = self.start(largest.context("no variants")?)?;
+        let (idx, side) = (self.inputs - 1, self.largest);
+        let largest = Choice::Fixed { idx, side };
+        let mut server = self.start(&largest)?;
         let seconds = WARM_UP_S + self.options.seconds.min(MEASURED_S);
         let most = self.options.clients.iter().max().copied().unwrap_or(1);
-        let side = self.inputs.last().copied().unwrap_or_default();
         let url = server.url().to_owned();
         let mut needs = Vec::new();
         // A few at a time: what is measured is frames, which are the same under any load.
         for some in (0..most).collect::<Vec<usize>>().chunks(4) {
             let told = in_parallel(some, |n| {
                 let results = self.out.join(format!("need-{n}.jsonl"));
-                stream(&mut self.camera(&url, n, seconds, &results))?;
+                let mut camera = self.camera(&url, n, seconds, &largest);
+                stream(camera.arg("--results").arg(&results))?;
                 Ok(std::fs::read_to_string(&results)?)
             })?;
             for (n, text) in some.iter().zip(told) {
@@ -309,6 +328,10 @@ impl<'a> Runs<'a> {
         let mut server = self.start(choice)?;
         let url = server.url().to_owned();
         let (cpu, machine, begun) = (server.cpu_time()?, machine_time()?, Instant::now());
+        let bounds = Bounds {
+            warm_up_ms: 1e3 * WARM_UP_S as f64,
+            slo_ms: milliseconds(&self.options.slo)?,
+        };
         let all: Vec<usize> = (0..needs.len()).collect();
         let told = in_parallel(&all, |n| {
             let file = |end: &str| folder.join(format!("{n}.{end}"));
@@ -317,12 +340,13 @@ impl<'a> Runs<'a> {
             std::fs::write(file("csv"), link.csv())?;
             let results = file("jsonl");
             let seconds = WARM_UP_S + self.options.seconds;
-            let mut camera = self.camera(&url, n, seconds, &results);
+            let mut camera = self.camera(&url, n, seconds, choice);
+            camera.arg("--results").arg(&results);
             camera.arg("--link").arg(file("csv"));
             camera.args(["--link-rtt", &self.options.round_trip]);
             camera.arg("--plot").arg(file("svg"));
             stream(&mut camera)?;
-            Told::read(&std::fs::read_to_string(&results)?, 1e3 * WARM_UP_S as f64)
+            Told::read(&std::fs::read_to_string(&results)?, bounds)
         })?;
         let took = begun.elapsed();
         let cpu = server.cpu_time()? - cpu;

@@ -152,8 +152,10 @@ fn svg(frames: &Frames, of: &Of<'_>, link: Vec<(f64, f64)>) -> String {
     let missing = top.unwrap_or_else(|| longest.fold(1.0, f64::max));
     let estimate = points(&|s| s.bandwidth.map(|b| b / 1e6));
     let side = points(&|s| s.side.map(f64::from));
-    let in_time = points(&|s| s.latency.filter(|_| s.in_time));
-    let missed = points(&|s| (!s.in_time).then(|| s.latency.unwrap_or(missing)));
+    // The server does not see the way back of an answer.
+    let is_in_time = |s: &Shown| s.in_time && top.is_none_or(|_| s.latency <= Some(of.slo_ms));
+    let in_time = points(&|s| s.latency.filter(|_| is_in_time(s)));
+    let missed = points(&|s| (!is_in_time(s)).then(|| s.latency.unwrap_or(missing)));
     let mut bandwidths = vec![curve(
         "estimate of the client",
         Shape::Steps,
@@ -261,10 +263,12 @@ mod tests {
             side: None,
             ..frames.shown[4]
         };
+        // In time by the server's clock, and not by the client's.
+        frames.shown[5].latency = Some(401.0);
         let text = svg(&frames, &of(2.0), vec![(0.0, 3.0), (1.0, 1.5)]);
         let cross = "l7,7m0,-7l-7,7";
-        assert_eq!(text.matches("h0").count(), 18 + 1);
-        assert_eq!(text.matches(cross).count(), 2 + 1);
+        assert_eq!(text.matches("h0").count(), 17 + 1);
+        assert_eq!(text.matches(cross).count(), 3 + 1);
         for part in [
             ">traffic: one client, each frame<",
             ">link<",

@@ -209,9 +209,10 @@ impl Page<'_> {
              - **Links** replay a trace, each camera from another place of it. Frames of the largest size need {NEED} times the mean of each link: they are \
              {least:.2} to {most:.2} Mbit/s, measured for each camera. `synthetic` is 20, 15, 10, 7.5, 10, 15, 20 in turn, once in a run of up to \
              140 s; the others are those of Jellyfish's repository.\n\
-             - **`fixed-N`** serves all with the variant of that input. Its cameras are asked for that size, and send smaller frames where their \
-             links bear no more. The others are the names of `adapt:`.\n\
-             - **Missed**: no answer in time, of all frames that the cameras made. Beside it, in percent: not sent as the link was behind, dropped or refused by the server, late.\n\
+             - **`fixed-N`** serves all with the variant of that input, and the cameras send frames of that size whatever their links bear \
+             (`--no-adapt --max-side N`). The others are the names of `adapt:`, whose cameras send what the server asks for, or less.\n\
+             - **Missed**: no answer within the SLO from the moment when the frame was due, by the camera's clock, of all frames that the cameras \
+             made. Beside it, in percent: not sent as the link was behind; dropped or refused by the server; late.\n\
              - **F1**: vehicles and people in the answers against what the scene shows, the mean over overlaps of 0.5 to 0.95, as `accuracy:` of the \
              pipeline; frames that were missed found nothing. **F1 in time** counts frames in time alone, as the paper does.\n\
              - **Side**: mean longer side of the frames sent, in pixels. **Switches** of it: of a camera in a minute.\n\

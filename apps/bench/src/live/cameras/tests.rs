@@ -35,12 +35,20 @@ fn options_are_read_and_shown() {
 }
 
 #[test]
+fn times_are_read_in_both_units() {
+    for (text, ms) in [("400ms", 400.0), ("1.5s", 1500.0)] {
+        assert_eq!(milliseconds(text).unwrap(), ms);
+    }
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() {
     let said = |words: &[&str]| parse(words).err().unwrap().to_string();
     assert!(said(&["--traces", "wifi"]).contains("--network"));
     assert!(said(&["--clients", "4,0"]).contains("\"0\""));
     assert!(said(&["--seconds", "1"]).contains("--seconds"));
     assert!(said(&["--fps", "0"]).contains("--fps"));
+    assert!(said(&["--slo", "400"]).contains("--slo"));
     assert!(said(&["--loads", "1"]).contains("--loads"));
 }
 

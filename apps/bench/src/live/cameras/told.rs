@@ -24,6 +24,16 @@ impl Boxes {
         Some(boxes)
     }
 
+    /// The same frame, had nothing been found.
+    fn missed(&self) -> Boxes {
+        let [found, missed, _] = self.0;
+        let mut all = [0; OVERLAPS];
+        for (all, (found, missed)) in all.iter_mut().zip(found.into_iter().zip(missed)) {
+            *all = found + missed;
+        }
+        Boxes([[0; OVERLAPS], all, [0; OVERLAPS]])
+    }
+
     fn add(&mut self, other: &Boxes) {
         let counts = self.0.iter_mut().flatten();
         for (count, more) in counts.zip(other.0.iter().flatten()) {
@@ -42,11 +52,21 @@ impl Boxes {
     }
 }
 
+/// Which frames count, and as what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Frames that were due before that do not count.
+    pub(super) warm_up_ms: f64,
+    /// From the moment when a frame was due until its answer is there, by the camera's clock.
+    pub(super) slo_ms: f64,
+}
+
 /// The frames of some clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Told {
     /// All that the cameras made.
     pub(super) frames: u64,
+    /// Answered after the SLO, by the server's clock or by the camera's.
     pub(super) late: u64,
     /// Refused by the client, as they would have waited for the link.
     pub(super) unsent: u64,
@@ -61,8 +81,8 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Reads the lines of one client; frames that were due in the first `warm_up_ms` do not count.
-    pub(super) fn read(text: &str, warm_up_ms: f64) -> Result<Told> {
+    /// Reads the lines of one client.
+    pub(super) fn read(text: &str, bounds: Bounds) -> Result<Told> {
         let lines = text.lines().map(serde_json::from_str);
         let mut lines = lines.collect::<Result<Vec<Value>, _>>()?;
         // Answers come in any order.
@@ -71,8 +91,8 @@ impl Told {
         let mut last = None;
         for line in &lines {
             let due = line["due_ms"].as_f64().context("a frame was never due")?;
-            if due >= warm_up_ms {
-                told.count(line, last)?;
+            if due >= bounds.warm_up_ms {
+                told.count(line, last, bounds.slo_ms)?;
             }
             last = line["side"].as_u64().or(last);
         }
@@ -80,14 +100,23 @@ impl Told {
     }
 
     /// A frame; `last` is the side of the one that was sent before.
-    fn count(&mut self, line: &Value, last: Option<u64>) -> Result<()> {
+    fn count(&mut self, line: &Value, last: Option<u64>, slo_ms: f64) -> Result<()> {
         let boxes = Boxes::read(&line["detection"]);
         let boxes = boxes.context("a result does not say what was detected")?;
+        let latency = line["latency_ms"]
+            .as_f64()
+            .context("a frame has no latency")?;
         self.frames += 1;
-        self.all.add(&boxes);
+        let in_time = line["outcome"] == "completed" && latency <= slo_ms;
+        if in_time {
+            self.all.add(&boxes);
+            self.in_time.add(&boxes);
+        } else {
+            self.all.add(&boxes.missed());
+        }
         match line["outcome"].as_str() {
-            Some("completed") => self.in_time.add(&boxes),
-            Some("late") => self.late += 1,
+            _ if in_time => {}
+            Some("completed" | "late") => self.late += 1,
             _ if line["module"] == "client" => self.unsent += 1,
             _ => self.unserved += 1,
         }
@@ -169,11 +198,16 @@ pub(super) mod tests {
         };
         json!({
             "frame": frame, "due_ms": 100 * frame, "outcome": outcome, "module": module, "side": side,
-            "bytes": side.map(|side| 10 * side),
+            "latency_ms": 50.0, "bytes": side.map(|side| 10 * side),
             "detection": {"found": each(found), "missed": each(objects - found), "spurious": each(0)},
         })
         .to_string()
     }
+
+    const BOUNDS: Bounds = Bounds {
+        warm_up_ms: 100.0,
+        slo_ms: 400.0,
+    };
 
     /// So many frames of two objects each, and so many of them missed by the server; of the others one object is found.
     pub(in super::super) fn of(frames: u64, missed: u64) -> Told {
@@ -182,7 +216,11 @@ pub(super) mod tests {
             false => line(n, "completed", Some(320), 1, 2),
         };
         let lines: Vec<String> = (0..frames).map(outcome).collect();
-        Told::read(&lines.join("\n"), 0.0).unwrap()
+        let all = Bounds {
+            warm_up_ms: 0.0,
+            ..BOUNDS
+        };
+        Told::read(&lines.join("\n"), all).unwrap()
     }
 
     #[test]
@@ -197,7 +235,7 @@ pub(super) mod tests {
             line(6, "failed", Some(320), 0, 2),
         ]
         .join("\n");
-        let mut told = Told::read(&text, 100.0).unwrap();
+        let mut told = Told::read(&text, BOUNDS).unwrap();
         let counts = (told.frames, told.late, told.unsent, told.unserved);
         assert_eq!(counts, (6, 1, 1, 2));
         assert_eq!(told.missed(), 4.0 / 6.0);
@@ -217,6 +255,19 @@ pub(super) mod tests {
         assert_eq!(bytes_of_side(&text, 256), None);
     }
 
+    /// The server does not see the way back.
+    #[test]
+    fn an_answer_after_the_slo_by_the_cameras_clock_is_missed() {
+        let frame = |ms: u32| {
+            let line = line(3, "completed", Some(320), 2, 2);
+            let line = line.replace("50.0", &format!("{ms}.0"));
+            Told::read(&line, BOUNDS).unwrap()
+        };
+        let (in_time, late) = (frame(400), frame(401));
+        assert_eq!((in_time.late, in_time.f1()), (0, 1.0));
+        assert_eq!((late.late, late.missed(), late.f1()), (1, 1.0, 0.0));
+    }
+
     #[test]
     fn overlaps_weigh_the_same() {
         let mut found = [0; OVERLAPS];
@@ -228,7 +279,8 @@ pub(super) mod tests {
 
     #[test]
     fn results_without_a_known_truth_are_no_results() {
-        assert!(Told::read(r#"{"frame": 0, "due_ms": 0, "outcome": "completed"}"#, 0.0).is_err());
-        assert!(Told::read("{", 0.0).is_err());
+        let line = r#"{"frame": 0, "due_ms": 100, "latency_ms": 1, "outcome": "completed"}"#;
+        assert!(Told::read(line, BOUNDS).is_err());
+        assert!(Told::read("{", BOUNDS).is_err());
     }
 }
