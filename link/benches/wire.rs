@@ -44,6 +44,7 @@ fn requests(bytes: usize) -> Packet {
             application: Default::default(),
             client: Default::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member: Default::default(),
             variant: Default::default(),

@@ -69,6 +69,28 @@ impl ModuleExecution {
         self.variant(variant.idx()).unwrap_or_else(|| self.served())
     }
 
+    /// The times of batches of which these parts of the requests are of each variant, by batch size from 1: the mean over requests.
+    /// Without parts, those of the variant that serves.
+    pub fn mixed(&self, parts: &[f32]) -> Vec<Duration> {
+        let all: f32 = parts.iter().sum();
+        if all <= 0.0 {
+            return self.served().to_vec();
+        }
+        let mean = |size: usize| {
+            let of = |(variant, part): (u16, &f32)| {
+                let times = self.of_variant(VariantId(variant));
+                let time = times.get(size).or(times.last()).copied();
+                time.unwrap_or_default().mul_f64(f64::from(part / all))
+            };
+            (0..)
+                .zip(parts)
+                .filter(|(_, part)| **part > 0.0)
+                .map(of)
+                .sum()
+        };
+        (0..self.served().len()).map(mean).collect()
+    }
+
     /// The variant that serves where none is chosen.
     pub fn served_variant(&self) -> VariantId {
         VariantId(self.served as u16)

@@ -13,7 +13,7 @@ use crate::distribution::Window;
 use crate::family::Family;
 use crate::id::{MemberId, ModuleId, VariantId};
 use crate::policy::recipe::Bind;
-use crate::policy::{Adapt, DispatchPolicyName, PolicyConfig};
+use crate::policy::{Adapt, AdaptName, DispatchPolicyName, PolicyConfig};
 use crate::schedule::ScheduleName;
 
 /// A checked pipeline.
@@ -339,7 +339,15 @@ impl Pipeline {
         let is_scheduled = schedule.is_some_and(|s| s != ScheduleName::Static);
         let binds_late = is_scheduled || self.policy.drop.recipe().bind == Bind::Late;
         let pulls = self.policy.dispatch() == DispatchPolicyName::Pull;
-        pulls && binds_late && module != ModuleId::SOURCE
+        // A stream that is bound to a worker is sent there.
+        let binds_streams = self.binds_streams_at(module);
+        pulls && binds_late && !binds_streams && module != ModuleId::SOURCE
+    }
+
+    /// Whether the streams of clients are bound to the workers of a module.
+    fn binds_streams_at(&self, module: ModuleId) -> bool {
+        let adapt = self.adapt.filter(|adapt| adapt.module == module);
+        adapt.is_some_and(|adapt| adapt.name == AdaptName::Jellyfish)
     }
 
     /// The dispatch policy in force at a module. Only the models of a family can be told apart.

@@ -241,6 +241,7 @@ mod tests {
             application: Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member: Default::default(),
             variant: Default::default(),

@@ -33,6 +33,9 @@ pub struct Request {
     pub member: MemberId,
     /// Which variant of the model it is for, of the module that it goes to or is at.
     pub variant: VariantId,
+    /// The largest batch that its worker forms from now on, where the request's stream is bound to that worker
+    /// ([`AdaptName::Jellyfish`](crate::policy::AdaptName::Jellyfish)); 0: as the module's planner says.
+    pub batch_most: u16,
     /// Its client has no SLO: it is served in the idle time of devices, and given up after [`BACKGROUND_LONGEST`] or when the time
     /// that its client gives it is over.
     pub background: bool,

@@ -144,9 +144,9 @@ fn smaller_variants_serve_more_before_requests_are_dropped() {
             print(load, LARGEST, drop, &fixed);
             print(load, OURS, drop, &ours);
             let said = format!("{sends:?} {load}");
-            assert!(weighted(&ours) > 0.99 * weighted(&fixed), "{said}");
+            assert!(weighted(&ours) > 0.999 * weighted(&fixed), "{said}");
             if load >= 1.3 {
-                assert!(weighted(&ours) > 1.1 * weighted(&fixed), "{said}");
+                assert!(weighted(&ours) > 1.25 * weighted(&fixed), "{said}");
             }
         }
     }
@@ -170,5 +170,52 @@ fn variants_leave_time_for_other_modules_of_their_devices() {
         print(load, largest, drop, &fixed);
         print(load, Way::By(AdaptName::Spillgate), drop, &ours);
         assert!(weighted(&ours) > 0.99 * weighted(&fixed), "{load}");
+    }
+}
+
+/// Requests that come in bursts find variants that serve them, as little as that is in between.
+#[test]
+fn bursts_are_planned_for() {
+    let drop = DropPolicyName::Spillgate;
+    for load in [0.8, 1.0, 1.3, 2.0] {
+        let way = Way::By(AdaptName::Spillgate);
+        let ours = report(way, drop, Sends::Alternating, load);
+        print(load, way, drop, &ours);
+        assert!(ours.drop_rate < 0.02, "{load}");
+    }
+}
+
+/// Against Jellyfish's own mapping of the same cameras, with the same drop policies.
+#[test]
+fn ours_is_no_worse_than_streams_that_are_bound_to_workers() {
+    for drop in [DropPolicyName::Spillgate, DropPolicyName::Pard] {
+        for sends in [Sends::Poisson, Sends::Evenly, Sends::Alternating] {
+            for load in [0.8, 1.0, 1.3, 2.0, 2.5] {
+                let of = |name| report(Way::By(name), drop, sends, load);
+                let (ours, bound) = (of(AdaptName::Spillgate), of(AdaptName::Jellyfish));
+                print(load, Way::By(AdaptName::Spillgate), drop, &ours);
+                print(load, Way::By(AdaptName::Jellyfish), drop, &bound);
+                let said = format!("{sends:?} {load}");
+                assert!(weighted(&ours) > 0.97 * weighted(&bound), "{said}");
+            }
+        }
+    }
+}
+
+/// Jellyfish's own mapping: streams are bound to workers, each of which runs one variant.
+#[test]
+fn bound_streams_are_served_smaller_before_requests_are_dropped() {
+    const LARGEST: Way = Way::Fixed(VARIANTS.len() - 1);
+    const BOUND: Way = Way::By(AdaptName::Jellyfish);
+    for drop in [DropPolicyName::Spillgate, DropPolicyName::Pard] {
+        for (load, least) in [(0.5, 0.97), (1.3, 1.1), (2.0, 1.1)] {
+            let (fixed, bound) = (
+                report(LARGEST, drop, Sends::Evenly, load),
+                report(BOUND, drop, Sends::Evenly, load),
+            );
+            print(load, LARGEST, drop, &fixed);
+            print(load, BOUND, drop, &bound);
+            assert!(weighted(&bound) > least * weighted(&fixed), "{load}");
+        }
     }
 }

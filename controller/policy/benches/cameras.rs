@@ -5,19 +5,23 @@ use std::time::Duration;
 use divan::{Bencher, black_box};
 use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outlook};
 use spillgate_pipeline::clients::ClientKey;
+use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::policy::AdaptName;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
 const SLO: Duration = Duration::from_millis(200);
+const MS: Duration = Duration::from_millis(1);
+/// Batch sizes of a profile.
+const SIZES: u32 = 8;
 
 fn main() {
     divan::main();
 }
 
 /// Streams of different SLOs and rates, which together ask for more than the largest variant serves.
-fn cameras(streams: u64, variants: usize) -> (Cameras, Outlook) {
+fn cameras(name: AdaptName, streams: u64, variants: usize) -> (Cameras, Outlook) {
     let mut pipeline = noop_pipeline(SLO, &[&[0]], &[]);
     let module = &mut pipeline.modules[1];
     module.variants = (1..=variants)
@@ -27,12 +31,14 @@ fn cameras(streams: u64, variants: usize) -> (Cameras, Outlook) {
             accuracy: Some(1.0 - 1.0 / (n + 1) as f64),
         })
         .collect();
-    let cameras = Cameras::new(AdaptName::Spillgate, module, 0);
+    let cameras = Cameras::new(name, module, 0, 1);
     let outlook = Outlook {
         batch: 1,
-        execution: (1..=variants as u32)
-            .map(|n| Duration::from_millis(2) * n)
+        execution: (1..=variants as u32).map(|n| MS * 2 * n).collect(),
+        by_size: (1..=variants as u32)
+            .map(|n| (1..=SIZES).map(|size| MS * n * (1 + size)).collect())
             .collect(),
+        workers: (0..streams.div_ceil(10) as u32).map(WorkerId).collect(),
         devices: streams as f64 / 10.0,
         part: 1.0,
         beside: 0.0,
@@ -53,8 +59,18 @@ fn ask(cameras: &mut Cameras, now: Timestamp, streams: u64) {
 
 /// By streams and variants: as many as a gateway tells apart, and as many as a module may have.
 #[divan::bench(args = [(16, 4), (160, 4), (160, 16), (512, 16), (512, 64)])]
-fn decide(bencher: Bencher<'_, '_>, (streams, variants): (u64, usize)) {
-    let (mut cameras, outlook) = cameras(streams, variants);
+fn spillgate(bencher: Bencher<'_, '_>, (streams, variants): (u64, usize)) {
+    decide(bencher, AdaptName::Spillgate, streams, variants);
+}
+
+/// Streams are bound to a tenth as many workers.
+#[divan::bench(args = [(16, 4), (160, 4), (160, 16)])]
+fn jellyfish(bencher: Bencher<'_, '_>, (streams, variants): (u64, usize)) {
+    decide(bencher, AdaptName::Jellyfish, streams, variants);
+}
+
+fn decide(bencher: Bencher<'_, '_>, name: AdaptName, streams: u64, variants: usize) {
+    let (mut cameras, outlook) = cameras(name, streams, variants);
     let mut now = Timestamp::ZERO;
     bencher.bench_local(|| {
         now = now + Duration::from_millis(500);

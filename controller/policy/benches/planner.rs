@@ -55,6 +55,8 @@ fn update_over_five_modules(bencher: divan::Bencher<'_, '_>) {
                 probability: 1.0,
                 workers: 4,
                 pace: 1.0,
+                pace_by_variant: 1.0,
+                variants: Arc::new([]),
                 spread: 0.0,
                 asked: [0.0; 20],
                 admit: 1.0,

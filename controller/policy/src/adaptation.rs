@@ -36,7 +36,7 @@ pub use assignment::{Assignment, Broken, Setting, Worth};
 pub use explain::{Explanation, Obstacle};
 pub use instance::{
     BATCH_MAX, BadInstance, CLIENTS_MAX, ClientDemand, Instance, Positive, VARIANTS_MAX, Variant,
-    WORKERS_MAX,
+    WORKERS_MAX, rate_unit,
 };
 pub use report::{ClientReport, RATE_BOUNDS, SLO_BOUNDS};
 pub use scheduler::{

@@ -1,13 +1,16 @@
 //! Which variant of the adapted module serves each stream of a gateway: accuracy is as high as deadlines and devices allow, and under
 //! overload variants become smaller before requests are dropped (Jellyfish, in a pipeline that drops).
 //!
-//! Each [`PERIOD`] the gateway says what it knows ([`Outlook`]), and all streams get their variants anew (`pooled.rs`). A stream's budget is
+//! Each [`PERIOD`] the gateway says what it knows ([`Outlook`]), and all streams get their variants anew: `pooled.rs`, and `bound.rs` for the
+//! mapping of Jellyfish itself, which binds each stream to a worker. A stream's budget is
 //! its SLO less its time on the network, less what the other modules of the pipeline take. A client that adapts is told the size that
 //! its frames should have ([`Asked`]), and reports its link ([`LinkReport`]): a size that the link does not bear at its rate is not
 //! chosen (Jellyfish §3.3 and the authors' code). Of the others the server sees what arrives: their time on the network is unknown.
 //!
+//! A burst finds room: all rates together are planned as high as they were in the highest of the last periods.
+//!
 //! How much of the devices' time may be spent follows from what happens: while requests are lost though some stream could be served
-//! smaller, the part falls by `FALL`; else it rises by `RISE`, up to [`PART_MAX`].
+//! smaller, the part falls by as much as is lost (`FALL`); else it rises by `RISE`, up to [`PART_MAX`].
 //!
 //! No client makes the variants of others small by asking for more than its share of the devices' time: what it asks beyond that, with the best
 //! variants of all streams, counts neither as demand nor as lost. The entry gate refuses it.
@@ -15,12 +18,14 @@
 //! Invariants: at most [`CAMERAS_MAX`] streams are told apart, and the others share one place; a stream that sends nothing for
 //! [`FORGOTTEN_AFTER`] is forgotten; a variant whose input is larger than the frames that come is not chosen where a smaller one holds them.
 
+mod bound;
+mod outlook;
+mod past;
 mod pooled;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -33,7 +38,10 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::client_link::LinkReport;
 use crate::shares::water;
-use pooled::{Choice, Demand, PooledVariant};
+use bound::Bound;
+pub use outlook::{Asked, FrameSize, Outlook, Seat, Seating};
+use past::{Bursts, Mixes};
+use pooled::{Answer, Choice, Demand, PooledVariant};
 pub use view::{CameraView, Obstacle};
 
 /// Between two decisions (Jellyfish §7).
@@ -48,20 +56,26 @@ pub const CAMERAS_MAX: usize = 512;
 const BITS_WEIGHT: f64 = 0.1;
 /// A stream that sends nothing for so long is forgotten.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
+/// How much of its highest rate a stream keeps from period to period: half of it in 17 s.
+const PEAK_KEPT: f64 = 0.98;
 /// How much the newest period counts in a stream's rate.
 const RATE_WEIGHT: f64 = 0.5;
 /// Of the devices' time, at most this part is planned: arrivals are uneven.
 pub const PART_MAX: f64 = 0.97;
 /// The least part.
 const PART_MIN: f64 = 0.3;
-/// What is left of the part after a period in which more than [`LOSS`] of the requests were lost.
-const FALL: f64 = 0.85;
+/// In a period in which more than [`LOSS`] of the requests were lost, the part falls by so many times what is beyond that: losses are weighed
+/// against the accuracy that less of the devices' time costs.
+const FALL: f64 = 1.0;
+/// It falls by no more than this part of it in a period.
+const FALL_MAX: f64 = 0.15;
 /// What the part gains in a period without such losses.
 const RISE: f64 = 0.015;
 /// Losses of a period that are too many, as a part of its requests.
 const LOSS: f64 = 0.01;
-/// The present variants stay unless others gain this part of their accuracy: a stream is not sent to and fro for nothing.
-const WORTH_A_SWITCH: f64 = 0.01;
+/// The present variants stay until others would have gained this part of a period's accuracy, counted over the periods since the last
+/// change: a stream is not sent to and fro for nothing, and a small gain that lasts is not left.
+const WORTH_A_SWITCH: f64 = 0.02;
 
 /// A stream, or a connection with unary calls, of one gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,43 +84,6 @@ pub struct CameraKey(pub u64);
 impl CameraKey {
     /// Streams without a place of their own.
     const OTHERS: CameraKey = CameraKey(u64::MAX);
-}
-
-/// A frame, as far as it decides about variants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameSize {
-    /// Its longer side in pixels; 0 where it is no picture.
-    pub side: u32,
-    /// The longer side that it had before its client made it smaller.
-    pub source: u32,
-    /// Its bytes.
-    pub bytes: u32,
-}
-
-/// What the client of a stream is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The longer side that its frames should have; 0: as they are.
-    pub side: u32,
-    /// The variant that serves it.
-    pub variant: VariantId,
-}
-
-/// What the gateway knows of the adapted module and its surroundings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outlook {
-    /// Requests in a batch.
-    pub batch: u32,
-    /// By variant: expected execution time of such a batch.
-    pub execution: Vec<Duration>,
-    /// Devices that run the module.
-    pub devices: f64,
-    /// The part of the module's requests that are this gateway's.
-    pub part: f64,
-    /// Device time that each request takes at other modules on these devices.
-    pub beside: f64,
-    /// Time that a request takes before and after the module.
-    pub rest: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +95,8 @@ struct Camera {
     n: u32,
     /// Requests a second; `None` before the first decision.
     rate: Option<f64>,
+    /// The highest rate of a period, forgotten slowly.
+    peak: f64,
     slo: Duration,
     frame: FrameSize,
     /// Bits of a frame, over the square of its longer side.
@@ -127,6 +106,8 @@ struct Camera {
     told: Option<Asked>,
     seen_at: Timestamp,
     choice: Choice,
+    /// Where streams are bound to workers; `None`: none has a place for it, or nothing was decided yet.
+    seat: Option<Seat>,
     obstacle: Option<Obstacle>,
     /// Grows by the part of the better variant with each request.
     owed: f64,
@@ -146,40 +127,19 @@ pub struct Cameras {
     offered: u32,
     decided_at: Timestamp,
     mixes: Mixes,
-}
-
-/// How long requests take with the variants that were chosen, over those of the variant that serves where none is chosen.
-#[derive(Clone, Debug, Default)]
-struct Mixes(VecDeque<f64>);
-
-impl Mixes {
-    /// Decisions that count in the past: those of the window over which workers' pace is measured by default.
-    const PAST: usize = 10;
-
-    fn push(&mut self, mix: f64) {
-        if self.0.len() == Self::PAST {
-            self.0.pop_front();
-        }
-        self.0.push_back(mix);
-    }
-
-    /// Since the last decision.
-    fn now(&self) -> f64 {
-        self.0.back().copied().unwrap_or(1.0)
-    }
-
-    /// Over the last decisions.
-    fn past(&self) -> f64 {
-        match self.0.len() {
-            0 => 1.0,
-            n => self.0.iter().sum::<f64>() / n as f64,
-        }
-    }
+    bursts: Bursts,
+    /// Requests a second of the smallest variant that are one client's equal part of the devices' time.
+    each: f64,
+    /// What other variants would have gained since the last change, in parts of a period's accuracy.
+    forgone: f64,
+    /// Streams are bound to workers.
+    bound: Option<Bound>,
 }
 
 impl Cameras {
-    /// No stream is known. `least_side`: the longer side that frames need at other modules.
-    pub fn new(name: AdaptName, module: &Module, least_side: u32) -> Self {
+    /// No stream is known. `least_side`: the longer side that frames need at other modules. `seed`: of random choices, where the way to choose
+    /// makes some.
+    pub fn new(name: AdaptName, module: &Module, least_side: u32, seed: u64) -> Self {
         let of =
             |v: &spillgate_pipeline::pipeline::Variant| (v.accuracy.unwrap_or_default(), v.input);
         Cameras {
@@ -193,6 +153,10 @@ impl Cameras {
             offered: 0,
             decided_at: Timestamp::ZERO,
             mixes: Mixes::default(),
+            bursts: Bursts::default(),
+            each: 0.0,
+            forgone: 0.0,
+            bound: (name == AdaptName::Jellyfish).then(|| Bound::new(seed)),
         }
     }
 
@@ -209,6 +173,11 @@ impl Cameras {
     /// Whether no stream is known.
     pub fn is_empty(&self) -> bool {
         self.cameras.is_empty()
+    }
+
+    /// Whether streams are bound to workers.
+    pub fn binds(&self) -> bool {
+        self.bound.is_some()
     }
 
     /// The part of the devices' time that may be planned.
@@ -259,6 +228,7 @@ impl Cameras {
                 is_over: false,
                 n: 0,
                 rate: None,
+                peak: 0.0,
                 slo,
                 frame,
                 density,
@@ -266,6 +236,7 @@ impl Cameras {
                 told: None,
                 seen_at: now,
                 choice: self.newcomer(),
+                seat: None,
                 obstacle: None,
                 owed: 0.0,
             };
@@ -337,10 +308,28 @@ impl Cameras {
         }
     }
 
-    /// The variant that serves the next request of a stream, which brings that frame: no larger one than holds it.
+    /// The variant that serves the next request of a stream, which brings that frame: no larger one than holds it, but that of the worker to
+    /// which its stream is bound.
     pub fn choose(&mut self, key: CameraKey, frame: FrameSize) -> VariantId {
         let largest = self.holds(frame.side);
-        self.chosen(key).min(VariantId(largest as u16))
+        let chosen = self.chosen(key);
+        match self.seating(key) {
+            Seating::At(_) => chosen,
+            Seating::Anywhere | Seating::Standing => chosen.min(VariantId(largest as u16)),
+        }
+    }
+
+    /// Where the next request of a stream is served.
+    pub fn seating(&self, key: CameraKey) -> Seating {
+        let camera = self.cameras.get(&key);
+        let camera = camera.or_else(|| self.cameras.get(&CameraKey::OTHERS));
+        match camera {
+            Some(Camera {
+                seat: Some(seat), ..
+            }) => Seating::At(*seat),
+            Some(camera) if self.binds() && !camera.choice.fits => Seating::Standing,
+            _ => Seating::Anywhere,
+        }
     }
 
     /// The smallest variant whose input holds a picture of that longer side, else the last.
@@ -403,25 +392,10 @@ impl Cameras {
             .values()
             .map(|camera| self.demand(camera, outlook))
             .collect();
-        let capacity = self.part * outlook.devices * outlook.part;
+        let planned = if self.binds() { PART_MAX } else { self.part };
+        let capacity = planned * outlook.devices * outlook.part;
         self.hold_to_shares(&variants, &mut demands, capacity);
-        let answer = match self.name {
-            AdaptName::Greedy => pooled::each_alone(&variants, &demands, outlook.batch),
-            _ => {
-                let present: Vec<Choice> = self.cameras.values().map(|c| c.choice).collect();
-                let present = pooled::kept(&variants, &demands, capacity, present);
-                let new = pooled::solve(&variants, &demands, capacity);
-                match present {
-                    Some(present)
-                        if present.n_fit >= new.n_fit
-                            && present.value * (1.0 + WORTH_A_SWITCH) >= new.value =>
-                    {
-                        present
-                    }
-                    _ => new,
-                }
-            }
-        };
+        let choices = self.choices(outlook, &variants, &demands, capacity);
         let time = |variant: VariantId| outlook.execution[variant.idx()].as_secs_f64();
         let takes = |choice: &Choice| {
             let more = choice.better.map_or(0.0, |(better, part)| {
@@ -429,22 +403,80 @@ impl Cameras {
             });
             time(choice.variant) + more
         };
-        let all = answer.choices.iter().zip(&demands);
+        let all = choices.iter().map(|(choice, _)| choice).zip(&demands);
         let all: f64 = all.map(|(choice, d)| d.rate * takes(choice)).sum();
         let rate: f64 = demands.iter().map(|d| d.rate).sum();
         if rate > 0.0 {
             self.mixes
                 .push(all / (rate * time(VariantId(served as u16))));
         }
-        for (i, choice) in answer.choices.into_iter().enumerate() {
+        for (i, (choice, seat)) in choices.into_iter().enumerate() {
             let camera = &self.cameras[i];
             let largest = self.holds(camera.frame.source.max(camera.frame.side));
             let unlinked = camera.slo.saturating_sub(outlook.rest);
             let obstacle = view::obstacle(&variants, &demands[i], &choice, largest, unlinked);
             let camera = &mut self.cameras[i];
             camera.choice = choice;
+            camera.seat = seat;
             camera.obstacle = obstacle;
         }
+    }
+
+    /// What each stream gets from now on.
+    fn choices(
+        &mut self,
+        outlook: &Outlook,
+        variants: &[PooledVariant],
+        demands: &[Demand],
+        capacity: f64,
+    ) -> Vec<(Choice, Option<Seat>)> {
+        if let Some(bound) = &mut self.bound {
+            let seats: Vec<Option<Seat>> = self.cameras.values().map(|c| c.seat).collect();
+            let accuracies = self.variants.iter().map(|(accuracy, _)| *accuracy);
+            return bound.solve(accuracies, outlook, demands, &seats);
+        }
+        let answer = if self.name == AdaptName::Greedy {
+            pooled::each_alone(variants, demands, outlook.batch)
+        } else {
+            let demands = &self.in_bursts(demands);
+            let present: Vec<Choice> = self.cameras.values().map(|c| c.choice).collect();
+            let present = pooled::kept(variants, demands, capacity, present);
+            let new = pooled::solve(variants, demands, capacity);
+            self.better(present, new)
+        };
+        answer
+            .choices
+            .into_iter()
+            .map(|choice| (choice, None))
+            .collect()
+    }
+
+    /// The demands as they are in bursts. What is missing to the highest rate of all goes to streams as far as they sent more themselves.
+    fn in_bursts(&self, demands: &[Demand]) -> Vec<Demand> {
+        let usual: f64 = demands.iter().map(|demand| demand.rate).sum();
+        let cameras = self.cameras.values().zip(demands);
+        let more: Vec<f64> = cameras.map(|(c, d)| (c.peak - d.rate).max(0.0)).collect();
+        let all: f64 = more.iter().sum();
+        let missing = (self.bursts.peak() - usual).clamp(0.0, all);
+        let part = missing / all.max(f64::MIN_POSITIVE);
+        let risen = |(demand, more): (&Demand, &f64)| Demand {
+            rate: demand.rate + part * more,
+            ..demand.clone()
+        };
+        demands.iter().zip(&more).map(risen).collect()
+    }
+
+    /// The present answer while it is one and no worse, as far as a change is worth; else the new one.
+    fn better(&mut self, present: Option<Answer>, new: Answer) -> Answer {
+        if let Some(present) = present.filter(|present| present.n_fit >= new.n_fit) {
+            let gained = new.value / present.value.max(f64::MIN_POSITIVE) - 1.0;
+            self.forgone += gained.max(0.0);
+            if self.forgone < WORTH_A_SWITCH {
+                return present;
+            }
+        }
+        self.forgone = 0.0;
+        new
     }
 
     /// Takes in what happened since the last decision.
@@ -452,8 +484,11 @@ impl Cameras {
         let passed = now.since(self.decided_at).as_secs_f64();
         let span = passed.min(PERIOD.as_secs_f64()).max(1e-3);
         self.decided_at = now;
+        self.bursts.push(self.came(span), span);
         for camera in self.cameras.values_mut() {
             let newest = f64::from(std::mem::take(&mut camera.n)) / span;
+            let kept = PEAK_KEPT.powf(span / PERIOD.as_secs_f64());
+            camera.peak = newest.max(camera.peak * kept);
             camera.rate = Some(match camera.rate {
                 // A part of a period counts as such.
                 Some(rate) => {
@@ -466,14 +501,24 @@ impl Cameras {
         self.cameras
             .retain(|_, camera| now.since(camera.seen_at) < FORGOTTEN_AFTER);
         self.decides_at = (!self.cameras.is_empty()).then(|| now + PERIOD);
-        let is_too_much = f64::from(self.lost) > LOSS * f64::from(self.offered);
+        let lost = f64::from(self.lost) / f64::from(self.offered.max(1));
         let is_least = |c: &Camera| c.choice.variant == VariantId(0) && c.choice.better.is_none();
-        if !is_too_much {
+        if lost <= LOSS {
             self.part = (self.part + RISE).min(PART_MAX);
         } else if !self.cameras.values().all(is_least) {
-            self.part = (self.part * FALL).max(PART_MIN);
+            let fall = (FALL * (lost - LOSS)).min(FALL_MAX);
+            self.part = (self.part * (1.0 - fall)).max(PART_MIN);
         }
         (self.lost, self.offered) = (0, 0);
+    }
+
+    /// Requests since the last decision, so many seconds ago; of a client no more than it has a claim to.
+    fn came(&self, span: f64) -> f64 {
+        let mut clients: IndexMap<ClientKey, f64, FxBuildHasher> = IndexMap::default();
+        for camera in self.cameras.values() {
+            *clients.entry(camera.client).or_default() += f64::from(camera.n);
+        }
+        clients.values().map(|n| n.min(self.each * span)).sum()
     }
 
     /// Holds clients to their fair shares of the devices' time: the share at which each gets what the best variants of its streams take, or as
@@ -502,6 +547,7 @@ impl Cameras {
             claim.rate += demand.rate * best;
             *small += demand.rate * least;
         }
+        self.each = capacity / (least * clients.len().max(1) as f64);
         let claims: Vec<Claim> = clients.values().map(|(claim, _)| *claim).collect();
         let shares = water::fill(capacity, &claims);
         for (camera, demand) in self.cameras.values_mut().zip(demands) {
@@ -547,13 +593,5 @@ impl Cameras {
             budgets: budgets.collect(),
             divides: camera.link.is_none(),
         }
-    }
-}
-
-impl FrameSize {
-    /// Bits of the frame, over the square of its longer side.
-    fn density(&self) -> f64 {
-        let side = f64::from(self.side.max(1));
-        f64::from(self.bytes) * 8.0 / (side * side)
     }
 }

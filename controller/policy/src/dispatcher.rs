@@ -426,6 +426,7 @@ mod tests {
             application: Application::default(),
             client: ClientId::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank,
             member: Default::default(),
             variant: Default::default(),

@@ -35,7 +35,7 @@ use spillgate_pipeline::request::{DropReason, Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
-use crate::cameras::{Asked, CameraKey};
+use crate::cameras::{Asked, CameraKey, Seating};
 use crate::client_link::LinkReport;
 use crate::dispatcher::Dispatcher;
 use crate::ledger::{Ledger, Offer};
@@ -237,7 +237,7 @@ impl<P, L: Clone> Gateway<P, L> {
             demands: Demands::new(pipeline, born),
             exchange: Exchange::new(born),
             applications: Applications::default(),
-            adapting: Adapting::new(pipeline, &served),
+            adapting: Adapting::new(pipeline, &served, seed),
             served,
             planned: planned.clone(),
             grace: ends::grace(pipeline),
@@ -264,16 +264,23 @@ impl<P, L: Clone> Gateway<P, L> {
         let n_modules = self.pipeline.modules.len();
         self.stream_asked(now, offer);
         let variants = self.variants_of(offer);
+        let seating = self.seating_of(offer);
         let admitted = self.ledger.admit(now, id, offer, |request| {
             let (payload, load) = content();
+            let (seat, rank) = match seating {
+                Seating::Anywhere => (None, request.rank),
+                Seating::At(seat) => (Some(seat), request.rank),
+                Seating::Standing => (None, 0),
+            };
             Content {
-                request: *request,
+                request: Request { rank, ..*request },
                 admitted_at: now,
                 payload,
                 load,
                 joins: Joins::new(n_modules),
                 members: offer.members.clone(),
                 variants,
+                seat,
             }
         });
         self.demands.offered(now, self.ledger.offered());

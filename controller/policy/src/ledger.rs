@@ -181,6 +181,7 @@ impl<T> Ledger<T> {
             rank: ticket.map_or(party.rank(true), |t| t.rank()),
             member: Default::default(),
             variant: Default::default(),
+            batch_most: 0,
             background: party.background,
         };
         self.n_background += usize::from(party.background);

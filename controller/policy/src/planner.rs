@@ -108,6 +108,10 @@ impl StatePlanner {
         let is_first = pipeline.predecessors(module) == [ModuleId::SOURCE];
         let schedule = pipeline.modules[module.idx()].schedule;
         let is_dynamic = recipe.learns_pace && schedule.is_some_and(|s| s != ScheduleName::Static);
+        let n_variants = match pipeline.adapted() == Some(module) {
+            true => pipeline.modules[module.idx()].variants.len(),
+            false => 0,
+        };
         let batch = planned.batch.clone();
         let first_shape = BatchShape {
             size: batch[module.idx()],
@@ -126,7 +130,7 @@ impl StatePlanner {
             scratch: Scratch::default(),
             states: vec![None; n_modules],
             workers_up: n_workers,
-            measured: Measured::new(module, length, born, is_first, is_dynamic),
+            measured: Measured::new(module, length, born, is_first, is_dynamic, n_variants),
             leaves_time: true,
             batch,
             version: 0,
@@ -164,8 +168,10 @@ impl StatePlanner {
         compares.then(|| took.as_secs_f64() / planned.as_secs_f64())
     }
 
+    /// What a batch was planned to take, of its variant.
     fn planned_time(&self, report: &BatchReport) -> Option<Duration> {
-        let times = &self.planned.execution[self.module.idx()];
+        let times = self.planned.execution.of_module(self.module);
+        let times = times.of_variant(report.variant);
         times.get(report.members.len().wrapping_sub(1)).copied()
     }
 

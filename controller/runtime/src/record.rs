@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use spillgate_backend::job::Job;
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, VariantId, WorkerId};
 use spillgate_pipeline::invariants::Invariant;
 use spillgate_pipeline::message::Incarnation;
 use spillgate_pipeline::request::{ModuleTimes, Outcome, Request};
@@ -86,6 +86,8 @@ pub struct BatchRecord {
     pub module: ModuleId,
     /// Its worker.
     pub worker: WorkerId,
+    /// The variant of the module that ran; the first one where it has no others.
+    pub variant: VariantId,
     /// Requests in it.
     pub size: u32,
     /// t_e.

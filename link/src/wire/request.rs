@@ -25,6 +25,7 @@ pub(super) fn encode(request: &Request) -> pb::Request {
         rank: u32::from(request.rank),
         member: u32::from(request.member.0),
         variant: u32::from(request.variant.0),
+        batch_most: u32::from(request.batch_most),
         background: request.background,
     }
 }
@@ -41,6 +42,7 @@ pub(super) fn decode(request: pb::Request) -> Result<Request, WireError> {
         rank: of("rank").u8(request.rank)?,
         member: decode_member(of("member"), request.member)?,
         variant: VariantId(of("variant").u16(request.variant)?),
+        batch_most: of("batch_most").u16(request.batch_most)?,
         background: request.background,
     })
 }

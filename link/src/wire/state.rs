@@ -8,6 +8,7 @@ use spillgate_proto::link as pb;
 
 use super::bounds::{RATIO_MAX, SPAN_MAX, ns};
 use super::error::{Field, WireError, field};
+use spillgate_pipeline::spec::VARIANTS_MAX;
 
 pub(super) fn encode(state: &ModuleState) -> pb::ModuleState {
     pb::ModuleState {
@@ -25,6 +26,8 @@ pub(super) fn encode(state: &ModuleState) -> pb::ModuleState {
         probability: state.probability,
         workers: state.workers,
         pace: state.pace,
+        pace_by_variant: state.pace_by_variant,
+        variants: state.variants.to_vec(),
         spread: state.spread,
         asked: state.asked.to_vec(),
         admit: state.admit,
@@ -34,6 +37,8 @@ pub(super) fn encode(state: &ModuleState) -> pb::ModuleState {
 pub(super) fn decode(state: pb::ModuleState) -> Result<Arc<ModuleState>, WireError> {
     let of = |name| field("ModuleState", name);
     of("asked").each(&state.asked, RATIO_MAX)?;
+    of("variants").at_most(state.variants.len(), VARIANTS_MAX)?;
+    of("variants").each(&state.variants, RATIO_MAX)?;
     Ok(Arc::new(ModuleState {
         module: ModuleId(of("module").u16(state.module)?),
         version: state.version,
@@ -49,6 +54,8 @@ pub(super) fn decode(state: pb::ModuleState) -> Result<Arc<ModuleState>, WireErr
         probability: of("probability").ratio(state.probability)?,
         workers: state.workers,
         pace: of("pace").ratio(state.pace)?,
+        pace_by_variant: of("pace_by_variant").ratio(state.pace_by_variant)?,
+        variants: state.variants.into(),
         spread: of("spread").ratio(state.spread)?,
         asked: of("asked").exactly(&state.asked)?,
         admit: of("admit").ratio(state.admit)?,

@@ -1,7 +1,7 @@
 //! What gateways, devices and other controllers tell the controller of a module.
 
 use spillgate_pipeline::clients::{CLASSES, Claim, ClientKey};
-use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::id::{VariantId, WorkerId};
 use spillgate_pipeline::message::{
     BatchReport, ClientReport, Demand, NAMED_MAX, Offered, ToController,
 };
@@ -131,6 +131,7 @@ fn encode_report(report: &BatchReport) -> pb::BatchReport {
     };
     pb::BatchReport {
         worker: report.worker.0,
+        variant: u32::from(report.variant.0),
         started_at: report.started_at.as_ns(),
         ended_at: report.ended_at.as_ns(),
         members: report.members.iter().map(member).collect(),
@@ -148,6 +149,7 @@ fn decode_report(report: pb::BatchReport) -> Result<BatchReport, WireError> {
     let members: Result<Vec<_>, WireError> = report.members.into_iter().map(member).collect();
     Ok(BatchReport {
         worker: WorkerId(report.worker),
+        variant: VariantId(of("variant").u16(report.variant)?),
         started_at: of("started_at").time(report.started_at)?,
         ended_at: of("ended_at").time(report.ended_at)?,
         members: members?,

@@ -33,6 +33,7 @@ fn requests(from: &Process, deadline: Timestamp) -> Envelope<Parcel> {
         application: Application::default(),
         client: ClientId(0),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: Default::default(),
         variant: Default::default(),

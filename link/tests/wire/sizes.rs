@@ -41,6 +41,7 @@ pub(crate) fn requests(frame: Option<Bytes>) -> Packet {
             application: Application(1),
             client: ClientId(40),
             decoding_us: 2_500,
+            batch_most: 0,
             rank: 1,
             member: Default::default(),
             variant: Default::default(),

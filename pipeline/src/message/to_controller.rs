@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ClientReport;
-use crate::id::{ModuleId, WorkerId};
+use crate::id::{ModuleId, VariantId, WorkerId};
 use crate::request::Request;
 use crate::time::Timestamp;
 
@@ -96,6 +96,8 @@ impl Demand {
 pub struct BatchReport {
     /// The worker.
     pub worker: WorkerId,
+    /// The variant that ran; the first one where the module has no others.
+    pub variant: VariantId,
     /// When it started.
     pub started_at: Timestamp,
     /// When it ended.
@@ -135,9 +137,13 @@ pub struct ModuleState {
     pub probability: f64,
     /// Workers that serve it.
     pub workers: u32,
-    /// Measured over planned execution time.
+    /// Measured over planned execution time. Planned is that of the variant that serves where none is chosen.
     pub pace: f64,
-    /// Standard deviation of that from batch to batch.
+    /// The same with the planned time of the variant that ran: how fast its workers are, whichever variants they run.
+    pub pace_by_variant: f64,
+    /// Part of its requests by the variant that ran, in the window; empty where none is chosen, and before any ran.
+    pub variants: Arc<[f32]>,
+    /// Standard deviation of `pace_by_variant` from batch to batch.
     pub spread: f64,
     /// What part of the SLO its requests ask for.
     pub asked: Shares,

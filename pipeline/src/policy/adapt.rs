@@ -10,19 +10,27 @@ pub enum AdaptName {
     Fixed,
     /// `greedy`: each client for itself.
     Greedy,
+    /// `jellyfish`: the authors' mapping of clients to workers, each of which runs one variant in batches of up to one size.
+    Jellyfish,
     /// `spillgate`, ours.
     Spillgate,
 }
 
 impl AdaptName {
     /// All of them.
-    pub const ALL: [AdaptName; 3] = [AdaptName::Spillgate, AdaptName::Greedy, AdaptName::Fixed];
+    pub const ALL: [AdaptName; 4] = [
+        AdaptName::Spillgate,
+        AdaptName::Jellyfish,
+        AdaptName::Greedy,
+        AdaptName::Fixed,
+    ];
 
     /// Its name in files and reports.
     pub fn name(self) -> &'static str {
         match self {
             AdaptName::Fixed => "fixed",
             AdaptName::Greedy => "greedy",
+            AdaptName::Jellyfish => "jellyfish",
             AdaptName::Spillgate => "spillgate",
         }
     }

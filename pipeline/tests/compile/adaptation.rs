@@ -75,9 +75,17 @@ fn variants_with_accuracies_are_chosen_by_ours_unless_something_else_is_named() 
     };
     assert_eq!(of(&RATED, "drop: spillgate"), by(AdaptName::Spillgate));
     assert_eq!(of(&RATED, "adapt: { name: greedy }"), by(AdaptName::Greedy));
+    assert_eq!(of(&RATED, "adapt: jellyfish"), by(AdaptName::Jellyfish));
     assert_eq!(of(&RATED, "adapt: fixed"), None);
     assert_eq!(of(&UNRATED, "drop: spillgate"), None);
     assert_eq!(of(&RATED[..1], "drop: spillgate"), None);
+}
+
+#[test]
+fn streams_that_are_bound_to_workers_are_not_pulled() {
+    let pulled = |policy| compiled(&RATED, policy).is_pulled(ModuleId(1));
+    assert!(pulled("dispatch: pull, adapt: spillgate"));
+    assert!(!pulled("dispatch: pull, adapt: jellyfish"));
 }
 
 #[test]

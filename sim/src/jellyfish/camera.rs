@@ -20,6 +20,8 @@ pub(super) struct Frame {
     pub(super) size: usize,
     /// What its camera says of itself.
     pub(super) report: Option<ClientReport>,
+    /// A worker has a place for its camera.
+    pub(super) has_place: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +82,7 @@ impl Camera {
             deadline: now + self.kind.slo - ROUND_TRIP / 2,
             size,
             report,
+            has_place: false,
         };
         (frame, left, self.link.send(left, zoo.frame_bits(size)))
     }

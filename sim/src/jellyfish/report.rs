@@ -15,7 +15,7 @@ pub struct CamerasReport {
     pub frames: usize,
     /// Of them dropped by a worker.
     pub dropped: usize,
-    /// Of them dropped as their camera had no worker.
+    /// Of them dropped as no worker had a place for their camera, nor idle time.
     pub unserved: usize,
     /// Of them executed too late.
     pub late: usize,
@@ -54,7 +54,6 @@ pub(super) enum End {
     /// Executed with this variant.
     Executed(usize),
     Dropped,
-    Unserved,
 }
 
 /// Counts as the run goes.
@@ -118,8 +117,8 @@ impl Tally {
         }
         self.report.frames += 1;
         match end {
-            End::Dropped => self.report.dropped += 1,
-            End::Unserved => self.report.unserved += 1,
+            End::Dropped if frame.has_place => self.report.dropped += 1,
+            End::Dropped => self.report.unserved += 1,
             End::Executed(variant) => {
                 self.report.served[variant] += 1;
                 self.latencies.push(now.since(frame.captured));

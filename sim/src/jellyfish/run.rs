@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
     }
 
     /// The server gets a frame and what its camera reports.
-    fn arrive(&mut self, now: Timestamp, frame: Frame) {
+    fn arrive(&mut self, now: Timestamp, mut frame: Frame) {
         if let Some(report) = frame.report {
             let client = ClientId(frame.camera as u32);
             self.tell(now, AdaptationEvent::Reported { client, report });
@@ -182,16 +182,28 @@ impl<'a> Run<'a> {
         let served = self.cameras[frame.camera].served;
         match &mut self.serving {
             Serving::Fixed(edf) => {
+                frame.has_place = true;
                 edf.queue.insert(key, frame);
                 let free = self.is_busy.iter().position(|is_busy| !is_busy);
                 free.into_iter().for_each(|w| self.go_on(now, w));
             }
             Serving::Adapted(_, workers) => {
-                let Some((_, worker)) = served else {
-                    return self.end_all(now, &[frame], End::Unserved);
+                frame.has_place = served.is_some();
+                let waits = |w: &usize| workers[*w].queue.len() + workers[*w].spare.len();
+                // Without a place it goes to whoever has most idle time.
+                let idlest = || {
+                    let all = 0..workers.len();
+                    let ready = all.filter(|w| workers[*w].cache.active().is_some());
+                    ready.min_by_key(|w| (self.is_busy[*w], waits(w)))
                 };
-                let worker = worker.0 as usize;
-                workers[worker].queue.insert(key, frame);
+                let worker = match served {
+                    Some((_, worker)) => Some(worker.0 as usize),
+                    None => idlest(),
+                };
+                let Some(worker) = worker else {
+                    return self.end_all(now, &[frame], End::Dropped);
+                };
+                workers[worker].queue_of(&frame).insert(key, frame);
                 self.go_on(now, worker);
             }
         }

@@ -31,6 +31,8 @@ pub(super) enum Next {
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) queue: Queue,
+    /// Frames of cameras that no worker has a place for. They take idle time.
+    pub(super) spare: Queue,
     pub(super) cache: Cache,
     /// Largest batch that it forms.
     pub(super) batch: usize,
@@ -40,8 +42,17 @@ impl Worker {
     pub(super) fn new(n_cached: usize) -> Self {
         Worker {
             queue: Queue::new(),
+            spare: Queue::new(),
             cache: Cache::new(n_cached),
             batch: 1,
+        }
+    }
+
+    /// Where a frame waits.
+    pub(super) fn queue_of(&mut self, frame: &Frame) -> &mut Queue {
+        match frame.has_place {
+            true => &mut self.queue,
+            false => &mut self.spare,
         }
     }
 
@@ -51,7 +62,25 @@ impl Worker {
             return Next::Rest;
         };
         let times = zoo.execution(variant);
-        let most = self.batch.min(times.len());
+        let times = &times[..self.batch.min(times.len())];
+        let next = self.next_planned(now, (variant, times), dropped);
+        let until = match next {
+            Next::Run { .. } => return next,
+            Next::Wait(until) => Some(until),
+            Next::Rest => None,
+        };
+        self.next_spare(now, (variant, times), until, dropped)
+            .unwrap_or(next)
+    }
+
+    /// What it does for the cameras that it has a place for. `times`: by size of the batches that it forms.
+    fn next_planned(
+        &mut self,
+        now: Timestamp,
+        (variant, times): (usize, &[Duration]),
+        dropped: &mut Vec<Frame>,
+    ) -> Next {
+        let most = times.len();
         while let Some(&(deadline, _)) = self.queue.keys().next() {
             let n = self.queue.len().min(most);
             if now + times[n - 1] > deadline + TOLERANCE {
@@ -67,5 +96,33 @@ impl Worker {
             return Next::Run { variant, frames };
         }
         Next::Rest
+    }
+
+    /// A batch for the other cameras, which ends before that time. A frame with a place waits for no longer than it would for a batch of its own
+    /// kind, which is what its camera's budget allows for.
+    fn next_spare(
+        &mut self,
+        now: Timestamp,
+        (variant, times): (usize, &[Duration]),
+        until: Option<Timestamp>,
+        dropped: &mut Vec<Frame>,
+    ) -> Option<Next> {
+        while let Some(&(deadline, _)) = self.spare.keys().next() {
+            if now + times[0] > deadline + TOLERANCE {
+                dropped.extend(self.spare.pop_first().map(|(_, frame)| frame));
+                continue;
+            }
+            let ends_by = until.map_or(deadline + TOLERANCE, |until| {
+                until.min(deadline + TOLERANCE)
+            });
+            let in_time = |n: &usize| now + times[n - 1] <= ends_by;
+            let n = (1..=self.spare.len().min(times.len()))
+                .rev()
+                .find(in_time)?;
+            let first = std::iter::from_fn(|| self.spare.pop_first());
+            let frames = first.take(n).map(|(_, frame)| frame).collect();
+            return Some(Next::Run { variant, frames });
+        }
+        None
     }
 }

@@ -172,6 +172,7 @@ impl Sender {
             application: Application::default(),
             client: ClientId::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member: member(arrival.model),
             variant: Default::default(),

@@ -288,6 +288,10 @@ impl World {
         let clock = self.clock(Address::Device(DeviceId(device as u16)));
         let report = BatchReport {
             worker,
+            variant: members
+                .first()
+                .map(|m| m.request.variant)
+                .unwrap_or_default(),
             started_at: clock.read(started_at),
             ended_at: clock.read(self.now),
             members: members

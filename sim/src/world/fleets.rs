@@ -302,6 +302,7 @@ impl World {
             let timed = own.iter().filter(|m| !m.request.background);
             let report = BatchReport {
                 worker,
+                variant: own.first().map(|m| m.request.variant).unwrap_or_default(),
                 started_at: at - took,
                 ended_at: at,
                 members: timed.map(|m| (m.arrived_at, m.batched_at)).collect(),

@@ -67,7 +67,7 @@ impl World {
                 .as_ref()
                 .map(|f| f.members(self.ordinal(id)))
                 .unwrap_or_default(),
-            camera: CameraKey(party.stream.0),
+            camera: camera_of(&party),
             frame: FrameSize::default(),
         };
         let home = id.home().idx();
@@ -127,4 +127,9 @@ impl World {
     pub(super) fn in_flight(&self) -> usize {
         self.homes.iter().map(|home| home.policy.in_flight()).sum()
     }
+}
+
+/// Streams are counted from 0 in each client, and few enough.
+fn camera_of(party: &Party) -> CameraKey {
+    CameraKey(party.client.0 << u16::BITS | party.stream.0)
 }

@@ -361,6 +361,7 @@ impl<T> Broker<T> {
             self.arrive_in_background(now, request, payload, out);
             return;
         }
+        self.core.came(&request);
         if self.in_time() >= self.core.config.capacity {
             if self.core.queue.contains(request.id) {
                 return;

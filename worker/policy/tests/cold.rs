@@ -99,6 +99,7 @@ impl World {
             application: Default::default(),
             client: Default::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member,
             variant: Default::default(),

@@ -210,6 +210,7 @@ fn send_together(device: &DeviceHandle, clock: Clock, ids: Range<u64>) {
             application: Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member: Default::default(),
             variant: Default::default(),

@@ -17,6 +17,21 @@ pub const CLIENTS_MAX: usize = 16_384;
 /// Largest batch of a variant.
 pub const BATCH_MAX: usize = 1_024;
 
+/// Sets of bits over a worker's requests a second are no longer than this.
+const UNITS_MAX: f64 = 2048.0;
+
+/// The unit in which schedulers count rates: whole requests a second, or more coarsely where that would make sets of bits too long.
+pub fn rate_unit(variants: &[Variant]) -> f64 {
+    let throughput = |v: &Variant| {
+        let by_batch = v.execution.iter().zip(1u32..);
+        by_batch
+            .map(|(time, batch)| f64::from(batch) / time.as_secs_f64())
+            .fold(0.0, f64::max)
+    };
+    let highest = variants.iter().map(throughput).fold(0.0, f64::max);
+    (highest / UNITS_MAX).max(1.0)
+}
+
 /// One variant of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {

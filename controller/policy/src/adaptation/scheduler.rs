@@ -22,7 +22,7 @@ use super::align::{Lost, aligned, switch_cost};
 use super::assignment::{Assignment, Setting};
 use super::explain::{Explanation, Obstacle, obstacle};
 use super::instance::{
-    BadInstance, CLIENTS_MAX, ClientDemand, Instance, Positive, Variant, WORKERS_MAX,
+    BadInstance, CLIENTS_MAX, ClientDemand, Instance, Positive, Variant, WORKERS_MAX, rate_unit,
 };
 use super::report::ClientReport;
 use super::search::{Method, Search};
@@ -43,8 +43,6 @@ const QUICK_STEPS: u32 = 40;
 pub const SWITCH_TIME_DEFAULT: Duration = Duration::from_millis(5);
 /// Neighbours that a worker prefetches, unless said otherwise: with its own variant 5 are cached, which is where hits stop growing.
 pub const PREFETCHED_DEFAULT: usize = 4;
-/// Rates are counted in whole requests a second, or more coarsely where that would make sets of bits longer than this.
-const UNITS_MAX: f64 = 2048.0;
 
 /// One variant, as the scheduler knows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -304,13 +302,6 @@ impl Adaptation {
             .iter()
             .map(|v| v.variant.clone())
             .collect();
-        let throughput = |v: &Variant| {
-            let by_batch = v.execution.iter().zip(1u32..);
-            by_batch
-                .map(|(time, batch)| f64::from(batch) / time.as_secs_f64())
-                .fold(0.0, f64::max)
-        };
-        let highest = variants.iter().map(throughput).fold(0.0, f64::max);
         let demand = |id: &ClientId| {
             let report = self.clients[id].report?;
             let budget = |v: &AdaptiveVariant| report.budget(v.frame_bits, self.rest);
@@ -321,12 +312,8 @@ impl Adaptation {
             })
         };
         let clients = ids.iter().filter_map(demand).collect();
-        Instance::new(
-            variants,
-            clients,
-            self.workers.len(),
-            (highest / UNITS_MAX).max(1.0),
-        )
+        let unit = rate_unit(&variants);
+        Instance::new(variants, clients, self.workers.len(), unit)
     }
 
     /// What workers hold and whom they serve, in ordinals of this moment.
@@ -353,13 +340,13 @@ impl Adaptation {
             }
         }
         if method != Method::Spillgate {
-            return Some(aligned(&search.best(), &present, &present.workers));
+            return Some(search.best_near(&present));
         }
         let mut answers = vec![present.without_idle()];
         let repaired = search.repaired(QUICK_STEPS);
         answers.extend(repaired.map(|r| aligned(&r, &present, &present.workers)));
         if is_whole {
-            answers.push(aligned(&search.best(), &present, &present.workers));
+            answers.push(search.best_near(&present));
         }
         self.least_change(search.instance(), &present, answers, ids)
     }

@@ -6,6 +6,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::id::VariantId;
 
+use super::align::aligned;
 use super::anneal::Annealing;
 use super::assignment::Assignment;
 use super::instance::Instance;
@@ -193,6 +194,11 @@ impl Search {
             State::Annealing(annealing) => annealing.best.assignment(&self.table, &self.instance),
             State::Done(partition) => partition.assignment(&self.table, &self.instance),
         }
+    }
+
+    /// The best answer so far, with parts given to workers so that few switch.
+    pub fn best_near(&self, present: &Assignment) -> Assignment {
+        aligned(&self.best(), present, &present.workers)
     }
 
     /// The present split with as little change as serves its clients: only those that nobody serves are placed.

@@ -195,10 +195,12 @@ fn fill(variants: &[PooledVariant], demands: &[Demand], capacity: f64, longest: 
             slope: slope(variants, pair[0], pair[1]),
         }));
     }
-    // Of equal slopes, the first stream and the lower variant go first.
+    // Of equal slopes, the stream that takes least, the first stream and the lower variant go first.
+    let rate = |upgrade: &Upgrade| demands[upgrade.stream].rate;
     upgrades.sort_by(|a, b| {
         b.slope
             .total_cmp(&a.slope)
+            .then(rate(a).total_cmp(&rate(b)))
             .then((a.stream, a.to).cmp(&(b.stream, b.to)))
     });
     for upgrade in upgrades {

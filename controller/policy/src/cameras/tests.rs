@@ -1,6 +1,7 @@
 use super::*;
 use crate::client_link::ROUND_TRIP_MAX;
 use spillgate_pipeline::clients::ClientKey;
+use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::pipeline::Variant;
 use spillgate_pipeline::testing::noop_pipeline;
 
@@ -20,7 +21,7 @@ fn cameras(name: AdaptName) -> Cameras {
         accuracy: Some(accuracy),
     };
     pipeline.modules[1].variants = [(100, 0.5), (200, 0.7), (400, 0.8)].map(variant).to_vec();
-    Cameras::new(name, &pipeline.modules[1], 0)
+    Cameras::new(name, &pipeline.modules[1], 0, 1)
 }
 
 /// One device whose requests take 5, 10 and 20 ms, one at a time.
@@ -28,6 +29,8 @@ fn outlook() -> Outlook {
     Outlook {
         batch: 1,
         execution: vec![MS * 5, MS * 10, MS * 20],
+        by_size: [5, 10, 20].map(|ms| vec![MS * ms]).to_vec(),
+        workers: vec![WorkerId(0)],
         devices: 1.0,
         part: 1.0,
         beside: 0.0,
@@ -170,10 +173,10 @@ fn a_stream_that_no_variant_fits_makes_no_newcomer_small() {
 }
 
 #[test]
-fn small_changes_switch_no_stream() {
+fn small_changes_switch_no_stream_unless_they_last() {
     let mut cameras = cameras(AdaptName::Spillgate);
     let mut chosen = Vec::new();
-    for period in 0..20 {
+    for period in 0..40 {
         let rate = if period < 12 { 60 } else { 59 };
         for n in 0..rate / 2 {
             let now = at(500 * period + n);
@@ -182,7 +185,11 @@ fn small_changes_switch_no_stream() {
         cameras.decide(at(500 * (period + 1)), &outlook());
         chosen.push(cameras.cameras[0].choice);
     }
-    assert_eq!(chosen[11], chosen[19]);
+    assert_eq!(chosen[11], chosen[13]);
+    let part = |period: usize| chosen[period].better.map(|(_, part)| part);
+    assert!(part(39) > part(11), "{:?} {:?}", part(11), part(39));
+    let changes = chosen[14..].windows(2).filter(|pair| pair[0] != pair[1]);
+    assert!(changes.count() <= 4);
 }
 
 /// A camera of 400 pixels that adapts: 20 frames a second of 80 kbit, over a link of that many bits a second.
@@ -304,5 +311,34 @@ fn a_client_that_floods_makes_no_others_variants_small() {
         let (beside, part) = beside(2_000, streams);
         assert_eq!(beside, [VariantId(2); 7], "{streams}");
         assert_eq!(part, PART_MAX, "what is refused of the flood is not lost");
+    }
+}
+
+/// Streams of clients of their own, by requests in each half second of a second; the choices when the second is over.
+fn alternating(halves: [&[u32]; 2]) -> Vec<VariantId> {
+    let mut cameras = cameras(AdaptName::Spillgate);
+    for period in 0..40 {
+        for (i, n) in halves[period % 2].iter().enumerate() {
+            let of = (CameraKey(i as u64), ClientKey(i as u64));
+            for _ in 0..*n {
+                cameras.asked(at(500 * period as u32), of, FrameSize::default(), SLO);
+            }
+        }
+        cameras.decide(at(500 * (period as u32 + 1)), &outlook());
+    }
+    cameras.cameras.values().map(|c| c.choice.variant).collect()
+}
+
+#[test]
+fn a_burst_finds_the_variants_that_bear_it() {
+    // One device bears 50 requests a second of the largest variant, 100 of the middle one and 200 of the smallest.
+    let evenly = alternating([&[10, 10], &[10, 10]]);
+    assert_eq!(evenly, [VariantId(2); 2]);
+    let bursts = alternating([&[40, 40], &[0, 0]]);
+    assert!(bursts.iter().all(|v| *v < VariantId(2)), "{bursts:?}");
+    // They are planned for where they come from.
+    for n in [40, 200, 2_000] {
+        let one = alternating([&[n, 5], &[0, 5]]);
+        assert!(one[0] < VariantId(2) && one[1] > VariantId(0), "{one:?}");
     }
 }

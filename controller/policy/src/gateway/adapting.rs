@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_pipeline::Pipeline;
-use spillgate_pipeline::id::{DeviceId, ModuleId, VariantId};
+use spillgate_pipeline::id::{DeviceId, ModuleId, RequestId, VariantId, WorkerId};
 use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{AdaptationView, Command, Gateway};
-use crate::cameras::{CameraKey, Cameras, Outlook};
+use crate::cameras::{CameraKey, Cameras, Outlook, Seating};
 use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
@@ -34,7 +34,7 @@ pub(super) struct Adapting {
 
 impl Adapting {
     /// The adaptation that the pipeline asks for, if any.
-    pub(super) fn new(pipeline: &Pipeline, served: &[VariantId]) -> Option<Self> {
+    pub(super) fn new(pipeline: &Pipeline, served: &[VariantId], seed: u64) -> Option<Self> {
         let adapt = pipeline.adapt?;
         let module = &pipeline.modules[adapt.module.idx()];
         let with = |variant: usize| {
@@ -44,7 +44,7 @@ impl Adapting {
         };
         Some(Adapting {
             module: adapt.module,
-            cameras: Cameras::new(adapt.name, module, pipeline.frame_min()),
+            cameras: Cameras::new(adapt.name, module, pipeline.frame_min(), seed),
             variants: (0..module.variants.len()).map(with).collect(),
             before: None,
         })
@@ -143,6 +143,20 @@ impl<P, L: Clone> Gateway<P, L> {
         }
     }
 
+    /// Where the next request of a stream is served.
+    pub(super) fn seating_of(&self, offer: &Offer) -> Seating {
+        let adapting = self.adapting.as_ref();
+        adapting.map_or(Seating::Anywhere, |a| a.cameras.seating(offer.camera))
+    }
+
+    /// The place of a request at a module, if its stream has one there that serves.
+    pub(super) fn seat_at(&self, module: ModuleId, id: RequestId) -> Option<WorkerId> {
+        let adapting = self.adapting.as_ref().filter(|a| a.module == module)?;
+        let seat = self.ledger.get(id)?.seat?;
+        let dispatcher = &self.stages[adapting.module.idx()].dispatcher;
+        dispatcher.is_up(seat.worker).then_some(seat.worker)
+    }
+
     /// When variants are chosen anew.
     pub(super) fn adapts_at(&self) -> Option<Timestamp> {
         self.adapting.as_ref()?.cameras.decides_at()
@@ -180,21 +194,30 @@ impl<P, L: Clone> Gateway<P, L> {
         let module = adapting.module;
         let stage = &self.stages[module.idx()];
         let batch = stage.plan.shape.size.max(1);
-        let mix = adapting.cameras.past_mix();
-        let pace = stage.state.as_ref().map_or(1.0, |state| state.pace / mix);
-        let pace = pace.clamp(PACE_RANGE.0, PACE_RANGE.1);
+        let pace = stage.state.as_ref().map_or(1.0, |s| s.pace_by_variant);
+        // Jellyfish trusts the profile.
+        let pace = match adapting.cameras.binds() {
+            true => 1.0,
+            false => pace.clamp(PACE_RANGE.0, PACE_RANGE.1),
+        };
         let times = self.planned.execution.of_module(module);
-        let time = |variant: usize| {
-            let times = times.of_variant(VariantId(variant as u16));
+        let by_size = |variant: usize| -> Vec<Duration> {
+            let times = times.of_variant(VariantId(variant as u16)).iter();
+            times.map(|time| time.mul_f64(pace)).collect()
+        };
+        let by_size: Vec<Vec<Duration>> = (0..adapting.variants.len()).map(by_size).collect();
+        let time = |times: &Vec<Duration>| {
             let time = times.get(batch as usize - 1).or(times.last());
-            time.copied().unwrap_or_default().mul_f64(pace)
+            time.copied().unwrap_or_default()
         };
         let devices = self.devices_of(module);
         let (mean, deviation) = adapting.before.unwrap_or_default();
         let before = Duration::from_secs_f64(mean + DEVIATIONS * deviation);
         Some(Outlook {
             batch,
-            execution: (0..adapting.variants.len()).map(time).collect(),
+            execution: by_size.iter().map(time).collect(),
+            by_size,
+            workers: self.serving_workers(module),
             devices: devices.len() as f64,
             part: stage.plan.part,
             beside: self.beside(module, &devices),
@@ -202,12 +225,18 @@ impl<P, L: Clone> Gateway<P, L> {
         })
     }
 
-    /// The devices of a module's workers that take requests.
-    fn devices_of(&self, module: ModuleId) -> Vec<DeviceId> {
+    /// A module's workers that take requests.
+    fn serving_workers(&self, module: ModuleId) -> Vec<WorkerId> {
         let dispatcher = &self.stages[module.idx()].dispatcher;
         let places = self.places.iter().filter(|place| place.module == module);
-        let up = places.filter(|place| dispatcher.is_up(place.worker));
-        let mut devices: Vec<DeviceId> = up.map(|place| place.device).collect();
+        let workers = places.map(|place| place.worker);
+        workers.filter(|worker| dispatcher.is_up(*worker)).collect()
+    }
+
+    /// The devices of a module's workers that take requests.
+    fn devices_of(&self, module: ModuleId) -> Vec<DeviceId> {
+        let workers = self.serving_workers(module).into_iter();
+        let mut devices: Vec<DeviceId> = workers.map(|worker| self.device_of(worker)).collect();
         devices.sort_unstable();
         devices.dedup();
         devices

@@ -8,6 +8,7 @@ use spillgate_pipeline::request::Request;
 use spillgate_pipeline::time::Timestamp;
 
 use super::joins::Joins;
+use crate::cameras::Seat;
 use crate::families::Members;
 
 /// An open request.
@@ -20,6 +21,8 @@ pub(super) struct Content<P, L> {
     pub(super) members: Members,
     /// By module: the variant that serves.
     pub(super) variants: Arc<[VariantId]>,
+    /// Its place at the adapted module, where streams are bound to workers.
+    pub(super) seat: Option<Seat>,
 }
 
 impl<P, L> Content<P, L> {

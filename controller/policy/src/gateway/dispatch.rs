@@ -100,6 +100,7 @@ impl<P, L: Clone> Gateway<P, L> {
         module: ModuleId,
         request: &Request,
     ) -> Result<(), DropReason> {
+        let seat = self.seat_at(module, request.id);
         let Some(open) = self.ledger.get(request.id) else {
             return Ok(());
         };
@@ -115,8 +116,14 @@ impl<P, L: Clone> Gateway<P, L> {
             let has_room = pool.push(&open.request_at(module), now);
             return has_room.then_some(()).ok_or(DropReason::QueueFull);
         }
-        let request = open.request_at(module);
-        let worker = dispatcher.send(now, &request);
+        let mut request = open.request_at(module);
+        let worker = match (seat, open.seat) {
+            (Some(worker), Some(seat)) => {
+                request.batch_most = u16::try_from(seat.batch).unwrap_or(u16::MAX);
+                dispatcher.give(worker, &request).then_some(worker)
+            }
+            _ => dispatcher.send(now, &request),
+        };
         let worker = worker.ok_or(DropReason::NoWorker)?;
         let arrival = Arrival {
             worker,

@@ -166,6 +166,8 @@ mod tests {
             probability,
             workers: 1,
             pace: 1.0,
+            pace_by_variant: 1.0,
+            variants: Arc::new([]),
             spread: 0.0,
             asked: Default::default(),
             admit: 1.0,

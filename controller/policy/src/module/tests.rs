@@ -289,6 +289,7 @@ fn a_worker_serves_once_its_device_has_greeted() {
 fn ran(module: &mut Module, worker: u32, at: u64, took: u64) -> Vec<String> {
     let report = BatchReport {
         worker: WorkerId(worker),
+        variant: Default::default(),
         started_at: ms(at - took),
         ended_at: ms(at),
         members: vec![(ms(at - took), ms(at - took)); 4],

@@ -1,5 +1,6 @@
 //! The batch sizes in force.
 
+use spillgate_pipeline::execution::ExecutionTimes;
 use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::{BatchShape, ModuleState};
 use spillgate_pipeline::time::Timestamp;
@@ -20,9 +21,12 @@ impl StatePlanner {
             return;
         };
         let observed: Vec<Observed> = states.iter().map(|s| Observed::new(s)).collect();
+        let mixed = self.mixed_execution(&states);
         let sizing = sizes::Sizing {
             pipeline: &self.pipeline,
             planned: &self.planned,
+            execution: mixed.as_ref().unwrap_or(&self.planned.execution),
+            is_mixed: mixed.is_some(),
             slack: self.recipe.plan.slack(),
             rate: first.offered,
             demand: demand.max(first.offered),
@@ -32,6 +36,21 @@ impl StatePlanner {
         let batch = sizing.batch_sizes();
         self.leaves_time = sizing.leaves_time(&batch);
         self.batch = batch;
+    }
+
+    /// Planned execution times of the variants that run; `None` where those serve that serve by default.
+    fn mixed_execution(&self, states: &[&ModuleState]) -> Option<ExecutionTimes> {
+        let planned = &self.planned.execution;
+        let mut mixed = None;
+        for state in states.iter().filter(|s| !s.variants.is_empty()) {
+            let of = planned.of_module(state.module);
+            if state.variants.get(of.served_variant().idx()) != Some(&1.0) {
+                let times = of.mixed(&state.variants);
+                let mixed = mixed.get_or_insert_with(|| planned.clone());
+                mixed.set(state.module, times);
+            }
+        }
+        mixed
     }
 
     /// Batch size in force at this module, if it is not the planned one.
@@ -44,7 +63,8 @@ impl StatePlanner {
     pub(super) fn current_shape(&self) -> BatchShape {
         let size = self.batch[self.module.idx()];
         let execution = self.planned.duration_of(self.module, size);
-        let execution = execution.mul_f64(self.stretch());
+        let mixed = self.published_mix(self.module);
+        let execution = execution.mul_f64(mixed * self.stretch());
         BatchShape { size, execution }
     }
 }

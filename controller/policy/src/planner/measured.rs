@@ -34,21 +34,24 @@ pub(super) struct Measured {
     pub(super) latency: Window,
     pub(super) batch_waits: Reservoir,
     pub(super) executions: Reservoir,
-    /// Of the batches of all workers.
+    /// Of the batches of all workers, by the times of the variants that ran.
     pub(super) predictor: Predictor,
+    /// Requests by the variant that ran; empty where the module has no others.
+    variants: Vec<Window>,
     pub(super) asked: Asked,
     /// Requests that ran the module (1) or skipped it (0).
     ran: Window,
 }
 
 impl Measured {
-    /// Windows of that length, for a planner that begins at `born`.
+    /// Windows of that length, for a planner that begins at `born`. `n_variants`: those that are chosen from, 0 where none is chosen.
     pub(super) fn new(
         module: ModuleId,
         length: Duration,
         born: Timestamp,
         is_first: bool,
         is_dynamic: bool,
+        n_variants: usize,
     ) -> Self {
         let rule = Rule::ByPace(PaceRule::Window { spread: length });
         Measured {
@@ -65,6 +68,7 @@ impl Measured {
             batch_waits: Reservoir::new(length),
             executions: Reservoir::new(length),
             predictor: Predictor::new(rule),
+            variants: (0..n_variants).map(|_| Window::new(length, born)).collect(),
             asked: Asked::new(length, born),
             ran: Window::new(length, born),
         }
@@ -85,7 +89,7 @@ impl Measured {
         }
     }
 
-    /// Adds a batch that ended, with its planned time.
+    /// Adds a batch that ended, with the planned time of its variant.
     pub(super) fn batch(
         &mut self,
         now: Timestamp,
@@ -109,9 +113,22 @@ impl Measured {
             let action = Action::execute(self.module, n);
             self.predictor.observe(now, action, planned, took);
         }
+        if let Some(variant) = self.variants.get_mut(report.variant.idx()) {
+            variant.add(now, 0.0, n as u64, 0.0);
+        }
         self.queueing.add(now, queueing, n as u64, queueing);
         self.last_second.add(now, queueing, n as u64, queueing);
         self.latency.add(now, worst, 1, worst);
+    }
+
+    /// Part of the requests by the variant that ran; empty where the module has no others, and while none ran.
+    pub(super) fn variants(&mut self, now: Timestamp) -> Vec<f32> {
+        let counts: Vec<u64> = self.variants.iter_mut().map(|w| w.count(now)).collect();
+        let all: u64 = counts.iter().sum();
+        match all {
+            0 => Vec::new(),
+            all => counts.iter().map(|n| *n as f32 / all as f32).collect(),
+        }
     }
 
     /// Part of the requests of the pipeline that run the module, 1 before any came.

@@ -15,7 +15,8 @@ impl StatePlanner {
             let size = self.batch[m].max(1);
             let module = ModuleId(m as u16);
             let probability = self.state_of(module).map_or(1.0, |s| s.probability);
-            let time = self.planned.duration_of(module, size).as_secs_f64() / f64::from(size);
+            let batch = self.planned.duration_of(module, size).as_secs_f64();
+            let time = batch * self.published_mix(module) / f64::from(size);
             (time, probability)
         };
         let (own, _) = of(self.module.idx());

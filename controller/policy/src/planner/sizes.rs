@@ -79,7 +79,7 @@ const PROBABILITY_STEPS: f64 = 10.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Observed {
     workers: u32,
-    /// Measured over planned execution time.
+    /// Measured over planned execution time of the variants that ran.
     pace: f64,
     /// Standard deviation of measured over planned execution time.
     spread: f64,
@@ -89,11 +89,12 @@ pub(super) struct Observed {
 
 impl Observed {
     pub(super) fn new(state: &ModuleState) -> Self {
-        let is_usual = (state.pace - 1.0).abs() < OFF_PACE;
+        let pace = state.pace_by_variant;
+        let is_usual = (pace - 1.0).abs() < OFF_PACE;
         let steps = (state.probability * PROBABILITY_STEPS).ceil().max(1.0);
         Observed {
             workers: state.workers,
-            pace: if is_usual { 1.0 } else { state.pace },
+            pace: if is_usual { 1.0 } else { pace },
             spread: if state.spread < SPREAD {
                 0.0
             } else {
@@ -114,6 +115,10 @@ impl Observed {
 pub(super) struct Sizing<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) planned: &'a Planned,
+    /// Planned execution times, of the variants that run.
+    pub(super) execution: &'a ExecutionTimes,
+    /// They are not those of the plan.
+    pub(super) is_mixed: bool,
     /// Slack of the plan's sizes, for requests with the whole SLO.
     pub(super) slack: f64,
     /// Requests a second at the first module. Smaller batches for requests in a hurry are weighed by this rate. Weighed
@@ -156,7 +161,8 @@ impl Sizing<'_> {
             };
             *o == usual
         };
-        self.shares[SHARE_STEPS - 1] > 1.0 - WORTH && (1..).zip(self.observed).all(is_usual)
+        let asks_for_all = self.shares[SHARE_STEPS - 1] > 1.0 - WORTH;
+        asks_for_all && !self.is_mixed && (1..).zip(self.observed).all(is_usual)
     }
 
     /// Execution times by module and size, as observed.
@@ -165,7 +171,7 @@ impl Sizing<'_> {
             let slow = |time: &Duration| time.mul_f64(o.pace + DEVIATIONS * o.spread);
             times.iter().map(slow).collect()
         };
-        let modules = self.planned.execution.iter().skip(1).zip(self.observed);
+        let modules = self.execution.iter().skip(1).zip(self.observed);
         std::iter::once(Vec::new())
             .chain(modules.map(slowed))
             .collect()
@@ -182,7 +188,7 @@ impl Sizing<'_> {
     }
 
     fn capacity_of(&self, m: usize, size: u32) -> f64 {
-        self.observed[m - 1].capacity(&self.planned.execution[m], size)
+        self.observed[m - 1].capacity(&self.execution[m], size)
     }
 
     /// Capacity of the bottleneck, in requests a second.
@@ -289,6 +295,7 @@ mod tests {
             application: spillgate_pipeline::schedule::Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member: Default::default(),
             variant: Default::default(),
@@ -339,6 +346,8 @@ mod tests {
             Sizing {
                 pipeline: &pipeline,
                 planned: &planned,
+                execution: &planned.execution,
+                is_mixed: false,
                 slack: 1.5,
                 rate,
                 demand: rate,
@@ -397,13 +406,13 @@ mod tests {
     #[test]
     fn what_is_nearly_as_planned_is_as_planned() {
         let mut state = super::super::tests::state(1, 1, 0);
-        (state.pace, state.spread, state.probability) = (1.1, 0.04, 0.97);
+        (state.pace_by_variant, state.spread, state.probability) = (1.1, 0.04, 0.97);
         let observed = Observed::new(&state);
         assert_eq!(
             (observed.pace, observed.spread, observed.probability),
             (1.0, 0.0, 1.0)
         );
-        (state.pace, state.probability) = (1.5, 0.0);
+        (state.pace_by_variant, state.probability) = (1.5, 0.0);
         let observed = Observed::new(&state);
         assert_eq!((observed.pace, observed.probability), (1.5, 0.1));
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::id::ModuleId;
 use spillgate_pipeline::message::ModuleState;
 use spillgate_pipeline::predict::Action;
 use spillgate_pipeline::time::Timestamp;
@@ -14,12 +15,14 @@ impl StatePlanner {
         self.version += 1;
         let span = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
         let batch = self.batch[self.module.idx()].max(1);
-        let mut planned = self.planned.duration_of(self.module, batch);
+        let variants = self.measured.variants(now);
+        let mixed = self.mixed(&variants, batch);
+        let mut planned = self.planned.duration_of(self.module, batch).mul_f64(mixed);
         let predictor = &mut self.measured.predictor;
         predictor.age(now);
         let action = Action::execute(self.module, batch as usize);
         let pace = predictor.pace(action);
-        let (pace, spread) = pace.map_or((1.0, 0.0), |p| (p.factor(), p.spread()));
+        let (pace_by_variant, spread) = pace.map_or((1.0, 0.0), |p| (p.factor(), p.spread()));
         if self.recipe.learns_pace {
             planned = predictor.expect(action, planned);
         }
@@ -55,10 +58,29 @@ impl StatePlanner {
             capacity,
             probability: self.probability(now),
             workers: self.workers_up as u32,
-            pace,
+            pace: mixed * pace_by_variant,
+            pace_by_variant,
+            variants: variants.into(),
             spread,
             asked: self.measured.asked.shares(now),
             admit,
         }
+    }
+
+    /// Planned time of a batch of that size with these parts of each variant, over that of the variant that serves where none is chosen.
+    fn mixed(&self, variants: &[f32], batch: u32) -> f64 {
+        let served = self.planned.duration_of(self.module, batch);
+        if variants.is_empty() || served.is_zero() {
+            return 1.0;
+        }
+        let of = self.planned.execution.of_module(self.module);
+        let mixed = of.mixed(variants);
+        mixed[batch as usize - 1].as_secs_f64() / served.as_secs_f64()
+    }
+
+    /// The same as the module published it last: 1 where no variants are chosen.
+    pub(super) fn published_mix(&self, module: ModuleId) -> f64 {
+        let state = self.state_of(module).filter(|s| s.pace_by_variant > 0.0);
+        state.map_or(1.0, |s| s.pace / s.pace_by_variant)
     }
 }

@@ -61,6 +61,8 @@ pub(crate) fn state(module: u16, version: u64, queueing: u64) -> ModuleState {
         probability: 1.0,
         workers: 2,
         pace: 1.0,
+        pace_by_variant: 1.0,
+        variants: Arc::new([]),
         spread: 0.0,
         asked: [0.0; 20],
         admit: 1.0,
@@ -170,6 +172,7 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
             started_at: ms(950),
             ended_at: ms(965),
             worker: WorkerId(0),
+            variant: Default::default(),
             members: members.to_vec(),
         };
         p.batch(ms(965), &report);
@@ -189,6 +192,7 @@ fn its_state_is_what_it_saw() {
         application: spillgate_pipeline::schedule::Application::default(),
         client: Default::default(),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: Default::default(),
         variant: Default::default(),
@@ -205,6 +209,7 @@ fn its_state_is_what_it_saw() {
         started_at: ms(950),
         ended_at: ms(970),
         worker: WorkerId(0),
+        variant: Default::default(),
         members: members.to_vec(),
     };
     p.batch(ms(970), &report);

@@ -22,6 +22,7 @@ fn request(id: u64, deadline: u64) -> Request {
         application: Default::default(),
         client: Default::default(),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: Default::default(),
         variant: Default::default(),

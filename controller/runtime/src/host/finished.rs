@@ -45,6 +45,7 @@ impl PipelineHost {
         let n_members = members.len();
         let mut report = BatchReport {
             worker: batch.worker,
+            variant: batch.variant,
             started_at: batch.started_at,
             ended_at: batch.ended_at,
             members: Vec::with_capacity(n_members),

@@ -199,9 +199,11 @@ pub(super) fn to_controller() -> impl Strategy<Value = ToController> {
 
 fn report() -> impl Strategy<Value = BatchReport> {
     let members = vec((time(), time()), 0..4);
-    (worker(), time(), time(), members).prop_map(|(worker, started_at, ended_at, members)| {
+    let of = (worker(), any::<u16>());
+    (of, time(), time(), members).prop_map(|((worker, variant), started_at, ended_at, members)| {
         BatchReport {
             worker,
+            variant: VariantId(variant),
             started_at,
             ended_at,
             members,
@@ -242,7 +244,7 @@ prop_compose! {
         application in application(),
         others in any::<(u32, u32, u8, bool)>(),
         member in 0..MEMBERS_MAX as u16,
-        variant in any::<u16>(),
+        (variant, batch_most) in any::<(u16, u16)>(),
     ) -> Request {
         let (client, decoding_us, rank, background) = others;
         Request {
@@ -255,6 +257,7 @@ prop_compose! {
             rank,
             member: MemberId(member),
             variant: VariantId(variant),
+            batch_most,
             background,
         }
     }

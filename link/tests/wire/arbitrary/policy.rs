@@ -70,8 +70,9 @@ prop_compose! {
         spans in (span(), span(), span()),
         samples in (samples(), samples()),
         rates in (rate(), rate(), capacity()),
-        ratios in (ratio(), ratio(), ratio(), ratio(), ratio()),
+        ratios in (ratio(), ratio(), ratio(), ratio(), ratio(), ratio()),
         asked in vec(0.0f32..=1.0, SHARE_STEPS),
+        variants in vec(0.0f32..=1.0, 0..5),
     ) -> ModuleState {
         ModuleState {
             module: ids.0,
@@ -88,6 +89,8 @@ prop_compose! {
             probability: ratios.1,
             workers: ids.2,
             pace: ratios.2,
+            pace_by_variant: ratios.5,
+            variants: variants.into(),
             spread: ratios.3,
             asked: asked.try_into().unwrap(),
             admit: ratios.4,

@@ -109,6 +109,7 @@ impl World {
                     application: Application::default(),
                     client: Default::default(),
                     decoding_us: 0,
+                    batch_most: 0,
                     rank: 0,
                     member: Default::default(),
                     variant: Default::default(),

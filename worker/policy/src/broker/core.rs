@@ -48,6 +48,8 @@ pub(super) struct Core<T> {
     pub(super) queue: Queue<T>,
     /// From which end of their queues gateways took the requests that wait.
     pub(super) offers: Offers,
+    /// Requests in a batch, as the newest request of a stream that is bound to this worker says.
+    bound_batch: Option<usize>,
     /// Which models of its family are in memory.
     pub(super) loaded: Loaded,
     predictor: Predictor,
@@ -63,16 +65,26 @@ impl<T> Core<T> {
             guidance: Guidance::NONE,
             queue: Queue::default(),
             offers: Offers::default(),
+            bound_batch: None,
             predictor: Predictor::new(Rule::ByPace(PaceRule::Ewma)),
             decoding: DecodingShares::default(),
         }
     }
 
-    /// Requests in a batch: as planned, or as the guidance says.
+    /// Requests in a batch: as the scheduler says that bound streams to this worker, else as the guidance says, else as planned.
     pub(super) fn batch(&self) -> usize {
         let most = self.config.execution.served().len();
         let guided = self.guidance.batch.map(|b| (b as usize).clamp(1, most));
-        guided.unwrap_or(self.config.batch as usize)
+        let said = self.bound_batch.or(guided);
+        said.unwrap_or(self.config.batch as usize)
+    }
+
+    /// A request came.
+    pub(super) fn came(&mut self, request: &Request) {
+        if request.batch_most > 0 {
+            let most = self.config.execution.served().len();
+            self.bound_batch = Some(usize::from(request.batch_most).min(most));
+        }
     }
 
     /// The variant of the request that is first, else the one that serves where none is chosen.

@@ -243,6 +243,7 @@ fn member() -> Member<Arc<Job>> {
         application: Default::default(),
         client: Default::default(),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: Default::default(),
         variant: Default::default(),

@@ -26,6 +26,7 @@ fn request(id: u64, member: u16) -> Request {
         application: Application::default(),
         client: ClientId::default(),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: MemberId(member),
         variant: Default::default(),

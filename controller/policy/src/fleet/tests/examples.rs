@@ -197,6 +197,7 @@ fn a_request_without_an_slo_is_given_up_when_its_time_is_over() {
         application: Default::default(),
         client: Default::default(),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: Default::default(),
         variant: Default::default(),

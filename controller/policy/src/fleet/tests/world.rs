@@ -268,6 +268,7 @@ impl World {
                     application: Default::default(),
                     client: Default::default(),
                     decoding_us: 0,
+                    batch_most: 0,
                     rank: 0,
                     member: MemberId(ask.member),
                     variant: Default::default(),

@@ -119,3 +119,30 @@ fn the_pace_of_one_variant_holds_for_all() {
     let off = expected.abs_diff(ms(80));
     assert!(off < ms(4), "{expected:?}");
 }
+
+/// Of a stream that is bound to the worker: batches are as large as its scheduler says, for those that come after, too.
+#[test]
+fn bound_streams_say_how_large_batches_are() {
+    for policy in DropPolicyName::ALL {
+        let mut broker = broker(policy, 4);
+        let mut out = Vec::new();
+        let mut sizes = Vec::new();
+        for (round, batch_most) in [0, 2, 0, 3, 200].into_iter().enumerate() {
+            let now = at(round as u64 * 1000 * MS);
+            for id in 0..8 {
+                let request = Request {
+                    id: RequestId(100 * round as u64 + id),
+                    sent_at: now,
+                    deadline: now + Duration::from_secs(1),
+                    batch_most,
+                    ..of_variant(0, 0, 0)
+                };
+                broker.arrive(now, request, 0, &mut out);
+            }
+            broker.collect(now, now, &mut out);
+            sizes.push(broker.take_batch(now, now, &mut out).members.len());
+            while !broker.take_batch(now, now, &mut out).members.is_empty() {}
+        }
+        assert_eq!(sizes, [4, 2, 2, 3, 4], "{policy:?}");
+    }
+}

@@ -49,6 +49,7 @@ fn arrive_background(
             application: Application::default(),
             client: Default::default(),
             decoding_us: 0,
+            batch_most: 0,
             rank: 0,
             member: Default::default(),
             variant: Default::default(),

@@ -20,6 +20,7 @@ fn request(home: u16, number: u64) -> Request {
         application: Default::default(),
         client: Default::default(),
         decoding_us: 0,
+        batch_most: 0,
         rank: 0,
         member: Default::default(),
         variant: Default::default(),
