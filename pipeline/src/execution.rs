@@ -91,6 +91,11 @@ impl ModuleExecution {
         (0..self.served().len()).map(mean).collect()
     }
 
+    /// One variant alone.
+    pub fn only(&self, variant: VariantId) -> Self {
+        ModuleExecution::from(self.of_variant(variant).to_vec())
+    }
+
     /// The variant that serves where none is chosen.
     pub fn served_variant(&self) -> VariantId {
         VariantId(self.served as u16)

@@ -314,11 +314,24 @@ impl Pipeline {
         self.modules.iter().map(|m| of(m.id)).collect()
     }
 
-    /// From now on a placement decides which requests are served ([`PolicyConfig::under_placement`]). It has one variant of each module in
-    /// memory.
+    /// From now on a placement decides which requests are served ([`PolicyConfig::under_placement`]).
     pub fn go_under_placement(&mut self) {
         self.policy = self.policy.under_placement();
-        self.adapt = None;
+    }
+
+    /// The same with one variant of a module, which is the only one then: what a model of that variant is built from.
+    pub fn with_variant(&self, module: ModuleId, variant: VariantId) -> Self {
+        let mut pipeline = self.clone();
+        let of = &mut pipeline.modules[module.idx()];
+        of.variants = of
+            .variants
+            .get(variant.idx())
+            .cloned()
+            .into_iter()
+            .collect();
+        of.fixed = None;
+        pipeline.adapt = None;
+        pipeline
     }
 
     /// The longer side in pixels that frames need at modules other than the one whose variants are chosen; 0 where none states it.

@@ -136,6 +136,7 @@ fn placed(mut config: SimConfig, name: PlacementName, pages: u32, resident: &[u1
                 background_time: Duration::MAX,
             },
             workers: vec![FleetWorker {
+                by_variant: false,
                 worker: WorkerId(u32::from(module.id.0) - 1),
                 module: module.id,
                 models: (0..loads.len() as u32).map(ModelId).collect(),

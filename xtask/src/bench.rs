@@ -12,6 +12,11 @@ pub(crate) fn live(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live", args)
 }
 
+/// `cargo xtask live-adapting`.
+pub(crate) fn live_adapting(workspace: &Workspace, args: Args) -> Result<()> {
+    run(workspace, "live-adapting", args)
+}
+
 /// `cargo xtask live-cameras`.
 pub(crate) fn live_cameras(workspace: &Workspace, args: Args) -> Result<()> {
     run(workspace, "live-cameras", args)

@@ -73,8 +73,7 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
     run.step("fmt", |_| cargo::fmt(workspace, vec!["--check".into()]))?;
     run.step("tidy sources", |_| tidy::sources(workspace))?;
     let foreign_tools = build_tools(workspace)?;
-    // Its tests run again as part of the workspace's, so they are not counted here.
-    run.step("sim-smoke", |_| cargo::sim_smoke(workspace, vec![]))?;
+    // The quick simulation suite. The tests of the pure crates run once, with all the others.
     run.step("swarm", |_| swarm::run(workspace, &swarm::Options::CI))?;
     run.step("setup", |_| setup::run(workspace))?;
     run.step("clippy", |_| cargo::clippy(workspace, vec![]))?;

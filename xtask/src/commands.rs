@@ -92,6 +92,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         bench::live,
     ),
     command(
+        "live-adapting",
+        "[--seconds N] [--loads 0.8,1,1.3,2] [--seed N] [--spillgate PATH] [--write]",
+        "offer the traffic pipeline more than the largest variant serves: dropping, adaptation, and both",
+        bench::live_adapting,
+    ),
+    command(
         "live-cameras",
         "[--network FOLDER] [--seconds N] [--clients 4,8] [--traces synthetic,wifi,lte] [--adapt greedy,spillgate] [--fps 10] [--slo 400ms] \
          [--link-rtt 20ms] [--seed N] [--spillgate PATH] [--write]",

@@ -1,4 +1,4 @@
-//! Benchmarks of running servers: `live`, `live-cameras`, `live-cluster`, `live-dynamic`, `live-models`, `live-prediction`, `live-shares`,
+//! Benchmarks of running servers: `live`, `live-adapting`, `live-cameras`, `live-cluster`, `live-dynamic`, `live-models`, `live-prediction`, `live-shares`,
 //! `bench-peers`, `bench-overhead` and `bench-processes` of `cargo xtask`, which builds and starts this program. They reach servers as users do:
 //! as processes, over ports and metrics.
 
@@ -27,6 +27,7 @@ fn run() -> Result<ExitCode> {
     let name = args.next().unwrap_or_default();
     let command: fn(&Workspace, Args) -> Result<()> = match name.to_str() {
         Some("live") => live::command,
+        Some("live-adapting") => live::cameras::overload::command,
         Some("live-cameras") => live::cameras::command,
         Some("live-cluster") => live::cluster::command,
         Some("live-dynamic") => live::dynamic::command,

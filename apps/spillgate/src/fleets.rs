@@ -20,7 +20,7 @@ use spillgate_controller_policy::fleet::{Fleet, FleetWorker};
 use spillgate_controller_policy::placement::{DeviceSpec, Model, Placement, PlacementConfig};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::action::PAGE_BYTES;
-use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId};
+use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId, VariantId};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::placement::PlacementName;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
@@ -153,6 +153,7 @@ pub(crate) fn plan<'p>(
                 worker: spec.worker,
                 module: spec.module,
                 models,
+                by_variant: chooses_variants(spec),
                 capacity: spec.pipeline.modules[spec.module.idx()].queue,
                 background: spec.pipeline.limits.background(),
                 downstream,
@@ -167,6 +168,20 @@ pub(crate) fn plan<'p>(
         );
     }
     fleets.into_values().collect()
+}
+
+/// Whether the variants of a worker's module are chosen request by request.
+fn chooses_variants(spec: &WorkerSpec) -> bool {
+    spec.pipeline.adapted() == Some(spec.module)
+}
+
+/// The worker, had its module that variant alone.
+fn with_variant(spec: &WorkerSpec, variant: VariantId) -> WorkerSpec {
+    WorkerSpec {
+        pipeline: Arc::new(spec.pipeline.with_variant(spec.module, variant)),
+        execution: spec.execution.only(variant),
+        ..spec.clone()
+    }
 }
 
 /// Execution time of the modules after one, alone, on the longest path.
@@ -208,6 +223,13 @@ impl FleetPlan {
             self.model(built, source, &paths)
         };
         let models: Vec<ModelId> = match &module.family {
+            None if chooses_variants(spec) => (0..)
+                .zip(&module.variants)
+                .map(|(ordinal, variant)| {
+                    let spec = with_variant(spec, VariantId(ordinal));
+                    self.model_of_variant(&spec, &variant.model, library, contents)
+                })
+                .collect(),
             None => {
                 let files: Vec<&str> = module.variants.iter().map(|v| v.model.as_str()).collect();
                 vec![model(MemberId::default(), &files)]
@@ -217,17 +239,38 @@ impl FleetPlan {
                 ids.map(|(id, member)| model(id, &[&member.file])).collect()
             }
         };
-        let resident = match &module.family {
-            None => models.first(),
-            Some(family) => family.default.map(|default| &models[default.idx()]),
+        let resident: Vec<ModelId> = match &module.family {
+            // The most accurate first, as far as they fit.
+            None => models.iter().rev().copied().collect(),
+            Some(family) => family.default.iter().map(|id| models[id.idx()]).collect(),
         };
-        if let Some(resident) = resident
-            && !self.resident.contains(resident)
-        {
-            self.resident.push(*resident);
+        for model in resident {
+            if !self.resident.contains(&model) {
+                self.resident.push(model);
+            }
         }
         self.of_modules.insert(of, models.clone());
         models
+    }
+
+    /// The model of a worker whose module has that variant alone.
+    fn model_of_variant(
+        &mut self,
+        spec: &WorkerSpec,
+        file: &str,
+        library: &Library,
+        contents: &mut Contents,
+    ) -> ModelId {
+        let mut files = Vec::new();
+        let kind = FleetPlan::kind_of(spec, library, contents, &mut files);
+        let path = spec.base_dir.join(file);
+        let built = (kind, vec![contents.of_model(&path, &mut files)]);
+        let source = Source {
+            worker: spec.clone(),
+            member: MemberId::default(),
+            files,
+        };
+        self.model(built, source, &[path])
     }
 
     /// What the models of a worker are built from beside their files. `listed` gets the files that options name.

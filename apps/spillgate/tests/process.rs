@@ -1,5 +1,8 @@
 //! The process around the server: signals, standard error, flags, descriptors. Real processes of the program itself.
 
+#[path = "process/shaper.rs"]
+mod shaper;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A fleet: the devices under one [`Placement`], as gateways see them. Gateways send requests to workers, as to any device. The
 //! fleet keeps them, lets the placement choose batches and weights, and sends devices their actions.
 //!
-//! A worker serves one model, or one model for each member of its module's family. Workers whose modules run alike and have one file
+//! A worker serves one model, or one model for each member of its module's family or for each variant. Workers whose modules run alike and have one file
 //! share its model: their requests may be in one batch.
 //!
 //! A request is given up when the placement cannot serve it by the time that the modules after its own leave it. That takes the
@@ -52,8 +52,10 @@ pub struct FleetWorker {
     pub worker: WorkerId,
     /// Its module.
     pub module: ModuleId,
-    /// Its model; one for each member where its module has a family.
+    /// Its model; one for each member where its module has a family, or for each variant where these are chosen request by request.
     pub models: Vec<ModelId>,
+    /// Its models are variants.
+    pub by_variant: bool,
     /// Most requests that wait.
     pub capacity: usize,
     /// Most requests without an SLO that wait, beside the others.
@@ -65,6 +67,7 @@ pub struct FleetWorker {
 struct Worker {
     module: ModuleId,
     models: Vec<ModelId>,
+    by_variant: bool,
     capacity: usize,
     background: usize,
     downstream: Duration,
@@ -74,6 +77,15 @@ struct Worker {
 }
 
 impl Worker {
+    /// The model that serves a request.
+    fn model_of(&self, request: &Request) -> Option<ModelId> {
+        let idx = match self.by_variant {
+            true => request.variant.idx(),
+            false => request.member.idx(),
+        };
+        self.models.get(idx).copied()
+    }
+
     fn waiting_like(&mut self, request: &Request) -> &mut usize {
         match request.background {
             true => &mut self.waiting_in_background,
@@ -137,6 +149,7 @@ impl<T: Clone> Fleet<T> {
                 worker,
                 module,
                 models,
+                by_variant,
                 capacity,
                 background,
                 downstream,
@@ -144,6 +157,7 @@ impl<T: Clone> Fleet<T> {
             let of = Worker {
                 module,
                 models,
+                by_variant,
                 capacity,
                 background,
                 downstream,

@@ -1,6 +1,7 @@
 //! `live-cameras`: the traffic pipeline serves cameras on links that change, under each way to choose variants. Server and cameras are real
 //! processes; accuracy is measured against what the scenes show, in the size that was sent.
 
+pub(crate) mod overload;
 mod report;
 mod told;
 mod trace;
@@ -255,7 +256,7 @@ impl<'a> Runs<'a> {
     fn prepare(&self, choice: &Choice) -> Result<PathBuf> {
         let models = self.workspace.path("apps/modules/models");
         let models = models.to_str().context("the path is not UTF-8")?;
-        let text = prepared_text(&self.shipped, models, &self.options.slo, choice)?;
+        let text = prepared_text(&self.shipped, models, &self.options.slo, (choice, None))?;
         let pipeline = self.out.join(format!("{PIPELINE}.yaml"));
         std::fs::write(&pipeline, text)?;
         Ok(pipeline)
@@ -417,8 +418,14 @@ fn inputs(text: &str) -> Result<Vec<u64>> {
     }
 }
 
-/// The pipeline with these models, this SLO and this choice, where frames may be as small as the smallest variant.
-fn prepared_text(text: &str, models: &str, slo: &str, choice: &Choice) -> Result<String> {
+/// The pipeline with these models, this SLO, this choice, and this drop policy in place of the usual one, where frames may be as small as the
+/// smallest variant.
+fn prepared_text(
+    text: &str,
+    models: &str,
+    slo: &str,
+    (choice, drop): (&Choice, Option<&str>),
+) -> Result<String> {
     let (mut has_slo, mut has_least) = (false, false);
     let mut copy = String::new();
     for line in text.lines() {
@@ -439,7 +446,8 @@ fn prepared_text(text: &str, models: &str, slo: &str, choice: &Choice) -> Result
     if !has_slo || !has_least {
         bail!("the pipeline file has no slo: or no frame_min: in lines of their own");
     }
-    copy.push_str(&format!("policy: {{ adapt: {} }}\n", choice.yaml()));
+    let drop = drop.map_or_else(String::new, |drop| format!(", drop: {drop}"));
+    copy.push_str(&format!("policy: {{ adapt: {}{drop} }}\n", choice.yaml()));
     Ok(copy)
 }
 

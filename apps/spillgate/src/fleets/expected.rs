@@ -119,8 +119,13 @@ pub(super) fn guessed_load(bytes: u64) -> Duration {
     LOAD_LEAST + Duration::from_millis(bytes / READ_A_MS)
 }
 
-/// A module, and of a family the form of the file.
-type Architecture = (String, ModuleId, Option<[u8; 32]>);
+/// A module with the files and inputs of its variants, and of a family the form of the file.
+type Architecture = (
+    String,
+    ModuleId,
+    Vec<(String, Option<u32>)>,
+    Option<[u8; 32]>,
+);
 
 fn architecture(spec: &ModelSpec) -> Architecture {
     let Source { worker, member, .. } = spec.first();
@@ -128,7 +133,9 @@ fn architecture(spec: &ModelSpec) -> Architecture {
         .members
         .as_ref()
         .and_then(|members| members.form(*member));
-    (worker.pipeline.name.clone(), worker.module, form)
+    let variants = spec.first().module().variants.iter();
+    let variants = variants.map(|v| (v.model.clone(), v.input)).collect();
+    (worker.pipeline.name.clone(), worker.module, variants, form)
 }
 
 /// Loads and runs a model.

@@ -159,7 +159,8 @@ impl TestServer {
         Self::with(deployments, library, |_| {}).await
     }
 
-    async fn with(
+    /// The same, set up otherwise.
+    pub(crate) async fn with(
         deployments: Vec<Deployment>,
         library: Library,
         change: impl FnOnce(&mut ServerConfig),
@@ -269,7 +270,7 @@ impl TestServer {
         self.get("/metrics").await.1
     }
 
-    async fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let address = self.server.admin_address.unwrap();
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");

@@ -6,7 +6,7 @@
 //! core with 160 clients.
 //!
 //! Deviations from the paper, for [`Method::Spillgate`] only: a new split must beat the present one by more than the stated cost of the
-//! switches ([`AdaptationConfig::switch_time`]); parts are given to workers so that few switch; quick decisions. Other methods take
+//! switches ([`AdaptationConfig::switch_time`]), at once or summed over the periods since the last change; parts are given to workers so that few switch; quick decisions. Other methods take
 //! what they find, as their authors do.
 //!
 //! Invariants: a client is told only variants and workers that serve it in time by its bounded report; each worker has one
@@ -143,6 +143,8 @@ pub struct Adaptation {
     quick_at: Option<Timestamp>,
     decided_at: Option<Timestamp>,
     n_decisions: u64,
+    /// Mean accuracy, summed over periods, that another answer would have gained since the last change.
+    forgone: f64,
 }
 
 impl Adaptation {
@@ -167,6 +169,7 @@ impl Adaptation {
             quick_at: None,
             decided_at: None,
             n_decisions: 0,
+            forgone: 0.0,
         })
     }
 
@@ -287,10 +290,8 @@ impl Adaptation {
             .filter(|(_, c)| c.report.is_some())
             .map(|(id, _)| *id)
             .collect();
-        let assignment = self
-            .instance(&ids)
-            .ok()
-            .and_then(|instance| self.assign(instance, &ids, is_whole));
+        let instance = self.instance(&ids).ok();
+        let assignment = instance.and_then(|instance| self.assign(instance, &ids, is_whole));
         self.carry_out(&ids, assignment, out);
     }
 
@@ -329,7 +330,12 @@ impl Adaptation {
         }
     }
 
-    fn assign(&self, instance: Instance, ids: &[ClientId], is_whole: bool) -> Option<Assignment> {
+    fn assign(
+        &mut self,
+        instance: Instance,
+        ids: &[ClientId],
+        is_whole: bool,
+    ) -> Option<Assignment> {
         let present = self.present(ids);
         let seed = self.config.seed.wrapping_add(self.n_decisions);
         let method = self.config.method;
@@ -348,16 +354,17 @@ impl Adaptation {
         if is_whole {
             answers.push(search.best_near(&present));
         }
-        self.least_change(search.instance(), &present, answers, ids)
+        self.least_change(search.instance(), &present, answers, (ids, is_whole))
     }
 
-    /// The best of some answers, less what their switches cost. Earlier ones win where nothing is gained.
+    /// The best of some answers, less what their switches cost. Earlier ones win where nothing is gained; the first is the present one. What others
+    /// would have gained since the last change counts against their cost, so that a small gain that lasts is taken.
     fn least_change(
-        &self,
+        &mut self,
         instance: &Instance,
         present: &Assignment,
         answers: Vec<Assignment>,
-        ids: &[ClientId],
+        (ids, is_whole): (&[ClientId], bool),
     ) -> Option<Assignment> {
         let setting = |variant| Setting { variant, batch: 1 };
         let told: Vec<Option<Setting>> = ids
@@ -368,22 +375,36 @@ impl Adaptation {
             switch_time: self.config.switch_time,
             period: PERIOD,
         };
-        let mut best: Option<((usize, f64), Assignment)> = None;
-        for answer in answers {
+        let is_more =
+            |a: &(usize, f64), b: &(usize, f64)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).is_gt();
+        let mut best: Option<((usize, f64), usize, Assignment)> = None;
+        let mut most = (0, f64::NEG_INFINITY);
+        let mut kept = None;
+        for (idx, answer) in answers.into_iter().enumerate() {
             if answer.check(instance).is_err() {
                 continue;
             }
             let worth = answer.worth(instance);
             let cost = switch_cost(instance, &answer, &told, &present.workers, lost);
-            let net = (worth.served, worth.value - cost);
-            let beats = |old: &(usize, f64)| {
-                net.0 > old.0 || (net.0 == old.0 && net.1.total_cmp(&old.1).is_gt())
-            };
-            if best.as_ref().is_none_or(|(old, _)| beats(old)) {
-                best = Some((net, answer));
+            let value = (worth.served, worth.value);
+            if is_more(&value, &most) {
+                most = value;
+            }
+            if idx == 0 {
+                kept = Some(value);
+            }
+            let net = (worth.served, worth.value - (cost - self.forgone).max(0.0));
+            if best.as_ref().is_none_or(|(old, ..)| is_more(&net, old)) {
+                best = Some((net, idx, answer));
             }
         }
-        best.map(|(_, answer)| answer)
+        let (_, idx, answer) = best?;
+        self.forgone = match kept.filter(|kept| idx == 0 && kept.0 == most.0) {
+            Some(kept) if is_whole => self.forgone + (most.1 - kept.1),
+            Some(_) => self.forgone,
+            None => 0.0,
+        };
+        Some(answer)
     }
 
     /// Tells workers and clients what has changed.

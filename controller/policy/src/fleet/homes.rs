@@ -26,7 +26,8 @@ impl Homes {
         placement: &Placement,
     ) -> Self {
         let mut serves: IndexMap<ModelId, Vec<_>, FxBuildHasher> = IndexMap::default();
-        for (id, worker) in workers {
+        // Gateways send requests by member; which variants are in memory is no matter of theirs.
+        for (id, worker) in workers.iter().filter(|(_, worker)| !worker.by_variant) {
             for (member, model) in (0..).map(MemberId).zip(&worker.models) {
                 serves.entry(*model).or_default().push((*id, member));
             }

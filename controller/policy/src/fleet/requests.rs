@@ -40,8 +40,12 @@ impl<T: Clone> Fleet<T> {
             false => of.capacity,
         };
         let room = *of.waiting_like(&request) < most;
-        let Some(&model) = of.models.get(request.member.idx()) else {
-            let why = "its family has no such model".into();
+        let Some(model) = of.model_of(&request) else {
+            let why = match of.by_variant {
+                true => "its module has no such variant",
+                false => "its family has no such model",
+            };
+            let why = why.into();
             out.push(fail(&member, &why));
             return;
         };

@@ -13,6 +13,7 @@ use world::{Answer, Ask, Event, World};
 /// A worker with room for eight requests, and nothing after its module.
 fn worker(id: u32, models: &[u32]) -> FleetWorker {
     FleetWorker {
+        by_variant: false,
         worker: WorkerId(id),
         module: ModuleId(1),
         models: models.iter().copied().map(ModelId).collect(),

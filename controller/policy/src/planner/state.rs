@@ -74,8 +74,8 @@ impl StatePlanner {
             return 1.0;
         }
         let of = self.planned.execution.of_module(self.module);
-        let mixed = of.mixed(variants);
-        mixed[batch as usize - 1].as_secs_f64() / served.as_secs_f64()
+        let mixed = of.mixed(variants).get(batch as usize - 1).copied();
+        mixed.unwrap_or(served).as_secs_f64() / served.as_secs_f64()
     }
 
     /// The same as the module published it last: 1 where no variants are chosen.

@@ -30,7 +30,7 @@ pub struct ModelSpec {
 /// A module that names a model.
 #[derive(Clone)]
 pub struct Source {
-    /// A worker that serves it.
+    /// A worker that serves it. Where it is one of several variants that are chosen from, the worker's module has this one alone.
     pub worker: WorkerSpec,
     /// Which of its family it is; 0 where the module has no family.
     pub member: MemberId,

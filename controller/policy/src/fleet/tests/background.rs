@@ -56,6 +56,7 @@ fn serve(name: PlacementName, load: f64, greedy: f64, background_time: Duration)
     let n = all.len();
     all.extend(asks(greedy, 2, |_| Timestamp::MAX, 1));
     let worker = FleetWorker {
+        by_variant: false,
         capacity: 1000,
         background: 64,
         ..worker(0, &[0, 1])

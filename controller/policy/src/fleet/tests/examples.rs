@@ -77,6 +77,7 @@ fn the_time_of_the_modules_downstream_is_reserved() {
     // 4 ms of 20 are enough, of 3 are not.
     for (downstream, is_served) in [(10, true), (17, false)] {
         let of = FleetWorker {
+            by_variant: false,
             downstream: ms(downstream),
             ..worker(0, &[0])
         };
@@ -91,6 +92,7 @@ fn the_time_of_the_modules_downstream_is_reserved() {
 #[test]
 fn a_request_without_a_deadline_has_nothing_reserved() {
     let of = FleetWorker {
+        by_variant: false,
         downstream: ms(1000),
         ..worker(0, &[0])
     };
@@ -148,6 +150,7 @@ fn a_device_that_cannot_read_a_model_does_not_fail_requests_that_another_serves(
     let asks: Vec<Ask> = (0..200).map(|i| ask(i, 60)).collect();
     for name in PlacementName::ALL {
         let of = FleetWorker {
+            by_variant: false,
             capacity: 1000,
             ..worker(0, &[0])
         };

@@ -27,6 +27,7 @@ fn workers() -> impl Strategy<Value = Vec<FleetWorker>> {
         let models: [&[u32]; 3] = [&[0], &[0], &[0, 1, 2]];
         let of = of.into_iter().zip(models).enumerate();
         of.map(|(i, ((capacity, downstream), models))| FleetWorker {
+            by_variant: false,
             capacity,
             background: capacity + 1,
             downstream: ms(downstream),

@@ -13,6 +13,7 @@ fn ask_for(member: u16, arrives: u64, slo: u64) -> Ask {
 /// A worker of a family, with room for all requests.
 fn family(models: &[u32]) -> Vec<FleetWorker> {
     vec![FleetWorker {
+        by_variant: false,
         capacity: 1000,
         ..worker(0, models)
     }]

@@ -1,0 +1,319 @@
+//! `live-adapting`: more frames than the largest variant serves. What dropping alone, adaptation alone, and both together do with them.
+//! Server and cameras are real processes; accuracy is measured against what the scenes show.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use lexopt::prelude::*;
+use xtask::args::Args;
+use xtask::workspace::Workspace;
+
+use super::report::Choice;
+use super::told::{Bounds, Told};
+use super::{PIPELINE, SETTLES, WARM_UP_S, in_parallel, inputs, prepared_text, stream};
+use crate::live::real::profile_once;
+use crate::live::server::Server;
+use crate::live::{machine, prepared};
+use crate::observe::today;
+
+/// Pipelines, results and logs of the last run.
+const OUT: &str = "out/live-adapting";
+/// Where `--write` puts the report.
+const DOCUMENT: &str = "docs/evaluation/live_adapting.md";
+const CAMERAS: usize = 8;
+/// Frames that each camera sends over and over: rendering takes no time from the server.
+const PRELOADED: usize = 40;
+/// Frames a second of each camera while the capacity is measured: several times what the server bears.
+const FLOOD_FPS: f64 = 40.0;
+const SLO: &str = "400ms";
+const SLO_MS: f64 = 400.0;
+
+struct Options {
+    spillgate: Option<PathBuf>,
+    seconds: usize,
+    loads: Vec<f64>,
+    seed: u64,
+    write: bool,
+}
+
+impl Options {
+    fn parse(args: Args) -> Result<Options> {
+        let mut options = Options {
+            spillgate: None,
+            seconds: 20,
+            loads: vec![0.8, 1.0, 1.3, 2.0],
+            seed: 1,
+            write: false,
+        };
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(argument) = parser.next()? {
+            let Long(name) = argument else {
+                return Err(argument.unexpected().into());
+            };
+            match name {
+                "spillgate" => options.spillgate = Some(parser.value()?.into()),
+                "seconds" => options.seconds = parser.value()?.parse()?,
+                "loads" => options.loads = loads(&parser.value()?.string()?)?,
+                "seed" => options.seed = parser.value()?.parse()?,
+                "write" => options.write = true,
+                _ => return Err(argument.unexpected().into()),
+            }
+        }
+        if !(2..=3600).contains(&options.seconds) {
+            bail!("--seconds must be from 2 to 3600");
+        }
+        Ok(options)
+    }
+
+    /// The command that does the same again.
+    fn shown(&self) -> String {
+        let loads: Vec<String> = self.loads.iter().map(f64::to_string).collect();
+        let (seconds, seed) = (self.seconds, self.seed);
+        format!(
+            "cargo xtask live-adapting --seconds {seconds} --loads {} --seed {seed}",
+            loads.join(",")
+        )
+    }
+}
+
+fn loads(text: &str) -> Result<Vec<f64>> {
+    let each = text.split(',').map(|word| match word.trim().parse() {
+        Ok(load) if (0.1..=10.0).contains(&load) => Ok(load),
+        _ => bail!("--loads: {word:?} is not a number from 0.1 to 10"),
+    });
+    each.collect()
+}
+
+/// How requests are dropped and variants chosen.
+#[derive(Clone)]
+struct Way {
+    drop: &'static str,
+    choice: Choice,
+}
+
+/// What came of one way at one load.
+struct Row {
+    way: Way,
+    /// Frames a second that were due.
+    offered: f64,
+    /// Of them answered in time.
+    in_time: f64,
+    told: Told,
+}
+
+impl Row {
+    /// Accuracy of a second's frames in time.
+    fn weighted(&self) -> f64 {
+        self.in_time * self.told.f1_in_time()
+    }
+
+    fn cells(&self) -> String {
+        format!(
+            "| `{}` | `{}` | {:.1} | {:.1} | {:.3} | {:.1} | {:.1}% |",
+            self.way.drop,
+            self.way.choice.word(),
+            self.offered,
+            self.in_time,
+            self.told.f1_in_time(),
+            self.weighted(),
+            100.0 * (1.0 - self.in_time / self.offered)
+        )
+    }
+}
+
+const HEADER: &str = "| drops | variants | offered/s | in time/s | F1 in time | weighted/s | missed |\n|---|---|---|---|---|---|---|\n";
+
+/// `cargo xtask live-adapting`.
+pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
+    let options = Options::parse(args)?;
+    let (program, out) = prepared(workspace, options.spillgate.as_deref(), OUT)?;
+    let machine = machine();
+    let runs = Runs::new(workspace, &program, &out, &options)?;
+    let capacity = runs.row(&runs.ways[1], FLOOD_FPS * CAMERAS as f64)?.in_time;
+    println!("live: {capacity:.1} frames a second of the largest variant are in time");
+    let mut text = String::new();
+    for load in &options.loads {
+        let _ = write!(text, "## Load {load}\n\n{HEADER}");
+        for way in &runs.ways {
+            let row = runs.row(way, load * capacity)?;
+            println!("live: load {load}: {}", row.cells());
+            let _ = writeln!(text, "{}", row.cells());
+        }
+        text.push('\n');
+    }
+    if options.write {
+        let page = format!(
+            "# Adaptation and dropping under overload, live\n\n\
+             The traffic pipeline with its models serves {CAMERAS} cameras, each a `spillgate stream` of a scene of its own that sends frames of \
+             {side} pixels and takes no part in the adaptation. Server and cameras are processes of one machine; the SLO is {SLO}.\n\n\
+             On {today}, {machine}:\n\n```sh\n{command}\n```\n\n\
+             - **Load**: frames a second over {capacity:.1}, which are in time when far more are sent, `drop: spillgate` drops and the largest variant \
+             serves all.\n\
+             - **F1 in time**: vehicles and people against what the scenes show, the mean over overlaps of 0.5 to 0.95, of frames in time by the \
+             camera's clock. **Weighted**: that F1 times the frames in time.\n\
+             - `fixed-{side}` with a drop policy is dropping alone; `none` with a choice is adaptation alone.\n\
+             - Frames of {seconds} s count, after {WARM_UP_S} s that do not. Each row is one run of a fresh server; all have one profile.\n\n{text}",
+            side = runs.largest,
+            today = today()?,
+            command = options.shown(),
+            seconds = options.seconds,
+        );
+        std::fs::write(workspace.path(DOCUMENT), page.trim_end().to_owned() + "\n")?;
+        println!("written to {DOCUMENT}");
+    }
+    Ok(())
+}
+
+struct Runs<'a> {
+    workspace: &'a Workspace,
+    program: &'a Path,
+    out: &'a Path,
+    options: &'a Options,
+    /// The pipeline's file as it is shipped.
+    shipped: String,
+    /// Side of the largest variant's input.
+    largest: u64,
+    /// The second one: the largest variant under our own drop policy.
+    ways: Vec<Way>,
+}
+
+impl<'a> Runs<'a> {
+    fn new(
+        workspace: &'a Workspace,
+        program: &'a Path,
+        out: &'a Path,
+        options: &'a Options,
+    ) -> Result<Self> {
+        let shipped = workspace.path(&format!("apps/pipelines/{PIPELINE}.yaml"));
+        let shipped = std::fs::read_to_string(shipped)?;
+        let inputs = inputs(&shipped)?;
+        let largest = *inputs.last().context("there are variants")?;
+        let fixed = Choice::Fixed {
+            idx: inputs.len() - 1,
+            side: largest,
+        };
+        let named = |name: &str| Choice::Named(name.to_owned());
+        let ways = [
+            ("pard", fixed.clone()),
+            ("spillgate", fixed),
+            ("none", named("spillgate")),
+            ("pard", named("spillgate")),
+            ("spillgate", named("spillgate")),
+            ("spillgate", named("jellyfish")),
+        ];
+        let ways = ways.map(|(drop, choice)| Way { drop, choice });
+        let runs = Runs {
+            workspace,
+            program,
+            out,
+            options,
+            shipped,
+            largest,
+            ways: ways.to_vec(),
+        };
+        profile_once(workspace, program, &runs.prepare(&runs.ways[1])?)?;
+        Ok(runs)
+    }
+
+    fn prepare(&self, way: &Way) -> Result<PathBuf> {
+        let models = self.workspace.path("apps/modules/models");
+        let models = models.to_str().context("the path is not UTF-8")?;
+        let text = prepared_text(&self.shipped, models, SLO, (&way.choice, Some(way.drop)))?;
+        let pipeline = self.out.join(format!("{PIPELINE}.yaml"));
+        std::fs::write(&pipeline, text)?;
+        Ok(pipeline)
+    }
+
+    fn camera(&self, url: &str, n: usize, fps: f64, results: &Path) -> Command {
+        let mut stream = self.workspace.program(self.program);
+        let seed = self.options.seed + n as u64;
+        stream.args(["stream", &format!("scene:seed={seed}"), "--quiet"]);
+        stream.args(["--server", url, "--name", &format!("camera-{n}")]);
+        stream.args(["--fps", &format!("{fps:.3}")]);
+        stream.args(["--preload", &PRELOADED.to_string()]);
+        stream.args(["--no-adapt", "--max-side", &self.largest.to_string()]);
+        let seconds = WARM_UP_S + self.options.seconds;
+        stream.args(["--duration", &format!("{seconds}s")]);
+        stream.arg("--results").arg(results);
+        stream
+    }
+
+    /// So many frames a second are offered, all cameras together.
+    fn row(&self, way: &Way, offered: f64) -> Result<Row> {
+        let pipeline = self.prepare(way)?;
+        let mut server = Server::start(self.workspace, self.program, &pipeline, self.out)?;
+        std::thread::sleep(SETTLES);
+        let url = server.url().to_owned();
+        let bounds = Bounds {
+            warm_up_ms: 1e3 * WARM_UP_S as f64,
+            slo_ms: SLO_MS,
+        };
+        let cameras: Vec<usize> = (0..CAMERAS).collect();
+        let told = in_parallel(&cameras, |n| {
+            let results = self.out.join(format!("{n}.jsonl"));
+            stream(&mut self.camera(&url, n, offered / CAMERAS as f64, &results))?;
+            Told::read(&std::fs::read_to_string(&results)?, bounds)
+        })?;
+        server.alive()?;
+        server.stop()?;
+        let mut sum = Told::default();
+        told.iter().for_each(|one| sum.add(one));
+        let all = sum.frames as f64 / self.options.seconds as f64;
+        Ok(Row {
+            way: way.clone(),
+            offered,
+            in_time: all * (1.0 - sum.missed()),
+            told: sum,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::told::tests::of;
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options> {
+        Options::parse(words.iter().map(Into::into).collect())
+    }
+
+    #[test]
+    fn options_are_read_shown_and_refused() {
+        let options = parse(&["--loads", "0.5,2"]).unwrap();
+        let shown = "cargo xtask live-adapting --seconds 20 --loads 0.5,2 --seed 1";
+        assert_eq!(options.shown(), shown);
+        for (words, says) in [
+            (["--loads", "1,x"], "\"x\""),
+            (["--loads", "0"], "\"0\""),
+            (["--seconds", "1"], "--seconds"),
+            (["--clients", "1"], "--clients"),
+        ] {
+            let error = parse(&words).err().unwrap().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_row_weighs_what_is_in_time_by_its_accuracy() {
+        let row = Row {
+            way: Way {
+                drop: "pard",
+                choice: Choice::Named("spillgate".to_owned()),
+            },
+            offered: 100.0,
+            in_time: 60.0,
+            told: of(1000, 400),
+        };
+        let f1 = row.told.f1_in_time();
+        assert!((row.weighted() - 60.0 * f1).abs() < 1e-9);
+        assert!(
+            row.cells()
+                .starts_with("| `pard` | `spillgate` | 100.0 | 60.0 |")
+        );
+        assert!(row.cells().ends_with("| 40.0% |"));
+        let bars = |text: &str| text.matches('|').count();
+        assert_eq!(bars(&row.cells()), bars(HEADER.lines().next().unwrap()));
+    }
+}
