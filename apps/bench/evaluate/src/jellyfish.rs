@@ -142,7 +142,7 @@ fn describe(given: &Given, report: &mut Report) {
          takes 0.5 ms, encoding 1 ms and an acknowledgement 2 ms. Frames of {} s count from 5 s after the last client started; figures are means over {} seeds. \
          *Missed*: late or dropped, of all frames. *F1* is a proxy, not measured: of frames in time, by the smaller of the sizes sent and executed, an \
          exponential that saturates, through {points} pixels. B_L, B_M and B_H run the lowest, middle (352) and highest variant on all \
-         workers with one queue, earliest deadline first. *Reference* is an independent program, *paper* what the paper's text says. A \
+         workers with one queue, earliest deadline first; of the others, frames of clients without a worker run in idle time. *Reference* is an independent program, *paper* what the paper's text says. A \
          cell is empty where there is no figure.",
         given.zoo.sizes().len(),
         given.seconds,

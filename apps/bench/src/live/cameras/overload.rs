@@ -118,7 +118,7 @@ impl Row {
             self.in_time,
             self.told.f1_in_time(),
             self.weighted(),
-            100.0 * (1.0 - self.in_time / self.offered)
+            100.0 * (1.0 - self.in_time / self.offered).max(0.0)
         )
     }
 }
