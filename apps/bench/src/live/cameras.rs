@@ -3,24 +3,23 @@
 
 pub(crate) mod overload;
 mod report;
+mod site;
 mod told;
 mod trace;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use lexopt::prelude::*;
 use xtask::args::Args;
-use xtask::process;
 use xtask::workspace::Workspace;
 
 use self::report::{Cell, Choice, Setting};
+use self::site::{Site, in_parallel, stream};
 use self::told::{Bounds, Told, bytes_of_side};
 use self::trace::Trace;
-use super::real::{PIPELINE, profile_once};
-use super::server::Server;
 use super::{machine, names, prepared};
 use crate::observe::machine_time;
 
@@ -37,8 +36,6 @@ const NEED: f64 = 1.5;
 const WARM_UP_S: usize = 5;
 /// So long frames are measured, at most.
 const MEASURED_S: usize = 30;
-/// A server knows its capacity once every module has published its state.
-const SETTLES: Duration = Duration::from_secs(2);
 
 struct Options {
     spillgate: Option<PathBuf>,
@@ -210,17 +207,10 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 }
 
 struct Runs<'a> {
-    workspace: &'a Workspace,
-    program: &'a Path,
-    out: &'a Path,
+    site: Site<'a>,
     options: &'a Options,
-    /// The pipeline's file as it is shipped.
-    shipped: String,
     /// The fixed ones by rising size, then those that choose.
     choices: Vec<Choice>,
-    /// Number of variants, and the side of the largest one's input.
-    inputs: usize,
-    largest: u64,
 }
 
 impl<'a> Runs<'a> {
@@ -230,54 +220,19 @@ impl<'a> Runs<'a> {
         out: &'a Path,
         options: &'a Options,
     ) -> Result<Self> {
-        let shipped = workspace.path(&format!("apps/pipelines/{PIPELINE}.yaml"));
-        let shipped = std::fs::read_to_string(shipped)?;
-        let inputs = inputs(&shipped)?;
-        let fixed = (0..)
-            .zip(&inputs)
-            .map(|(idx, side)| Choice::Fixed { idx, side: *side });
+        let site = Site::new(workspace, program, out, (&options.slo, options.seed))?;
         let named = options.adapt.iter().cloned().map(Choice::Named);
-        let choices = fixed.chain(named).collect();
-        let runs = Runs {
-            workspace,
-            program,
-            out,
+        Ok(Runs {
+            choices: site.fixed().chain(named).collect(),
+            site,
             options,
-            shipped,
-            choices,
-            inputs: inputs.len(),
-            largest: inputs.last().copied().unwrap_or_default(),
-        };
-        profile_once(workspace, program, &runs.prepare(&runs.choices[0])?)?;
-        Ok(runs)
+        })
     }
 
-    /// The pipeline as a choice serves it. All share one profile.
-    fn prepare(&self, choice: &Choice) -> Result<PathBuf> {
-        let models = self.workspace.path("apps/modules/models");
-        let models = models.to_str().context("the path is not UTF-8")?;
-        let text = prepared_text(&self.shipped, models, &self.options.slo, (choice, None))?;
-        let pipeline = self.out.join(format!("{PIPELINE}.yaml"));
-        std::fs::write(&pipeline, text)?;
-        Ok(pipeline)
-    }
-
-    fn start(&self, choice: &Choice) -> Result<Server> {
-        let pipeline = self.prepare(choice)?;
-        let server = Server::start(self.workspace, self.program, &pipeline, self.out)?;
-        std::thread::sleep(SETTLES);
-        Ok(server)
-    }
-
-    /// `spillgate stream` of one camera, in all but its link. Under a fixed choice the camera sends one size whatever its link bears, as the
-    /// fixed variants of Jellyfish's evaluation do.
+    /// One camera, in all but its link. Under a fixed choice it sends one size whatever its link bears, as the fixed variants of Jellyfish's
+    /// evaluation do.
     fn camera(&self, url: &str, n: usize, seconds: usize, choice: &Choice) -> Command {
-        let mut stream = self.workspace.program(self.program);
-        let seed = self.options.seed + n as u64;
-        stream.args(["stream", &format!("scene:seed={seed}"), "--quiet"]);
-        stream.args(["--server", url, "--name", &format!("camera-{n}")]);
-        stream.args(["--fps", &self.options.fps.to_string()]);
-        stream.args(["--duration", &format!("{seconds}s")]);
+        let mut stream = self.site.camera(url, n, (self.options.fps, seconds));
         if let Choice::Fixed { side, .. } = choice {
             stream.args(["--no-adapt", "--max-side", &side.to_string()]);
         }
@@ -286,9 +241,8 @@ impl<'a> Runs<'a> {
 
     /// By camera: bits a second of its frames in the largest size.
     fn needs(&self) -> Result<Vec<f64>> {
-        let (idx, side) = (self.inputs - 1, self.largest);
-        let largest = Choice::Fixed { idx, side };
-        let mut server = self.start(&largest)?;
+        let (largest, side) = (self.site.largest(), self.site.side());
+        let mut server = self.site.start(&largest, None)?;
         let seconds = WARM_UP_S + self.options.seconds.min(MEASURED_S);
         let most = self.options.clients.iter().max().copied().unwrap_or(1);
         let url = server.url().to_owned();
@@ -296,7 +250,7 @@ impl<'a> Runs<'a> {
         // A few at a time: what is measured is frames, which are the same under any load.
         for some in (0..most).collect::<Vec<usize>>().chunks(4) {
             let told = in_parallel(some, |n| {
-                let results = self.out.join(format!("need-{n}.jsonl"));
+                let results = self.site.out.join(format!("need-{n}.jsonl"));
                 let mut camera = self.camera(&url, n, seconds, &largest);
                 stream(camera.arg("--results").arg(&results))?;
                 Ok(std::fs::read_to_string(&results)?)
@@ -318,15 +272,15 @@ impl<'a> Runs<'a> {
     }
 
     fn folder(&self, trace: &str, clients: usize, choice: &Choice) -> PathBuf {
-        self.out
-            .join(format!("{trace}-{clients}-{}", choice.word()))
+        let name = format!("{trace}-{clients}-{}", choice.word());
+        self.site.out.join(name)
     }
 
     /// One camera for each of the needs, all at once.
     fn cell(&self, name: &str, trace: &Trace, needs: &[f64], choice: &Choice) -> Result<Cell> {
         let folder = self.folder(name, needs.len(), choice);
         std::fs::create_dir_all(&folder)?;
-        let mut server = self.start(choice)?;
+        let mut server = self.site.start(choice, None)?;
         let url = server.url().to_owned();
         let (cpu, machine, begun) = (server.cpu_time()?, machine_time()?, Instant::now());
         let bounds = Bounds {
@@ -384,71 +338,6 @@ impl<'a> Runs<'a> {
         let (trace, clients, choice) = self.pictured()?;
         Ok(self.folder(&trace, clients, &choice).join("0.svg"))
     }
-}
-
-/// Runs a camera to its end.
-fn stream(camera: &mut Command) -> Result<()> {
-    // 1 without a word on why: nothing was served. That is a result too.
-    process::capture_unless(camera, |status| !matches!(status.code(), Some(0 | 1))).map(drop)
-}
-
-/// The result of each, all at the same time.
-fn in_parallel<T: Send>(each: &[usize], run: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let running: Vec<_> = each.iter().map(|n| scope.spawn(move || run(*n))).collect();
-        let ended = running
-            .into_iter()
-            .map(|t| t.join().expect("it does not panic"));
-        ended.collect()
-    })
-}
-
-/// The inputs of the variants in a pipeline's file, as they are written there: by rising accuracy.
-fn inputs(text: &str) -> Result<Vec<u64>> {
-    let of = |line: &str| {
-        let (_, rest) = line.split_once("input: ")?;
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse().ok()
-    };
-    let inputs: Vec<u64> = text.lines().filter_map(of).collect();
-    match inputs.len() >= 2 && inputs.is_sorted() {
-        true => Ok(inputs),
-        false => bail!("the pipeline file names no variants by rising input"),
-    }
-}
-
-/// The pipeline with these models, this SLO, this choice, and this drop policy in place of the usual one, where frames may be as small as the
-/// smallest variant.
-fn prepared_text(
-    text: &str,
-    models: &str,
-    slo: &str,
-    (choice, drop): (&Choice, Option<&str>),
-) -> Result<String> {
-    let (mut has_slo, mut has_least) = (false, false);
-    let mut copy = String::new();
-    for line in text.lines() {
-        let word = line.trim_start();
-        if word.starts_with("frame_min:") {
-            has_least = true;
-            continue;
-        }
-        match line.starts_with("slo:") {
-            true => copy.push_str(&format!("slo: {slo}\n")),
-            false => copy.push_str(&format!("{}\n", line.replace("../modules/models", models))),
-        }
-        has_slo |= line.starts_with("slo:");
-        if line.starts_with("policy:") {
-            bail!("the pipeline file names a policy already");
-        }
-    }
-    if !has_slo || !has_least {
-        bail!("the pipeline file has no slo: or no frame_min: in lines of their own");
-    }
-    let drop = drop.map_or_else(String::new, |drop| format!(", drop: {drop}"));
-    copy.push_str(&format!("policy: {{ adapt: {}{drop} }}\n", choice.yaml()));
-    Ok(copy)
 }
 
 #[cfg(test)]

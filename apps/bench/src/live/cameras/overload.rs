@@ -3,19 +3,17 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use lexopt::prelude::*;
 use xtask::args::Args;
 use xtask::workspace::Workspace;
 
+use super::WARM_UP_S;
 use super::report::Choice;
+use super::site::{Site, in_parallel, stream};
 use super::told::{Bounds, Told};
-use super::{PIPELINE, SETTLES, WARM_UP_S, in_parallel, inputs, prepared_text, stream};
-use crate::live::real::profile_once;
-use crate::live::server::Server;
-use crate::live::{machine, prepared};
+use crate::live::{loads, machine, prepared};
 use crate::observe::today;
 
 /// Pipelines, results and logs of the last run.
@@ -76,14 +74,6 @@ impl Options {
             loads.join(",")
         )
     }
-}
-
-fn loads(text: &str) -> Result<Vec<f64>> {
-    let each = text.split(',').map(|word| match word.trim().parse() {
-        Ok(load) if (0.1..=10.0).contains(&load) => Ok(load),
-        _ => bail!("--loads: {word:?} is not a number from 0.1 to 10"),
-    });
-    each.collect()
 }
 
 /// How requests are dropped and variants chosen.
@@ -155,7 +145,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
              camera's clock. **Weighted**: that F1 times the frames in time.\n\
              - `fixed-{side}` with a drop policy is dropping alone; `none` with a choice is adaptation alone.\n\
              - Frames of {seconds} s count, after {WARM_UP_S} s that do not. Each row is one run of a fresh server; all have one profile.\n\n{text}",
-            side = runs.largest,
+            side = runs.site.side(),
             today = today()?,
             command = options.shown(),
             seconds = options.seconds,
@@ -167,14 +157,8 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 }
 
 struct Runs<'a> {
-    workspace: &'a Workspace,
-    program: &'a Path,
-    out: &'a Path,
-    options: &'a Options,
-    /// The pipeline's file as it is shipped.
-    shipped: String,
-    /// Side of the largest variant's input.
-    largest: u64,
+    site: Site<'a>,
+    seconds: usize,
     /// The second one: the largest variant under our own drop policy.
     ways: Vec<Way>,
 }
@@ -184,67 +168,28 @@ impl<'a> Runs<'a> {
         workspace: &'a Workspace,
         program: &'a Path,
         out: &'a Path,
-        options: &'a Options,
+        options: &Options,
     ) -> Result<Self> {
-        let shipped = workspace.path(&format!("apps/pipelines/{PIPELINE}.yaml"));
-        let shipped = std::fs::read_to_string(shipped)?;
-        let inputs = inputs(&shipped)?;
-        let largest = *inputs.last().context("there are variants")?;
-        let fixed = Choice::Fixed {
-            idx: inputs.len() - 1,
-            side: largest,
-        };
+        let site = Site::new(workspace, program, out, (SLO, options.seed))?;
         let named = |name: &str| Choice::Named(name.to_owned());
         let ways = [
-            ("pard", fixed.clone()),
-            ("spillgate", fixed),
+            ("pard", site.largest()),
+            ("spillgate", site.largest()),
             ("none", named("spillgate")),
             ("pard", named("spillgate")),
             ("spillgate", named("spillgate")),
             ("spillgate", named("jellyfish")),
         ];
-        let ways = ways.map(|(drop, choice)| Way { drop, choice });
-        let runs = Runs {
-            workspace,
-            program,
-            out,
-            options,
-            shipped,
-            largest,
-            ways: ways.to_vec(),
-        };
-        profile_once(workspace, program, &runs.prepare(&runs.ways[1])?)?;
-        Ok(runs)
-    }
-
-    fn prepare(&self, way: &Way) -> Result<PathBuf> {
-        let models = self.workspace.path("apps/modules/models");
-        let models = models.to_str().context("the path is not UTF-8")?;
-        let text = prepared_text(&self.shipped, models, SLO, (&way.choice, Some(way.drop)))?;
-        let pipeline = self.out.join(format!("{PIPELINE}.yaml"));
-        std::fs::write(&pipeline, text)?;
-        Ok(pipeline)
-    }
-
-    fn camera(&self, url: &str, n: usize, fps: f64, results: &Path) -> Command {
-        let mut stream = self.workspace.program(self.program);
-        let seed = self.options.seed + n as u64;
-        stream.args(["stream", &format!("scene:seed={seed}"), "--quiet"]);
-        stream.args(["--server", url, "--name", &format!("camera-{n}")]);
-        stream.args(["--fps", &format!("{fps:.3}")]);
-        stream.args(["--preload", &PRELOADED.to_string()]);
-        stream.args(["--no-adapt", "--max-side", &self.largest.to_string()]);
-        let seconds = WARM_UP_S + self.options.seconds;
-        stream.args(["--duration", &format!("{seconds}s")]);
-        stream.arg("--results").arg(results);
-        stream
+        Ok(Runs {
+            site,
+            seconds: options.seconds,
+            ways: ways.map(|(drop, choice)| Way { drop, choice }).to_vec(),
+        })
     }
 
     /// So many frames a second are offered, all cameras together.
     fn row(&self, way: &Way, offered: f64) -> Result<Row> {
-        let pipeline = self.prepare(way)?;
-        let mut server = Server::start(self.workspace, self.program, &pipeline, self.out)?;
-        std::thread::sleep(SETTLES);
+        let mut server = self.site.start(&way.choice, Some(way.drop))?;
         let url = server.url().to_owned();
         let bounds = Bounds {
             warm_up_ms: 1e3 * WARM_UP_S as f64,
@@ -252,15 +197,19 @@ impl<'a> Runs<'a> {
         };
         let cameras: Vec<usize> = (0..CAMERAS).collect();
         let told = in_parallel(&cameras, |n| {
-            let results = self.out.join(format!("{n}.jsonl"));
-            stream(&mut self.camera(&url, n, offered / CAMERAS as f64, &results))?;
+            let results = self.site.out.join(format!("{n}.jsonl"));
+            let rate = (offered / CAMERAS as f64, WARM_UP_S + self.seconds);
+            let mut camera = self.site.camera(&url, n, rate);
+            camera.args(["--preload", &PRELOADED.to_string(), "--no-adapt"]);
+            camera.args(["--max-side", &self.site.side().to_string()]);
+            stream(camera.arg("--results").arg(&results))?;
             Told::read(&std::fs::read_to_string(&results)?, bounds)
         })?;
         server.alive()?;
         server.stop()?;
         let mut sum = Told::default();
         told.iter().for_each(|one| sum.add(one));
-        let all = sum.frames as f64 / self.options.seconds as f64;
+        let all = sum.frames as f64 / self.seconds as f64;
         Ok(Row {
             way: way.clone(),
             offered,

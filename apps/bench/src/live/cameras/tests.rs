@@ -51,25 +51,3 @@ fn options_that_make_no_sense_are_refused() {
     assert!(said(&["--slo", "400"]).contains("--slo"));
     assert!(said(&["--loads", "1"]).contains("--loads"));
 }
-
-/// The file that is shipped has all that is looked for in it.
-#[test]
-fn the_shipped_pipeline_is_served_in_every_size() {
-    let shipped = include_str!("../../../../pipelines/traffic.yaml");
-    assert_eq!(inputs(shipped).unwrap(), [128, 192, 256, 320]);
-    let largest = Choice::Fixed { idx: 3, side: 320 };
-    let text = prepared_text(shipped, "/models", "600ms", (&largest, None)).unwrap();
-    assert!(text.contains("\nslo: 600ms\n") && !text.contains("400ms"));
-    assert!(text.contains("{ model: /models/road.pt, input: 128") && !text.contains(".."));
-    assert!(shipped.contains("frame_min: 640") && !text.contains("frame_min:"));
-    assert!(text.ends_with("\npolicy: { adapt: { name: fixed, variant: 3 } }\n"));
-    let named = Choice::Named("greedy".to_owned());
-    let dropping = prepared_text(shipped, "/models", "1s", (&named, Some("pard"))).unwrap();
-    assert!(dropping.ends_with("\npolicy: { adapt: greedy, drop: pard }\n"));
-    assert!(
-        prepared_text(&text, "", "1s", (&named, None)).is_err(),
-        "twice a policy"
-    );
-    assert!(prepared_text("name: x\n", "", "1s", (&named, None)).is_err());
-    assert!(inputs("input: 64\n").is_err());
-}
