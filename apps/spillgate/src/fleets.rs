@@ -195,7 +195,7 @@ fn downstream(pipeline: &Pipeline, planned: &Planned, module: ModuleId) -> Durat
 }
 
 impl FleetPlan {
-    /// The models of a worker, by member.
+    /// The models of a worker, by member or by variant.
     fn models_of(
         &mut self,
         spec: &WorkerSpec,
@@ -207,36 +207,26 @@ impl FleetPlan {
             return known.clone();
         }
         let module = &spec.pipeline.modules[spec.module.idx()];
-        let mut listed = Vec::new();
-        let kind = FleetPlan::kind_of(spec, library, contents, &mut listed);
-        let mut model = |member, files: &[&str]| {
-            let mut source = Source {
-                worker: spec.clone(),
-                member,
-                files: listed.clone(),
-            };
-            let paths = files.iter().map(|file| spec.base_dir.join(file));
-            let paths: Vec<PathBuf> = paths.collect();
-            let files = paths.iter();
-            let files = files.map(|path| contents.of_model(path, &mut source.files));
-            let built = (kind.clone(), files.collect());
-            self.model(built, source, &paths)
+        let mut model = |spec: &WorkerSpec, member, files: &[&str]| {
+            self.model_of((spec, member), files, library, contents)
         };
+        let alone = MemberId::default();
         let models: Vec<ModelId> = match &module.family {
             None if chooses_variants(spec) => (0..)
                 .zip(&module.variants)
-                .map(|(ordinal, variant)| {
-                    let spec = with_variant(spec, VariantId(ordinal));
-                    self.model_of_variant(&spec, &variant.model, library, contents)
+                .map(|(id, variant)| {
+                    let spec = with_variant(spec, VariantId(id));
+                    model(&spec, alone, &[&variant.model])
                 })
                 .collect(),
             None => {
                 let files: Vec<&str> = module.variants.iter().map(|v| v.model.as_str()).collect();
-                vec![model(MemberId::default(), &files)]
+                vec![model(spec, alone, &files)]
             }
             Some(family) => {
                 let ids = family.ids().zip(&family.members);
-                ids.map(|(id, member)| model(id, &[&member.file])).collect()
+                ids.map(|(id, member)| model(spec, id, &[&member.file]))
+                    .collect()
             }
         };
         let resident: Vec<ModelId> = match &module.family {
@@ -253,24 +243,27 @@ impl FleetPlan {
         models
     }
 
-    /// The model of a worker whose module has that variant alone.
-    fn model_of_variant(
+    /// The model of these files that a worker serves.
+    fn model_of(
         &mut self,
-        spec: &WorkerSpec,
-        file: &str,
+        (spec, member): (&WorkerSpec, MemberId),
+        files: &[&str],
         library: &Library,
         contents: &mut Contents,
     ) -> ModelId {
-        let mut files = Vec::new();
-        let kind = FleetPlan::kind_of(spec, library, contents, &mut files);
-        let path = spec.base_dir.join(file);
-        let built = (kind, vec![contents.of_model(&path, &mut files)]);
+        let mut listed = Vec::new();
+        let kind = FleetPlan::kind_of(spec, library, contents, &mut listed);
+        let paths = files.iter().map(|file| spec.base_dir.join(file));
+        let paths: Vec<PathBuf> = paths.collect();
+        let files = paths.iter();
+        let files = files.map(|path| contents.of_model(path, &mut listed));
+        let built = (kind, files.collect());
         let source = Source {
             worker: spec.clone(),
-            member: MemberId::default(),
-            files,
+            member,
+            files: listed,
         };
-        self.model(built, source, &[path])
+        self.model(built, source, &paths)
     }
 
     /// What the models of a worker are built from beside their files. `listed` gets the files that options name.
@@ -328,6 +321,19 @@ impl FleetPlan {
             fits
         });
         fits.collect()
+    }
+
+    /// Says that not all models that are to be there from the start fit on a device, and what would hold them.
+    fn tell_left_out(&self, device: &str, fit: usize) {
+        let (all, mib) = (self.resident.len(), PAGE_BYTES >> 20);
+        if fit < all {
+            let pages = self.resident.iter().map(|m| u64::from(self.pages(*m)));
+            let needs = pages.sum::<u64>() * mib;
+            tracing::warn!(
+                device,
+                "of {all} models and variants that serve by default {fit} fit into its memory; the others are loaded before they run, and give                  way to each other; --device {device},memory={needs}MiB holds all"
+            );
+        }
     }
 
     /// The models without which a module cannot serve: others of a family serve without one that does not.
@@ -466,6 +472,7 @@ impl FleetPlan {
             loading(name);
             let cache = placing.pages(name);
             let resident = self.resident(cache);
+            self.tell_left_out(name, resident.len());
             let config = PlacedConfig {
                 id: DeviceId(i as u16),
                 name: name.clone(),

@@ -6,7 +6,8 @@
 //! core with 160 clients.
 //!
 //! Deviations from the paper, for [`Method::Spillgate`] only: a new split must beat the present one by more than the stated cost of the
-//! switches ([`AdaptationConfig::switch_time`]), at once or summed over the periods since the last change; parts are given to workers so that few switch; quick decisions. Other methods take
+//! switches ([`AdaptationConfig::switch_time`]), at once or summed over the periods since the last change; parts are given to workers so
+//! that few switch; quick decisions. Other methods take
 //! what they find, as their authors do.
 //!
 //! Invariants: a client is told only variants and workers that serve it in time by its bounded report; each worker has one
