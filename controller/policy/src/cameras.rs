@@ -39,7 +39,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::client_link::LinkReport;
 use crate::shares::water;
 use bound::Bound;
-pub use outlook::{Asked, FrameSize, Outlook, Seat, Seating};
+pub use outlook::{Asked, CameraKey, FrameSize, Outlook, Seat, Seating};
 use past::{Bursts, Mixes};
 use pooled::{Answer, Choice, Demand, PooledVariant};
 pub use view::{CameraView, Obstacle};
@@ -48,6 +48,8 @@ pub use view::{CameraView, Obstacle};
 pub const PERIOD: Duration = Duration::from_millis(500);
 /// A new stream has its variant chosen so long after the last decision at the earliest.
 const QUICK: Duration = Duration::from_millis(100);
+/// The same where streams are bound to workers: such a decision takes ten times as long, and links that jump must not keep the gateway busy.
+const QUICK_BOUND: Duration = Duration::from_millis(250);
 /// A link has changed when it is this many times as fast as it was, or that part: then a decision does not wait.
 const LINK_JUMP: f64 = 1.3;
 /// Streams that are told apart: a decision about so many takes a few milliseconds.
@@ -76,15 +78,6 @@ const LOSS: f64 = 0.01;
 /// The present variants stay until others would have gained this part of a period's accuracy, counted over the periods since the last
 /// change: a stream is not sent to and fro for nothing, and a small gain that lasts is not left.
 const WORTH_A_SWITCH: f64 = 0.02;
-
-/// A stream, or a connection with unary calls, of one gateway.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CameraKey(pub u64);
-
-impl CameraKey {
-    /// Streams without a place of their own.
-    const OTHERS: CameraKey = CameraKey(u64::MAX);
-}
 
 #[derive(Clone, Debug)]
 struct Camera {
@@ -180,6 +173,12 @@ impl Cameras {
         self.bound.is_some()
     }
 
+    /// When a decision that does not wait for its period is made.
+    fn quick(&self, now: Timestamp) -> Timestamp {
+        let gap = if self.binds() { QUICK_BOUND } else { QUICK };
+        (self.decided_at + gap).max(now)
+    }
+
     /// The part of the devices' time that may be planned.
     pub fn part(&self) -> f64 {
         self.part
@@ -242,6 +241,7 @@ impl Cameras {
             };
             self.cameras.insert(key, newcomer);
         }
+        let quick = self.quick(now);
         let camera = &mut self.cameras[&key];
         self.offered += u32::from(!camera.is_over);
         camera.n += 1;
@@ -249,7 +249,6 @@ impl Cameras {
         camera.slo = slo;
         camera.frame = frame;
         camera.density += BITS_WEIGHT * (density - camera.density);
-        let quick = (self.decided_at + QUICK).max(now);
         match self.decides_at {
             None => self.decides_at = Some(now + PERIOD),
             Some(at) if camera.rate.is_none() => self.decides_at = Some(at.min(quick)),
@@ -270,7 +269,7 @@ impl Cameras {
         let jumps = |new: f64, old: f64| new > old * LINK_JUMP || old > new * LINK_JUMP;
         let is_jump = before.is_none_or(|old| jumps(link.bandwidth, old.bandwidth));
         if is_jump && let Some(at) = self.decides_at {
-            self.decides_at = Some(at.min((self.decided_at + QUICK).max(now)));
+            self.decides_at = Some(at.min(self.quick(now)));
         }
     }
 

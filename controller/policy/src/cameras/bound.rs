@@ -18,6 +18,9 @@ use crate::adaptation::{
     Variant, rate_unit,
 };
 
+/// Streams times workers up to which a search takes all its steps: a step maps all streams, so larger questions get fewer.
+const SIZE: usize = 160 * 16;
+
 /// What workers run, and the seeds of decisions.
 #[derive(Debug)]
 pub(super) struct Bound {
@@ -53,7 +56,8 @@ impl Bound {
         };
         let answer = instance(accuracies, outlook, demands).map(|instance| {
             let mut search = Search::new(Method::Jellyfish, instance, Some(&present), self.seed);
-            search.advance(STEPS_DEFAULT, 0.0);
+            let size = (demands.len() * outlook.workers.len()).max(SIZE);
+            search.advance((STEPS_DEFAULT as usize * SIZE / size) as u32, 0.0);
             search.best_near(&present)
         });
         let Some(answer) = answer else {

@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use spillgate_pipeline::id::{VariantId, WorkerId};
 
+/// A stream, or a connection with unary calls, of one gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CameraKey(pub u64);
+
+impl CameraKey {
+    /// Streams without a place of their own.
+    pub(super) const OTHERS: CameraKey = CameraKey(u64::MAX);
+}
+
 /// A frame, as far as it decides about variants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameSize {
