@@ -55,8 +55,14 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+/// Where the state is. A process says its admin port with `http://` before it, and so it may be given.
+fn url(address: &str) -> String {
+    let address = address.strip_prefix("http://").unwrap_or(address);
+    format!("http://{}/status", address.trim_end_matches('/'))
+}
+
 fn fetch(address: &str) -> anyhow::Result<String> {
-    let url = format!("http://{address}/status");
+    let url = url(address);
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(LIMIT))
         .http_status_as_error(false)
@@ -74,5 +80,21 @@ fn fetch(address: &str) -> anyhow::Result<String> {
         503 => bail!("{address} does not serve yet: {}", body.trim_end()),
         404 => bail!("{address} has no /status: it is no process of this version of spillgate"),
         other => bail!("{url} answers {other}: {}", body.trim_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admin_port_may_be_given_as_processes_say_it() {
+        for address in [
+            "127.0.0.1:7701",
+            "http://127.0.0.1:7701",
+            "http://127.0.0.1:7701/",
+        ] {
+            assert_eq!(url(address), "http://127.0.0.1:7701/status");
+        }
     }
 }
