@@ -9,7 +9,7 @@ use spillgate_pipeline::request::{DropReason, Outcome};
 use spillgate_pipeline::time::Timestamp;
 
 use super::{AdaptationView, Command, Gateway};
-use crate::cameras::{CameraKey, Cameras, Outlook, Seating};
+use crate::cameras::{CameraKey, Cameras, Outlook, Seat, Seating};
 use crate::client_link::LinkReport;
 use crate::ledger::Offer;
 use crate::plan::longest_path;
@@ -150,11 +150,11 @@ impl<P, L: Clone> Gateway<P, L> {
     }
 
     /// The place of a request at a module, if its stream has one there that serves.
-    pub(super) fn seat_at(&self, module: ModuleId, id: RequestId) -> Option<WorkerId> {
+    pub(super) fn seat_at(&self, module: ModuleId, id: RequestId) -> Option<Seat> {
         let adapting = self.adapting.as_ref().filter(|a| a.module == module)?;
         let seat = self.ledger.get(id)?.seat?;
         let dispatcher = &self.stages[adapting.module.idx()].dispatcher;
-        dispatcher.is_up(seat.worker).then_some(seat.worker)
+        dispatcher.is_up(seat.worker).then_some(seat)
     }
 
     /// When variants are chosen anew.

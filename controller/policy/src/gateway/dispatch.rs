@@ -117,12 +117,13 @@ impl<P, L: Clone> Gateway<P, L> {
             return has_room.then_some(()).ok_or(DropReason::QueueFull);
         }
         let mut request = open.request_at(module);
-        let worker = match (seat, open.seat) {
-            (Some(worker), Some(seat)) => {
+        let worker = match seat {
+            Some(seat) => {
                 request.batch_most = u16::try_from(seat.batch).unwrap_or(u16::MAX);
-                dispatcher.give(worker, &request).then_some(worker)
+                let is_known = dispatcher.give(seat.worker, &request);
+                is_known.then_some(seat.worker)
             }
-            _ => dispatcher.send(now, &request),
+            None => dispatcher.send(now, &request),
         };
         let worker = worker.ok_or(DropReason::NoWorker)?;
         let arrival = Arrival {
