@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{ActionId, ModelId, WorkerId};
+use crate::id::{ActionId, ModelId, WeightsId, WorkerId};
 use crate::request::Request;
 use crate::time::Timestamp;
 
@@ -23,14 +23,16 @@ pub struct Window {
 /// What a device is to do. `M` is a member of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work<M> {
-    /// Bring the weights of a model into the cache. Its pages are taken when the action arrives.
-    Load(ModelId),
-    /// Give back the pages of a model. It takes no time.
-    Unload(ModelId),
+    /// Bring weights into the cache. Their pages are taken when the action arrives.
+    Load(WeightsId),
+    /// Give back the pages of weights. It takes no time.
+    Unload(WeightsId),
     /// Run a batch.
     Infer {
         /// Its model.
         model: ModelId,
+        /// What the model runs with.
+        weights: WeightsId,
         /// Its members: as many as the batch is large.
         members: Vec<M>,
     },

@@ -91,9 +91,13 @@ impl ModuleExecution {
         (0..self.served().len()).map(mean).collect()
     }
 
-    /// One variant alone.
-    pub fn only(&self, variant: VariantId) -> Self {
-        ModuleExecution::from(self.of_variant(variant).to_vec())
+    /// These variants alone, which are counted from 0 then. The last of them serves where none is chosen.
+    pub fn only(&self, variants: &[VariantId]) -> Self {
+        let times = variants.iter().map(|v| self.of_variant(*v).to_vec());
+        ModuleExecution {
+            variants: times.collect(),
+            served: variants.len().saturating_sub(1),
+        }
     }
 
     /// The variant that serves where none is chosen.

@@ -62,8 +62,13 @@ id!(
     BatchId(u64), "b"
 );
 id!(
-    /// One model: weights, told apart by their content. Dense among the models that share a set of devices.
+    /// One model: what a batch runs. Dense among the models that share a set of devices.
     ModelId(u32), "model "
+);
+id!(
+    /// The weights of one model, or of several that run with the same ones; told apart by their content. Dense among those of
+    /// the models that share a set of devices.
+    WeightsId(u32), "weights "
 );
 id!(
     /// One action, unique among those of one placement.
@@ -136,6 +141,13 @@ impl WorkerId {
 
 impl ModelId {
     /// Position in dense per-model tables.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl WeightsId {
+    /// Position in dense per-weights tables.
     pub fn idx(self) -> usize {
         self.0 as usize
     }

@@ -319,18 +319,13 @@ impl Pipeline {
         self.policy = self.policy.under_placement();
     }
 
-    /// The same with one variant of a module, which is the only one then: what a model of that variant is built from.
-    pub fn with_variant(&self, module: ModuleId, variant: VariantId) -> Self {
+    /// The same with these variants of a module alone, which are counted from 0 then: what weights that serve them are read with.
+    pub fn with_variants(&self, module: ModuleId, variants: &[VariantId]) -> Self {
         let mut pipeline = self.clone();
         let of = &mut pipeline.modules[module.idx()];
-        of.variants = of
-            .variants
-            .get(variant.idx())
-            .cloned()
-            .into_iter()
-            .collect();
+        let kept = variants.iter().filter_map(|v| of.variants.get(v.idx()));
+        of.variants = kept.cloned().collect();
         of.fixed = None;
-        pipeline.adapt = None;
         pipeline
     }
 

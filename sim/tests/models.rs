@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillgate_controller_policy::fleet::FleetWorker;
-use spillgate_controller_policy::placement::{DeviceSpec, Model, PlacementConfig, PlacementName};
+use spillgate_controller_policy::placement::{
+    DeviceSpec, Model, PlacementConfig, PlacementName, Weights,
+};
 use spillgate_controller_policy::plan::Planned;
 use spillgate_pipeline::family::{Family, FamilyMember};
-use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WeightsId, WorkerId};
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
@@ -113,9 +115,13 @@ fn placed(mut config: SimConfig, name: PlacementName, pages: u32, resident: &[u1
         .clone();
     for module in &pipeline.modules[1..] {
         let loads = &loads[module.id.idx()];
-        let model = |load: &Duration| Model {
+        let weights = |load: &Duration| Weights {
             pages: 1,
             load: *load,
+        };
+        let model = |i: u32| Model {
+            weights: WeightsId(i),
+            neighbours: Vec::new(),
             execution: [1, 2, 4, 8].map(|n| execution()[n - 1]).to_vec(),
             input: Duration::ZERO,
         };
@@ -126,10 +132,11 @@ fn placed(mut config: SimConfig, name: PlacementName, pages: u32, resident: &[u1
             name,
             config: PlacementConfig {
                 sizes: vec![1, 2, 4, 8],
-                models: loads.iter().map(model).collect(),
+                weights: loads.iter().map(weights).collect(),
+                models: (0..loads.len() as u32).map(model).collect(),
                 devices: vec![DeviceSpec {
                     pages,
-                    resident: resident.iter().map(|m| ModelId(u32::from(*m))).collect(),
+                    resident: resident.iter().map(|m| WeightsId(u32::from(*m))).collect(),
                 }],
                 travel: Duration::ZERO,
                 is_fair: true,

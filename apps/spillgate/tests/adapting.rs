@@ -360,32 +360,44 @@ async fn a_client_is_asked_for_the_size_that_its_link_bears() {
     server.stop().await;
 }
 
-/// The weights of one variant are a page. With room for one, the other is loaded before it runs; with room for both they are there from the start.
-#[tokio::test(flavor = "multi_thread")]
-async fn under_a_placement_a_variant_is_loaded_before_it_runs() {
-    for (pages, loads) in [(1, 2..=20), (2, 0..=0)] {
-        let placing = Placing {
-            memory: IndexMap::from([("cpu:0".to_owned(), pages * PAGE_BYTES)]),
-            ..Placing::default()
-        };
-        let deployments = vec![on_cpu(DETECTOR)];
-        let server = TestServer::with(deployments, spillgate_modules::library(), |config| {
-            config.placing = Some(placing);
-        });
-        let server = server.await;
-        let mut camera = Camera::open(&server).await;
-        let street = street();
-        let bits = street.data.len() as f64 * 8.0 * 10.0 * (256.0 / 640.0) * (256.0 / 640.0);
-        for (link, side) in [(1e9, 320), (bits, 192), (1e9, 320)] {
-            until_asked(&mut camera, &street, link, side).await;
-            let result = camera.result(street.clone()).await;
-            assert!(!vehicles(&result).is_empty(), "{pages} {side}: {result:?}");
-        }
-        let (_, status) = server.get("/status").await;
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-        let did = status["devices"].as_array().unwrap().iter();
-        let n: u64 = did.filter_map(|d| d["weights"]["loads"].as_u64()).sum();
-        assert!(loads.contains(&n), "{pages} pages, {n} loads: {status}");
-        server.stop().await;
+/// LOADs of a server with that many pages for weights, whose detector runs its large, its small and its large variant.
+async fn loads(detector: &str, pages: u64) -> u64 {
+    let placing = Placing {
+        memory: IndexMap::from([("cpu:0".to_owned(), pages * PAGE_BYTES)]),
+        ..Placing::default()
+    };
+    let deployments = vec![on_cpu(detector)];
+    let server = TestServer::with(deployments, spillgate_modules::library(), |config| {
+        config.placing = Some(placing);
+    });
+    let server = server.await;
+    let mut camera = Camera::open(&server).await;
+    let street = street();
+    let bits = street.data.len() as f64 * 8.0 * 10.0 * (256.0 / 640.0) * (256.0 / 640.0);
+    for (link, side) in [(1e9, 320), (bits, 192), (1e9, 320)] {
+        until_asked(&mut camera, &street, link, side).await;
+        let result = camera.result(street.clone()).await;
+        assert!(!vehicles(&result).is_empty(), "{pages} {side}: {result:?}");
     }
+    let (_, status) = server.get("/status").await;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let did = status["devices"].as_array().unwrap().iter();
+    let n = did.filter_map(|d| d["weights"]["loads"].as_u64()).sum();
+    server.stop().await;
+    n
+}
+
+/// The weights in one file are a page. With room for one, the other is loaded before it runs; with room for both they are there from the
+/// start.
+#[tokio::test(flavor = "multi_thread")]
+async fn under_a_placement_a_variant_of_another_file_is_loaded_before_it_runs() {
+    let other = DETECTOR.replacen("../modules/", "../modules/../modules/", 1);
+    let n = loads(&other, 1).await;
+    assert!((2..=20).contains(&n), "{n} loads");
+    assert_eq!(loads(&other, 2).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_a_placement_variants_of_one_file_run_with_the_same_weights() {
+    assert_eq!(loads(DETECTOR, 1).await, 0);
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use spillgate_backend::Backend;
 use spillgate_backend::torch::TorchBackend;
-use spillgate_pipeline::id::{MemberId, ModelId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{MemberId, ModuleId, WeightsId, WorkerId};
 use spillgate_worker::executor::WorkerSpec;
 use spillgate_worker::placed::Loader;
-use spillgate_worker::placed::loader::{ModelSpec, OperatorLoader, Source};
+use spillgate_worker::placed::loader::{OperatorLoader, Source, WeightsSpec};
 
 /// Loads without `SPILLGATE_LOADS`.
 const LOADS: usize = 200;
@@ -22,7 +22,7 @@ const RESIDENT: usize = 3;
 const GROWTH_MAX: u64 = 16 * 1024;
 
 /// The models of the shipped traffic pipeline.
-fn models() -> Arc<[ModelSpec]> {
+fn models() -> Arc<[WeightsSpec]> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines");
     let text = std::fs::read_to_string(folder.join("traffic.yaml")).unwrap();
     let catalog = spillgate_modules::library().catalog();
@@ -44,7 +44,7 @@ fn models() -> Arc<[ModelSpec]> {
         member: MemberId::default(),
         files: Vec::new(),
     };
-    let spec = |module: ModuleId| ModelSpec {
+    let spec = |module: ModuleId| WeightsSpec {
         sources: vec![source(module)],
     };
     with_model.map(|m| spec(m.id)).collect()
@@ -74,7 +74,7 @@ fn memory_does_not_grow_over_loads_and_unloads() {
         if i % (loads / 4).max(1) == 0 {
             said.push(resident_kib());
         }
-        resident.push_back(loader.load(ModelId((i % n) as u32)).unwrap());
+        resident.push_back(loader.load(WeightsId((i % n) as u32)).unwrap());
         if resident.len() > RESIDENT {
             resident.pop_front();
         }

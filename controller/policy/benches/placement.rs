@@ -8,10 +8,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::placement::{
     DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
-    PlacementName,
+    PlacementName, Weights,
 };
 use spillgate_pipeline::action::Work;
-use spillgate_pipeline::id::{DeviceId, ModelId, RequestId};
+use spillgate_pipeline::id::{DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 const MODELS: u32 = 4_000;
@@ -81,11 +81,16 @@ struct World {
 impl World {
     fn new(name: PlacementName) -> Self {
         let us = Duration::from_micros;
+        let scale = |i: u32| u64::from(i % 7) + 4;
+        let weights = (0..MODELS).map(|i| Weights {
+            pages: 4 + i % 9,
+            load: us(1_000 * scale(i)),
+        });
         let models = (0..MODELS).map(|i| {
-            let scale = u64::from(i % 7) + 4;
+            let scale = scale(i);
             Model {
-                pages: 4 + i % 9,
-                load: us(1_000 * scale),
+                weights: WeightsId(i),
+                neighbours: Vec::new(),
                 execution: [450, 700, 1_100, 1_900, 3_400]
                     .map(|t| us(t * scale))
                     .to_vec(),
@@ -96,11 +101,12 @@ impl World {
             let resident = (0..MODELS).filter(|m| m % u32::from(DEVICES) == u32::from(device));
             DeviceSpec {
                 pages: 1_200,
-                resident: resident.map(ModelId).collect(),
+                resident: resident.map(WeightsId).collect(),
             }
         });
         let config = PlacementConfig {
             sizes: vec![1, 2, 4, 8, 16],
+            weights: weights.collect(),
             models: models.collect(),
             devices: devices.collect(),
             travel: us(200),
@@ -192,7 +198,7 @@ impl World {
     ) {
         let ends = action.expected_end;
         let event = match action.work {
-            Work::Infer { model, members } => {
+            Work::Infer { model, members, .. } => {
                 let at = self
                     .config
                     .sizes
@@ -206,10 +212,10 @@ impl World {
                     ended: Ended::Ran { at: ends, took },
                 }
             }
-            Work::Load(model) => PlacementEvent::Loaded {
+            Work::Load(weights) => PlacementEvent::Loaded {
                 device,
                 action: action.id,
-                took: Some(self.config.models[model.idx()].load),
+                took: Some(self.config.weights[weights.idx()].load),
             },
             Work::Unload(_) => return,
         };

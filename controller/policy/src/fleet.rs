@@ -28,7 +28,9 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Span, Work};
-use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::id::{
+    ActionId, DeviceId, ModelId, ModuleId, RequestId, WeightsId, WorkerId,
+};
 use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::predict::{self, ActionKind, ActionRecord, Estimator};
 use spillgate_pipeline::request::{Drop, DropReason, Request};
@@ -42,7 +44,7 @@ pub use events::{FleetCommand, FleetEvent};
 use events::{fail, forgotten, tell};
 use homes::Homes;
 
-/// A model whose weights could not be read is tried again this long after.
+/// Weights that could not be read are tried again this long after.
 pub const RETRIED_AFTER: Duration = Duration::from_secs(1);
 
 /// A worker on one of the devices.
@@ -105,11 +107,34 @@ struct Held<T> {
 
 /// An action under way.
 struct UnderWay {
-    kind: ActionKind,
-    model: ModelId,
+    of: What,
     members: Vec<RequestId>,
     expected: Duration,
     expected_end: Timestamp,
+}
+
+/// What an action under way does.
+#[derive(Clone, Copy)]
+enum What {
+    Load(WeightsId),
+    Infer(ModelId),
+}
+
+impl What {
+    fn kind(self) -> ActionKind {
+        match self {
+            What::Load(_) => ActionKind::Load,
+            What::Infer(_) => ActionKind::Execute,
+        }
+    }
+
+    /// Position of the weights or the model among their kind.
+    fn ordinal(self) -> u32 {
+        match self {
+            What::Load(weights) => weights.0,
+            What::Infer(model) => model.0,
+        }
+    }
 }
 
 struct Failed {
@@ -126,13 +151,13 @@ pub struct Fleet<T> {
     tickets: IndexMap<(WorkerId, RequestId), RequestId, FxBuildHasher>,
     next_ticket: u64,
     under_way: IndexMap<ActionId, UnderWay, FxBuildHasher>,
-    failed: IndexMap<ModelId, Failed, FxBuildHasher>,
+    failed: IndexMap<WeightsId, Failed, FxBuildHasher>,
     /// When the time of each waiting request without an SLO is over: the placement knows of no end.
     background_ends: BTreeSet<(Timestamp, RequestId)>,
     /// By device.
     accounts: Vec<DeviceAccount>,
-    /// Of each model, when its weights were read last.
-    loads: IndexMap<ModelId, Span, FxBuildHasher>,
+    /// When weights were read last.
+    loads: IndexMap<WeightsId, Span, FxBuildHasher>,
     /// Of each model that ran, how long the outputs of its batches take to make.
     finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
     homes: Homes,
@@ -310,8 +335,8 @@ impl<T: Clone> Fleet<T> {
         if let Ended::Ran { at, took } = ended {
             account.errors.record(&ActionRecord {
                 action: predict::Action {
-                    kind: was.kind,
-                    model: was.model.0,
+                    kind: was.of.kind(),
+                    model: was.of.ordinal(),
                     size: was.members.len() as u32,
                 },
                 expected: was.expected,
@@ -321,25 +346,25 @@ impl<T: Clone> Fleet<T> {
             });
         }
         if let Ended::Refused(cause) = ended {
-            account.refused.count(was.kind, cause);
+            account.refused.count(was.of.kind(), cause);
         }
-        let event = match (was.kind, ended) {
-            (ActionKind::Load, Ended::Failed(why)) => {
+        let event = match (was.of, ended) {
+            (What::Load(weights), Ended::Failed(why)) => {
                 account.failed_loads += 1;
-                self.homes.moved(was.model);
-                self.fail(now, device, was.model, why, out);
+                self.homes.moved(weights);
+                self.fail(now, device, weights, why, out);
                 PlacementEvent::Loaded {
                     device,
                     action,
                     took: None,
                 }
             }
-            (ActionKind::Load, ended) => {
-                self.homes.moved(was.model);
+            (What::Load(weights), ended) => {
+                self.homes.moved(weights);
                 let took = match ended {
                     Ended::Ran { at, took } => {
                         let from = at - took;
-                        self.loads.insert(was.model, Span { from, to: at });
+                        self.loads.insert(weights, Span { from, to: at });
                         Some(took)
                     }
                     Ended::Refused(_) | Ended::Failed(_) => None,
@@ -351,9 +376,9 @@ impl<T: Clone> Fleet<T> {
                     took,
                 }
             }
-            (_, Ended::Ran { at, took }) => {
+            (What::Infer(model), Ended::Ran { at, took }) => {
                 account.batches += 1;
-                self.learn(was.model, was.members.len(), around);
+                self.learn(model, was.members.len(), around);
                 for ticket in was.members {
                     let held = self.remove(ticket);
                     let waited = held.is_some_and(|held| held.member.load.is_some());
@@ -365,7 +390,7 @@ impl<T: Clone> Fleet<T> {
                     ended: placement::Ended::Ran { at, took },
                 }
             }
-            (_, Ended::Refused(_) | Ended::Failed(_)) => {
+            (What::Infer(_), Ended::Refused(_) | Ended::Failed(_)) => {
                 // They wait again, unless the fleet is closed by now; the placement cancels those that it does not serve any more.
                 for ticket in was.members {
                     match self.held.get(&ticket).is_some_and(|held| held.has_ended) {
@@ -399,27 +424,29 @@ impl<T: Clone> Fleet<T> {
         self.give_up(now, |held| held.is_waiting, out, say);
     }
 
-    /// A device cannot read the weights of a model. Requests fail where no other device has them.
+    /// A device cannot read weights. Requests fail where no other device has them.
     fn fail(
         &mut self,
         now: Timestamp,
         device: DeviceId,
-        model: ModelId,
+        weights: WeightsId,
         why: Arc<str>,
         out: &mut Vec<FleetCommand<T>>,
     ) {
         let until = now + RETRIED_AFTER;
-        self.placement.bar(device, model, until);
-        if self.placement.is_held_beside(model, device) {
+        self.placement.bar(device, weights, until);
+        if self.placement.is_held_beside(weights, device) {
             return;
         }
-        for ticket in self.placement.queue(model).collect::<Vec<_>>() {
-            let request = ticket;
-            self.tell(now, PlacementEvent::Left { request, model }, out);
-            let held = self.remove(ticket);
-            out.extend(held.map(|held| fail(&held.member, &why)));
+        for model in self.placement.models(weights).to_vec() {
+            for ticket in self.placement.queue(model).collect::<Vec<_>>() {
+                let request = ticket;
+                self.tell(now, PlacementEvent::Left { request, model }, out);
+                let held = self.remove(ticket);
+                out.extend(held.map(|held| fail(&held.member, &why)));
+            }
         }
-        self.failed.insert(model, Failed { why, until });
+        self.failed.insert(weights, Failed { why, until });
     }
 
     /// A request waits from now on, or no longer.
@@ -486,28 +513,30 @@ impl<T: Clone> Fleet<T> {
             starts_at,
             expected_end,
         } = action;
-        let mut under_way = UnderWay {
-            kind: ActionKind::Execute,
-            model: ModelId(0),
-            members: Vec::new(),
+        let under_way = |of, members| UnderWay {
+            of,
+            members,
             expected: expected_end.since(starts_at),
             expected_end,
         };
         let work = match work {
-            Work::Load(model) => {
-                self.homes.moved(model);
-                under_way.kind = ActionKind::Load;
-                under_way.model = model;
-                self.under_way.insert(id, under_way);
-                Work::Load(model)
+            Work::Load(weights) => {
+                self.homes.moved(weights);
+                let of = under_way(What::Load(weights), Vec::new());
+                self.under_way.insert(id, of);
+                Work::Load(weights)
             }
-            Work::Unload(model) => {
-                self.homes.moved(model);
+            Work::Unload(weights) => {
+                self.homes.moved(weights);
                 self.accounts[device.idx()].unloads += 1;
-                Work::Unload(model)
+                Work::Unload(weights)
             }
-            Work::Infer { model, members } => {
-                let read = self.loads.get(&model).copied();
+            Work::Infer {
+                model,
+                weights,
+                members,
+            } => {
+                let read = self.loads.get(&weights).copied();
                 let tickets = members.iter();
                 let riders = tickets.filter_map(|&ticket| {
                     self.waits(ticket, false);
@@ -518,11 +547,11 @@ impl<T: Clone> Fleet<T> {
                     Some(held.member.clone())
                 });
                 let riders = riders.collect();
-                under_way.model = model;
-                under_way.members = members;
-                self.under_way.insert(id, under_way);
+                let of = under_way(What::Infer(model), members);
+                self.under_way.insert(id, of);
                 Work::Infer {
                     model,
+                    weights,
                     members: riders,
                 }
             }

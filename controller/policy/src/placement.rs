@@ -3,13 +3,14 @@
 //!
 //! Requests wait here, in one queue a model, until shortly before a device is expected to be free. Then the placement sends INFER with
 //! a window, and keeps a shadow of the device: what it was sent, and when it is expected to be free. Weights move ahead of the
-//! requests that need them: LOAD, and UNLOAD of what is worth least.
+//! requests that need them: LOAD, and UNLOAD of what is worth least. Models that run with the same weights come and go together; to
+//! run another one of them costs nothing.
 //!
 //! How it decides is a [`Recipe`], one file for each name in `recipe/`: what durations are expected ([`spillgate_pipeline::predict`]), which
 //! batch is chosen (`choose`), which model is loaded and which give way (`load`).
 //!
 //! Invariants: each request ends in exactly one `Infer` or `Cancel`, where a refused action gives its requests back or ends them;
-//! no model that has an action under way is unloaded; the pages of what a device holds never exceed its cache.
+//! no weights that an action under way needs are unloaded; the pages of what a device holds never exceed its cache.
 
 mod choose;
 mod events;
@@ -25,7 +26,7 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::predict::{Cap, Estimator};
 use spillgate_pipeline::time::Timestamp;
 
@@ -43,14 +44,24 @@ pub use spillgate_pipeline::placement::PlacementName;
 /// What a placement knows of a model.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Pages of its weights.
-    pub pages: u32,
-    /// Profiled time to read its weights.
-    pub load: Duration,
+    /// What it runs with.
+    pub weights: WeightsId,
+    /// Models that may serve what it serves now: the next variants. Their weights are kept and read ahead, where nothing that is asked
+    /// for more needs the memory.
+    pub neighbours: Vec<ModelId>,
     /// Profiled execution time of a batch of each size, from the first on. Its batches have no larger sizes.
     pub execution: Vec<Duration>,
     /// Time to copy the input of one request to a device.
     pub input: Duration,
+}
+
+/// What a placement knows of weights.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights {
+    /// Their pages.
+    pub pages: u32,
+    /// Profiled time to read them.
+    pub load: Duration,
 }
 
 /// What a placement knows of a device.
@@ -58,8 +69,8 @@ pub struct Model {
 pub struct DeviceSpec {
     /// Pages of its weight cache.
     pub pages: u32,
-    /// Models whose weights are there from the start.
-    pub resident: Vec<ModelId>,
+    /// Weights that are there from the start.
+    pub resident: Vec<WeightsId>,
 }
 
 /// What a placement serves.
@@ -67,6 +78,8 @@ pub struct DeviceSpec {
 pub struct PlacementConfig {
     /// Batch sizes, rising from 1.
     pub sizes: Vec<u32>,
+    /// Weights, by id.
+    pub weights: Vec<Weights>,
     /// Models, by id.
     pub models: Vec<Model>,
     /// Devices, by id.
@@ -86,12 +99,14 @@ pub struct Placement {
     sizes: Vec<u32>,
     travel: Duration,
     background_time: Duration,
-    models: Vec<Model>,
-    /// Whether any device could ever hold it, by model.
-    fits: Vec<bool>,
+    /// What each model runs with.
+    weights_of: Vec<WeightsId>,
+    /// What the requests of each model that wait ask for, in devices.
+    asked: Vec<f64>,
+    /// By weights.
+    weights: Vec<OfWeights>,
     /// Expected execution times, by model and position of the size.
     executions: Vec<Vec<Estimator>>,
-    loads: Vec<Estimator>,
     /// Time to copy the input of one request, by model.
     inputs: Vec<Estimator>,
     queues: Queues,
@@ -108,6 +123,18 @@ pub struct Placement {
     next_action: u64,
 }
 
+/// What a placement keeps of weights.
+#[derive(Debug)]
+struct OfWeights {
+    pages: u32,
+    /// Expected time to read them.
+    load: Estimator,
+    /// Whether any device could ever hold them.
+    fit: bool,
+    /// The models that run with them.
+    models: Vec<ModelId>,
+}
+
 impl Placement {
     /// A placement before its first event.
     pub fn new(name: PlacementName, config: PlacementConfig) -> Self {
@@ -115,6 +142,7 @@ impl Placement {
         let estimator = |seed| Estimator::new(recipe.estimator, recipe.cap, seed);
         let PlacementConfig {
             sizes,
+            weights,
             models,
             devices,
             travel,
@@ -132,22 +160,30 @@ impl Placement {
         let largest = sizes.last().copied().unwrap_or(1);
         let longest_input = models.iter().map(|m| m.input * largest).max();
         let longest_input = longest_input.unwrap_or_default();
-        let loads = models.iter().map(|m| estimator(m.load)).collect();
         let input = |m: &Model| Estimator::new(AROUND, Cap::None, m.input);
         let inputs = models.iter().map(input).collect();
-        let pages: Vec<u32> = models.iter().map(|m| m.pages).collect();
+        let pages: Vec<u32> = weights.iter().map(|w| w.pages).collect();
         let devices: Vec<Shadow> = devices.iter().map(|d| Shadow::new(d, &pages)).collect();
-        let all = (0..models.len()).map(|i| ModelId(i as u32));
-        let fits = all.map(|model| devices.iter().any(|d| d.can_hold(model)));
-        let fits = fits.collect();
-        let mut demands = Demands::new(models.len(), devices.len());
-        let transfers = models.iter().map(|m| (m.pages, m.load));
-        let mut rates = Rates::new(transfers, devices.len());
+        let weights_of: Vec<WeightsId> = models.iter().map(|m| m.weights).collect();
+        let mut demands = Demands::new(weights.len(), devices.len());
+        let transfers = weights.iter().map(|w| (w.pages, w.load));
+        let neighbours = models.iter().map(|m| m.neighbours.clone()).collect();
+        let mut rates = Rates::new(&weights_of, neighbours, transfers, devices.len());
         for (i, device) in devices.iter().enumerate() {
-            for model in device.held() {
-                demands.held(model, DeviceId(i as u16));
-                rates.held(model, DeviceId(i as u16));
+            for weights in device.held() {
+                demands.held(weights, DeviceId(i as u16));
+                rates.held(weights, DeviceId(i as u16));
             }
+        }
+        let of = |(id, of): (u32, &Weights)| OfWeights {
+            pages: of.pages,
+            load: estimator(of.load),
+            fit: devices.iter().any(|d| d.can_hold(WeightsId(id))),
+            models: Vec::new(),
+        };
+        let mut weights: Vec<OfWeights> = (0..).zip(&weights).map(of).collect();
+        for (id, of) in (0..).map(ModelId).zip(&weights_of) {
+            weights[of.idx()].models.push(id);
         }
         let n_models = models.len();
         Placement {
@@ -156,10 +192,10 @@ impl Placement {
             travel,
             background_time,
             queues: Queues::new(models.len()),
-            models,
-            fits,
+            asked: vec![0.0; n_models],
+            weights_of,
+            weights,
             executions,
-            loads,
             inputs,
             devices,
             demands,
@@ -188,7 +224,7 @@ impl Placement {
                 request,
                 model,
                 deadline,
-            } if deadline == Timestamp::MAX && !self.fits[model.idx()] => {
+            } if deadline == Timestamp::MAX && !self.fits(model) => {
                 // It would wait for ever.
                 out.push(PlacementCommand::Cancel { request });
             }
@@ -210,7 +246,7 @@ impl Placement {
                 };
                 self.queues.push(model, waiting);
                 self.requeued(model);
-                arrived = Some(model);
+                arrived = Some(self.weights_of(model));
             }
             PlacementEvent::Inferred {
                 device,
@@ -278,19 +314,22 @@ impl Placement {
     fn requeued(&mut self, model: ModelId) {
         let alone = self.estimate(model, 0) + self.recipe.kept_back;
         let (before, after) = self.queues.rekey(model, alone);
+        let weights = self.weights_of(model);
         if before != after {
-            for &device in self.demands.holders(model) {
-                self.devices[device.idx()].rekey(model, before, after);
+            for &device in self.demands.holders(weights) {
+                self.devices[device.idx()].rekey((model, weights), before, after);
             }
         }
         let pressure = self.queues.pressure(model);
         let alone = self.estimate(model, 0).as_secs_f64();
+        self.asked[model.idx()] = pressure * alone;
+        let of = &self.weights[weights.idx()];
         // What no device can hold asks for nothing.
-        let asked = match self.fits[model.idx()] {
-            true => pressure * alone,
+        let asked = match of.fit {
+            true => of.models.iter().map(|m| self.asked[m.idx()]).sum(),
             false => 0.0,
         };
-        self.demands.changed(model, asked);
+        self.demands.changed(weights, asked);
     }
 
     /// Ends the requests that cannot be in time any more, even alone and at once.
@@ -317,23 +356,49 @@ impl Placement {
         action: ActionId,
         took: Option<Duration>,
     ) {
-        let key = |model| self.queues.key(model);
-        let Some(model) = self.devices[device.idx()].loaded(action, took.is_some(), key) else {
+        let Some(weights) = self.devices[device.idx()].loaded(action, took.is_some()) else {
             return;
         };
         match took {
             Some(took) => {
-                self.loads[model.idx()].observe(took);
+                self.weights[weights.idx()].load.observe(took);
+                for (key, model) in self.keys(weights) {
+                    self.devices[device.idx()].is_ready(key, model);
+                }
                 if self.recipe.late_loads == LateLoads::WaitedFor {
                     self.devices[device.idx()].link_goes_on(now - self.travel);
                 }
             }
             None => {
-                self.demands.released(model, device);
-                self.rates.released(model, device);
+                self.demands.released(weights, device);
+                self.rates.released(weights, device);
             }
         }
-        self.requeued(model);
+        for at in 0..self.models(weights).len() {
+            self.requeued(self.models(weights)[at]);
+        }
+    }
+
+    /// What a model runs with.
+    pub fn weights_of(&self, model: ModelId) -> WeightsId {
+        self.weights_of[model.idx()]
+    }
+
+    /// The models that run with weights.
+    pub fn models(&self, weights: WeightsId) -> &[ModelId] {
+        &self.weights[weights.idx()].models
+    }
+
+    /// Expected time to read weights.
+    fn load_time(&self, weights: WeightsId) -> Duration {
+        self.weights[weights.idx()].load.estimate()
+    }
+
+    /// The models that run with weights and have requests, each with the first deadline.
+    fn keys(&self, weights: WeightsId) -> Vec<(Timestamp, ModelId)> {
+        let models = self.models(weights).iter();
+        let keys = models.filter_map(|model| Some((self.queues.key(*model)?, *model)));
+        keys.collect()
     }
 
     /// A request of a batch under way ended elsewhere: it does not wait again where a device refuses the batch.
@@ -360,23 +425,23 @@ impl Placement {
         self.devices[device.idx()].pages()
     }
 
-    /// Whether a device holds a model, or is to.
-    pub fn is_held(&self, model: ModelId) -> bool {
-        !self.demands.holders(model).is_empty()
+    /// Whether a device holds weights, or is to.
+    pub fn is_held(&self, weights: WeightsId) -> bool {
+        !self.demands.holders(weights).is_empty()
     }
 
-    /// Whether a device other than this one holds a model, or is to.
-    pub fn is_held_beside(&self, model: ModelId, device: DeviceId) -> bool {
-        self.demands.holders(model).iter().any(|h| *h != device)
+    /// Whether a device other than this one holds weights, or is to.
+    pub fn is_held_beside(&self, weights: WeightsId, device: DeviceId) -> bool {
+        self.demands.holders(weights).iter().any(|h| *h != device)
     }
 
-    /// A device cannot read the weights of a model: it is not asked to until then.
-    pub fn bar(&mut self, device: DeviceId, model: ModelId, until: Timestamp) {
-        self.devices[device.idx()].bar(model, until);
+    /// A device cannot read weights: it is not asked to until then.
+    pub fn bar(&mut self, device: DeviceId, weights: WeightsId, until: Timestamp) {
+        self.devices[device.idx()].bar(weights, until);
     }
 
-    /// Whether any device could ever hold a model.
+    /// Whether any device could ever hold what a model runs with.
     pub fn fits(&self, model: ModelId) -> bool {
-        self.fits[model.idx()]
+        self.weights[self.weights_of(model).idx()].fit
     }
 }

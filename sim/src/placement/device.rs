@@ -8,7 +8,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::action::{Action, Ended, Window, Work};
-use spillgate_pipeline::id::{ActionId, ModelId};
+use spillgate_pipeline::id::{ActionId, ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
@@ -23,8 +23,8 @@ pub(crate) trait Hardware<M> {
     /// To copy the outputs of a batch.
     fn output(&mut self, model: ModelId, members: &[M]) -> Duration;
 
-    /// To read the weights of a model.
-    fn load(&mut self, model: ModelId) -> Duration;
+    /// To read weights.
+    fn load(&mut self, weights: WeightsId) -> Duration;
 }
 
 /// What happens on a device at a moment to come.
@@ -45,7 +45,9 @@ pub(crate) enum Due {
 /// An action that a device has.
 #[derive(Debug)]
 pub(crate) struct Held<M> {
-    pub(crate) model: ModelId,
+    /// Of a batch; of a LOAD none.
+    pub(crate) model: Option<ModelId>,
+    pub(crate) weights: WeightsId,
     /// Of a batch; of a LOAD none.
     pub(crate) members: Vec<M>,
     /// How long it was expected to take.
@@ -83,6 +85,12 @@ impl<M> PlacedDevice<M> {
         self.held.get(&id)
     }
 
+    /// The model and members of a batch that it has.
+    fn batch(&self, id: ActionId) -> Option<(ModelId, &[M])> {
+        let held = self.held.get(&id)?;
+        Some((held.model?, &held.members))
+    }
+
     /// Takes out an action that was [`Due::Done`].
     pub(crate) fn take(&mut self, id: ActionId) -> Option<Held<M>> {
         self.held.swap_remove(&id)
@@ -104,20 +112,26 @@ impl<M> PlacedDevice<M> {
             expected_end,
         } = action;
         let (work, held) = match work {
-            Work::Infer { model, members } => {
+            Work::Infer {
+                model,
+                weights,
+                members,
+            } => {
                 let copied = Vec::new();
                 let work = Work::Infer {
                     model,
+                    weights,
                     members: copied,
                 };
-                (work, Some((model, members)))
+                (work, Some((Some(model), weights, members)))
             }
-            Work::Load(model) => (Work::Load(model), Some((model, Vec::new()))),
-            Work::Unload(model) => (Work::Unload(model), None),
+            Work::Load(weights) => (Work::Load(weights), Some((None, weights, Vec::new()))),
+            Work::Unload(weights) => (Work::Unload(weights), None),
         };
-        if let Some((model, members)) = held {
+        if let Some((model, weights, members)) = held {
             let held = Held {
                 model,
+                weights,
                 members,
                 estimate: expected_end.since(starts_at),
                 window,
@@ -149,8 +163,8 @@ impl<M> PlacedDevice<M> {
         match *due {
             Due::InputReady(id) => self.actions.input_ready(now, id, &mut commands),
             Due::Executed(id) => {
-                if let Some(batch) = self.held.get(&id) {
-                    let copies = hardware.output(batch.model, &batch.members);
+                if let Some((model, members)) = self.batch(id) {
+                    let copies = hardware.output(model, members);
                     self.output_free = self.output_free.max(now) + copies;
                     let took = self.takes;
                     let ended = Ended::Ran { at: now, took };
@@ -180,23 +194,23 @@ impl<M> PlacedDevice<M> {
     ) {
         for command in commands {
             match command {
-                ActionCommand::CopyInput(id, model, _) => {
-                    let Some(batch) = self.held.get(&id) else {
+                ActionCommand::CopyInput(id, ..) => {
+                    let Some((model, members)) = self.batch(id) else {
                         continue;
                     };
-                    let copies = hardware.input(model, &batch.members);
+                    let copies = hardware.input(model, members);
                     self.input_free = self.input_free.max(now) + copies;
                     out.push((self.input_free, Due::InputReady(id)));
                 }
                 ActionCommand::Execute(id) => {
-                    let Some(batch) = self.held.get(&id) else {
+                    let Some((model, members)) = self.batch(id) else {
                         continue;
                     };
-                    self.takes = hardware.execution(batch.model, &batch.members);
+                    self.takes = hardware.execution(model, members);
                     out.push((now + self.takes, Due::Executed(id)));
                 }
-                ActionCommand::Load(id, model) => {
-                    let took = hardware.load(model);
+                ActionCommand::Load(id, weights) => {
+                    let took = hardware.load(weights);
                     out.push((now + took, Due::Loaded(id, took)));
                 }
                 ActionCommand::Unload(_) => {}

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ModelId, RequestId};
+use spillgate_pipeline::id::{ModelId, RequestId, WeightsId};
 
 use super::device::Hardware;
 use super::noise::Noise;
 use super::scenario::Scenario;
+
+/// The model that runs with weights: in a scenario each model has weights of its own.
+pub(super) fn only_model(weights: WeightsId) -> ModelId {
+    ModelId(weights.0)
+}
 
 /// The noise of one device.
 #[derive(Debug)]
@@ -63,8 +68,8 @@ impl Hardware<RequestId> for Profiled<'_> {
         self.copies(self.scenario.models[model.idx()].output_kb, members)
     }
 
-    fn load(&mut self, model: ModelId) -> Duration {
-        let profiled = self.scenario.models[model.idx()].load;
+    fn load(&mut self, weights: WeightsId) -> Duration {
+        let profiled = self.scenario.models[only_model(weights).idx()].load;
         self.noises.transfers.takes(profiled)
     }
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use spillgate_controller_policy::placement::{
     DeviceSpec, Ended, Model, Placement, PlacementCommand, PlacementConfig, PlacementEvent,
-    PlacementName,
+    PlacementName, Weights,
 };
 use spillgate_pipeline::action::{self, Action, Work};
-use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 
 use super::device::{Due, Held, PlacedDevice};
-use super::hardware::{Noises, Profiled, copy};
+use super::hardware::{Noises, Profiled, copy, only_model};
 use super::report::{Figures, Got, Logged, error, least_share, quantile};
 use super::scenario::Scenario;
 use crate::agenda::{Agenda, Rank};
@@ -123,9 +123,13 @@ impl<'a> Run<'a> {
         let system = &scenario.system;
         let travel = Duration::from_nanos((system.net_ms * 1e6) as u64);
         let second = |s: f64| Timestamp::from_ns((s * 1e9) as u64);
-        let models = scenario.models.iter().map(|m| Model {
+        let weights = scenario.models.iter().map(|m| Weights {
             pages: m.pages,
             load: m.load,
+        });
+        let models = (0..).zip(&scenario.models).map(|(i, m)| Model {
+            weights: WeightsId(i),
+            neighbours: Vec::new(),
             execution: m.execution.clone(),
             input: copy(m.input_kb, system.link_mb_per_ms),
         });
@@ -135,6 +139,7 @@ impl<'a> Run<'a> {
         });
         let config = PlacementConfig {
             sizes: scenario.sizes.clone(),
+            weights: weights.collect(),
             models: models.collect(),
             devices: devices.collect(),
             travel,
@@ -178,7 +183,7 @@ impl<'a> Run<'a> {
 
     /// Whether a device holds the weights of a model, or is to.
     pub(super) fn holds(&self, model: ModelId) -> bool {
-        self.placement.is_held(model)
+        self.placement.is_held(self.placement.weights_of(model))
     }
 
     /// Goes on to the end.
@@ -247,16 +252,18 @@ impl Run<'_> {
     /// A device gets an action.
     fn receive(&mut self, now: Timestamp, device: usize, action: Action<RequestId>) {
         let sent = match &action.work {
-            Work::Infer { model, members } => Some(("send_infer", *model, members.len())),
-            Work::Load(model) => Some(("send_load", *model, 0)),
+            Work::Infer {
+                weights, members, ..
+            } => Some(("send_infer", *weights, members.len())),
+            Work::Load(weights) => Some(("send_load", *weights, 0)),
             Work::Unload(_) => None,
         };
-        if let Some((event, model, size)) = sent {
+        if let Some((event, weights, size)) = sent {
             self.log(Logged {
                 at: now,
                 device,
                 event,
-                model,
+                model: only_model(weights),
                 size,
                 window: action.window,
                 expected_end: action.expected_end,
@@ -317,7 +324,7 @@ impl Run<'_> {
                 at: now,
                 device,
                 event,
-                model: held.model,
+                model: only_model(held.weights),
                 size: held.members.len(),
                 window: held.window,
                 expected_end: held.expected_end,
@@ -375,7 +382,7 @@ impl Run<'_> {
         let Some(held) = self.devices[device].take(action) else {
             return;
         };
-        if !held.members.is_empty() {
+        if held.model.is_some() {
             self.inferred(now, device, (action, held), &ended);
             return;
         }
@@ -414,7 +421,7 @@ impl Run<'_> {
             self.end(now, *request, End::Answered(latency));
         }
         if now >= self.warm_until {
-            let got = &mut self.got[held.model.idx()];
+            let got = &mut self.got[only_model(held.weights).idx()];
             got.served += held.members.len();
             got.time += took;
             self.batches.0 += 1;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use spillgate_pipeline::id::ModelId;
+use spillgate_pipeline::id::{ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 use thiserror::Error;
 
@@ -114,7 +114,7 @@ pub struct Scenario {
     /// Clients with a closed loop.
     pub clients: Vec<ClosedLoop>,
     /// Models that are there from the start, by device.
-    pub resident: Vec<Vec<ModelId>>,
+    pub resident: Vec<Vec<WeightsId>>,
 }
 
 impl Scenario {
@@ -143,14 +143,14 @@ impl Scenario {
         for (i, text) in system.initial.iter().enumerate() {
             let ids = text.split_whitespace().map(|id| {
                 let id = id.parse::<u32>().ok().filter(|id| (*id as usize) < n);
-                id.map(ModelId).ok_or_else(|| {
+                id.map(WeightsId).ok_or_else(|| {
                     let problem = format!(
                         "initial[{i}] is {text:?}; write ids of models below {n}, parted by blanks"
                     );
                     error(SYSTEM, 1, problem)
                 })
             });
-            resident.push(ids.collect::<Result<Vec<ModelId>, ScenarioError>>()?);
+            resident.push(ids.collect::<Result<Vec<WeightsId>, ScenarioError>>()?);
         }
         Ok(Scenario {
             system,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use spillgate_controller_policy::fleet::{Fleet, FleetCommand, FleetEvent, FleetWorker};
 use spillgate_controller_policy::placement::{Placement, PlacementConfig, PlacementName};
 use spillgate_pipeline::action::{Around, Done, Ended, Member, Work};
-use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, RequestId};
+use spillgate_pipeline::id::{ActionId, BatchId, DeviceId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::{
     Address, BatchReport, Finished, Message, ToController, ToGateway,
@@ -46,7 +46,7 @@ pub(super) struct Placed {
 impl Placed {
     pub(super) fn new(fleet: &SimFleet) -> Self {
         let config = &fleet.config;
-        let pages: Vec<u32> = config.models.iter().map(|m| m.pages).collect();
+        let pages: Vec<u32> = config.weights.iter().map(|w| w.pages).collect();
         let devices = config.devices.iter().map(|device| {
             let actions = Actions::new(device.pages, pages.clone(), &device.resident);
             PlacedDevice::new(actions)
@@ -94,8 +94,8 @@ impl Hardware<Member<()>> for Emulated<'_> {
         Duration::ZERO
     }
 
-    fn load(&mut self, model: ModelId) -> Duration {
-        let profiled = self.config().models[model.idx()].load;
+    fn load(&mut self, weights: WeightsId) -> Duration {
+        let profiled = self.config().weights[weights.idx()].load;
         let factor = self.world.noise();
         stretched(profiled, factor)
     }
@@ -193,7 +193,7 @@ impl World {
 
     fn is_batch(&self, fleet: usize, device: DeviceId, action: ActionId) -> bool {
         let held = self.fleets[fleet].devices[device.idx()].held(action);
-        held.is_some_and(|held| !held.members.is_empty())
+        held.is_some_and(|held| held.model.is_some())
     }
 
     /// A batch of a fleet begins to execute.
@@ -205,12 +205,13 @@ impl World {
     ) -> Result<(), Violation> {
         let ordinal = self.ordinal_of(fleet, device);
         self.note(Kind::BatchStart, u64::from(ordinal.0) << 40 | action.0);
-        let Some(held) = self.fleets[fleet].devices[device.idx()].held(action) else {
+        let held = self.fleets[fleet].devices[device.idx()].held(action);
+        let Some((held, model)) = held.and_then(|held| Some((held, held.model?))) else {
             return Ok(());
         };
         let size = held.members.len();
         let config = &self.config.fleets[fleet].config;
-        let n_sizes = config.models[held.model.idx()].execution.len();
+        let n_sizes = config.models[model.idx()].execution.len();
         let most = config.sizes[n_sizes - 1];
         // Modules that share a model may bring a request once each.
         let mut asked: Vec<_> = held
@@ -270,7 +271,7 @@ impl World {
         self.note(Kind::ActionDone, subject);
         let mut done = Done::new(action, ended);
         if let Ended::Ran { at, took } = done.ended
-            && !held.members.is_empty()
+            && held.model.is_some()
         {
             done.around = Around {
                 prepare: Duration::ZERO,

@@ -1,7 +1,7 @@
 //! One event of a device's queues of actions, with 4,000 models in its cache and with one.
 
 use spillgate_pipeline::action::{Action, Window, Work};
-use spillgate_pipeline::id::{ActionId, ModelId};
+use spillgate_pipeline::id::{ActionId, ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 
@@ -12,7 +12,7 @@ fn main() {
 /// A batch is received, its input comes, and the one before it ends: three events.
 #[divan::bench(args = [1, 4_000])]
 fn a_batch(bencher: divan::Bencher<'_, '_>, models: u32) {
-    let resident: Vec<ModelId> = (0..models).map(ModelId).collect();
+    let resident: Vec<WeightsId> = (0..models).map(WeightsId).collect();
     let mut actions = Actions::new(models, vec![1; models as usize], &resident);
     let mut out = Vec::new();
     let mut n = 0;
@@ -24,6 +24,7 @@ fn a_batch(bencher: divan::Bencher<'_, '_>, models: u32) {
         };
         let work = Work::Infer {
             model: ModelId(n as u32 % models),
+            weights: WeightsId(n as u32 % models),
             members: vec![()],
         };
         let action = Action {
@@ -47,7 +48,7 @@ fn a_batch(bencher: divan::Bencher<'_, '_>, models: u32) {
 /// A model gives way and another is read: three events.
 #[divan::bench(args = [1, 4_000])]
 fn a_load(bencher: divan::Bencher<'_, '_>, models: u32) {
-    let resident: Vec<ModelId> = (0..models).map(ModelId).collect();
+    let resident: Vec<WeightsId> = (0..models).map(WeightsId).collect();
     let mut actions = Actions::new(models, vec![1; models as usize + 1], &resident);
     let mut out: Vec<spillgate_worker_policy::actions::ActionCommand<()>> = Vec::new();
     let mut n = 0;
@@ -67,8 +68,8 @@ fn a_load(bencher: divan::Bencher<'_, '_>, models: u32) {
         // One more model than fits: the next one to go is the next one to come after it.
         let n_models = u64::from(models) + 1;
         let (goes, comes) = (n % n_models, (n + n_models - 1) % n_models);
-        actions.receive(now, of(Work::Unload(ModelId(goes as u32))), &mut out);
-        actions.receive(now, of(Work::Load(ModelId(comes as u32))), &mut out);
+        actions.receive(now, of(Work::Unload(WeightsId(goes as u32))), &mut out);
+        actions.receive(now, of(Work::Load(WeightsId(comes as u32))), &mut out);
         actions.loaded(now, ActionId(n), true, &mut out);
         n += 1;
         out.clear();

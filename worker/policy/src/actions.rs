@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, RefusalCause, Window, Work};
-use spillgate_pipeline::id::{ActionId, ModelId};
+use spillgate_pipeline::id::{ActionId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::pages::Pages;
@@ -24,13 +24,13 @@ use crate::pages::Pages;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionCommand<M> {
     /// Bring the inputs of a batch to the device, then say `input_ready`.
-    CopyInput(ActionId, ModelId, Vec<M>),
+    CopyInput(ActionId, WeightsId, Vec<M>),
     /// Run the batch, then say `executed`.
     Execute(ActionId),
-    /// Read the weights of a model into its pages, then say `loaded`.
-    Load(ActionId, ModelId),
-    /// Give back what the model holds.
-    Unload(ModelId),
+    /// Read weights into their pages, then say `loaded`.
+    Load(ActionId, WeightsId),
+    /// Give back what the weights hold.
+    Unload(WeightsId),
     /// The action does not run.
     Refuse(ActionId, RefusalCause),
 }
@@ -38,7 +38,7 @@ pub enum ActionCommand<M> {
 #[derive(Debug)]
 struct Infer {
     id: ActionId,
-    model: ModelId,
+    weights: WeightsId,
     window: Window,
     is_ready: bool,
 }
@@ -46,7 +46,7 @@ struct Infer {
 #[derive(Debug)]
 struct Load {
     id: ActionId,
-    model: ModelId,
+    weights: WeightsId,
     window: Window,
 }
 
@@ -54,23 +54,22 @@ struct Load {
 #[derive(Debug)]
 pub struct Actions {
     pages: Pages,
-    /// Pages that the weights of each model take.
+    /// Pages that weights take, by id.
     needs: Vec<u32>,
     infers: BTreeMap<(Timestamp, u64), Infer>,
     received: u64,
     executing: Option<ActionId>,
     loads: VecDeque<Load>,
-    loading: Option<(ActionId, ModelId)>,
+    loading: Option<(ActionId, WeightsId)>,
 }
 
 impl Actions {
-    /// A device with that cache. `needs` has the pages of each model; `resident` are those whose weights are there from the
-    /// start.
-    pub fn new(cache: u32, needs: Vec<u32>, resident: &[ModelId]) -> Self {
+    /// A device with that cache. `needs` has the pages of all weights, by id; `resident` are those that are there from the start.
+    pub fn new(cache: u32, needs: Vec<u32>, resident: &[WeightsId]) -> Self {
         let mut pages = Pages::new(cache);
-        for &model in resident {
-            if pages.take(model, needs[model.idx()]) {
-                pages.ready(model);
+        for &weights in resident {
+            if pages.take(weights, needs[weights.idx()]) {
+                pages.ready(weights);
             }
         }
         Actions {
@@ -95,33 +94,39 @@ impl Actions {
             id, work, window, ..
         } = action;
         match work {
-            Work::Load(model) => {
-                if self.pages.take(model, self.needs[model.idx()]) {
-                    self.loads.push_back(Load { id, model, window });
+            Work::Load(weights) => {
+                if self.pages.take(weights, self.needs[weights.idx()]) {
+                    self.loads.push_back(Load {
+                        id,
+                        weights,
+                        window,
+                    });
                 } else {
                     out.push(ActionCommand::Refuse(id, RefusalCause::NoPages));
                 }
             }
-            Work::Unload(model) => {
-                // Weights that are still being read are not given back: their LOAD would end in pages of another model.
-                if self.loading.is_none_or(|(_, m)| m != model) && self.pages.release(model) {
-                    let waits = self.loads.iter().position(|l| l.model == model);
+            Work::Unload(weights) => {
+                // Weights that are still being read are not given back: their LOAD would end in pages of others.
+                if self.loading.is_none_or(|(_, m)| m != weights) && self.pages.release(weights) {
+                    let waits = self.loads.iter().position(|l| l.weights == weights);
                     if let Some(load) = waits.and_then(|i| self.loads.remove(i)) {
                         out.push(ActionCommand::Refuse(load.id, RefusalCause::NotLoaded));
                     }
-                    out.push(ActionCommand::Unload(model));
+                    out.push(ActionCommand::Unload(weights));
                 }
             }
-            Work::Infer { model, members } => {
+            Work::Infer {
+                weights, members, ..
+            } => {
                 let infer = Infer {
                     id,
-                    model,
+                    weights,
                     window,
                     is_ready: false,
                 };
                 self.infers.insert((window.earliest, self.received), infer);
                 self.received += 1;
-                out.push(ActionCommand::CopyInput(id, model, members));
+                out.push(ActionCommand::CopyInput(id, weights, members));
             }
         }
         self.start(now, out);
@@ -155,14 +160,14 @@ impl Actions {
         is_there: bool,
         out: &mut Vec<ActionCommand<M>>,
     ) {
-        let Some((_, model)) = self.loading.take_if(|(loading, _)| *loading == id) else {
+        let Some((_, weights)) = self.loading.take_if(|(loading, _)| *loading == id) else {
             debug_assert!(false, "only what loads can end");
             return;
         };
         if is_there {
-            self.pages.ready(model);
+            self.pages.ready(weights);
         } else {
-            self.pages.release(model);
+            self.pages.release(weights);
         }
         self.start(now, out);
     }
@@ -206,7 +211,7 @@ impl Actions {
             let infer = first.remove();
             if is_late {
                 out.push(ActionCommand::Refuse(infer.id, RefusalCause::Late));
-            } else if !self.pages.is_ready(infer.model) {
+            } else if !self.pages.is_ready(infer.weights) {
                 out.push(ActionCommand::Refuse(infer.id, RefusalCause::NotLoaded));
             } else {
                 self.executing = Some(infer.id);
@@ -221,11 +226,11 @@ impl Actions {
                 break;
             };
             if now > load.window.latest {
-                self.pages.release(load.model);
+                self.pages.release(load.weights);
                 out.push(ActionCommand::Refuse(load.id, RefusalCause::Late));
             } else {
-                self.loading = Some((load.id, load.model));
-                out.push(ActionCommand::Load(load.id, load.model));
+                self.loading = Some((load.id, load.weights));
+                out.push(ActionCommand::Load(load.id, load.weights));
             }
         }
     }

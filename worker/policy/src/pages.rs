@@ -1,11 +1,11 @@
 //! The weight cache of a device, as an account of pages (Clockwork §5.1: pages of 16 MiB, so that the free ones never lie in
-//! pieces). It says which models are there and how many pages are free. It holds no bytes.
+//! pieces). It says which weights are there and how many pages are free. It holds no bytes.
 //!
-//! Invariant: the pages of all models that are there and the free pages are always the size of the cache.
+//! Invariant: the pages of all weights that are there and the free pages are always the size of the cache.
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::ModelId;
+use spillgate_pipeline::id::WeightsId;
 
 #[derive(Clone, Copy, Debug)]
 struct Resident {
@@ -18,7 +18,7 @@ struct Resident {
 pub struct Pages {
     size: u32,
     free: u32,
-    residents: IndexMap<ModelId, Resident, FxBuildHasher>,
+    residents: IndexMap<WeightsId, Resident, FxBuildHasher>,
 }
 
 impl Pages {
@@ -31,38 +31,38 @@ impl Pages {
         }
     }
 
-    /// Takes the pages of a model whose weights are to be read. False, and nothing taken, when too few are free or the model
-    /// has pages already.
-    pub fn take(&mut self, model: ModelId, pages: u32) -> bool {
-        if pages > self.free || self.residents.contains_key(&model) {
+    /// Takes the pages of weights that are to be read. False, and nothing taken, when too few are free or they have pages
+    /// already.
+    pub fn take(&mut self, weights: WeightsId, pages: u32) -> bool {
+        if pages > self.free || self.residents.contains_key(&weights) {
             return false;
         }
         self.free -= pages;
         let is_ready = false;
-        self.residents.insert(model, Resident { pages, is_ready });
+        self.residents.insert(weights, Resident { pages, is_ready });
         true
     }
 
-    /// The weights of a model are there.
-    pub fn ready(&mut self, model: ModelId) {
-        if let Some(resident) = self.residents.get_mut(&model) {
+    /// Weights are there.
+    pub fn ready(&mut self, weights: WeightsId) {
+        if let Some(resident) = self.residents.get_mut(&weights) {
             resident.is_ready = true;
         }
     }
 
-    /// Gives back the pages of a model. False when it has none.
-    pub fn release(&mut self, model: ModelId) -> bool {
-        let resident = self.residents.swap_remove(&model);
+    /// Gives back the pages of weights. False when they have none.
+    pub fn release(&mut self, weights: WeightsId) -> bool {
+        let resident = self.residents.swap_remove(&weights);
         self.free += resident.map_or(0, |r| r.pages);
         resident.is_some()
     }
 
-    /// Whether the weights of a model are there.
-    pub fn is_ready(&self, model: ModelId) -> bool {
-        self.residents.get(&model).is_some_and(|r| r.is_ready)
+    /// Whether weights are there.
+    pub fn is_ready(&self, weights: WeightsId) -> bool {
+        self.residents.get(&weights).is_some_and(|r| r.is_ready)
     }
 
-    /// Pages that no model has.
+    /// Pages that no weights have.
     pub fn free(&self) -> u32 {
         self.free
     }
@@ -84,16 +84,16 @@ mod tests {
         fn pages_are_neither_lost_nor_made(steps in prop::collection::vec((0u32..6, 1u32..5, 0u8..3), 0..60)) {
             let mut pages = Pages::new(9);
             let mut slow: Vec<(u32, u32)> = Vec::new();
-            for (model, n, kind) in steps {
-                let id = ModelId(model);
-                let held = slow.iter().position(|(m, _)| *m == model);
+            for (weights, n, kind) in steps {
+                let id = WeightsId(weights);
+                let held = slow.iter().position(|(m, _)| *m == weights);
                 let used: u32 = slow.iter().map(|(_, n)| n).sum();
                 match kind {
                     0 => {
                         let fits = held.is_none() && used + n <= 9;
                         prop_assert_eq!(pages.take(id, n), fits);
                         if fits {
-                            slow.push((model, n));
+                            slow.push((weights, n));
                         }
                     }
                     1 => pages.ready(id),
@@ -106,7 +106,7 @@ mod tests {
                 }
                 let used: u32 = slow.iter().map(|(_, n)| n).sum();
                 prop_assert_eq!(pages.free(), 9 - used);
-                prop_assert!(!pages.is_ready(id) || slow.iter().any(|(m, _)| *m == model));
+                prop_assert!(!pages.is_ready(id) || slow.iter().any(|(m, _)| *m == weights));
             }
         }
     }

@@ -23,7 +23,7 @@ use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::{Operator, OperatorError};
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::{Action, Done, Member};
-use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, WorkerId};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, ModuleId, WeightsId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::Actions;
 
@@ -36,21 +36,13 @@ pub type DeviceAction = Action<Member<Arc<Job>>>;
 /// The pipeline and module of each worker.
 pub type WorkerModules = Arc<IndexMap<WorkerId, (Arc<Pipeline>, ModuleId), FxBuildHasher>>;
 
-/// A model in memory.
-pub struct LoadedModel {
-    /// Runs its batches.
-    pub operator: Box<dyn Operator>,
-    /// The variant that serves.
-    pub variant: usize,
-}
-
-/// Reads models into memory. It is built on the thread of the device that loads, and stays there.
+/// Reads weights into memory. It is built on the thread of the device that loads, and stays there.
 pub trait Loader {
-    /// Makes a model ready to run: its weights are read, and it has run once.
+    /// Makes the models ready to run that run with weights: these are read, and each model has run once.
     ///
     /// # Errors
     /// When a file is missing or does not fit.
-    fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError>;
+    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError>;
 }
 
 /// Makes the loader of a device on the device's own thread.
@@ -91,8 +83,10 @@ pub struct PlacedConfig {
     pub name: String,
     /// Its queues of actions and its cache.
     pub actions: Actions,
-    /// Models whose weights are there from the start, as in `actions`.
-    pub resident: Vec<ModelId>,
+    /// Weights that are there from the start, as in `actions`.
+    pub resident: Vec<WeightsId>,
+    /// Which variant of the operator of its weights each model is.
+    pub variants: Arc<[usize]>,
     /// The pipeline and module of each worker whose requests it may get: they say where the inputs of a request are.
     pub modules: WorkerModules,
 }

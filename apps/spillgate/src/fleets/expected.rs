@@ -7,18 +7,18 @@ use indexmap::IndexMap;
 use spillgate_backend::Backend;
 use spillgate_backend::operator::{Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
-use spillgate_pipeline::id::{ModelId, ModuleId};
+use spillgate_pipeline::id::{ModuleId, VariantId, WeightsId};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile};
 use spillgate_worker::executor::EXAMPLE_OBJECTS;
-use spillgate_worker::placed::loader::{ModelSpec, Source};
+use spillgate_worker::placed::loader::{Source, WeightsSpec};
 
-use super::FleetPlan;
+use super::{FleetPlan, PlannedModel};
 use crate::measure::{Effort, LOADS_MEASURED, measure_sizes, timed_load};
 use crate::status::MeasuredStatus;
 
 /// Architectures that are measured when a server starts; of others their module's profile is used.
 const MEASURED_MAX: usize = 64;
-/// Models of an architecture that are tried, while none can be measured.
+/// Weights of an architecture that are tried, while none can be measured.
 const FAILURES_MAX: usize = 8;
 /// Times that the steps of a model that is measured run.
 const STEPS_MEASURED: usize = 5;
@@ -27,61 +27,89 @@ const READ_A_MS: u64 = 100_000;
 /// The least time of a load of which nothing was measured.
 const LOAD_LEAST: Duration = Duration::from_millis(2);
 
-/// How long a model is expected to take.
-#[derive(Clone)]
+/// How long models are expected to take.
 pub(super) struct Expected {
-    pub(super) load: Duration,
+    /// By weights.
+    pub(super) loads: Vec<Duration>,
+    /// By model.
+    pub(super) runs: Vec<ExpectedRun>,
+}
+
+/// How long a model is expected to run.
+#[derive(Clone)]
+pub(super) struct ExpectedRun {
     /// By batch size, from 1.
     pub(super) execution: Vec<Duration>,
     /// To prepare the input of a request, where that is a step apart from the execution.
     pub(super) prepare: Duration,
 }
 
+/// How long weights take that were measured.
+struct Measured {
+    load: Duration,
+    /// By the variant of their operator.
+    runs: IndexMap<usize, ExpectedRun>,
+}
+
 impl FleetPlan {
-    /// How long each model is expected to take, by its architecture. One model of each is measured; emulated devices go by
+    /// How long each model is expected to take, by the profiles, with loads of that time.
+    pub(super) fn profiled(&self, load: impl Fn(u64, Option<Duration>) -> Duration) -> Expected {
+        let loads = self.weights.iter().zip(&self.bytes);
+        let loads = loads.map(|(spec, &bytes)| load(bytes, spec.first().worker.load));
+        let run = |of: &PlannedModel| {
+            let worker = &self.weights[of.weights.idx()].first().worker;
+            let times = worker.execution.of_variant(VariantId(of.variant as u16));
+            ExpectedRun {
+                execution: times.to_vec(),
+                prepare: Duration::ZERO,
+            }
+        };
+        Expected {
+            loads: loads.collect(),
+            runs: self.models.iter().map(run).collect(),
+        }
+    }
+
+    /// How long each model is expected to take, by its architecture. The weights of one of each are measured; emulated devices go by
     /// profiles. The default of a family that cannot be loaded is not loaded from the start, as the others of the family serve without it.
     pub(super) fn expected(
         &mut self,
         library: &Arc<Library>,
-    ) -> Result<(Vec<Expected>, Vec<MeasuredStatus>), OperatorError> {
-        let guess = |(spec, &bytes): (&ModelSpec, &u64)| {
-            let worker = &spec.first().worker;
-            Expected {
-                load: worker.load.unwrap_or_else(|| guessed_load(bytes)),
-                execution: worker.execution.served().to_vec(),
-                prepare: Duration::ZERO,
-            }
-        };
-        let mut expected: Vec<Expected> = self.models.iter().zip(&self.bytes).map(guess).collect();
+    ) -> Result<(Expected, Vec<MeasuredStatus>), OperatorError> {
+        let mut expected =
+            self.profiled(|bytes, known| known.unwrap_or_else(|| guessed_load(bytes)));
         if self.kind == "emulated" {
             return Ok((expected, Vec::new()));
         }
         let mut said = Vec::new();
-        let mut sound: Vec<ModelId> = Vec::new();
+        let mut sound: Vec<WeightsId> = Vec::new();
         let mut backend = TorchBackend::new(&self.devices[0].1)?;
-        let mut measured: IndexMap<Architecture, Expected> = IndexMap::new();
+        let mut measured: IndexMap<Architecture, Measured> = IndexMap::new();
         let mut failures: IndexMap<Architecture, usize> = IndexMap::new();
-        let architectures: Vec<Architecture> = self.models.iter().map(architecture).collect();
-        for (i, (spec, architecture)) in self.models.iter().zip(&architectures).enumerate() {
+        let architectures: Vec<Architecture> = self.weights.iter().map(architecture).collect();
+        for (i, (spec, architecture)) in (0..).zip(self.weights.iter().zip(&architectures)) {
             let failed = failures.get(architecture).copied().unwrap_or(0);
             let is_known = measured.contains_key(architecture) || failed == FAILURES_MAX;
             if !is_known && measured.len() + failures.len() < MEASURED_MAX {
-                let of = measured_of(spec, library, &mut backend);
+                let with = self.models.iter().filter(|m| m.weights == WeightsId(i));
+                let variants: Vec<usize> = with.map(|m| m.variant).collect();
+                let of = measured_of(spec, &variants, library, &mut backend);
                 let (module, model) = (&spec.first().module().name, spec.first().name());
                 match of {
                     Ok(of) => {
-                        let Expected {
-                            load, execution, ..
-                        } = &of;
+                        let Measured { load, runs } = &of;
                         let ms = |time: &Duration| time.as_secs_f64() * 1e3;
-                        said.push(MeasuredStatus {
+                        said.extend(runs.iter().map(|(variant, run)| MeasuredStatus {
                             module: module.clone(),
-                            model: model.to_owned(),
+                            model: match runs.len() {
+                                1 => model.to_owned(),
+                                _ => spec.first().module().profile_key(*variant),
+                            },
                             load_ms: ms(load),
-                            execution_ms: execution.iter().map(ms).collect(),
-                        });
+                            execution_ms: run.execution.iter().map(ms).collect(),
+                        }));
                         tracing::info!(module, model, "measured: one of its architecture");
-                        sound.push(ModelId(i as u32));
+                        sound.push(WeightsId(i));
                         failures.swap_remove(architecture);
                         measured.insert(architecture.clone(), of);
                     }
@@ -93,15 +121,21 @@ impl FleetPlan {
                 }
             }
         }
-        for (expected, architecture) in expected.iter_mut().zip(&architectures) {
+        for (load, architecture) in expected.loads.iter_mut().zip(&architectures) {
             if let Some(of) = measured.get(architecture) {
-                expected.clone_from(of);
+                *load = of.load;
             }
         }
-        let models = &self.models;
-        self.resident.retain(|model| {
-            let spec = &models[model.idx()];
-            if spec.needed_by().is_some() || sound.contains(model) {
+        for (run, model) in expected.runs.iter_mut().zip(&self.models) {
+            let of = measured.get(&architectures[model.weights.idx()]);
+            if let Some(of) = of.and_then(|of| of.runs.get(&model.variant)) {
+                run.clone_from(of);
+            }
+        }
+        let all = &self.weights;
+        self.resident.retain(|weights| {
+            let spec = &all[weights.idx()];
+            if spec.needed_by().is_some() || sound.contains(weights) {
                 return true;
             }
             let built = spec.build(library, &mut backend);
@@ -127,7 +161,7 @@ type Architecture = (
     Option<[u8; 32]>,
 );
 
-fn architecture(spec: &ModelSpec) -> Architecture {
+fn architecture(spec: &WeightsSpec) -> Architecture {
     let Source { worker, member, .. } = spec.first();
     let form = worker
         .members
@@ -138,23 +172,38 @@ fn architecture(spec: &ModelSpec) -> Architecture {
     (worker.pipeline.name.clone(), worker.module, variants, form)
 }
 
-/// Loads and runs a model.
+/// Loads weights, and runs these variants with them.
 fn measured_of(
-    spec: &ModelSpec,
+    spec: &WeightsSpec,
+    variants: &[usize],
     library: &Arc<Library>,
     backend: &mut dyn Backend,
-) -> Result<Expected, OperatorError> {
+) -> Result<Measured, OperatorError> {
     let source = spec.first();
     let Source { worker, member, .. } = source;
     if let Some(members) = &worker.members {
         members.check(*member).map_err(OperatorError::Other)?;
     }
-    let module = source.module();
     let (mut operator, load) = timed_load(worker, *member, library, backend, LOADS_MEASURED)?;
-    let mut execution = worker.execution.served().to_vec();
+    let mut runs = IndexMap::new();
+    for &variant in variants {
+        let run = measured_run(source, variant, &mut *operator)?;
+        runs.insert(variant, run);
+    }
+    Ok(Measured { load, runs })
+}
+
+/// Runs one variant.
+fn measured_run(
+    source: &Source,
+    variant: usize,
+    operator: &mut dyn Operator,
+) -> Result<ExpectedRun, OperatorError> {
+    let module = source.module();
+    let profiled = &source.worker.execution;
+    let mut execution = profiled.of_variant(VariantId(variant as u16)).to_vec();
     if module.family.is_some() {
-        let effort = Effort::QUICK;
-        let points = measure_sizes(&mut *operator, module, module.served(), effort, &mut |_| {})?;
+        let points = measure_sizes(operator, module, variant, Effort::QUICK, &mut |_| {})?;
         // A single batch that was disturbed must not decide.
         let typical = points
             .into_iter()
@@ -165,17 +214,13 @@ fn measured_of(
         };
         execution = (1..=module.batch.max).map(|n| profile.mean(n)).collect();
     }
-    let (prepare, finish) = steps(&mut *operator, module.served());
+    let (prepare, finish) = steps(operator, variant);
     for (i, execution) in execution.iter_mut().enumerate() {
         // What was measured has all steps. A profile may come from another machine, so the steps are not taken for most of it.
         let steps = (prepare + finish) * (i as u32 + 1);
         *execution -= steps.min(*execution * 3 / 4);
     }
-    Ok(Expected {
-        load,
-        execution,
-        prepare,
-    })
+    Ok(ExpectedRun { execution, prepare })
 }
 
 /// Typical times to prepare the input of a request and to make its outputs; 0 where these are no steps apart.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use spillgate_backend::operator::Library;
 use spillgate_pipeline::family::FamilyMember;
-use spillgate_pipeline::id::{DeviceId, ModelId};
+use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_sim::SimFleet;
 
-use super::{Expected, Placing, guessed_load, plan};
+use super::{Placing, guessed_load, plan};
 use crate::embedded::{Deployment, StartError};
 use crate::placement::{load, place, resolve_device};
 
@@ -53,23 +53,14 @@ pub fn simulated(
     let planned = Arc::clone(&placement.planned[0]);
     let mut fleets = Vec::new();
     for mut plan in plan(devices, |_| planned.clone(), library) {
-        for (spec, bytes) in plan.models.iter().zip(&mut plan.bytes) {
+        for (spec, bytes) in plan.weights.iter().zip(&mut plan.bytes) {
             *bytes = weights.bytes[spec.first().module().id.idx()].unwrap_or(*bytes);
         }
-        let all = (0..plan.models.len() as u32).map(ModelId);
+        let all = (0..plan.weights.len() as u32).map(WeightsId);
         if let Some(error) = plan.too_large(placing, all) {
             return Err(error);
         }
-        let expected = plan
-            .models
-            .iter()
-            .zip(&plan.bytes)
-            .map(|(spec, bytes)| Expected {
-                load: weights.load(*bytes, spec.first().worker.load),
-                execution: spec.first().worker.execution.served().to_vec(),
-                prepare: Duration::ZERO,
-            });
-        let expected: Vec<Expected> = expected.collect();
+        let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
         fleets.push(SimFleet {
             name: placing.name,
             config: plan.config(placing, &expected),

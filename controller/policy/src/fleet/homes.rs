@@ -2,7 +2,7 @@
 
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::id::{GatewayId, MemberId, ModelId, WorkerId};
+use spillgate_pipeline::id::{GatewayId, MemberId, WeightsId, WorkerId};
 use spillgate_pipeline::message::ToGateway;
 
 use super::{Fleet, FleetCommand, Worker};
@@ -12,12 +12,12 @@ use crate::placement::Placement;
 pub(super) struct Homes {
     there: Vec<GatewayId>,
     is_leaving: bool,
-    /// The workers and members of each model.
-    serves: IndexMap<ModelId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
-    /// Models that gateways take to be in memory.
-    held: IndexSet<ModelId, FxBuildHasher>,
-    /// Models that were loaded or unloaded in the event under way.
-    moved: Vec<ModelId>,
+    /// The workers and members that run with weights.
+    serves: IndexMap<WeightsId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
+    /// Weights that gateways take to be in memory.
+    held: IndexSet<WeightsId, FxBuildHasher>,
+    /// Weights that were loaded or unloaded in the event under way.
+    moved: Vec<WeightsId>,
 }
 
 impl Homes {
@@ -25,15 +25,16 @@ impl Homes {
         workers: &IndexMap<WorkerId, Worker, FxBuildHasher>,
         placement: &Placement,
     ) -> Self {
-        let mut serves: IndexMap<ModelId, Vec<_>, FxBuildHasher> = IndexMap::default();
+        let mut serves: IndexMap<WeightsId, Vec<_>, FxBuildHasher> = IndexMap::default();
         // Gateways send requests by member; which variants are in memory is no matter of theirs.
         for (id, worker) in workers.iter().filter(|(_, worker)| !worker.by_variant) {
             for (member, model) in (0..).map(MemberId).zip(&worker.models) {
-                serves.entry(*model).or_default().push((*id, member));
+                let weights = placement.weights_of(*model);
+                serves.entry(weights).or_default().push((*id, member));
             }
         }
         let held = serves.keys().copied();
-        let held = held.filter(|model| placement.is_held(*model)).collect();
+        let held = held.filter(|weights| placement.is_held(*weights)).collect();
         Homes {
             there: Vec::new(),
             is_leaving: false,
@@ -47,9 +48,9 @@ impl Homes {
         self.there.retain(|h| *h != home);
     }
 
-    /// A model is loaded or unloaded, or its load failed.
-    pub(super) fn moved(&mut self, model: ModelId) {
-        self.moved.push(model);
+    /// Weights are loaded or unloaded, or their load failed.
+    pub(super) fn moved(&mut self, weights: WeightsId) {
+        self.moved.push(weights);
     }
 }
 
@@ -60,7 +61,7 @@ impl<T: Clone> Fleet<T> {
             return;
         }
         self.homes.there.push(home);
-        let held: Vec<(ModelId, bool)> = self.homes.held.iter().map(|m| (*m, true)).collect();
+        let held: Vec<(WeightsId, bool)> = self.homes.held.iter().map(|w| (*w, true)).collect();
         self.say_holds(&[home], &held, out);
         if self.homes.is_leaving {
             self.say_leave(home, out);
@@ -73,14 +74,14 @@ impl<T: Clone> Fleet<T> {
             return;
         }
         let mut changed = Vec::new();
-        for model in std::mem::take(&mut self.homes.moved) {
-            let is_held = self.placement.is_held(model);
+        for weights in std::mem::take(&mut self.homes.moved) {
+            let is_held = self.placement.is_held(weights);
             let is_new = match is_held {
-                true => self.homes.held.insert(model),
-                false => self.homes.held.swap_remove(&model),
+                true => self.homes.held.insert(weights),
+                false => self.homes.held.swap_remove(&weights),
             };
             if is_new {
-                changed.push((model, is_held));
+                changed.push((weights, is_held));
             }
         }
         self.say_holds(&self.homes.there, &changed, out);
@@ -89,13 +90,13 @@ impl<T: Clone> Fleet<T> {
     fn say_holds(
         &self,
         homes: &[GatewayId],
-        models: &[(ModelId, bool)],
+        moved: &[(WeightsId, bool)],
         out: &mut Vec<FleetCommand<T>>,
     ) {
         let mut by_worker: IndexMap<WorkerId, Vec<(MemberId, bool)>, FxBuildHasher> =
             IndexMap::default();
-        for (model, is_held) in models {
-            for (worker, member) in self.homes.serves.get(model).into_iter().flatten() {
+        for (weights, is_held) in moved {
+            for (worker, member) in self.homes.serves.get(weights).into_iter().flatten() {
                 by_worker
                     .entry(*worker)
                     .or_default()

@@ -58,12 +58,13 @@ impl<T: Clone> Fleet<T> {
             self.say_dropped(now, &member, reason, out);
             return;
         }
-        if let Some(failed) = self.failed.get(&model) {
+        let weights = self.placement.weights_of(model);
+        if let Some(failed) = self.failed.get(&weights) {
             if now < failed.until {
                 out.push(fail(&member, &failed.why));
                 return;
             }
-            self.failed.swap_remove(&model);
+            self.failed.swap_remove(&weights);
         }
         if !self.placement.fits(model) {
             let why = "its weights take more memory than any device has for weights".into();

@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use spillgate_pipeline::id::ModelId;
+use spillgate_pipeline::id::{ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::Placement;
@@ -144,6 +144,12 @@ impl Placement {
         self.fairness.as_ref().map_or(1.0, |f| f.worth(model))
     }
 
+    /// The same of weights: that of the model in most need which runs with them.
+    pub(super) fn worth_of(&self, weights: WeightsId) -> f64 {
+        let models = self.models(weights).iter();
+        models.map(|m| self.worth(*m)).fold(0.0, f64::max)
+    }
+
     fn by_moore_hodgson(&self, view: View<'_>) -> (Option<Chosen>, Option<f64>) {
         let ready = view.device.ready().take(WEIGHED_MAX);
         let mut strategies: Vec<Strategy> = ready
@@ -153,7 +159,7 @@ impl Placement {
         let jobs = strategies.iter().map(|s| {
             let Chosen { model, at, .. } = s.chosen;
             // A model that several devices hold takes its part of each.
-            let holders = self.demands.holders(model).len().max(1);
+            let holders = self.demands.holders(self.weights_of(model)).len().max(1);
             Job {
                 latest: s.required_start.as_ns() as f64,
                 takes: self.estimate(model, at).as_nanos() as f64 / holders as f64,

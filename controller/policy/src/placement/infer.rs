@@ -109,6 +109,7 @@ impl Placement {
         };
         let window = Window { earliest, latest };
         let id = self.next_id();
+        let weights = self.weights_of(model);
         let copied = self.copies(model, size);
         let shadow = &mut self.devices[device.idx()];
         let input_ends = arrival.max(shadow.input_free()) + copied;
@@ -120,6 +121,7 @@ impl Placement {
         shadow.sent(Sent {
             id,
             model,
+            weights,
             at,
             earliest: earliest.max(counted),
             estimate,
@@ -133,7 +135,11 @@ impl Placement {
         }
         self.queues.went(model, &members);
         let members = members.iter().map(|m| m.id).collect();
-        let work = Work::Infer { model, members };
+        let work = Work::Infer {
+            model,
+            weights,
+            members,
+        };
         out.push(PlacementCommand::Do {
             device,
             action: Action {

@@ -1,8 +1,8 @@
-//! Which model is loaded where, and which models give way.
+//! Which weights are loaded where, and which give way.
 //!
-//! Links that are expected to be idle within the time ahead get a LOAD each, while there is a model worth it. A model
-//! counts as held from the moment its LOAD is sent. A device for which nothing was worth a LOAD is content for a
-//! while: only models for which a request arrives are weighed for it. So the cost of an event does not grow with the number of models.
+//! Links that are expected to be idle within the time ahead get a LOAD each, while there are weights worth it. They
+//! count as held from the moment their LOAD is sent. A device for which nothing was worth a LOAD is content for a
+//! while: only weights for which a request arrives are weighed for it. So the cost of an event does not grow with the number of models.
 
 mod demands;
 mod on_demand;
@@ -14,7 +14,7 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Window, Work};
-use spillgate_pipeline::id::{DeviceId, ModelId};
+use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 pub(super) use demands::Demands;
@@ -25,17 +25,17 @@ use super::events::PlacementCommand;
 use super::fair::Fairness;
 use super::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
 
-/// A content device weighs all models again after this time.
+/// A content device weighs all weights again after this time.
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
-/// Models with the least rate whose fair shares are looked at before one gives way.
+/// Weights with the least rate whose fair shares are looked at before some give way.
 const VICTIMS_WEIGHED_MAX: usize = 32;
 
 impl Placement {
-    /// Gives links that are about to be idle the next LOAD. A request for `arrived` arrived.
+    /// Gives links that are about to be idle the next LOAD. A request for the weights `arrived` arrived.
     pub(super) fn load(
         &mut self,
         now: Timestamp,
-        arrived: Option<ModelId>,
+        arrived: Option<WeightsId>,
         out: &mut Vec<PlacementCommand>,
     ) {
         loop {
@@ -45,20 +45,20 @@ impl Placement {
                     true => Some(arrived?),
                     false => None,
                 };
-                let (model, price) = self.worth_loading(now, device, free, only);
-                let victims = model.and_then(|model| self.victims(device, model));
+                let (weights, price) = self.worth_loading(now, device, free, only);
+                let victims = weights.and_then(|weights| self.victims(device, weights));
                 if only.is_none() {
                     self.devices[device.idx()].note_link_price(price);
                 }
                 if only.is_none() && victims.is_none() {
                     self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
                 }
-                Some((free, device, model?, victims?))
+                Some((free, device, weights?, victims?))
             });
-            let Some((free, device, model, victims)) = found else {
+            let Some((free, device, weights, victims)) = found else {
                 return;
             };
-            self.send_load(now, (free, device), model, victims, out);
+            self.send_load(now, (free, device), weights, victims, out);
         }
     }
 
@@ -90,8 +90,8 @@ impl Placement {
         &mut self,
         now: Timestamp,
         (free, device): (Timestamp, DeviceId),
-        model: ModelId,
-        victims: Vec<ModelId>,
+        weights: WeightsId,
+        victims: Vec<WeightsId>,
         out: &mut Vec<PlacementCommand>,
     ) {
         let at_once = Window {
@@ -99,8 +99,8 @@ impl Placement {
             latest: Timestamp::MAX,
         };
         for victim in victims {
-            let key = self.queues.key(victim);
-            self.devices[device.idx()].unload(victim, key);
+            let keys = self.keys(victim);
+            self.devices[device.idx()].unload(victim, &keys);
             self.demands.released(victim, device);
             self.rates.released(victim, device);
             let id = self.next_id();
@@ -117,14 +117,14 @@ impl Placement {
             out.push(PlacementCommand::Do { device, action });
         }
         let id = self.next_id();
-        let takes = self.loads[model.idx()].estimate();
+        let takes = self.load_time(weights);
         let ends = free + takes;
-        self.devices[device.idx()].load(now, (id, model), (ends, takes));
-        self.demands.held(model, device);
-        self.rates.held(model, device);
+        self.devices[device.idx()].load(now, (id, weights), (ends, takes));
+        self.demands.held(weights, device);
+        self.rates.held(weights, device);
         let action = Action {
             id,
-            work: Work::Load(model),
+            work: Work::Load(weights),
             window: Window {
                 earliest: free,
                 latest: free + self.recipe.late_loads.window(takes),
@@ -135,19 +135,20 @@ impl Placement {
         out.push(PlacementCommand::Do { device, action });
     }
 
-    /// The model that the device should load next, if any is worth it; `only` this one is weighed.
+    /// The weights that the device should load next, if any are worth it; `only` these are weighed.
     fn worth_loading(
         &self,
         now: Timestamp,
         device: DeviceId,
         free: Timestamp,
-        only: Option<ModelId>,
-    ) -> (Option<ModelId>, f64) {
-        let fits = |model: &ModelId| {
+        only: Option<WeightsId>,
+    ) -> (Option<WeightsId>, f64) {
+        let fits = |weights: &WeightsId| {
             let shadow = &self.devices[device.idx()];
-            !shadow.holds(*model) && shadow.can_hold(*model) && !shadow.is_barred(now, *model)
+            let may = shadow.can_hold(*weights) && !shadow.is_barred(now, *weights);
+            may && !shadow.holds(*weights)
         };
-        if only.is_some_and(|model| !fits(&model)) {
+        if only.is_some_and(|weights| !fits(&weights)) {
             return (None, 0.0);
         }
         match self.recipe.load {
@@ -159,54 +160,54 @@ impl Placement {
         }
     }
 
-    /// The models that give way for another; none when they cannot make enough room.
-    fn victims(&self, device: DeviceId, model: ModelId) -> Option<Vec<ModelId>> {
+    /// The weights that give way for others; none when they cannot make enough room.
+    fn victims(&self, device: DeviceId, weights: WeightsId) -> Option<Vec<WeightsId>> {
         let mut victims = Vec::new();
         let first = OnceCell::new();
-        let room = self.make_room(device, model, &first, |victim| victims.push(victim));
+        let room = self.make_room(device, weights, &first, |victim| victims.push(victim));
         room.then_some(victims)
     }
 
-    /// The models of a device that give way first, in their order, where that differs from the order of the recipe's eviction: those with
-    /// the least rate, where a model that got less than its fair share counts more.
-    pub(super) fn giving_way(&self, device: DeviceId) -> Vec<ModelId> {
+    /// The weights of a device that give way first, in their order, where that differs from the order of the recipe's eviction: those with
+    /// the least rate, where those of a model that got less than its fair share count more.
+    pub(super) fn giving_way(&self, device: DeviceId) -> Vec<WeightsId> {
         let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
         if !is_short || self.recipe.eviction != Eviction::LeastRate {
             return Vec::new();
         }
         let shadow = &self.devices[device.idx()];
-        let least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
+        let least = self.rates.least(device).filter(|w| shadow.is_idle(*w));
         let weighed = least.take(VICTIMS_WEIGHED_MAX);
-        let weighed = weighed.map(|m| (self.rates.order(m) * self.worth(m), m));
-        let mut weighed: Vec<(f64, ModelId)> = weighed.collect();
+        let weighed = weighed.map(|w| (self.rates.order(w) * self.worth_of(w), w));
+        let mut weighed: Vec<(f64, WeightsId)> = weighed.collect();
         weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
-        weighed.into_iter().map(|(_, model)| model).collect()
+        weighed.into_iter().map(|(_, weights)| weights).collect()
     }
 
-    /// Names the models that give way for another. False when they cannot make enough room. `first` keeps what
-    /// [`Placement::giving_way`] says of the device, for the next model that is weighed.
+    /// Names the weights that give way for others. False when they cannot make enough room. `first` keeps what
+    /// [`Placement::giving_way`] says of the device, for the next weights that are weighed.
     fn make_room(
         &self,
         device: DeviceId,
-        model: ModelId,
-        first: &OnceCell<Vec<ModelId>>,
-        mut gives: impl FnMut(ModelId),
+        weights: WeightsId,
+        first: &OnceCell<Vec<WeightsId>>,
+        mut gives: impl FnMut(WeightsId),
     ) -> bool {
         let shadow = &self.devices[device.idx()];
-        let needs = self.models[model.idx()].pages;
+        let needs = self.weights[weights.idx()].pages;
         let mut free = shadow.free_pages();
         if free >= needs {
             return true;
         }
-        let give = |victim: ModelId| {
+        let give = |victim: WeightsId| {
             gives(victim);
-            free += self.models[victim.idx()].pages;
+            free += self.weights[victim.idx()].pages;
             free >= needs
         };
         match self.recipe.eviction {
             Eviction::LeastRecentlyUsed => shadow.least_recent().any(give),
             Eviction::LeastRate => {
-                let least = self.rates.least(device).filter(|m| shadow.is_idle(*m));
+                let least = self.rates.least(device).filter(|w| shadow.is_idle(*w));
                 let first = first.get_or_init(|| self.giving_way(device));
                 let others = least.skip(first.len());
                 first.iter().copied().chain(others).any(give)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use spillgate_pipeline::id::{ActionId, ModelId, RequestId};
+use spillgate_pipeline::id::{ActionId, ModelId, RequestId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 use super::DeviceSpec;
@@ -20,6 +20,7 @@ const LINK_PRICE_WEIGHT: f64 = 0.05;
 pub(super) struct Sent {
     pub(super) id: ActionId,
     pub(super) model: ModelId,
+    pub(super) weights: WeightsId,
     /// Position of its size.
     pub(super) at: usize,
     pub(super) earliest: Timestamp,
@@ -35,16 +36,16 @@ struct Slot {
     is_held: bool,
     is_loaded: bool,
     last_used: Timestamp,
-    /// Actions under way that need its weights.
+    /// Actions under way that need them.
     under_way: u32,
-    /// It gets no LOAD before this moment.
+    /// They get no LOAD before this moment.
     barred_until: Timestamp,
 }
 
 #[derive(Debug)]
 struct Loading {
     id: ActionId,
-    model: ModelId,
+    weights: WeightsId,
     ends: Timestamp,
     takes: Duration,
 }
@@ -63,14 +64,14 @@ pub(super) struct Shadow {
     price: f64,
     /// Requests that a ns of its link is worth, as a smoothed mean.
     link_price: f64,
-    /// Its link is idle, and nothing was worth a LOAD: all models are weighed again at this moment.
+    /// Its link is idle, and nothing was worth a LOAD: all weights are weighed again at this moment.
     pub(super) content_until: Option<Timestamp>,
     free_pages: u32,
     pages: u32,
-    /// By model.
+    /// By weights.
     slots: Vec<Slot>,
-    /// Models that are held, by their last use.
-    recent: BTreeSet<(Timestamp, ModelId)>,
+    /// Weights that are held, by their last use.
+    recent: BTreeSet<(Timestamp, WeightsId)>,
     /// Models whose weights are there and that have requests, by the deadline of the first.
     ready: BTreeSet<(Timestamp, ModelId)>,
 }
@@ -97,10 +98,10 @@ impl Shadow {
             recent: BTreeSet::new(),
             ready: BTreeSet::new(),
         };
-        for &model in &spec.resident {
-            if shadow.slots[model.idx()].pages <= shadow.free_pages {
-                shadow.hold(Timestamp::ZERO, model);
-                shadow.slots[model.idx()].is_loaded = true;
+        for &weights in &spec.resident {
+            if shadow.slots[weights.idx()].pages <= shadow.free_pages {
+                shadow.hold(Timestamp::ZERO, weights);
+                shadow.slots[weights.idx()].is_loaded = true;
             }
         }
         shadow
@@ -131,13 +132,13 @@ impl Shadow {
         (self.pages - self.free_pages, self.pages)
     }
 
-    /// Models that the device holds or is loading.
-    pub(super) fn held(&self) -> impl Iterator<Item = ModelId> {
-        self.recent.iter().map(|(_, model)| *model)
+    /// Weights that the device holds or is loading.
+    pub(super) fn held(&self) -> impl Iterator<Item = WeightsId> {
+        self.recent.iter().map(|(_, weights)| *weights)
     }
 
-    pub(super) fn holds(&self, model: ModelId) -> bool {
-        self.slots[model.idx()].is_held
+    pub(super) fn holds(&self, weights: WeightsId) -> bool {
+        self.slots[weights.idx()].is_held
     }
 
     /// Models that have requests and whose weights are there, the first deadline first.
@@ -195,11 +196,11 @@ impl Shadow {
     }
 
     pub(super) fn sent(&mut self, sent: Sent) {
-        let slot = &mut self.slots[sent.model.idx()];
+        let slot = &mut self.slots[sent.weights.idx()];
         slot.under_way += 1;
-        self.recent.remove(&(slot.last_used, sent.model));
+        self.recent.remove(&(slot.last_used, sent.weights));
         slot.last_used = sent.sent_at;
-        self.recent.insert((slot.last_used, sent.model));
+        self.recent.insert((slot.last_used, sent.weights));
         self.input_free = sent.input_ends;
         self.sent.push_back(sent);
     }
@@ -208,7 +209,7 @@ impl Shadow {
     pub(super) fn ended(&mut self, id: ActionId, ended: Ended) -> Option<Sent> {
         let at = self.sent.iter().position(|s| s.id == id)?;
         let sent = self.sent.remove(at)?;
-        self.slots[sent.model.idx()].under_way -= 1;
+        self.slots[sent.weights.idx()].under_way -= 1;
         self.chooses_at = None;
         if let Ended::Ran { at, .. } = ended {
             self.heard = self.heard.max(at);
@@ -216,27 +217,27 @@ impl Shadow {
         Some(sent)
     }
 
-    fn hold(&mut self, now: Timestamp, model: ModelId) {
-        let slot = &mut self.slots[model.idx()];
+    fn hold(&mut self, now: Timestamp, weights: WeightsId) {
+        let slot = &mut self.slots[weights.idx()];
         slot.is_held = true;
         slot.last_used = now;
         self.free_pages -= slot.pages;
-        self.recent.insert((now, model));
+        self.recent.insert((now, weights));
     }
 
     /// A LOAD was sent that is expected to end then.
     pub(super) fn load(
         &mut self,
         now: Timestamp,
-        (id, model): (ActionId, ModelId),
+        (id, weights): (ActionId, WeightsId),
         (ends, takes): (Timestamp, Duration),
     ) {
-        self.hold(now, model);
+        self.hold(now, weights);
         self.link_free = ends;
         self.content_until = None;
         let loading = Loading {
             id,
-            model,
+            weights,
             ends,
             takes,
         };
@@ -259,44 +260,43 @@ impl Shadow {
         self.link_free = self.link_free.max(free);
     }
 
-    /// A model was told to go.
-    pub(super) fn unload(&mut self, model: ModelId, key: Option<Timestamp>) {
-        let slot = &mut self.slots[model.idx()];
+    /// Weights were told to go. `keys` are the models that run with them and have requests, each with the first deadline.
+    pub(super) fn unload(&mut self, weights: WeightsId, keys: &[(Timestamp, ModelId)]) {
+        let slot = &mut self.slots[weights.idx()];
         slot.is_held = false;
         slot.is_loaded = false;
         self.free_pages += slot.pages;
-        self.recent.remove(&(slot.last_used, model));
-        if let Some(key) = key {
-            self.ready.remove(&(key, model));
+        self.recent.remove(&(slot.last_used, weights));
+        for key in keys {
+            self.ready.remove(key);
         }
     }
 
-    /// A LOAD has ended. Gives its model.
-    pub(super) fn loaded(
-        &mut self,
-        id: ActionId,
-        is_there: bool,
-        key: impl Fn(ModelId) -> Option<Timestamp>,
-    ) -> Option<ModelId> {
+    /// A LOAD has ended. Gives its weights.
+    pub(super) fn loaded(&mut self, id: ActionId, is_there: bool) -> Option<WeightsId> {
         let at = self.loading.iter().position(|l| l.id == id)?;
-        let Loading { model, .. } = self.loading.remove(at)?;
+        let Loading { weights, .. } = self.loading.remove(at)?;
         if is_there {
-            self.slots[model.idx()].is_loaded = true;
-            self.ready.extend(key(model).map(|key| (key, model)));
+            self.slots[weights.idx()].is_loaded = true;
         } else {
-            self.unload(model, None);
+            self.unload(weights, &[]);
         }
-        Some(model)
+        Some(weights)
+    }
+
+    /// The weights of a model came, which has requests, the first with that deadline.
+    pub(super) fn is_ready(&mut self, key: Timestamp, model: ModelId) {
+        self.ready.insert((key, model));
     }
 
     /// The first deadline of a model's queue has changed.
     pub(super) fn rekey(
         &mut self,
-        model: ModelId,
+        (model, weights): (ModelId, WeightsId),
         before: Option<Timestamp>,
         after: Option<Timestamp>,
     ) {
-        if !self.slots[model.idx()].is_loaded {
+        if !self.slots[weights.idx()].is_loaded {
             return;
         }
         if let Some(before) = before {
@@ -305,33 +305,33 @@ impl Shadow {
         self.ready.extend(after.map(|key| (key, model)));
     }
 
-    /// Whether a model could ever be held.
-    pub(super) fn can_hold(&self, model: ModelId) -> bool {
-        self.slots[model.idx()].pages <= self.pages
+    /// Whether weights could ever be held.
+    pub(super) fn can_hold(&self, weights: WeightsId) -> bool {
+        self.slots[weights.idx()].pages <= self.pages
     }
 
-    /// A model gets no LOAD before that moment.
-    pub(super) fn bar(&mut self, model: ModelId, until: Timestamp) {
-        self.slots[model.idx()].barred_until = until;
+    /// Weights get no LOAD before that moment.
+    pub(super) fn bar(&mut self, weights: WeightsId, until: Timestamp) {
+        self.slots[weights.idx()].barred_until = until;
     }
 
-    pub(super) fn is_barred(&self, now: Timestamp, model: ModelId) -> bool {
-        now < self.slots[model.idx()].barred_until
+    pub(super) fn is_barred(&self, now: Timestamp, weights: WeightsId) -> bool {
+        now < self.slots[weights.idx()].barred_until
     }
 
     pub(super) fn free_pages(&self) -> u32 {
         self.free_pages
     }
 
-    /// Models that may be unloaded, the one that was used longest ago first.
-    pub(super) fn least_recent(&self) -> impl Iterator<Item = ModelId> {
-        let models = self.recent.iter().map(|(_, model)| *model);
-        models.filter(|m| self.is_idle(*m))
+    /// Weights that may be unloaded, those that were used longest ago first.
+    pub(super) fn least_recent(&self) -> impl Iterator<Item = WeightsId> {
+        let weights = self.recent.iter().map(|(_, weights)| *weights);
+        weights.filter(|w| self.is_idle(*w))
     }
 
-    /// Whether a model is there and no action under way needs it.
-    pub(super) fn is_idle(&self, model: ModelId) -> bool {
-        let slot = &self.slots[model.idx()];
+    /// Whether weights are there and no action under way needs them.
+    pub(super) fn is_idle(&self, weights: WeightsId) -> bool {
+        let slot = &self.slots[weights.idx()];
         slot.is_loaded && slot.under_way == 0
     }
 }

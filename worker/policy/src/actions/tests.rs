@@ -3,13 +3,15 @@ mod slow;
 
 use proptest::prelude::*;
 
+use spillgate_pipeline::id::ModelId;
+
 use super::*;
 use slow::Slow;
 
-const MODELS: u32 = 5;
-/// Pages of the cache. The last model never fits.
+const WEIGHTS: u32 = 5;
+/// Pages of the cache. The last weights never fit.
 const CACHE: u32 = 6;
-const NEEDS: [u32; MODELS as usize] = [1, 2, 3, 4, 7];
+const NEEDS: [u32; WEIGHTS as usize] = [1, 2, 3, 4, 7];
 /// The last moment at which an action is received.
 const RECEIVED_BY: u64 = 60;
 
@@ -23,7 +25,7 @@ struct Given {
     received: u64,
     /// 0: UNLOAD, 1: LOAD, more: INFER.
     kind: u8,
-    model: ModelId,
+    weights: WeightsId,
     window: Window,
     copies: u64,
     takes: u64,
@@ -87,12 +89,13 @@ impl Executor for Actions {
 type Log = Vec<(u64, ActionCommand<()>, u32)>;
 
 fn action(id: usize, given: &Given) -> Action<()> {
-    let model = given.model;
+    let weights = given.weights;
     let work = match given.kind {
-        0 => Work::Unload(model),
-        1 => Work::Load(model),
+        0 => Work::Unload(weights),
+        1 => Work::Load(weights),
         _ => Work::Infer {
-            model,
+            model: ModelId(0),
+            weights,
             members: vec![()],
         },
     };
@@ -143,7 +146,7 @@ fn drive(subject: &mut impl Executor, given: &[Given]) -> Log {
                     running = Some((now + of(*id).takes.max(1), *id));
                 }
                 ActionCommand::Load(id, _) => {
-                    assert!(loading.is_none(), "two models are read at once");
+                    assert!(loading.is_none(), "two LOADs run at once");
                     loading = Some((now + of(*id).takes.max(1), *id));
                 }
                 ActionCommand::Unload(_) | ActionCommand::Refuse(..) => {}
@@ -160,17 +163,17 @@ fn given() -> impl Strategy<Value = Vec<Given>> {
     let one = (
         0..RECEIVED_BY,
         0..6u8,
-        0..MODELS,
+        0..WEIGHTS,
         window,
         0..4u64,
         0..12u64,
         0..8u8,
     );
     let one = one.prop_map(
-        |(received, kind, model, (earliest, length), copies, takes, fails)| Given {
+        |(received, kind, weights, (earliest, length), copies, takes, fails)| Given {
             received,
             kind,
-            model: ModelId(model),
+            weights: WeightsId(weights),
             window: Window {
                 earliest: at(received + earliest),
                 latest: at(received + earliest + length),
@@ -183,14 +186,14 @@ fn given() -> impl Strategy<Value = Vec<Given>> {
     prop::collection::vec(one, 0..40)
 }
 
-fn fresh(resident: &[ModelId]) -> Actions {
+fn fresh(resident: &[WeightsId]) -> Actions {
     Actions::new(CACHE, NEEDS.to_vec(), resident)
 }
 
 proptest! {
     #[test]
-    fn actions_run_as_in_the_slow_reference(given in given(), resident in prop::collection::vec(0..MODELS, 0..3)) {
-        let resident: Vec<ModelId> = resident.into_iter().map(ModelId).collect();
+    fn actions_run_as_in_the_slow_reference(given in given(), resident in prop::collection::vec(0..WEIGHTS, 0..3)) {
+        let resident: Vec<WeightsId> = resident.into_iter().map(WeightsId).collect();
         let fast = drive(&mut fresh(&resident), &given);
         let slow = drive(&mut Slow::new(&resident), &given);
         prop_assert_eq!(fast, slow);
@@ -198,7 +201,7 @@ proptest! {
 
     #[test]
     fn each_action_is_answered_once_and_starts_in_its_window(given in given()) {
-        let log = drive(&mut fresh(&[ModelId(0), ModelId(1)]), &given);
+        let log = drive(&mut fresh(&[WeightsId(0), WeightsId(1)]), &given);
         for (i, one) in given.iter().enumerate().filter(|(_, g)| g.kind > 0) {
             let id = ActionId(i as u64);
             let answers = log.iter().filter(|(_, command, _)| match command {
@@ -233,7 +236,7 @@ fn load(id: u64, model: u32) -> Action<()> {
     };
     Action {
         id: ActionId(id),
-        work: Work::Load(ModelId(model)),
+        work: Work::Load(WeightsId(model)),
         window,
         starts_at: window.earliest,
         expected_end: window.earliest,
@@ -242,40 +245,40 @@ fn load(id: u64, model: u32) -> Action<()> {
 
 fn unload(id: u64, model: u32) -> Action<()> {
     Action {
-        work: Work::Unload(ModelId(model)),
+        work: Work::Unload(WeightsId(model)),
         ..load(id, model)
     }
 }
 
 #[test]
-fn a_model_that_is_being_read_is_not_unloaded() {
+fn weights_that_are_being_read_are_not_unloaded() {
     let mut actions = fresh(&[]);
     let said = Executor::receive(&mut actions, at(0), load(0, 1));
-    assert_eq!(said, [ActionCommand::Load(ActionId(0), ModelId(1))]);
+    assert_eq!(said, [ActionCommand::Load(ActionId(0), WeightsId(1))]);
     assert_eq!(Executor::receive(&mut actions, at(1), unload(1, 1)), []);
     assert_eq!(actions.pages().free(), CACHE - NEEDS[1]);
     Executor::loaded(&mut actions, at(5), ActionId(0), true);
-    assert!(actions.pages().is_ready(ModelId(1)));
+    assert!(actions.pages().is_ready(WeightsId(1)));
     let said = Executor::receive(&mut actions, at(6), unload(2, 1));
-    assert_eq!(said, [ActionCommand::Unload(ModelId(1))]);
+    assert_eq!(said, [ActionCommand::Unload(WeightsId(1))]);
     assert_eq!(actions.pages().free(), CACHE);
 }
 
 #[test]
-fn a_load_that_waits_is_refused_when_its_model_is_unloaded() {
+fn a_load_that_waits_is_refused_when_its_weights_are_unloaded() {
     let mut actions = fresh(&[]);
     Executor::receive(&mut actions, at(0), load(0, 1));
     assert_eq!(Executor::receive(&mut actions, at(1), load(1, 2)), []);
     let said = Executor::receive(&mut actions, at(2), unload(2, 2));
     let refused = ActionCommand::Refuse(ActionId(1), RefusalCause::NotLoaded);
-    assert_eq!(said, [refused, ActionCommand::Unload(ModelId(2))]);
+    assert_eq!(said, [refused, ActionCommand::Unload(WeightsId(2))]);
     assert_eq!(actions.pages().free(), CACHE - NEEDS[1]);
     assert_eq!(Executor::loaded(&mut actions, at(9), ActionId(0), true), []);
 }
 
 #[test]
 fn a_load_without_room_is_refused_and_takes_nothing() {
-    let mut actions = fresh(&[ModelId(3)]);
+    let mut actions = fresh(&[WeightsId(3)]);
     let said = Executor::receive(&mut actions, at(0), load(0, 2));
     let no_pages = |id| ActionCommand::Refuse(ActionId(id), RefusalCause::NoPages);
     assert_eq!(said, [no_pages(0)]);
@@ -289,7 +292,7 @@ fn a_load_without_room_is_refused_and_takes_nothing() {
 
 #[test]
 fn an_action_without_inputs_holds_up_the_next_one_no_longer_than_its_window() {
-    let mut actions = fresh(&[ModelId(0)]);
+    let mut actions = fresh(&[WeightsId(0)]);
     let infer = |id, earliest, latest| {
         let window = Window {
             earliest: at(earliest),
@@ -297,6 +300,7 @@ fn an_action_without_inputs_holds_up_the_next_one_no_longer_than_its_window() {
         };
         let work = Work::Infer {
             model: ModelId(0),
+            weights: WeightsId(0),
             members: vec![()],
         };
         Action {

@@ -1,4 +1,4 @@
-//! Loaders: they make the operators of a device's models, of the module library or emulated.
+//! Loaders: they make the operators of a device's weights, of the module library or emulated.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,48 +8,48 @@ use spillgate_backend::emulated;
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError, Outputs};
 use spillgate_backend::value::Value;
 use spillgate_pipeline::catalog::ModelNeed;
-use spillgate_pipeline::id::{MemberId, ModelId};
+use spillgate_pipeline::id::{MemberId, VariantId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 
-use super::{LoadedModel, Loader};
+use super::Loader;
 use crate::executor::{BackendFactory, WorkerSpec, build_operator, may_load, warm_up};
 use crate::listed::ListedFile;
 
-/// Sources of a model that are read before a load fails. Their files are equal, so a further one seldom helps.
+/// Sources of weights that are read before a load fails. Their files are equal, so a further one seldom helps.
 const READS_MAX: usize = 2;
-/// Sources of a model that cannot be loaded which the error names.
+/// Sources of weights that cannot be loaded which the error names.
 const NAMED_MAX: usize = 4;
 
-/// A model of a placement, and who names it. Those that do have equal files.
+/// Weights of a placement, and the modules that name them. Those that do have equal files.
 #[derive(Clone)]
-pub struct ModelSpec {
-    /// Where it can be read, in the order in which that is tried; at least one.
+pub struct WeightsSpec {
+    /// Where they can be read, in the order in which that is tried; at least one.
     pub sources: Vec<Source>,
 }
 
-/// A module that names a model.
+/// A module that names weights.
 #[derive(Clone)]
 pub struct Source {
-    /// A worker that serves it. Where it is one of several variants that are chosen from, the worker's module has this one alone.
+    /// A worker that runs with them. Its module has those variants alone that run with them.
     pub worker: WorkerSpec,
     /// Which of its family it is; 0 where the module has no family.
     pub member: MemberId,
-    /// The files of the model as they were when they were compared with those of the other sources.
+    /// The files as they were when they were compared with those of the other sources.
     pub files: Vec<ListedFile>,
 }
 
-impl ModelSpec {
-    /// The one that named it first.
+impl WeightsSpec {
+    /// The one that named them first.
     pub fn first(&self) -> &Source {
         &self.sources[0]
     }
 
-    /// A module without a family that names it, which cannot serve without it.
+    /// A module without a family that names them, which cannot serve without them.
     pub fn needed_by(&self) -> Option<&Source> {
         self.sources.iter().find(|s| s.module().family.is_none())
     }
 
-    /// Makes it ready to run, from the first of its sources whose files are as they were compared. A file that changed is not read where
+    /// Makes them ready to run, from the first of its sources whose files are as they were compared. A file that changed is not read where
     /// there are several: it is not what the others named.
     ///
     /// # Errors
@@ -146,65 +146,61 @@ impl Source {
     }
 }
 
-/// Loads models of the module library on a backend.
+/// Loads weights of the module library on a backend.
 pub struct OperatorLoader {
     backend: Box<dyn Backend>,
     library: Arc<Library>,
-    models: Arc<[ModelSpec]>,
+    weights: Arc<[WeightsSpec]>,
 }
 
 impl OperatorLoader {
-    /// A loader of these models, by id.
+    /// A loader of these weights, by id.
     ///
     /// # Errors
     /// When there is no such device.
     pub fn new(
         backend: BackendFactory,
         library: Arc<Library>,
-        models: Arc<[ModelSpec]>,
+        weights: Arc<[WeightsSpec]>,
     ) -> Result<Self, OperatorError> {
         Ok(OperatorLoader {
             backend: backend()?,
             library,
-            models,
+            weights,
         })
     }
 }
 
 impl Loader for OperatorLoader {
-    fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError> {
-        let model = &self.models[model.idx()];
-        Ok(LoadedModel {
-            operator: model.build(&self.library, &mut *self.backend)?,
-            variant: model.first().module().served(),
-        })
+    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError> {
+        self.weights[weights.idx()].build(&self.library, &mut *self.backend)
     }
 }
 
 /// Takes the time that profiles say. Types without a model really run; for others the outputs are empty values.
 pub struct EmulatedLoader {
     library: Arc<Library>,
-    models: Arc<[ModelSpec]>,
-    /// Time to read the weights of each model.
+    weights: Arc<[WeightsSpec]>,
+    /// Time to read each.
     loads: Arc<[Duration]>,
 }
 
 impl EmulatedLoader {
-    /// A loader of these models, by id, with the time that each takes to load.
-    pub fn new(library: Arc<Library>, models: Arc<[ModelSpec]>, loads: Arc<[Duration]>) -> Self {
+    /// A loader of these weights, by id, with the time that each take to load.
+    pub fn new(library: Arc<Library>, weights: Arc<[WeightsSpec]>, loads: Arc<[Duration]>) -> Self {
         emulated::use_exact_timers();
         EmulatedLoader {
             library,
-            models,
+            weights,
             loads,
         }
     }
 }
 
 impl Loader for EmulatedLoader {
-    fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError> {
+    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError> {
         let start = Instant::now();
-        let source = self.models[model.idx()].first();
+        let source = self.weights[weights.idx()].first();
         may_load(&source.worker, source.member)?;
         let really_runs = match source.needs_model(&self.library) {
             true => None,
@@ -219,11 +215,8 @@ impl Loader for EmulatedLoader {
             source: source.clone(),
             really_runs,
         });
-        emulated::occupy(start, self.loads[model.idx()]);
-        Ok(LoadedModel {
-            operator,
-            variant: 0,
-        })
+        emulated::occupy(start, self.loads[weights.idx()]);
+        Ok(operator)
     }
 }
 
@@ -244,10 +237,9 @@ impl Operator for Emulated {
                 batch.iter().map(|_| Ok(outputs.clone())).collect()
             }
         };
-        emulated::occupy(
-            start,
-            self.source.worker.execution.served()[batch.len() - 1],
-        );
+        let execution = &self.source.worker.execution;
+        let times = execution.of_variant(VariantId(variant as u16));
+        emulated::occupy(start, times[batch.len() - 1]);
         results
     }
 

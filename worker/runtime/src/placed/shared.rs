@@ -9,13 +9,13 @@ use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
 use spillgate_backend::job::{Job, Ran};
-use spillgate_backend::operator::{Pass, Prepare};
+use spillgate_backend::operator::{Operator, Pass, Prepare};
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
-use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, WorkerId};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId, WeightsId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::actions::{ActionCommand, Actions};
 
-use super::{DeviceAction, LoadedModel, RanBatch, Reports, WorkerModules};
+use super::{DeviceAction, RanBatch, Reports, WorkerModules};
 use crate::clock::Clock;
 use crate::timer::{Alarm, Sleeper};
 
@@ -23,6 +23,7 @@ use crate::timer::{Alarm, Sleeper};
 pub(super) struct Batch {
     pub(super) id: ActionId,
     pub(super) model: ModelId,
+    pub(super) weights: WeightsId,
     pub(super) members: Vec<Member<Arc<Job>>>,
     pub(super) expected: Duration,
     pub(super) prepared: Prepared,
@@ -44,6 +45,7 @@ pub(super) enum Prepared {
 pub(super) struct InputTask {
     pub(super) id: ActionId,
     pub(super) model: ModelId,
+    pub(super) weights: WeightsId,
     pub(super) jobs: Vec<(WorkerId, Arc<Job>)>,
 }
 
@@ -62,17 +64,17 @@ pub(super) enum Outcome {
     Pass(Pass),
 }
 
-/// A model in memory.
+/// Weights in memory.
 pub(super) struct Kept {
-    pub(super) model: Mutex<LoadedModel>,
+    /// Runs the models that run with them, each as one of its variants.
+    pub(super) operator: Mutex<Box<dyn Operator>>,
     pub(super) preparation: Option<Arc<dyn Prepare>>,
-    pub(super) variant: usize,
 }
 
 /// What the loading thread is to do.
 pub(super) enum LoadTask {
-    Load(ActionId, ModelId),
-    Unload(ModelId),
+    Load(ActionId, WeightsId),
+    Unload(WeightsId),
 }
 
 /// What the thread that brings results is to do.
@@ -111,7 +113,9 @@ pub(super) struct Shared {
     /// Something is to be reported.
     pub(super) reports: Condvar,
     /// Those in memory.
-    pub(super) models: Mutex<IndexMap<ModelId, Arc<Kept>, FxBuildHasher>>,
+    pub(super) weights: Mutex<IndexMap<WeightsId, Arc<Kept>, FxBuildHasher>>,
+    /// Which variant of the operator of its weights each model is.
+    pub(super) variants: Arc<[usize]>,
     pub(super) upstream: Arc<dyn Reports>,
     /// Set before the device is driven.
     pub(super) alarm: OnceLock<Alarm>,
@@ -132,12 +136,17 @@ impl Shared {
                 ..
             } = action;
             let work = match work {
-                Work::Load(model) => Work::Load(model),
-                Work::Unload(model) => Work::Unload(model),
-                Work::Infer { model, members } => {
+                Work::Load(weights) => Work::Load(weights),
+                Work::Unload(weights) => Work::Unload(weights),
+                Work::Infer {
+                    model,
+                    weights,
+                    members,
+                } => {
                     let batch = Batch {
                         id,
                         model,
+                        weights,
                         members,
                         expected: expected_end.since(starts_at),
                         prepared: Prepared::Whole,
@@ -146,6 +155,7 @@ impl Shared {
                     state.batches.insert(id, batch);
                     Work::Infer {
                         model,
+                        weights,
                         members: Vec::new(),
                     }
                 }
@@ -170,7 +180,7 @@ impl Shared {
         while !state.commands.is_empty() {
             for command in std::mem::take(&mut state.commands) {
                 match command {
-                    ActionCommand::CopyInput(id, model, _) if self.prepares(model) => {
+                    ActionCommand::CopyInput(id, weights, _) if self.prepares(weights) => {
                         state.inputs.push_back(id);
                         inputs = true;
                     }
@@ -185,12 +195,12 @@ impl Shared {
                         state.next = state.batches.swap_remove(&id);
                         runs = true;
                     }
-                    ActionCommand::Load(id, model) => {
-                        state.loads.push_back(LoadTask::Load(id, model));
+                    ActionCommand::Load(id, weights) => {
+                        state.loads.push_back(LoadTask::Load(id, weights));
                         loads = true;
                     }
-                    ActionCommand::Unload(model) => {
-                        state.loads.push_back(LoadTask::Unload(model));
+                    ActionCommand::Unload(weights) => {
+                        state.loads.push_back(LoadTask::Unload(weights));
                         loads = true;
                     }
                     ActionCommand::Refuse(id, cause) => {
@@ -217,10 +227,10 @@ impl Shared {
         }
     }
 
-    /// Whether inputs of a model are prepared apart from its execution.
-    fn prepares(&self, model: ModelId) -> bool {
-        let models = self.models.lock();
-        models.get(&model).is_some_and(|m| m.preparation.is_some())
+    /// Whether inputs of models that run with weights are prepared apart from the execution.
+    fn prepares(&self, weights: WeightsId) -> bool {
+        let all = self.weights.lock();
+        all.get(&weights).is_some_and(|w| w.preparation.is_some())
     }
 
     /// The same on a thread of the device: what is refused is reported by the thread for that.

@@ -23,13 +23,15 @@ const MS: Duration = Duration::from_millis(1);
 /// What happened, in order.
 #[derive(Debug, PartialEq)]
 enum Seen {
-    /// A model is being read.
+    /// Weights are being read.
     Reads(u32),
     /// The inputs of a batch of that many are prepared.
     Prepares(u32, usize),
     /// A batch of that many runs.
     Runs(u32, usize),
-    /// The operator of a model is gone; the name of the thread.
+    /// The same, as another variant than the first.
+    RunsAs(u32, usize, usize),
+    /// The operator of weights is gone; the name of the thread.
     Gone(u32, String),
     Ran(u64, Vec<Ran>),
     Done(u64, End),
@@ -87,8 +89,11 @@ struct Fake {
 }
 
 impl Operator for Fake {
-    fn run(&mut self, _: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        self.stage.note(Seen::Runs(self.model, batch.len()));
+    fn run(&mut self, variant: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
+        self.stage.note(match variant {
+            0 => Seen::Runs(self.model, batch.len()),
+            _ => Seen::RunsAs(self.model, variant, batch.len()),
+        });
         let mut results: Vec<_> = batch.iter().map(|_| Ok(Vec::new())).collect();
         match self.stage.kinds[self.model as usize] {
             Kind::RunsAtGate => self.stage.wait(),
@@ -134,23 +139,19 @@ impl std::ops::Drop for Fake {
 struct FakeLoader(Arc<Stage>);
 
 impl Loader for FakeLoader {
-    fn load(&mut self, model: ModelId) -> Result<LoadedModel, OperatorError> {
+    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError> {
         let stage = &self.0;
-        stage.note(Seen::Reads(model.0));
-        match stage.kinds[model.idx()] {
+        stage.note(Seen::Reads(weights.0));
+        match stage.kinds[weights.idx()] {
             Kind::ReadsAtGate => stage.wait(),
             Kind::Unreadable => return Err(OperatorError::Other("its file is cut".to_owned())),
             Kind::PanicsReading => panic!("told to"),
             _ => {}
         }
-        let operator = Fake {
+        Ok(Box::new(Fake {
             stage: stage.clone(),
-            model: model.0,
-        };
-        Ok(LoadedModel {
-            operator: Box::new(operator),
-            variant: 0,
-        })
+            model: weights.0,
+        }))
     }
 }
 
@@ -173,7 +174,8 @@ impl Reports for Upstream {
     }
 }
 
-/// A device with a cache of two pages, and models of a page each.
+/// A device with a cache of two pages, and models with weights of a page each. The last model is another variant that runs with the weights
+/// of the first.
 struct Bench {
     device: PlacedDevice,
     stage: Arc<Stage>,
@@ -196,12 +198,13 @@ fn try_start(kinds: &[Kind], resident: &[u32]) -> (Result<Bench, OperatorError>,
     let timers = TimerThread::start(clock, "timer").unwrap();
     let pipeline = Arc::new(noop_pipeline(MS * 1000, &[&[0]], &[]));
     let modules = [(WORKER, (pipeline, ModuleId(1)))];
-    let resident: Vec<ModelId> = resident.iter().copied().map(ModelId).collect();
+    let resident: Vec<WeightsId> = resident.iter().copied().map(WeightsId).collect();
     let config = PlacedConfig {
         id: DeviceId(0),
         name: "fake:0".to_owned(),
         actions: Actions::new(2, vec![1; kinds.len()], &resident),
         resident,
+        variants: (0..=kinds.len()).map(|i| i / kinds.len()).collect(),
         modules: Arc::new(modules.into_iter().collect()),
     };
     let loader = FakeLoader(stage.clone());
@@ -262,6 +265,7 @@ fn member() -> Member<Arc<Job>> {
 fn infer(model: u32, size: usize) -> Work<Member<Arc<Job>>> {
     Work::Infer {
         model: ModelId(model),
+        weights: WeightsId(model),
         members: (0..size).map(|_| member()).collect(),
     }
 }
@@ -336,15 +340,32 @@ fn the_results_of_a_batch_come_before_its_end() {
 #[test]
 fn a_model_that_is_loaded_serves() {
     let bench = start(&[Kind::Sound], &[]);
-    bench.send(1, Work::Load(ModelId(0)));
+    bench.send(1, Work::Load(WeightsId(0)));
     bench.expect([Seen::Reads(0), Seen::Done(1, End::Ran)]);
+    serves(&bench, 2, 0);
+}
+
+#[test]
+fn models_that_run_with_the_same_weights_are_variants_of_one_operator() {
+    let bench = start(&[Kind::Sound], &[0]);
+    let other = Work::Infer {
+        model: ModelId(1),
+        weights: WeightsId(0),
+        members: vec![member(), member()],
+    };
+    bench.send(1, other);
+    bench.expect([
+        Seen::RunsAs(0, 1, 2),
+        Seen::Ran(1, vec![Ok(vec![]); 2]),
+        Seen::Done(1, End::Ran),
+    ]);
     serves(&bench, 2, 0);
 }
 
 #[test]
 fn a_slow_load_does_not_delay_a_batch_of_another_model() {
     let bench = start(&[Kind::Sound, Kind::ReadsAtGate], &[0]);
-    bench.send(1, Work::Load(ModelId(1)));
+    bench.send(1, Work::Load(WeightsId(1)));
     bench.expect([Seen::Reads(1)]);
     serves(&bench, 2, 0);
     bench.gate.send(()).unwrap();
@@ -356,7 +377,7 @@ fn a_slow_batch_does_not_delay_a_load() {
     let bench = start(&[Kind::RunsAtGate, Kind::Sound], &[0]);
     bench.send(1, infer(0, 1));
     bench.expect([Seen::Runs(0, 1)]);
-    bench.send(2, Work::Load(ModelId(1)));
+    bench.send(2, Work::Load(WeightsId(1)));
     bench.expect([Seen::Reads(1), Seen::Done(2, End::Ran)]);
     bench.gate.send(()).unwrap();
     bench.expect([Seen::Ran(1, vec![Ok(vec![])]), Seen::Done(1, End::Ran)]);
@@ -402,7 +423,7 @@ fn a_batch_of_a_model_that_is_not_there_is_refused() {
     let done = bench.send(1, infer(1, 1));
     assert_eq!(done, refused(1, RefusalCause::NotLoaded));
     // It is being read: it is not there yet.
-    bench.send(2, Work::Load(ModelId(1)));
+    bench.send(2, Work::Load(WeightsId(1)));
     bench.expect([Seen::Reads(1)]);
     let done = bench.send(3, infer(1, 1));
     assert_eq!(done, refused(3, RefusalCause::NotLoaded));
@@ -414,7 +435,7 @@ fn a_batch_of_a_model_that_is_not_there_is_refused() {
 #[test]
 fn a_load_that_finds_no_room_is_refused() {
     let bench = start(&[Kind::Sound; 3], &[0, 1]);
-    let done = bench.send(1, Work::Load(ModelId(2)));
+    let done = bench.send(1, Work::Load(WeightsId(2)));
     assert_eq!(done, refused(1, RefusalCause::NoPages));
 }
 
@@ -422,13 +443,13 @@ fn a_load_that_finds_no_room_is_refused() {
 fn fails_alone(kind: Kind, why: &str) {
     let bench = start(&[Kind::Sound, kind, Kind::Sound], &[0]);
     for id in [1, 2] {
-        assert_eq!(bench.send(id, Work::Load(ModelId(1))), []);
+        assert_eq!(bench.send(id, Work::Load(WeightsId(1))), []);
         let end = End::Failed(why.to_owned());
         bench.expect([Seen::Reads(1), Seen::Done(id, end)]);
     }
     let done = bench.send(3, infer(1, 1));
     assert_eq!(done, refused(3, RefusalCause::NotLoaded));
-    bench.send(4, Work::Load(ModelId(2)));
+    bench.send(4, Work::Load(WeightsId(2)));
     bench.expect([Seen::Reads(2), Seen::Done(4, End::Ran)]);
     serves(&bench, 5, 0);
     assert!(bench.device.handle().is_alive());
@@ -480,11 +501,11 @@ fn a_request_that_cannot_be_computed_fails_alone() {
 fn unload_drops_the_operator_on_the_loading_thread() {
     let bench = start(&[Kind::Sound], &[0]);
     serves(&bench, 1, 0);
-    assert_eq!(bench.send(2, Work::Unload(ModelId(0))), []);
+    assert_eq!(bench.send(2, Work::Unload(WeightsId(0))), []);
     bench.expect([Seen::Gone(0, "load fake:0".to_owned())]);
     let done = bench.send(3, infer(0, 1));
     assert_eq!(done, refused(3, RefusalCause::NotLoaded));
-    bench.send(4, Work::Load(ModelId(0)));
+    bench.send(4, Work::Load(WeightsId(0)));
     bench.expect([Seen::Reads(0), Seen::Done(4, End::Ran)]);
     serves(&bench, 5, 0);
 }
@@ -522,7 +543,7 @@ fn a_device_that_stops_reports_what_ran() {
 fn stop_leaves_a_busy_device_behind_at_its_limit() {
     for (kind, work) in [
         (Kind::RunsAtGate, infer(0, 1)),
-        (Kind::ReadsAtGate, Work::Load(ModelId(0))),
+        (Kind::ReadsAtGate, Work::Load(WeightsId(0))),
     ] {
         let resident: &[u32] = if kind == Kind::RunsAtGate { &[0] } else { &[] };
         let bench = start(&[kind], resident);

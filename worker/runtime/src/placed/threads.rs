@@ -11,15 +11,15 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use spillgate_backend::job::{Failure, Ran};
-use spillgate_backend::operator::{Inputs, OperatorError, Outputs, Pass};
+use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs, Pass};
 use spillgate_pipeline::action::{Around, Done, Ended};
-use spillgate_pipeline::id::{ActionId, ModelId, WorkerId};
+use spillgate_pipeline::id::{ActionId, WeightsId, WorkerId};
 use spillgate_pipeline::pipeline::Module;
 
 use super::shared::{
     Batch, Executed, InputTask, Kept, LoadTask, Outcome, Prepared, Report, Shared, State,
 };
-use super::{LoadedModel, Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
+use super::{Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
 use crate::clock::Clock;
 use crate::device::panic_text;
 use crate::timer::TimerThread;
@@ -50,6 +50,7 @@ impl PlacedDevice {
             name,
             actions,
             resident,
+            variants,
             modules,
         } = config;
         let shared = Arc::new(Shared {
@@ -72,7 +73,8 @@ impl PlacedDevice {
             runs: Condvar::new(),
             loads: Condvar::new(),
             reports: Condvar::new(),
-            models: Mutex::default(),
+            weights: Mutex::default(),
+            variants,
             upstream,
             alarm: OnceLock::new(),
             alive: AtomicBool::new(true),
@@ -156,17 +158,21 @@ fn spawn(
 /// Prepares the inputs of batches, in the order in which they came.
 fn prepare(shared: &Shared) {
     while let Some(task) = shared.wait(&shared.inputs, |s| s.stop, take_input) {
-        let InputTask { id, model, jobs } = task;
-        let of = shared.models.lock().get(&model).cloned();
+        let InputTask {
+            id,
+            model,
+            weights,
+            jobs,
+        } = task;
+        let of = shared.weights.lock().get(&weights).cloned();
         let inputs = jobs
             .iter()
             .map(|(worker, job)| job.inputs(module(shared, *worker)));
         let inputs: Vec<Inputs> = inputs.collect();
         let started_at = shared.clock.now();
-        let by = of
-            .as_ref()
-            .and_then(|of| Some((of.preparation.clone()?, of.variant)));
-        let prepared = by.map_or(Prepared::Whole, |(by, variant)| {
+        let by = of.and_then(|of| of.preparation.clone());
+        let variant = shared.variants[model.idx()];
+        let prepared = by.map_or(Prepared::Whole, |by| {
             let pass = catch_unwind(AssertUnwindSafe(|| by.prepare(variant, &inputs)));
             pass.map_or_else(
                 |panic| Prepared::Failed(module_panicked(&*panic)),
@@ -195,6 +201,7 @@ fn take_input(state: &mut State) -> Option<InputTask> {
             return Some(InputTask {
                 id,
                 model: batch.model,
+                weights: batch.weights,
                 jobs: members.map(|m| (m.worker, m.payload.clone())).collect(),
             });
         }
@@ -213,12 +220,14 @@ fn execute(shared: &Shared) {
         let Batch {
             id,
             model,
+            weights,
             members,
             expected,
             prepared,
             prepare,
         } = batch;
-        let of = shared.models.lock().get(&model).cloned();
+        let of = shared.weights.lock().get(&weights).cloned();
+        let variant = shared.variants[model.idx()];
         if let Prepared::Whole = prepared {
             let of_member = members
                 .iter()
@@ -228,10 +237,15 @@ fn execute(shared: &Shared) {
         let n = members.len();
         let started_at = shared.clock.now();
         let outcome = match (of, prepared) {
-            (None, _) => Outcome::Results(all_fail(n, "its model is not in memory".to_owned())),
+            (None, _) => Outcome::Results(all_fail(n, "its weights are not in memory".to_owned())),
             (_, Prepared::Failed(why)) => Outcome::Results(all_fail(n, why)),
-            (Some(of), Prepared::Pass(pass)) => forward(&mut of.model.lock(), pass, n),
-            (Some(of), Prepared::Whole) => Outcome::Results(run(&mut of.model.lock(), &inputs)),
+            (Some(of), Prepared::Pass(pass)) => {
+                forward(&mut **of.operator.lock(), variant, pass, n)
+            }
+            (Some(of), Prepared::Whole) => {
+                let operator = &mut **of.operator.lock();
+                Outcome::Results(results(n, || operator.run(variant, &inputs)))
+            }
         };
         let ended_at = shared.clock.now();
         shared.act(|state| state.actions.executed(ended_at, id, &mut state.commands));
@@ -253,17 +267,10 @@ fn execute(shared: &Shared) {
     }
 }
 
-/// Runs a batch as a whole.
-fn run(model: &mut LoadedModel, inputs: &[Inputs]) -> Vec<Ran> {
-    let LoadedModel { operator, variant } = model;
-    results(inputs.len(), || operator.run(*variant, inputs))
-}
-
 /// Runs the model of a batch whose input is prepared.
-fn forward(model: &mut LoadedModel, mut pass: Pass, n: usize) -> Outcome {
-    let LoadedModel { operator, variant } = model;
+fn forward(operator: &mut dyn Operator, variant: usize, mut pass: Pass, n: usize) -> Outcome {
     let forward = AssertUnwindSafe(|| {
-        pass.forward(|input| operator.forward(*variant, input));
+        pass.forward(|input| operator.forward(variant, input));
         pass
     });
     match catch_unwind(forward) {
@@ -300,11 +307,11 @@ fn all_fail(n: usize, why: String) -> Vec<Ran> {
 }
 
 /// Reads weights and gives them back, in the order in which that was asked for.
-fn load(shared: &Shared, loader: LoaderFactory, resident: &[ModelId], started: &Started) {
+fn load(shared: &Shared, loader: LoaderFactory, resident: &[WeightsId], started: &Started) {
     let build = || {
         let mut loader = loader()?;
-        for &model in resident {
-            keep(shared, model, loader.load(model)?);
+        for &weights in resident {
+            keep(shared, weights, loader.load(weights)?);
         }
         Ok(loader)
     };
@@ -320,9 +327,9 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[ModelId], started: &
     let _ = started.send(Ok(()));
     while let Some(task) = shared.wait(&shared.loads, |s| s.stop, |s| s.loads.pop_front()) {
         match task {
-            LoadTask::Load(id, model) => read(shared, &mut *loader, id, model),
-            LoadTask::Unload(model) => {
-                let gone = shared.models.lock().swap_remove(&model);
+            LoadTask::Load(id, weights) => read(shared, &mut *loader, id, weights),
+            LoadTask::Unload(weights) => {
+                let gone = shared.weights.lock().swap_remove(&weights);
                 // Without the lock: it takes a while.
                 drop(gone);
             }
@@ -330,12 +337,12 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[ModelId], started: &
     }
 }
 
-fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, model: ModelId) {
+fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, weights: WeightsId) {
     let started_at = shared.clock.now();
-    let result = catch_unwind(AssertUnwindSafe(|| loader.load(model)));
+    let result = catch_unwind(AssertUnwindSafe(|| loader.load(weights)));
     let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
     let is_there = result.is_ok();
-    let why = result.map(|of| keep(shared, model, of)).err();
+    let why = result.map(|of| keep(shared, weights, of)).err();
     let at = shared.clock.now();
     shared.act(|state| {
         state.actions.loaded(at, id, is_there, &mut state.commands);
@@ -346,7 +353,7 @@ fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, model: ModelId) 
             took: at.since(started_at),
         },
         Some(error) => {
-            tracing::warn!(device = shared.name, %error, "a model cannot be loaded");
+            tracing::warn!(device = shared.name, %error, "weights cannot be loaded");
             Ended::Failed(error.to_string().into())
         }
     };
@@ -357,13 +364,12 @@ fn panicked(panic: &(dyn Any + Send)) -> OperatorError {
     OperatorError::Other(format!("loading panicked: {}", panic_text(panic)))
 }
 
-fn keep(shared: &Shared, model: ModelId, of: LoadedModel) {
+fn keep(shared: &Shared, weights: WeightsId, operator: Box<dyn Operator>) {
     let kept = Kept {
-        preparation: of.operator.preparation(),
-        variant: of.variant,
-        model: Mutex::new(of),
+        preparation: operator.preparation(),
+        operator: Mutex::new(operator),
     };
-    shared.models.lock().insert(model, Arc::new(kept));
+    shared.weights.lock().insert(weights, Arc::new(kept));
 }
 
 /// Brings what has ended to where it is awaited, in the order in which it ended.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_pipeline::action::PAGE_BYTES;
-use spillgate_pipeline::id::ModelId;
+use spillgate_pipeline::id::{ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 use spillgate_sim::placement::{Arrival, ClosedLoop, Scenario, ScenarioModel, System};
 
@@ -126,7 +126,7 @@ fn scenario(
 
 /// The same with all models on all devices from the start.
 fn resident(mut scenario: Scenario) -> Scenario {
-    let all: Vec<ModelId> = (0..scenario.models.len() as u32).map(ModelId).collect();
+    let all: Vec<WeightsId> = (0..scenario.models.len() as u32).map(WeightsId).collect();
     scenario.resident.fill(all);
     scenario
 }

@@ -14,12 +14,10 @@ const LARGEST: u32 = 16;
 fn warm(background_time: Duration) -> PlacementConfig {
     let sizes: Vec<u32> = vec![1, 2, 4, 8, LARGEST];
     let execution: Vec<Duration> = sizes.iter().map(|n| ms(4 + u64::from(*n))).collect();
-    let one = placement::Model {
-        execution,
-        ..model(1, 5, 5)
-    };
+    let (weights, model) = model(1, 5, 5);
+    let one = (weights, placement::Model { execution, ..model });
     let mut config = world_of(&[4], vec![one.clone(), one]);
-    config.devices[0].resident = vec![ModelId(0), ModelId(1)];
+    config.devices[0].resident = vec![WeightsId(0), WeightsId(1)];
     PlacementConfig {
         sizes,
         background_time,

@@ -2,7 +2,10 @@ use spillgate_pipeline::message::Arrival;
 
 use super::*;
 
-fn of_one_device(pages: u32, models: Vec<placement::Model>) -> PlacementConfig {
+fn of_one_device(
+    pages: u32,
+    models: Vec<(placement::Weights, placement::Model)>,
+) -> PlacementConfig {
     world_of(&[pages], models)
 }
 
@@ -17,7 +20,7 @@ fn ran(answer: &Answer) -> bool {
 /// One model that is there from the start; a batch of one takes 4 ms.
 fn warm() -> PlacementConfig {
     let mut config = of_one_device(4, vec![model(1, 5, 4)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     config
 }
 
@@ -146,7 +149,7 @@ fn a_load_that_fails_answers_those_that_wait_and_is_tried_again_a_second_later()
 fn a_device_that_cannot_read_a_model_does_not_fail_requests_that_another_serves() {
     // Device 1 has no memory left, say. Device 0 has the model, and more requests than it can serve: a copy is wanted.
     let mut config = world_of(&[4, 4], vec![model(1, 5, 4)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     let asks: Vec<Ask> = (0..200).map(|i| ask(i, 60)).collect();
     for name in PlacementName::ALL {
         let of = FleetWorker {

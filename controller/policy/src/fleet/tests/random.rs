@@ -6,13 +6,16 @@ fn config() -> impl Strategy<Value = PlacementConfig> {
     let one =
         (1..4u32, 1..9u64, 1..5u64).prop_map(|(pages, load, alone)| model(pages, load, alone));
     let models = prop::collection::vec(one, 3..5);
-    let resident = prop::option::of((0..3u32).prop_map(ModelId));
+    let resident = prop::option::of((0..3u32).prop_map(WeightsId));
     let devices = prop::collection::vec((2..7u32, resident), 1..4);
     let travel = prop_oneof![Just(0), Just(100), Just(1500)];
-    (models, devices, travel).prop_map(|(models, devices, travel)| {
+    (models, devices, travel, any::<bool>()).prop_map(|(models, devices, travel, shares)| {
         let pages: Vec<u32> = devices.iter().map(|(pages, _)| *pages).collect();
         let mut config = world_of(&pages, models);
         config.travel = Duration::from_micros(travel);
+        if shares {
+            config.models[1].weights = WeightsId(0);
+        }
         for (spec, (_, resident)) in config.devices.iter_mut().zip(devices) {
             spec.resident.extend(resident);
         }

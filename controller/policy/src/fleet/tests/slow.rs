@@ -26,7 +26,7 @@ fn ran(answer: &Answer) -> bool {
 #[test]
 fn a_load_that_takes_a_hundred_times_as_long_delays_no_other_model_and_hangs_nothing() {
     let mut config = world_of(&[4], vec![model(1, 5, 4), model(1, 5, 4)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     // The LOAD of model 1 ends at half a second.
     let mut asks = vec![ask_for(1, 0, 100)];
     asks.extend((0..50).map(|i| ask_for(0, 10 * i, 50)));

@@ -75,7 +75,7 @@ struct Device {
     running: Option<Action<Member<usize>>>,
     loads: Vec<Action<Member<usize>>>,
     reading: Option<Action<Member<usize>>>,
-    loaded: Vec<ModelId>,
+    loaded: Vec<WeightsId>,
     is_broken: bool,
     /// How many times as long as expected its LOADs take, where a test says so.
     slow: Option<u32>,
@@ -115,8 +115,8 @@ impl World {
     ) -> Self {
         let devices = config.devices.iter().map(|spec| {
             let mut free = spec.pages;
-            let fits = spec.resident.iter().filter(|m| {
-                let pages = config.models[m.idx()].pages;
+            let fits = spec.resident.iter().filter(|w| {
+                let pages = config.weights[w.idx()].pages;
                 let fits = pages <= free;
                 free -= if fits { pages } else { 0 };
                 fits
@@ -205,7 +205,7 @@ impl World {
                 match action.work {
                     Work::Infer { .. } => device.infers.push(action),
                     Work::Load(_) => device.loads.push(action),
-                    Work::Unload(model) => device.loaded.retain(|m| *m != model),
+                    Work::Unload(weights) => device.loaded.retain(|w| *w != weights),
                 }
                 self.start(now, i);
             }
@@ -225,8 +225,8 @@ impl World {
                 let action = self.devices[i].reading.take().expect("a model is read");
                 let fails = self.rng.random_bool(self.hardware.fails) || self.devices[i].is_broken;
                 let ended = match (fails, &action.work) {
-                    (false, Work::Load(model)) => {
-                        self.devices[i].loaded.push(*model);
+                    (false, Work::Load(weights)) => {
+                        self.devices[i].loaded.push(*weights);
                         Ended::Ran { at: now, took }
                     }
                     _ => Ended::Failed("its file is no model".into()),
@@ -335,12 +335,17 @@ impl World {
                 break;
             }
             let action = self.devices[i].infers.remove(first);
-            let Work::Infer { model, members } = &action.work else {
+            let Work::Infer {
+                model,
+                weights,
+                members,
+            } = &action.work
+            else {
                 unreachable!("only batches are here")
             };
             let cause = if now > action.window.latest {
                 Some(RefusalCause::Late)
-            } else if !self.devices[i].loaded.contains(model)
+            } else if !self.devices[i].loaded.contains(weights)
                 || self.rng.random_bool(self.hardware.refuses)
             {
                 Some(RefusalCause::NotLoaded)
@@ -371,11 +376,11 @@ impl World {
                 self.done(now, i, action.id, Ended::Refused(RefusalCause::Late));
                 continue;
             }
-            let Work::Load(model) = action.work else {
+            let Work::Load(weights) = action.work else {
                 unreachable!("only LOADs are here")
             };
             self.loads[i] += 1;
-            let took = self.strays(self.config.models[model.idx()].load);
+            let took = self.strays(self.config.weights[weights.idx()].load);
             let took = took * self.devices[i].slow.unwrap_or(1);
             self.devices[i].reading = Some(action);
             self.push(now + took, Due::LoadEnds(i, took));
@@ -412,7 +417,8 @@ impl World {
                 .collect::<Vec<_>>()
         };
         for (of, model) in self.workers.iter().flat_map(models) {
-            let is_held = self.fleet.placement.is_held(model);
+            let weights = self.config.models[model.idx()].weights;
+            let is_held = self.fleet.placement.is_held(weights);
             assert_eq!(self.told.contains(&of), is_held, "{of:?} at {now}");
         }
         if let Some(at) = self.fleet.next_wakeup(now) {
@@ -427,7 +433,7 @@ impl World {
     fn obey(&mut self, now: Timestamp, command: FleetCommand<usize>) {
         match command {
             FleetCommand::Do { device, action } => {
-                if let Work::Infer { model, members } = &action.work {
+                if let Work::Infer { model, members, .. } = &action.work {
                     for member in members {
                         let i = member.payload;
                         assert_eq!(self.stands[i], Stands::Waiting);

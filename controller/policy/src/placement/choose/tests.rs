@@ -1,6 +1,6 @@
 use super::*;
 use crate::placement::queues::Waiting;
-use crate::placement::{DeviceSpec, Model, PlacementConfig, PlacementName};
+use crate::placement::{DeviceSpec, Model, PlacementConfig, PlacementName, Weights};
 use spillgate_pipeline::id::RequestId;
 use std::time::Duration;
 
@@ -12,9 +12,13 @@ type Choice = (u32, u32, usize, u64);
 const SIZES: [u32; 5] = [1, 2, 4, 8, 16];
 
 fn placement(offers: &[Offer<'_>]) -> Placement {
-    let models = offers.iter().map(|(_, estimates, _)| Model {
+    let weights = Weights {
         pages: 1,
         load: Duration::from_millis(8),
+    };
+    let models = (0..).zip(offers).map(|(i, (_, estimates, _))| Model {
+        weights: WeightsId(i),
+        neighbours: Vec::new(),
         execution: estimates
             .iter()
             .copied()
@@ -25,10 +29,11 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
     let resident = offers.iter().enumerate().filter(|(_, (held, ..))| *held);
     let device = DeviceSpec {
         pages: offers.len() as u32,
-        resident: resident.map(|(i, _)| ModelId(i as u32)).collect(),
+        resident: resident.map(|(i, _)| WeightsId(i as u32)).collect(),
     };
     let config = PlacementConfig {
         sizes: SIZES.to_vec(),
+        weights: vec![weights; offers.len()],
         models: models.collect(),
         devices: vec![device],
         travel: Duration::ZERO,

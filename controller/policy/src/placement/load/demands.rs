@@ -1,15 +1,16 @@
-//! What models ask for, and how that loads devices (Clockwork, Appendix B).
+//! What weights are asked for, and how that loads devices (Clockwork, Appendix B).
 //!
 //! The demand of a model is the sum over its requests of their execution time alone by their SLO: the number of devices that they
-//! would keep busy. It is shared out over the devices that hold the model, inversely to their other load. As in the paper, shares
-//! are renewed for a model when something changes about it, and not otherwise.
+//! would keep busy. That of weights is the sum over the models that run with them; in the paper each model has its own. It is shared out
+//! over the devices that hold the weights, inversely to their other load. As in the paper, shares are renewed for weights when something
+//! changes about them, and not otherwise.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
-use spillgate_pipeline::id::{DeviceId, ModelId};
+use spillgate_pipeline::id::{DeviceId, WeightsId};
 
 /// Other load, in devices, below which a device counts as this much loaded.
 const LOAD_MIN: f64 = 0.05;
@@ -24,84 +25,84 @@ struct Demand {
 
 #[derive(Debug)]
 pub(in crate::placement) struct Demands {
-    models: Vec<Demand>,
+    weights: Vec<Demand>,
     loads: Vec<f64>,
-    /// Models with demand, by the bits of it: those of positive numbers are in their order.
-    descending: BTreeSet<(u64, ModelId)>,
+    /// Weights with demand, by the bits of it: those of positive numbers are in their order.
+    descending: BTreeSet<(u64, WeightsId)>,
     /// The same of those that no device holds.
-    unheld: BTreeSet<(u64, ModelId)>,
+    unheld: BTreeSet<(u64, WeightsId)>,
 }
 
 impl Demands {
-    pub(in crate::placement) fn new(models: usize, devices: usize) -> Self {
+    pub(in crate::placement) fn new(weights: usize, devices: usize) -> Self {
         Demands {
-            models: vec![Demand::default(); models],
+            weights: vec![Demand::default(); weights],
             loads: vec![0.0; devices],
             descending: BTreeSet::new(),
             unheld: BTreeSet::new(),
         }
     }
 
-    /// Devices that hold a model.
-    pub(in crate::placement) fn holders(&self, model: ModelId) -> &[DeviceId] {
-        &self.models[model.idx()].holders
+    /// Devices that hold weights.
+    pub(in crate::placement) fn holders(&self, weights: WeightsId) -> &[DeviceId] {
+        &self.weights[weights.idx()].holders
     }
 
-    /// What the models of a device ask of it, in devices.
+    /// What is asked of a device for the weights that it holds, in devices.
     pub(in crate::placement) fn load(&self, device: DeviceId) -> f64 {
         self.loads[device.idx()]
     }
 
-    /// Models with demand, the one with the most first.
-    pub(in crate::placement) fn descending(&self) -> impl Iterator<Item = (f64, ModelId)> {
-        let models = self.descending.iter().rev();
-        models.map(|&(bits, model)| (f64::from_bits(bits), model))
+    /// Weights with demand, those with the most first.
+    pub(in crate::placement) fn descending(&self) -> impl Iterator<Item = (f64, WeightsId)> {
+        let all = self.descending.iter().rev();
+        all.map(|&(bits, weights)| (f64::from_bits(bits), weights))
     }
 
-    /// Models with demand that no device holds, the one with the most first.
-    pub(in crate::placement) fn unheld(&self) -> impl Iterator<Item = ModelId> {
-        self.unheld.iter().rev().map(|(_, model)| *model)
+    /// Weights with demand that no device holds, those with the most first.
+    pub(in crate::placement) fn unheld(&self) -> impl Iterator<Item = WeightsId> {
+        self.unheld.iter().rev().map(|(_, weights)| *weights)
     }
 
-    /// What the requests of a model ask for, in devices.
-    pub(in crate::placement) fn demand(&self, model: ModelId) -> f64 {
-        self.models[model.idx()].demand
+    /// What the requests for weights ask for, in devices.
+    pub(in crate::placement) fn demand(&self, weights: WeightsId) -> f64 {
+        self.weights[weights.idx()].demand
     }
 
-    pub(in crate::placement) fn held(&mut self, model: ModelId, device: DeviceId) {
-        self.leave(model);
-        let demand = &mut self.models[model.idx()];
+    pub(in crate::placement) fn held(&mut self, weights: WeightsId, device: DeviceId) {
+        self.leave(weights);
+        let demand = &mut self.weights[weights.idx()];
         demand.holders.push(device);
         demand.shares.push(0.0);
-        self.enter(model);
-        self.share(model);
+        self.enter(weights);
+        self.share(weights);
     }
 
-    pub(in crate::placement) fn released(&mut self, model: ModelId, device: DeviceId) {
-        self.leave(model);
-        let demand = &mut self.models[model.idx()];
+    pub(in crate::placement) fn released(&mut self, weights: WeightsId, device: DeviceId) {
+        self.leave(weights);
+        let demand = &mut self.weights[weights.idx()];
         if let Some(at) = demand.holders.iter().position(|h| *h == device) {
             demand.holders.remove(at);
             self.loads[device.idx()] -= demand.shares.remove(at);
-            self.share(model);
+            self.share(weights);
         }
-        self.enter(model);
+        self.enter(weights);
     }
 
-    /// The requests of a model that wait ask for that much.
-    pub(in crate::placement) fn changed(&mut self, model: ModelId, asked: f64) {
-        self.leave(model);
-        self.models[model.idx()].demand = asked.max(0.0);
-        self.enter(model);
-        self.share(model);
+    /// The requests for weights that wait ask for that much.
+    pub(in crate::placement) fn changed(&mut self, weights: WeightsId, asked: f64) {
+        self.leave(weights);
+        self.weights[weights.idx()].demand = asked.max(0.0);
+        self.enter(weights);
+        self.share(weights);
     }
 
-    fn enter(&mut self, model: ModelId) {
+    fn enter(&mut self, weights: WeightsId) {
         let Demand {
             demand, holders, ..
-        } = &self.models[model.idx()];
+        } = &self.weights[weights.idx()];
         if *demand > 0.0 {
-            let key = (demand.to_bits(), model);
+            let key = (demand.to_bits(), weights);
             self.descending.insert(key);
             if holders.is_empty() {
                 self.unheld.insert(key);
@@ -109,15 +110,15 @@ impl Demands {
         }
     }
 
-    fn leave(&mut self, model: ModelId) {
-        let key = (self.models[model.idx()].demand.to_bits(), model);
+    fn leave(&mut self, weights: WeightsId) {
+        let key = (self.weights[weights.idx()].demand.to_bits(), weights);
         self.descending.remove(&key);
         self.unheld.remove(&key);
     }
 
-    /// Other load of each holder of a model, and the part of a demand that it takes.
-    fn parts(&self, model: ModelId) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let demand = &self.models[model.idx()];
+    /// Other load of each holder of weights, and the part of a demand that it takes.
+    fn parts(&self, weights: WeightsId) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let demand = &self.weights[weights.idx()];
         let others = demand.holders.iter().zip(&demand.shares);
         let others = others.map(|(holder, share)| self.loads[holder.idx()] - share);
         let inverse = |other: f64| 1.0 / other.max(LOAD_MIN);
@@ -125,13 +126,13 @@ impl Demands {
         others.map(move |other| (other, inverse(other) / sum))
     }
 
-    /// Shares the demand of a model out over its holders.
-    fn share(&mut self, model: ModelId) {
-        if self.models[model.idx()].holders.is_empty() {
+    /// Shares the demand for weights out over their holders.
+    fn share(&mut self, weights: WeightsId) {
+        if self.weights[weights.idx()].holders.is_empty() {
             return;
         }
-        let parts: Vec<f64> = self.parts(model).map(|(_, part)| part).collect();
-        let demand = &mut self.models[model.idx()];
+        let parts: Vec<f64> = self.parts(weights).map(|(_, part)| part).collect();
+        let demand = &mut self.weights[weights.idx()];
         for ((holder, share), part) in demand.holders.iter().zip(&mut demand.shares).zip(parts) {
             let load = &mut self.loads[holder.idx()];
             *load -= *share;
@@ -140,9 +141,9 @@ impl Demands {
         }
     }
 
-    /// The part of a demand for a model that its holders do not fulfil: `d - sum(a / l)`. Negative when they could do more.
-    pub(in crate::placement) fn priority(&self, model: ModelId, demand: f64) -> f64 {
-        let fulfilled = self.parts(model).map(|(other, part)| {
+    /// The part of a demand for weights that their holders do not fulfil: `d - sum(a / l)`. Negative when they could do more.
+    pub(in crate::placement) fn priority(&self, weights: WeightsId, demand: f64) -> f64 {
+        let fulfilled = self.parts(weights).map(|(other, part)| {
             let share = demand * part;
             share / (other + share)
         });

@@ -1,6 +1,6 @@
-//! Clockwork's LOADs (Appendix B): the model with the most demand that the devices which hold it do not fulfil.
+//! Clockwork's LOADs (Appendix B): the weights with the most demand that the devices which hold them do not fulfil.
 
-use spillgate_pipeline::id::ModelId;
+use spillgate_pipeline::id::{ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
 use crate::placement::Placement;
@@ -10,37 +10,37 @@ impl Placement {
         &self,
         free: Timestamp,
         also_too_late: bool,
-        only: Option<ModelId>,
-        fits: impl Fn(&ModelId) -> bool,
-    ) -> Option<ModelId> {
-        if let Some(model) = only {
-            let demand = self.demands.demand(model);
-            let priority = self.priority(model, demand, free, also_too_late);
-            return priority.map(|_| model);
+        only: Option<WeightsId>,
+        fits: impl Fn(&WeightsId) -> bool,
+    ) -> Option<WeightsId> {
+        if let Some(weights) = only {
+            let demand = self.demands.demand(weights);
+            let priority = self.priority(weights, demand, free, also_too_late);
+            return priority.map(|_| weights);
         }
-        let mut best: Option<(f64, ModelId)> = None;
-        for (demand, model) in self.demands.descending() {
+        let mut best: Option<(f64, WeightsId)> = None;
+        for (demand, weights) in self.demands.descending() {
             // A priority never exceeds the demand.
             if best.is_some_and(|(priority, _)| demand < priority) {
                 break;
             }
-            if !fits(&model) {
+            if !fits(&weights) {
                 continue;
             }
-            if let Some(priority) = self.priority(model, demand, free, also_too_late) {
-                let beats = |(p, m): (f64, ModelId)| priority > p || priority >= p && model < m;
+            if let Some(priority) = self.priority(weights, demand, free, also_too_late) {
+                let beats = |(p, w): (f64, WeightsId)| priority > p || priority >= p && weights < w;
                 if best.is_none_or(beats) {
-                    best = Some((priority, model));
+                    best = Some((priority, weights));
                 }
             }
         }
-        best.map(|(_, model)| model)
+        best.map(|(_, weights)| weights)
     }
 
-    /// The priority of a model's LOAD that begins at `free`, if it has any.
+    /// The priority of a LOAD of weights that begins at `free`, if it has any.
     fn priority(
         &self,
-        model: ModelId,
+        weights: WeightsId,
         demand: f64,
         free: Timestamp,
         also_too_late: bool,
@@ -48,18 +48,21 @@ impl Placement {
         let demand = match also_too_late {
             true => demand,
             false => {
-                let alone = self.estimate(model, 0);
-                let ready = free + self.loads[model.idx()].estimate();
-                self.pressure_from(model, ready + alone) * alone.as_secs_f64()
+                let ready = free + self.load_time(weights);
+                let of = |&model: &ModelId| {
+                    let alone = self.estimate(model, 0);
+                    self.pressure_from(model, ready + alone) * alone.as_secs_f64()
+                };
+                self.models(weights).iter().map(of).sum()
             }
         };
-        let priority = self.demands.priority(model, demand);
+        let priority = self.demands.priority(weights, demand);
         (demand > 0.0 && priority > 0.0).then_some(priority)
     }
 
     /// The sum of 1 / SLO over the open requests of a model with at least that deadline, in 1/s.
     fn pressure_from(&self, model: ModelId, deadline: Timestamp) -> f64 {
-        let holders = self.demands.holders(model).iter();
+        let holders = self.demands.holders(self.weights_of(model)).iter();
         let under_way = holders.map(|h| self.devices[h.idx()].pressure_from(model, deadline));
         self.queues.pressure_from(model, deadline) + under_way.sum::<f64>()
     }

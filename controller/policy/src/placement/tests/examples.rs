@@ -10,7 +10,7 @@ fn answered(world: &World) -> Vec<bool> {
 /// The first INFER takes 80 ms in place of 4: more than the SLO.
 fn after_an_outlier(name: PlacementName) -> Vec<bool> {
     let mut config = world_of(&[4], vec![model(1, 5, 4)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     let hardware = Hardware {
         first: 20.0,
         ..SOUND
@@ -53,7 +53,7 @@ fn a_model_larger_than_any_cache_is_never_loaded_and_its_requests_end_at_their_t
 fn a_model_is_loaded_when_the_one_in_its_way_has_run() {
     // One place, two models. Model 1 is asked for while model 0 runs, for 1 ms. Nothing happens after that.
     let mut config = world_of(&[1], vec![model(1, 5, 1), model(1, 5, 1)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     for name in PlacementName::ALL {
         for slo in [Some(50), None] {
             let mut second = ask(0, 1, slo);
@@ -95,7 +95,7 @@ fn a_load_that_fails_is_tried_again() {
 #[test]
 fn refused_requests_wait_again_where_the_recipe_says_so() {
     let mut config = world_of(&[1], vec![model(1, 5, 4)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     // The second request is sent behind a batch of 80 ms, and its window passes.
     let hardware = Hardware {
         first: 20.0,
@@ -113,7 +113,7 @@ fn refused_requests_wait_again_where_the_recipe_says_so() {
 fn a_late_batch_does_not_wake_the_placement_again_and_again() {
     // Behind the late batch lie five of 1 ms: just the time ahead for which clockwork sends.
     let mut config = world_of(&[1], vec![model(1, 5, 1)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     config.sizes = vec![1];
     config.models[0].execution.truncate(1);
     config.travel = Duration::ZERO;
@@ -132,7 +132,7 @@ fn a_late_batch_does_not_wake_the_placement_again_and_again() {
 fn a_link_with_time_to_spare_brings_what_is_asked_for_whatever_gives_way() {
     // Two models share one place. One is asked for every 40 ms, the other one five times less often. Both have time for a LOAD.
     let mut config = world_of(&[1], vec![model(1, 5, 1), model(1, 5, 1)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     let often = (0..100).map(|i| ask(i * 40, 0, Some(50)));
     let seldom = (0..20).map(|i| ask(i * 200 + 20, 1, Some(50)));
     let mut asks: Vec<Ask> = often.chain(seldom).collect();
@@ -180,7 +180,7 @@ fn infers(placement: &mut Placement, now: Timestamp, event: PlacementEvent) -> V
 #[test]
 fn requests_of_a_refused_action_still_ask_for_their_model() {
     let mut config = world_of(&[1], vec![model(1, 5, 4)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     for name in [PlacementName::ClockworkFixed, PlacementName::Spillgate] {
         let mut placement = Placement::new(name, config.clone());
         let arrived = PlacementEvent::Arrived {
@@ -189,7 +189,7 @@ fn requests_of_a_refused_action_still_ask_for_their_model() {
             deadline: at(100),
         };
         let sent = infers(&mut placement, at(0), arrived);
-        let asked = placement.demands.demand(ModelId(0));
+        let asked = placement.demands.demand(WeightsId(0));
         assert!(asked > 0.0, "{}", name.name());
         let refused = PlacementEvent::Inferred {
             device: DeviceId(0),
@@ -199,7 +199,7 @@ fn requests_of_a_refused_action_still_ask_for_their_model() {
         // It goes again, and counts as before.
         let again = infers(&mut placement, at(1), refused);
         assert_eq!(again.len(), 1, "{}", name.name());
-        let still = placement.demands.demand(ModelId(0));
+        let still = placement.demands.demand(WeightsId(0));
         assert!((still - asked).abs() < 1e-9, "{}: {still}", name.name());
         let ran = PlacementEvent::Inferred {
             device: DeviceId(0),
@@ -210,7 +210,7 @@ fn requests_of_a_refused_action_still_ask_for_their_model() {
             },
         };
         assert!(infers(&mut placement, at(5), ran).is_empty());
-        assert_eq!(placement.demands.demand(ModelId(0)), 0.0);
+        assert_eq!(placement.demands.demand(WeightsId(0)), 0.0);
     }
 }
 
@@ -218,7 +218,7 @@ fn requests_of_a_refused_action_still_ask_for_their_model() {
 fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
     // Model 1 takes all of a device's time that it gets: at the price of the busy time no request of it is worth its LOAD.
     let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 40)]);
-    config.devices[0].resident = vec![ModelId(0)];
+    config.devices[0].resident = vec![WeightsId(0)];
     let mut placement = Placement::new(PlacementName::Spillgate, config);
     for _ in 0..1000 {
         placement.devices[0].note_price(1.0 / 4e6);
@@ -235,7 +235,7 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
         let PlacementCommand::Do { action, .. } = command else {
             return false;
         };
-        action.work == Work::Load(ModelId(1))
+        action.work == Work::Load(WeightsId(1))
     };
     assert!(out.iter().any(is_load), "{out:?}");
 }
@@ -244,7 +244,7 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
 fn with_a_model_in_need(is_short: bool) -> Placement {
     let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4)]);
     config.is_fair = true;
-    config.devices[0].resident = vec![ModelId(0), ModelId(1)];
+    config.devices[0].resident = vec![WeightsId(0), WeightsId(1)];
     let mut placement = Placement::new(PlacementName::Spillgate, config);
     let fairness = placement.fairness.as_mut().expect("shares are fair");
     let asks = if is_short { 100 } else { 10 };
@@ -268,6 +268,67 @@ fn a_model_that_got_less_than_its_share_gives_way_last() {
         giving_way.first().copied().or_else(|| least.next())
     };
     // The first model has the lower rate.
-    assert_eq!(first(&with_a_model_in_need(false)), Some(ModelId(0)));
-    assert_eq!(first(&with_a_model_in_need(true)), Some(ModelId(1)));
+    assert_eq!(first(&with_a_model_in_need(false)), Some(WeightsId(0)));
+    assert_eq!(first(&with_a_model_in_need(true)), Some(WeightsId(1)));
+}
+
+#[test]
+fn models_that_run_with_the_same_weights_need_one_load() {
+    // One cache holds the weights of one model. Two models have the same, a third one has its own.
+    for name in PlacementName::ALL {
+        let mut config = world_of(&[1], vec![model(1, 5, 4), model(1, 5, 8), model(1, 5, 4)]);
+        config.models[1].weights = WeightsId(0);
+        let by_turns = (0..20).map(|i| ask(i * 20, (i % 2) as u32, Some(60)));
+        let asks: Vec<Ask> = by_turns.collect();
+        let world = World::new(name, &config, SOUND, &asks).run();
+        assert_eq!(world.loads, 1, "{}", name.name());
+        let in_time = |s: &Stands| matches!(s, Stands::Answered(_));
+        assert!(world.stands.iter().all(in_time), "{}", name.name());
+        // What needs weights of its own takes the place of both.
+        let other = [ask(500, 2, Some(60)), ask(600, 1, Some(60))];
+        let asks: Vec<Ask> = asks.into_iter().chain(other).collect();
+        let world = World::new(name, &config, SOUND, &asks).run();
+        assert_eq!(world.loads, 3, "{}", name.name());
+        assert!(world.stands.iter().all(in_time), "{}", name.name());
+    }
+}
+
+#[test]
+fn a_model_with_fewer_batch_sizes_than_others_is_loaded() {
+    let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4)]);
+    config.models[1].execution.truncate(1);
+    let asks: Vec<Ask> = (0..8).map(|_| ask(0, 1, Some(100))).collect();
+    let world = World::new(PlacementName::Spillgate, &config, SOUND, &asks).run();
+    let in_time = |s: &Stands| matches!(s, Stands::Answered(_));
+    assert!(world.stands.iter().all(in_time), "{:?}", world.stands);
+}
+
+/// Three models with weights of a page each and room for two. The first is asked for each 20 ms, the second is its neighbour.
+fn with_a_neighbour(others: impl Iterator<Item = Ask>) -> World {
+    let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4), model(1, 5, 4)]);
+    config.models[0].neighbours = vec![ModelId(1)];
+    config.devices[0].resident = vec![WeightsId(0), WeightsId(2)];
+    let asks = (0..20).map(|i| ask(i * 20, 0, Some(60)));
+    // Its LOAD alone would take longer than it has.
+    let cold = ask(450, 1, Some(6));
+    let asks: Vec<Ask> = others.chain(asks).chain([cold]).collect();
+    World::new(PlacementName::Spillgate, &config, SOUND, &asks).run()
+}
+
+#[test]
+fn weights_of_the_next_variant_are_read_ahead() {
+    let world = with_a_neighbour(std::iter::empty());
+    assert_eq!(world.loads, 1);
+    let in_time = |s: &Stands| matches!(s, Stands::Answered(_));
+    assert!(world.stands.iter().all(in_time), "{:?}", world.stands);
+}
+
+#[test]
+fn what_is_asked_for_does_not_give_way_for_the_next_variant() {
+    let world = with_a_neighbour((0..20).map(|i| ask(i * 20, 2, Some(60))));
+    assert_eq!(world.loads, 0);
+    let (cold, others) = world.stands.split_last().expect("requests");
+    assert!(matches!(cold, Stands::Cancelled(_)), "{cold:?}");
+    let in_time = |s: &Stands| matches!(s, Stands::Answered(_));
+    assert!(others.iter().all(in_time), "{others:?}");
 }

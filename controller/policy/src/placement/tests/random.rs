@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn models() -> impl Strategy<Value = Vec<Model>> {
+fn models() -> impl Strategy<Value = Vec<(Weights, Model)>> {
     let one =
         (1..5u32, 1..9u64, 1..5u64).prop_map(|(pages, load, alone)| model(pages, load, alone));
     prop::collection::vec(one, 3..7)
@@ -14,21 +14,36 @@ fn config() -> impl Strategy<Value = PlacementConfig> {
     let devices = prop::collection::vec((0..9u32, resident), 1..4);
     let travel = prop_oneof![Just(0), Just(100), Just(1500)];
     let is_fair = any::<bool>();
-    (models(), devices, travel, is_fair).prop_map(|(models, devices, travel, is_fair)| {
+    // Each model with the weights of which one; most have their own.
+    let shares = prop::collection::vec(prop::option::weighted(0.3, 0..6usize), 7);
+    let all = (models(), shares, devices, travel, is_fair);
+    all.prop_map(|(models, shares, devices, travel, is_fair)| {
         let devices = devices.into_iter().map(|(pages, mut resident)| {
             resident.sort_unstable();
             resident.dedup();
-            let resident = resident.into_iter().map(ModelId).collect();
+            let resident = resident.into_iter().map(WeightsId).collect();
             DeviceSpec { pages, resident }
         });
-        PlacementConfig {
-            sizes: vec![1, 2, 4],
-            models,
+        let mut config = PlacementConfig {
             devices: devices.collect(),
             travel: Duration::from_micros(travel),
             is_fair,
             background_time: ms(6),
+            ..world_of(&[], models)
+        };
+        for (i, with) in shares.into_iter().enumerate().take(config.models.len()) {
+            // Fewer sizes than others have.
+            if i % 3 == 2 {
+                config.models[i].execution.truncate(2);
+            }
+            if i % 2 == 1 {
+                config.models[i].neighbours = vec![ModelId(i as u32 - 1)];
+            }
+            if let Some(with) = with {
+                config.models[i].weights = WeightsId((with % config.weights.len()) as u32);
+            }
         }
+        config
     })
 }
 

@@ -71,9 +71,9 @@ struct Machine {
     reading: Option<Action<RequestId>>,
 }
 
-/// What a device has, as commands and answers tell.
+/// How weights stand on a device, as commands and answers tell.
 #[derive(Clone, Copy, Default)]
-struct Weights {
+struct Slot {
     is_held: bool,
     is_loaded: bool,
     under_way: u32,
@@ -87,10 +87,10 @@ pub(super) struct World {
     asks: Vec<Ask>,
     pub(super) stands: Vec<Stands>,
     machines: Vec<Machine>,
-    weights: Vec<Vec<Weights>>,
+    slots: Vec<Vec<Slot>>,
     /// Members of the batches that devices have, by action.
     sent: BTreeMap<ActionId, (ModelId, Vec<RequestId>)>,
-    loading: BTreeMap<ActionId, ModelId>,
+    loading: BTreeMap<ActionId, WeightsId>,
     agenda: BTreeMap<(Timestamp, u64), Event>,
     scheduled: u64,
     batches: u64,
@@ -107,18 +107,18 @@ impl World {
         hardware: Hardware,
         asks: &[Ask],
     ) -> Self {
-        let weights = config.devices.iter().map(|device| {
-            let mut weights = vec![Weights::default(); config.models.len()];
+        let slots = config.devices.iter().map(|device| {
+            let mut slots = vec![Slot::default(); config.weights.len()];
             let mut free = device.pages;
-            for model in &device.resident {
-                let pages = config.models[model.idx()].pages;
-                let slot = &mut weights[model.idx()];
+            for weights in &device.resident {
+                let pages = config.weights[weights.idx()].pages;
+                let slot = &mut slots[weights.idx()];
                 if pages <= free && !slot.is_held {
                     free -= pages;
                     (slot.is_held, slot.is_loaded) = (true, true);
                 }
             }
-            weights
+            slots
         });
         let mut world = World {
             placement: Placement::new(name, config.clone()),
@@ -127,7 +127,7 @@ impl World {
             asks: asks.to_vec(),
             stands: vec![Stands::Unborn; asks.len()],
             machines: config.devices.iter().map(|_| Machine::default()).collect(),
-            weights: weights.collect(),
+            slots: slots.collect(),
             sent: BTreeMap::new(),
             loading: BTreeMap::new(),
             agenda: BTreeMap::new(),
@@ -253,7 +253,7 @@ impl World {
                 return;
             }
             let action = machine.infers.remove(i);
-            let Work::Infer { model, members } = &action.work else {
+            let Work::Infer { model, members, .. } = &action.work else {
                 continue;
             };
             if now > action.window.latest || self.rng.random_bool(self.hardware.refuses) {
@@ -299,11 +299,11 @@ impl World {
             self.push(now + self.config.travel, Event::Told(event));
             return self.read_next(now, device);
         }
-        let Work::Load(model) = action.work else {
+        let Work::Load(weights) = action.work else {
             return;
         };
         machine.reading = Some(action);
-        let took = self.strays(self.config.models[model.idx()].load);
+        let took = self.strays(self.config.weights[weights.idx()].load);
         self.push(now + took, Event::LoadEnds(device, took));
     }
 
@@ -317,7 +317,8 @@ impl World {
                 ended,
             } => {
                 let (model, members) = self.sent.remove(&action).expect("it was sent");
-                self.weights[device.idx()][model.idx()].under_way -= 1;
+                let weights = self.config.models[model.idx()].weights;
+                self.slots[device.idx()][weights.idx()].under_way -= 1;
                 for member in &members {
                     self.stands[member.0 as usize] = match ended {
                         Ended::Ran { .. } => Stands::Answered(now),
@@ -333,10 +334,10 @@ impl World {
                 action,
                 took,
             } => {
-                let model = self.loading.remove(&action).expect("it was sent");
-                let weights = &mut self.weights[device.idx()][model.idx()];
-                weights.is_loaded = took.is_some();
-                weights.is_held = took.is_some();
+                let weights = self.loading.remove(&action).expect("it was sent");
+                let slot = &mut self.slots[device.idx()][weights.idx()];
+                slot.is_loaded = took.is_some();
+                slot.is_held = took.is_some();
             }
             _ => {}
         }
@@ -354,7 +355,7 @@ impl World {
             self.obey(now, command);
         }
         let waiting = self.stands.iter().filter(|s| **s == Stands::Waiting);
-        let models = (0..self.placement.models.len() as u32).map(ModelId);
+        let models = (0..self.config.models.len() as u32).map(ModelId);
         let queued = models.map(|model| self.placement.queue(model).count());
         assert_eq!(queued.sum::<usize>(), waiting.count());
         if let Some(at) = self.placement.next_wakeup(now) {
@@ -378,13 +379,20 @@ impl World {
         };
         assert!(action.window.earliest <= action.window.latest);
         assert!(action.starts_at >= now && action.expected_end >= action.starts_at);
-        let weights = &mut self.weights[device.idx()];
+        let slots = &mut self.slots[device.idx()];
         match &action.work {
-            Work::Infer { model, members } => {
-                let slot = &mut weights[model.idx()];
+            Work::Infer {
+                model,
+                weights,
+                members,
+            } => {
+                let of = &self.config.models[model.idx()];
+                assert_eq!(of.weights, *weights);
+                let slot = &mut slots[weights.idx()];
                 assert!(slot.is_loaded, "its LOAD was answered");
                 slot.under_way += 1;
-                assert!(self.config.sizes.contains(&(members.len() as u32)));
+                let sizes = &self.config.sizes[..of.execution.len()];
+                assert!(sizes.contains(&(members.len() as u32)));
                 for member in members {
                     let i = member.0 as usize;
                     assert_eq!(self.stands[i], Stands::Waiting);
@@ -394,21 +402,21 @@ impl World {
                 }
                 self.sent.insert(action.id, (*model, members.clone()));
             }
-            Work::Load(model) => {
-                let slot = &mut weights[model.idx()];
-                assert!(!slot.is_held, "it is there");
+            Work::Load(weights) => {
+                let slot = &mut slots[weights.idx()];
+                assert!(!slot.is_held, "they are there");
                 slot.is_held = true;
-                self.loading.insert(action.id, *model);
+                self.loading.insert(action.id, *weights);
                 self.loads += 1;
             }
-            Work::Unload(model) => {
-                let slot = &mut weights[model.idx()];
+            Work::Unload(weights) => {
+                let slot = &mut slots[weights.idx()];
                 assert!(slot.is_held && slot.is_loaded && slot.under_way == 0);
-                *slot = Weights::default();
+                *slot = Slot::default();
             }
         }
-        let held = weights.iter().zip(&self.config.models);
-        let held = held.filter(|(w, _)| w.is_held).map(|(_, m)| m.pages);
+        let held = slots.iter().zip(&self.config.weights);
+        let held = held.filter(|(s, _)| s.is_held).map(|(_, w)| w.pages);
         let pages = self.config.devices[device.idx()].pages;
         assert!(held.sum::<u32>() <= pages, "the cache is too small");
         self.push(now + self.config.travel, Event::Delivered(device, action));

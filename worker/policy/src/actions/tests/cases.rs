@@ -5,9 +5,9 @@ use super::*;
 /// Received, earliest, latest, duration; whether it ran; when it started or was refused. All in ns.
 type Case = [(u64, u64, u64, u64, bool, u64)];
 
-/// Its model is there and inputs take no time.
+/// Its weights are there and inputs take no time.
 fn assert_case(case: &Case) {
-    let mut actions = fresh(&[ModelId(0)]);
+    let mut actions = fresh(&[WeightsId(0)]);
     let mut answered = vec![None; case.len()];
     let mut received = 0;
     let mut running: Option<(u64, ActionId)> = None;
@@ -29,6 +29,7 @@ fn assert_case(case: &Case) {
             };
             let work = Work::Infer {
                 model: ModelId(0),
+                weights: WeightsId(0),
                 members: vec![()],
             };
             let action = Action {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Weights {
+enum Stand {
     Absent,
     /// Pages are taken; the LOAD waits or runs.
     Awaited,
@@ -12,31 +12,31 @@ enum Weights {
 
 struct Waiting {
     id: ActionId,
-    model: ModelId,
+    weights: WeightsId,
     window: Window,
     is_ready: bool,
 }
 
 pub(super) struct Slow {
-    weights: Vec<Weights>,
+    stands: Vec<Stand>,
     infers: Vec<Waiting>,
     is_running: bool,
     loads: Vec<Waiting>,
-    reading: Option<ModelId>,
+    reading: Option<WeightsId>,
 }
 
 impl Slow {
-    pub(super) fn new(resident: &[ModelId]) -> Self {
+    pub(super) fn new(resident: &[WeightsId]) -> Self {
         let mut slow = Slow {
-            weights: vec![Weights::Absent; MODELS as usize],
+            stands: vec![Stand::Absent; WEIGHTS as usize],
             infers: Vec::new(),
             is_running: false,
             loads: Vec::new(),
             reading: None,
         };
-        for model in resident {
-            if NEEDS[model.idx()] <= slow.free_pages() {
-                slow.weights[model.idx()] = Weights::There;
+        for weights in resident {
+            if NEEDS[weights.idx()] <= slow.free_pages() {
+                slow.stands[weights.idx()] = Stand::There;
             }
         }
         slow
@@ -57,7 +57,7 @@ impl Slow {
             let first = self.infers.remove(i);
             if is_late {
                 out.push(ActionCommand::Refuse(first.id, RefusalCause::Late));
-            } else if self.weights[first.model.idx()] != Weights::There {
+            } else if self.stands[first.weights.idx()] != Stand::There {
                 out.push(ActionCommand::Refuse(first.id, RefusalCause::NotLoaded));
             } else {
                 self.is_running = true;
@@ -70,11 +70,11 @@ impl Slow {
             }
             let first = self.loads.remove(0);
             if now > first.window.latest {
-                self.weights[first.model.idx()] = Weights::Absent;
+                self.stands[first.weights.idx()] = Stand::Absent;
                 out.push(ActionCommand::Refuse(first.id, RefusalCause::Late));
             } else {
-                self.reading = Some(first.model);
-                out.push(ActionCommand::Load(first.id, first.model));
+                self.reading = Some(first.weights);
+                out.push(ActionCommand::Load(first.id, first.weights));
             }
         }
         out
@@ -86,36 +86,38 @@ impl Executor for Slow {
         let Action {
             id, work, window, ..
         } = action;
-        let waiting = |model| Waiting {
+        let waiting = |weights| Waiting {
             id,
-            model,
+            weights,
             window,
             is_ready: false,
         };
         let mut out = Vec::new();
         match work {
-            Work::Load(model) => {
-                let is_absent = self.weights[model.idx()] == Weights::Absent;
-                if is_absent && NEEDS[model.idx()] <= self.free_pages() {
-                    self.weights[model.idx()] = Weights::Awaited;
-                    self.loads.push(waiting(model));
+            Work::Load(weights) => {
+                let is_absent = self.stands[weights.idx()] == Stand::Absent;
+                if is_absent && NEEDS[weights.idx()] <= self.free_pages() {
+                    self.stands[weights.idx()] = Stand::Awaited;
+                    self.loads.push(waiting(weights));
                 } else {
                     out.push(ActionCommand::Refuse(id, RefusalCause::NoPages));
                 }
             }
-            Work::Unload(model) => {
-                let is_absent = self.weights[model.idx()] == Weights::Absent;
-                if !is_absent && self.reading != Some(model) {
-                    self.weights[model.idx()] = Weights::Absent;
-                    for load in self.loads.extract_if(.., |l| l.model == model) {
+            Work::Unload(weights) => {
+                let is_absent = self.stands[weights.idx()] == Stand::Absent;
+                if !is_absent && self.reading != Some(weights) {
+                    self.stands[weights.idx()] = Stand::Absent;
+                    for load in self.loads.extract_if(.., |l| l.weights == weights) {
                         out.push(ActionCommand::Refuse(load.id, RefusalCause::NotLoaded));
                     }
-                    out.push(ActionCommand::Unload(model));
+                    out.push(ActionCommand::Unload(weights));
                 }
             }
-            Work::Infer { model, members } => {
-                self.infers.push(waiting(model));
-                out.push(ActionCommand::CopyInput(id, model, members));
+            Work::Infer {
+                weights, members, ..
+            } => {
+                self.infers.push(waiting(weights));
+                out.push(ActionCommand::CopyInput(id, weights, members));
             }
         }
         out.extend(self.start(now));
@@ -135,10 +137,10 @@ impl Executor for Slow {
     }
 
     fn loaded(&mut self, now: Timestamp, _: ActionId, there: bool) -> Vec<ActionCommand<()>> {
-        if let Some(model) = self.reading.take() {
-            self.weights[model.idx()] = match there {
-                true => Weights::There,
-                false => Weights::Absent,
+        if let Some(weights) = self.reading.take() {
+            self.stands[weights.idx()] = match there {
+                true => Stand::There,
+                false => Stand::Absent,
             };
         }
         self.start(now)
@@ -153,8 +155,8 @@ impl Executor for Slow {
     }
 
     fn free_pages(&self) -> u32 {
-        let weights = self.weights.iter().zip(NEEDS);
-        let taken = weights.filter(|(w, _)| **w != Weights::Absent);
+        let weights = self.stands.iter().zip(NEEDS);
+        let taken = weights.filter(|(w, _)| **w != Stand::Absent);
         CACHE - taken.map(|(_, needs)| needs).sum::<u32>()
     }
 }

@@ -92,8 +92,8 @@ impl World {
         };
         let sources = (1..=n).map(source).collect();
         let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
-        let models = Arc::from([ModelSpec { sources }]);
-        let loader = OperatorLoader::new(backend, Arc::new(library), models).unwrap();
+        let weights = Arc::from([WeightsSpec { sources }]);
+        let loader = OperatorLoader::new(backend, Arc::new(library), weights).unwrap();
         World {
             folder,
             loader,
@@ -103,8 +103,8 @@ impl World {
 
     /// What the model says once it is loaded.
     fn load(&mut self) -> Result<String, String> {
-        let mut loaded = self.loader.load(ModelId(0)).map_err(|e| e.to_string())?;
-        let results = loaded.operator.run(0, &[Vec::new()]);
+        let loaded = self.loader.load(WeightsId(0));
+        let results = loaded.map_err(|e| e.to_string())?.run(0, &[Vec::new()]);
         match &results[0].as_ref().unwrap()[0] {
             Value::Bytes(bytes) => Ok(String::from_utf8(bytes.to_vec()).unwrap()),
             other => panic!("{other:?}"),

@@ -2,31 +2,31 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MODELS: u32 = 4;
+const WEIGHTS: u32 = 4;
 const DEVICES: u16 = 3;
 
-/// Demand of a model, whether each device holds it, the other load of each, and the expected load of each and priority.
+/// Demand for weights, whether each device holds them, the other load of each, and the expected load of each and priority.
 type Case = (f64, &'static [(bool, f64, f64)], f64);
 
 fn assert_case((demand, devices, priority): Case) {
     let mut demands = Demands::new(devices.len() + 1, devices.len());
-    let model = ModelId(0);
+    let weights = WeightsId(0);
     for (i, (_, other, _)) in devices.iter().enumerate() {
-        // Each device has a model of its own that makes its other load.
-        let own = ModelId(i as u32 + 1);
+        // Each device has weights of its own that make its other load.
+        let own = WeightsId(i as u32 + 1);
         demands.held(own, DeviceId(i as u16));
         demands.changed(own, *other);
     }
     for (i, (holds, ..)) in devices.iter().enumerate() {
         if *holds {
-            demands.held(model, DeviceId(i as u16));
+            demands.held(weights, DeviceId(i as u16));
         }
     }
-    demands.changed(model, demand);
+    demands.changed(weights, demand);
     for (i, (_, _, load)) in devices.iter().enumerate() {
         assert!((demands.load(DeviceId(i as u16)) - load).abs() < 1e-9);
     }
-    assert!((demands.priority(model, demand) - priority).abs() < 1e-9);
+    assert!((demands.priority(weights, demand) - priority).abs() < 1e-9);
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn indexes_equal_a_sort_and_loads_add_up(steps in prop::collection::vec((0..MODELS, step()), 0..60)) {
-        let mut demands = Demands::new(MODELS as usize, usize::from(DEVICES));
-        let mut slow: Vec<(f64, Vec<DeviceId>)> = vec![(0.0, Vec::new()); MODELS as usize];
-        for (model, step) in steps {
-            let id = ModelId(model);
-            let (asked, holders) = &mut slow[model as usize];
+    fn indexes_equal_a_sort_and_loads_add_up(steps in prop::collection::vec((0..WEIGHTS, step()), 0..60)) {
+        let mut demands = Demands::new(WEIGHTS as usize, usize::from(DEVICES));
+        let mut slow: Vec<(f64, Vec<DeviceId>)> = vec![(0.0, Vec::new()); WEIGHTS as usize];
+        for (weights, step) in steps {
+            let id = WeightsId(weights);
+            let (asked, holders) = &mut slow[weights as usize];
             match step {
                 Step::Changed(demand) => {
                     *asked = demand;
@@ -83,7 +83,7 @@ proptest! {
                 }
             }
             let models = slow.iter().enumerate().filter(|(_, (asked, _))| *asked > 0.0);
-            let mut sorted: Vec<(f64, ModelId)> = models.map(|(i, (asked, _))| (*asked, ModelId(i as u32))).collect();
+            let mut sorted: Vec<(f64, WeightsId)> = models.map(|(i, (asked, _))| (*asked, WeightsId(i as u32))).collect();
             sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
             prop_assert_eq!(demands.descending().collect::<Vec<_>>(), sorted.clone());
             let unheld = sorted.iter().map(|(_, m)| *m).filter(|m| slow[m.idx()].1.is_empty());
@@ -93,7 +93,7 @@ proptest! {
             prop_assert!((loads.clone().sum::<f64>() - held).abs() < 1e-9);
             prop_assert!(loads.into_iter().all(|load| load > -1e-9));
             for (i, (asked, holders)) in slow.iter().enumerate() {
-                let id = ModelId(i as u32);
+                let id = WeightsId(i as u32);
                 prop_assert_eq!(demands.holders(id), holders.as_slice());
                 prop_assert_eq!(demands.demand(id), *asked);
                 prop_assert!(*asked <= 0.0 || demands.priority(id, *asked) <= *asked);
