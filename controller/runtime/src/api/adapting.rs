@@ -1,7 +1,7 @@
 //! The server's part in the adaptation of one stream: what the client says about its link, and what it is told beside results.
 //!
 //! What a client says is believed as far as it can only harm itself: a frame was sent no later than it came, and no earlier than the
-//! reported link explains.
+//! reported link explains, or the time explains in which its bytes came.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -75,10 +75,11 @@ impl StreamLink {
         Some(reported)
     }
 
-    /// A frame came. Acknowledges it; returns when it was sent, as far as that is believed.
+    /// A frame came, and its bytes took so long from the first to the last. Acknowledges it; returns when it was sent, as far as that is
+    /// believed.
     pub(super) fn came(
         &self,
-        now: Timestamp,
+        (now, took): (Timestamp, Duration),
         frame: &pb::Frame,
         slo: Duration,
     ) -> Option<Timestamp> {
@@ -89,7 +90,8 @@ impl StreamLink {
             clock_ns: now.as_ns(),
         });
         let reported = self.reported.filter(|_| frame.sent_at_ns > 0)?;
-        let transit = reported.carries_in(bytes as f64 * 8.0).min(slo);
+        let explained = reported.carries_in(bytes as f64 * 8.0);
+        let transit = explained.max(took + reported.round_trip).min(slo);
         let transit = transit.as_nanos() as u64;
         let earliest = now.as_ns().saturating_sub(transit);
         Some(Timestamp::from_ns(
@@ -188,12 +190,17 @@ mod tests {
 
     /// When a frame of 25,000 bytes was sent that comes at 1000 ms and says `sent_at`.
     fn believed(link: &StreamLink, sent_at: Timestamp) -> Option<Timestamp> {
+        believed_after(link, Duration::ZERO, sent_at)
+    }
+
+    /// The same of one whose bytes took that long to come.
+    fn believed_after(link: &StreamLink, took: Duration, sent_at: Timestamp) -> Option<Timestamp> {
         let frame = pb::Frame {
             data: vec![0; 25_000].into(),
             sent_at_ns: sent_at.as_ns(),
             ..Default::default()
         };
-        link.came(ms(1000), &frame, SLO)
+        link.came((ms(1000), took), &frame, SLO)
     }
 
     fn link() -> StreamLink {
@@ -216,6 +223,17 @@ mod tests {
         );
         link.report(ms(100), &report(1e3, 0.0));
         assert_eq!(believed(&link, ms(1)), Some(ms(800)), "the SLO at most");
+    }
+
+    #[test]
+    fn a_frame_whose_bytes_came_slowly_was_sent_before_they_came() {
+        let mut link = link();
+        link.report(ms(0), &report(10e6, 30.0));
+        let took = Duration::from_millis(100);
+        assert_eq!(believed_after(&link, took, ms(900)), Some(ms(900)));
+        assert_eq!(believed_after(&link, took, ms(1)), Some(ms(870)));
+        let took = Duration::from_secs(9);
+        assert_eq!(believed_after(&link, took, ms(1)), Some(ms(800)), "the SLO");
     }
 
     #[test]
@@ -261,7 +279,7 @@ mod tests {
                 number,
                 ..Default::default()
             };
-            link.came(ms(5), &frame, SLO);
+            link.came((ms(5), Duration::ZERO), &frame, SLO);
         }
         link.report(ms(10), &report(0.0, 0.0));
         link.report(ms(90), &report(0.0, 0.0));

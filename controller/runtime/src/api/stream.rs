@@ -276,7 +276,10 @@ impl Reader {
         let (number, sequence) = (frame.number, answering.sequence);
         let slo = self.host.pipeline().slo;
         let link = self.link.as_ref();
-        let sent_at = link.and_then(|(link, _)| link.came(self.host.now(), &frame, slo));
+        let sent_at = link.and_then(|(link, _)| {
+            let came = (self.host.now(), self.call.message_took());
+            link.came(came, &frame, slo)
+        });
         if self.open.frames.lock().len() >= self.in_flight_max {
             let limit = self.in_flight_max;
             let refusal = Refusal::StreamFull { limit };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 #[cfg(test)]
@@ -55,6 +56,8 @@ pub struct Call {
     /// When an answer was last read, or the first unread one was made.
     unread_since: AtomicU64,
     message: Mutex<Option<Lease>>,
+    /// How long the message that was read last took to come.
+    message_took: AtomicU64,
     /// The leases of the buffers of messages and of answers.
     buffers: Mutex<[Option<Lease>; 2]>,
     /// When the headers came.
@@ -82,6 +85,7 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
+            message_took: AtomicU64::default(),
             buffers: Mutex::default(),
             _lease: Some(lease),
         })
@@ -104,6 +108,7 @@ impl Call {
             unread: AtomicU32::new(0),
             unread_since: AtomicU64::new(0),
             message: Mutex::default(),
+            message_took: AtomicU64::default(),
             buffers: Mutex::default(),
             began_at: Timestamp::ZERO,
             _lease: None,
@@ -170,11 +175,18 @@ impl Call {
     }
 
     /// A message of it is whole, and holds these bytes until it is taken.
-    pub(super) fn put_message(&self, lease: Lease) {
+    pub(super) fn put_message(&self, lease: Lease, took: Duration) {
         if let Some(connection) = &self.connection {
             connection.is_active();
         }
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.message_took.store(took, Ordering::Relaxed);
         *self.message.lock() = Some(lease);
+    }
+
+    /// How long the message that was read last took to come, from its first byte to its last, as this server saw it.
+    pub fn message_took(&self) -> Duration {
+        Duration::from_nanos(self.message_took.load(Ordering::Relaxed))
     }
 
     /// The lease of the message that was read last.

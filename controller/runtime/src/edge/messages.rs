@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use spillgate_backend::account::{Full, Lease};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
 use super::Call;
@@ -34,6 +34,8 @@ pub(crate) struct Messages<B> {
     /// A message has begun, or the first one of the call is still to come.
     is_due: bool,
     timer: Option<Pin<Box<Sleep>>>,
+    /// When the first of the pieces came.
+    began_at: Option<Instant>,
     pieces: Pieces,
     /// The bytes of the pieces.
     lease: Option<Lease>,
@@ -61,6 +63,7 @@ impl<B> Messages<B> {
             limit,
             is_due: true,
             timer: None,
+            began_at: None,
             pieces: Pieces::default(),
             lease: None,
             length: None,
@@ -92,6 +95,7 @@ impl<B> Messages<B> {
             self.message_ends();
             return Ok(Some(data));
         }
+        self.began_at.get_or_insert_with(Instant::now);
         self.pieces.push(data);
         self.look();
         Ok(None)
@@ -127,13 +131,18 @@ impl<B> Messages<B> {
             self.timer = None;
         }
         let rest = (self.pieces.bytes - self.whole) as u64;
+        let began_at = self.began_at.take();
+        let took = began_at.map_or(Duration::ZERO, |at| at.elapsed());
+        if rest > 0 {
+            self.began_at = Some(Instant::now());
+        }
         let Some(mut lease) = self.lease.take() else {
             return;
         };
         if rest > 0 {
             self.lease = Some(lease.split(rest));
         }
-        self.call.put_message(lease);
+        self.call.put_message(lease, took);
     }
 
     /// Whether the message that is due takes too long.

@@ -45,6 +45,36 @@ async fn messages_come_out_whole_however_they_are_cut() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn it_is_known_how_long_a_message_took_to_come() {
+    // The first message comes in three pieces; with the last one begins the second message; the third comes at once.
+    let mut pieces = vec![message(10), message(10), message(3)];
+    let first = pieces[0].split_off(6);
+    let mut last = first.clone().split_off(4);
+    let middle = first[..4].to_vec();
+    last.extend(pieces[1].drain(..7));
+    let all = [
+        pieces[0].clone(),
+        middle,
+        last,
+        pieces[1].clone(),
+        pieces[2].clone(),
+    ];
+    let frames = tokio_stream::iter(all).then(|piece| async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok::<_, Status>(Frame::data(Bytes::from(piece)))
+    });
+    let call = Call::of_nobody();
+    let body = StreamBody::new(Box::pin(frames));
+    let mut messages = Messages::new(body, call.clone(), false, 1 << 20, LIMIT);
+    let mut took = Vec::new();
+    while let Some(frame) = messages.frame().await {
+        frame.unwrap();
+        took.extend(call.take_message().map(|_| call.message_took().as_millis()));
+    }
+    assert_eq!(took, [200, 100, 0]);
+}
+
 #[tokio::test]
 async fn nothing_is_passed_on_of_a_message_that_is_only_claimed() {
     let mut claim = vec![0];
