@@ -7,7 +7,7 @@ use super::*;
 use crate::network::synthetic;
 
 /// The profile of the reference by its law, without its bump on the three smallest: 16 variants from 128 to 608 pixels.
-fn zoo() -> Zoo {
+pub(super) fn zoo() -> Zoo {
     let sizes: Vec<u32> = (4..20).map(|i| 32 * i).collect();
     let variant = |r: &u32| {
         let r = f64::from(*r);

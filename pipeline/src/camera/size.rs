@@ -1,10 +1,11 @@
-//! The size in which frames are sent: the one that the server asks for, or a smaller one while the link does not bear that. Pure: times
-//! are its input.
+//! The size in which frames are sent: the one that the server asks for, or a smaller one while the link does not bear that.
 //!
 //! A smaller size is taken at once. A larger one waits until the link has borne it with room to spare for [`HOLD`], so that sizes do not go to
 //! and fro.
 
 use std::time::Duration;
+
+use crate::time::Timestamp;
 
 /// The part of the bandwidth that frames may take: it is an estimate, and the bits of frames differ.
 const PART: f64 = 0.8;
@@ -33,7 +34,7 @@ pub(super) struct LinkNow {
 }
 
 /// Chooses the sizes of one stream's frames.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SizeChooser {
     frames_per_second: f64,
     /// What the server asks for; `None`: frames as they are.
@@ -44,7 +45,7 @@ pub(super) struct SizeChooser {
     /// The size that the link bears, if that is smaller than what is told.
     borne: Option<u32>,
     /// Since when a larger one would be borne.
-    more_since: Option<Duration>,
+    more_since: Option<Timestamp>,
 }
 
 impl SizeChooser {
@@ -77,7 +78,7 @@ impl SizeChooser {
     }
 
     /// The longer side that frames should have from now on; `None`: as they are.
-    pub(super) fn choose(&mut self, now: Duration, link: LinkNow) -> Option<u32> {
+    pub(super) fn choose(&mut self, now: Timestamp, link: LinkNow) -> Option<u32> {
         let longer = self.source.0.max(self.source.1);
         if longer == 0 {
             return self.told;
@@ -109,9 +110,9 @@ impl SizeChooser {
     }
 
     /// Whether a larger size has been borne for long enough by now.
-    fn waited(&mut self, now: Duration) -> bool {
+    fn waited(&mut self, now: Timestamp) -> bool {
         let since = *self.more_since.get_or_insert(now);
-        now.saturating_sub(since) >= HOLD
+        now.since(since) >= HOLD
     }
 
     /// Whether the link keeps up with frames of this longer side that take that part of it.

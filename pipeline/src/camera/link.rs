@@ -1,4 +1,4 @@
-//! What a client knows of its link to the server: bandwidth, round trip, and the difference of the clocks. Pure: times are its input.
+//! What a camera knows of its link to the server: bandwidth, round trip, and the difference of the clocks.
 //!
 //! Bandwidth comes from acknowledgements: each frame's bits over the time from its first bit leaving to its acknowledgement, less the
 //! round trip; and of the last frames the harmonic mean, since it is times that add up (Jellyfish §3.3). Unlike there, frames count by their
@@ -8,7 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use spillgate_proto::pb;
+use super::{CameraReport, ClockAnswer};
+use crate::time::Timestamp;
 
 /// Frames of which the mean is taken: enough to smooth single ones, few enough to follow a link that changes each second.
 const FRAMES: usize = 10;
@@ -28,7 +29,7 @@ const BANDWIDTH: (f64, f64) = (1e3, 1e11);
 struct Out {
     number: u64,
     bits: f64,
-    sent_at: Duration,
+    sent_at: Timestamp,
 }
 
 /// A frame's way.
@@ -46,21 +47,21 @@ struct Exchange {
     offset: i128,
 }
 
-/// The link, as one stream finds it. Times are the client's clock.
-#[derive(Debug, Default)]
+/// The link, as one stream finds it. Times are the camera's clock, but for those of [`ClockAnswer`].
+#[derive(Clone, Debug, Default)]
 pub(super) struct LinkEstimate {
     out: VecDeque<Out>,
     /// Of the last frames.
     paths: VecDeque<Path>,
-    reports: VecDeque<u64>,
+    reports: VecDeque<Timestamp>,
     exchanges: VecDeque<Exchange>,
-    acknowledged_at: Duration,
+    acknowledged_at: Timestamp,
 }
 
 impl LinkEstimate {
     /// A frame was given to the connection.
-    pub(super) fn sent(&mut self, now: Duration, number: u64, bytes: usize) {
-        let is_waited_for = |out: &Out| now.saturating_sub(out.sent_at) < OUT_LONGEST;
+    pub(super) fn sent(&mut self, now: Timestamp, number: u64, bytes: usize) {
+        let is_waited_for = |out: &Out| now.since(out.sent_at) < OUT_LONGEST;
         while self.out.front().is_some_and(|out| !is_waited_for(out)) {
             self.out.pop_front();
         }
@@ -74,7 +75,7 @@ impl LinkEstimate {
     }
 
     /// The server has a frame. Acknowledgements come in the order of the frames.
-    pub(super) fn received(&mut self, now: Duration, number: u64) {
+    pub(super) fn received(&mut self, now: Timestamp, number: u64) {
         let Some(at) = self.out.iter().position(|out| out.number == number) else {
             return;
         };
@@ -97,16 +98,16 @@ impl LinkEstimate {
     }
 
     /// The way of a frame, if all of it has come now.
-    fn path(&self, out: &Out, now: Duration) -> Option<Path> {
+    fn path(&self, out: &Out, now: Timestamp) -> Option<Path> {
         let began = (out.sent_at + self.round_trip()?).max(self.acknowledged_at);
         Some(Path {
             bits: out.bits,
-            seconds: now.saturating_sub(began).as_secs_f64(),
+            seconds: now.since(began).as_secs_f64(),
         })
     }
 
     /// Bits a second; `None` before the first acknowledgement.
-    pub(super) fn bandwidth(&self, now: Duration) -> Option<f64> {
+    pub(super) fn bandwidth(&self, now: Timestamp) -> Option<f64> {
         let all = mean(self.paths.iter().copied())?;
         let waiting = self.out.front().and_then(|out| self.path(out, now));
         let waiting = waiting.filter(|path| path.bits < all * path.seconds);
@@ -125,47 +126,41 @@ impl LinkEstimate {
     }
 
     /// How long a frame that is sent now waits until the others have come, as far as that is known.
-    pub(super) fn waits(&self, now: Duration) -> Duration {
+    pub(super) fn waits(&self, now: Timestamp) -> Duration {
         let bandwidth = self.bandwidth(now);
         let seconds = bandwidth.map_or(0.0, |bandwidth| self.bits_out() / bandwidth);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
     /// How long the oldest frame has been out.
-    pub(super) fn longest_out(&self, now: Duration) -> Duration {
-        let outs = self.out.iter().map(|out| now.saturating_sub(out.sent_at));
+    pub(super) fn longest_out(&self, now: Timestamp) -> Duration {
+        let outs = self.out.iter().map(|out| now.since(out.sent_at));
         let mut waited_for = outs.skip_while(|span| *span >= OUT_LONGEST);
         waited_for.next().unwrap_or_default()
     }
 
     /// The report that is due, with this clock.
-    pub(super) fn report(&mut self, now: Duration) -> pb::LinkReport {
-        let clock_ns = nanoseconds(now);
+    pub(super) fn report(&mut self, now: Timestamp) -> CameraReport {
         if self.reports.len() == REPORTS_OUT_MAX {
             self.reports.pop_front();
         }
-        self.reports.push_back(clock_ns);
-        pb::LinkReport {
-            clock_ns,
-            bandwidth: self.bandwidth(now).unwrap_or_default(),
-            round_trip_ms: self.round_trip().map_or(0.0, |r| r.as_secs_f64() * 1e3),
+        self.reports.push_back(now);
+        CameraReport {
+            clock: now,
+            bandwidth: self.bandwidth(now),
+            round_trip: self.round_trip(),
         }
     }
 
     /// The server answered a report. What is no answer to one of the last reports, or cannot be, is not believed.
-    pub(super) fn answered(&mut self, now: Duration, answer: &pb::ClockAnswer) {
-        let of = |report: &u64| *report == answer.client_ns;
+    pub(super) fn answered(&mut self, now: Timestamp, answer: &ClockAnswer) {
+        let of = |report: &Timestamp| *report == answer.reported;
         let Some(at) = self.reports.iter().position(of) else {
             return;
         };
         self.reports.drain(..=at);
-        let clocks = [
-            answer.client_ns,
-            answer.came_ns,
-            answer.written_ns,
-            nanoseconds(now),
-        ];
-        let [sent, came, written, back] = clocks.map(i128::from);
+        let clocks = [answer.reported, answer.came, answer.written, now];
+        let [sent, came, written, back] = clocks.map(|clock| i128::from(clock.as_ns()));
         let Ok(round_trip) = u64::try_from((back - sent) - (written - came)) else {
             return;
         };
@@ -192,8 +187,9 @@ impl LinkEstimate {
     }
 
     /// The server's clock at that moment; `None` before the first exchange of clocks, and before the server's clock began.
-    pub(super) fn server_clock(&self, at: Duration) -> Option<u64> {
-        u64::try_from(i128::from(nanoseconds(at)) + self.best()?.offset).ok()
+    pub(super) fn server_clock(&self, at: Timestamp) -> Option<Timestamp> {
+        let clock = u64::try_from(i128::from(at.as_ns()) + self.best()?.offset);
+        Some(Timestamp::from_ns(clock.ok()?))
     }
 }
 
@@ -206,11 +202,6 @@ fn mean(paths: impl Iterator<Item = Path>) -> Option<f64> {
     });
     let bandwidth = all.bits / all.seconds.max(all.bits / most);
     (all.bits > 0.0).then(|| bandwidth.max(least))
-}
-
-/// Five centuries fit.
-fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@ use super::*;
 
 const SOURCE: (u32, u32) = (640, 360);
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
 }
 
 fn link(bandwidth: f64) -> LinkNow {
@@ -81,10 +81,10 @@ fn sizes_do_not_flap_where_the_bandwidth_wavers() {
     let mut chooser = chooser();
     let mut changes = 0;
     let mut last = chooser.choose(ms(0), link(12e6));
-    for n in 1..1000u32 {
+    for n in 1..1000u64 {
         // A tenth up and down.
-        let wavers = 12e6 * (0.9 + 0.2 * f64::from(n % 7) / 6.0);
-        let side = chooser.choose(ms(40) * n, link(wavers));
+        let wavers = 12e6 * (0.9 + 0.2 * (n % 7) as f64 / 6.0);
+        let side = chooser.choose(ms(40 * n), link(wavers));
         changes += u32::from(side != last);
         last = side;
     }

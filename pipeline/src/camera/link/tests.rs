@@ -1,22 +1,26 @@
 use super::*;
 
-fn ms(ms: u64) -> Duration {
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::ZERO + span(ms)
+}
+
+fn span(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// The server's clock is this far ahead of the client's.
-const AHEAD: u64 = 5_000_000_000;
+const AHEAD: Duration = Duration::from_secs(5);
 
 /// Exchanges clocks at `at` over ways that take so long there and back.
-fn exchange(link: &mut LinkEstimate, at: Duration, there: Duration, back: Duration) {
+fn exchange(link: &mut LinkEstimate, at: Timestamp, there: Duration, back: Duration) {
     let report = link.report(at);
-    let came_ns = nanoseconds(at + there) + AHEAD;
-    let answer = pb::ClockAnswer {
-        client_ns: report.clock_ns,
-        came_ns,
-        written_ns: came_ns + 1_000_000,
+    let came = at + there + AHEAD;
+    let answer = ClockAnswer {
+        reported: report.clock,
+        came,
+        written: came + span(1),
     };
-    link.answered(at + there + ms(1) + back, &answer);
+    link.answered(at + there + span(1) + back, &answer);
 }
 
 fn of_round_trip(round_trip: Duration) -> LinkEstimate {
@@ -32,7 +36,7 @@ fn nothing_is_known_of_a_new_link() {
     assert_eq!((link.round_trip(), link.server_clock(ms(5))), (None, None));
     assert_eq!(link.longest_out(ms(5)), Duration::ZERO);
     let report = link.report(ms(5));
-    assert_eq!((report.bandwidth, report.round_trip_ms), (0.0, 0.0));
+    assert_eq!((report.bandwidth, report.round_trip), (None, None));
     // A frame that came before the first exchange of clocks says nothing.
     link.sent(ms(6), 0, 1000);
     link.received(ms(9), 0);
@@ -42,7 +46,7 @@ fn nothing_is_known_of_a_new_link() {
 
 #[test]
 fn a_frames_bits_over_its_time_less_the_round_trip() {
-    let mut link = of_round_trip(ms(20));
+    let mut link = of_round_trip(span(20));
     // 25,000 bytes in 20 ms of sending and 20 ms of round trip: 10 Mbit/s.
     link.sent(ms(100), 0, 25_000);
     link.received(ms(140), 0);
@@ -51,7 +55,7 @@ fn a_frames_bits_over_its_time_less_the_round_trip() {
 
 #[test]
 fn frames_behind_each_other_each_count_their_own_time() {
-    let mut link = of_round_trip(ms(20));
+    let mut link = of_round_trip(span(20));
     for n in 0..5 {
         link.sent(ms(100), n, 25_000);
     }
@@ -60,18 +64,18 @@ fn frames_behind_each_other_each_count_their_own_time() {
         link.received(ms(140 + 20 * n), n);
     }
     assert_eq!(link.bandwidth(ms(220)).map(f64::round), Some(10e6));
-    assert_eq!(link.waits(ms(220)), ms(0));
+    assert_eq!(link.waits(ms(220)), span(0));
     link.sent(ms(220), 5, 125_000);
-    assert_eq!(link.waits(ms(220)), ms(100), "a megabit");
+    assert_eq!(link.waits(ms(220)), span(100), "a megabit");
 }
 
 #[test]
 fn the_mean_is_the_harmonic_one_of_the_last_ten() {
-    let mut link = of_round_trip(ms(0));
+    let mut link = of_round_trip(span(0));
     let mut now = ms(1000);
     let mut send = |link: &mut LinkEstimate, number: u64, takes: u64| {
         link.sent(now, number, 125_000);
-        now += ms(takes);
+        now = now + span(takes);
         link.received(now, number);
         link.bandwidth(now).map(f64::round)
     };
@@ -90,7 +94,7 @@ fn the_mean_is_the_harmonic_one_of_the_last_ten() {
 
 #[test]
 fn a_link_that_stands_still_is_noticed_before_it_goes_on() {
-    let mut link = of_round_trip(ms(20));
+    let mut link = of_round_trip(span(20));
     for n in 0..10 {
         link.sent(ms(100 * (n + 1)), n, 25_000);
         link.received(ms(100 * (n + 1) + 40), n);
@@ -99,23 +103,27 @@ fn a_link_that_stands_still_is_noticed_before_it_goes_on() {
     assert_eq!(link.bandwidth(ms(2030)).map(f64::round), Some(10e6));
     let after_a_second = link.bandwidth(ms(3000)).unwrap();
     assert!(after_a_second < 2e6, "{after_a_second}");
-    assert_eq!(link.longest_out(ms(3000)), ms(1000));
-    assert!(link.waits(ms(3000)) > ms(100), "{:?}", link.waits(ms(3000)));
+    assert_eq!(link.longest_out(ms(3000)), span(1000));
+    assert!(
+        link.waits(ms(3000)) > span(100),
+        "{:?}",
+        link.waits(ms(3000))
+    );
 }
 
 #[test]
 fn a_frame_that_nobody_acknowledges_is_forgotten() {
-    let mut link = of_round_trip(ms(20));
+    let mut link = of_round_trip(span(20));
     for n in 0..3 {
         link.sent(ms(1000 + n), n, 25_000);
     }
     link.came(1);
-    assert_eq!(link.longest_out(ms(1500)), ms(498));
+    assert_eq!(link.longest_out(ms(1500)), span(498));
     assert_eq!(
         link.longest_out(ms(1000) + OUT_LONGEST),
-        OUT_LONGEST - ms(2)
+        OUT_LONGEST - span(2)
     );
-    assert_eq!(link.longest_out(ms(1010) + OUT_LONGEST), ms(0));
+    assert_eq!(link.longest_out(ms(1010) + OUT_LONGEST), span(0));
     link.sent(ms(1010) + OUT_LONGEST, 3, 1000);
     assert_eq!(link.bits_out(), 8000.0);
 }
@@ -123,40 +131,36 @@ fn a_frame_that_nobody_acknowledges_is_forgotten() {
 #[test]
 fn clocks_are_compared_by_the_quickest_exchange() {
     let mut link = LinkEstimate::default();
-    exchange(&mut link, ms(10), ms(300), ms(10));
+    exchange(&mut link, ms(10), span(300), span(10));
     let first = link.server_clock(ms(1000)).unwrap();
-    assert_eq!(
-        first,
-        1_000_000_000 + AHEAD + 145_000_000,
-        "half of 290 ms off"
-    );
-    exchange(&mut link, ms(500), ms(10), ms(10));
-    assert_eq!(link.round_trip(), Some(ms(20)));
-    assert_eq!(link.server_clock(ms(1000)), Some(1_000_000_000 + AHEAD));
+    assert_eq!(first, ms(1000) + AHEAD + span(145), "half of 290 ms off");
+    exchange(&mut link, ms(500), span(10), span(10));
+    assert_eq!(link.round_trip(), Some(span(20)));
+    assert_eq!(link.server_clock(ms(1000)), Some(ms(1000) + AHEAD));
     for n in 0..EXCHANGES as u64 {
-        exchange(&mut link, ms(1000 + n), ms(25), ms(25));
+        exchange(&mut link, ms(1000 + n), span(25), span(25));
     }
-    assert_eq!(link.round_trip(), Some(ms(50)), "a way may become longer");
+    assert_eq!(link.round_trip(), Some(span(50)), "a way may become longer");
 }
 
 #[test]
 fn answers_that_cannot_be_are_not_believed() {
     let mut link = LinkEstimate::default();
-    let client_ns = link.report(ms(100)).clock_ns;
-    let answer = |client_ns, came_ns, written_ns| pb::ClockAnswer {
-        client_ns,
-        came_ns,
-        written_ns,
+    let reported = link.report(ms(100)).clock;
+    let answer = |reported, came, written| ClockAnswer {
+        reported,
+        came: Timestamp::from_ns(came),
+        written: Timestamp::from_ns(written),
     };
-    link.answered(ms(120), &answer(7, 1, 2));
+    link.answered(ms(120), &answer(Timestamp::from_ns(7), 1, 2));
     assert_eq!(link.round_trip(), None, "nobody asked");
-    link.answered(ms(120), &answer(client_ns, 0, u64::MAX));
+    link.answered(ms(120), &answer(reported, 0, u64::MAX));
     assert_eq!(link.round_trip(), None, "it came before it was sent");
-    let client_ns = link.report(ms(200)).clock_ns;
-    link.answered(ms(220), &answer(client_ns, 9, 3));
+    let reported = link.report(ms(200)).clock;
+    link.answered(ms(220), &answer(reported, 9, 3));
     assert_eq!(link.round_trip(), None, "written before it came");
-    let client_ns = link.report(ms(300)).clock_ns;
-    link.answered(ms(320), &answer(client_ns, u64::MAX, u64::MAX));
+    let reported = link.report(ms(300)).clock;
+    link.answered(ms(320), &answer(reported, u64::MAX, u64::MAX));
     assert_eq!(link.server_clock(ms(400)), None, "beyond all clocks");
     link.received(ms(400), 12);
     assert_eq!(link.bandwidth(ms(400)), None, "it was never sent");
@@ -164,7 +168,7 @@ fn answers_that_cannot_be_are_not_believed() {
 
 #[test]
 fn what_is_remembered_has_a_bound() {
-    let mut link = of_round_trip(ms(1));
+    let mut link = of_round_trip(span(1));
     for n in 0..10_000 {
         link.sent(ms(n), n, 1000);
         link.report(ms(n));
