@@ -118,9 +118,9 @@ impl CameraPolicy {
         self.choose(now);
     }
 
-    /// The server has the frame of that number. It says so in the order of the frames.
-    pub fn received(&mut self, now: Timestamp, number: u64) {
-        self.link.received(now, number);
+    /// The server has the frame of that number since that moment of its clock. It says so in the order of the frames.
+    pub fn received(&mut self, now: Timestamp, number: u64, came: Timestamp) {
+        self.link.received(now, number, came);
         self.choose(now);
     }
 
@@ -142,7 +142,7 @@ impl CameraPolicy {
     fn choose(&mut self, now: Timestamp) {
         let link = LinkNow {
             bandwidth: self.link.bandwidth(now),
-            bits_out: self.link.bits_out(),
+            bits_waiting: self.link.bits_waiting(now),
         };
         self.wanted = self.sizes.choose(now, link);
     }

@@ -1,9 +1,13 @@
 //! What a camera knows of its link to the server: bandwidth, round trip, and the difference of the clocks.
 //!
-//! Bandwidth comes from acknowledgements: each frame's bits over the time from its first bit leaving to its acknowledgement, less the
-//! round trip; and of the last frames the harmonic mean, since it is times that add up (Jellyfish §3.3). Unlike there, frames count by their
-//! bits, as small ones tell less; a frame that had to wait for the one before counts from the acknowledgement of that one; and a frame
-//! that is still out counts once it is slower than the others: a link that stands still is noticed before it goes on.
+//! Bandwidth comes from acknowledgements: each frame's bits over the time from its first bit leaving to its last one coming, less half
+//! the round trip; and of the last frames the harmonic mean, since it is times that add up (Jellyfish §3.3). Unlike there, a frame came
+//! when the server's clock says so, whatever the acknowledgement met on its way; frames count by their bits, as small ones tell less; a
+//! frame that had to wait for the one before counts from when that one came; and a frame that is still out counts once it is slower than
+//! the others: a link that stands still is noticed before it goes on.
+//!
+//! The offset of the clocks may be wrong by as much as the ways there and back differ. Half the round trip is then wrong by the same,
+//! and the time of a frame is right.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,8 +15,8 @@ use std::time::Duration;
 use super::{CameraReport, ClockAnswer};
 use crate::time::Timestamp;
 
-/// Frames of which the mean is taken: enough to smooth single ones, few enough to follow a link that changes each second.
-const FRAMES: usize = 10;
+/// Frames of which the mean is taken: enough to smooth single ones, few enough to follow a link that changes each second within a part of it.
+const FRAMES: usize = 3;
 /// Frames that are out and have a place here. More are out only while the link stands still, and the oldest one tells that.
 const OUT_MAX: usize = 64;
 /// A frame that is out for longer is not waited for: it may be that the server does not acknowledge, though it said that it would.
@@ -55,7 +59,8 @@ pub(super) struct LinkEstimate {
     paths: VecDeque<Path>,
     reports: VecDeque<Timestamp>,
     exchanges: VecDeque<Exchange>,
-    acknowledged_at: Timestamp,
+    /// When the last frame came.
+    came_at: Timestamp,
 }
 
 impl LinkEstimate {
@@ -74,20 +79,31 @@ impl LinkEstimate {
         }
     }
 
-    /// The server has a frame. Acknowledgements come in the order of the frames.
-    pub(super) fn received(&mut self, now: Timestamp, number: u64) {
+    /// The server has a frame since that moment of its clock. Acknowledgements come in the order of the frames.
+    pub(super) fn received(&mut self, now: Timestamp, number: u64, clock: Timestamp) {
         let Some(at) = self.out.iter().position(|out| out.number == number) else {
             return;
         };
         let out = self.out[at];
         self.out.drain(..=at);
-        if let Some(path) = self.path(&out, now) {
+        let came_at = self.came_at(&out, now, clock);
+        if let Some(path) = self.path(&out, came_at) {
             if self.paths.len() == FRAMES {
                 self.paths.pop_front();
             }
             self.paths.push_back(path);
         }
-        self.acknowledged_at = now;
+        self.came_at = came_at;
+    }
+
+    /// When a frame came that is acknowledged now. A server's clock that cannot be is not believed.
+    fn came_at(&self, out: &Out, now: Timestamp, clock: Timestamp) -> Timestamp {
+        let came = self.best().and_then(|exchange| {
+            let ns = i128::from(clock.as_ns()) - exchange.offset;
+            Some(Timestamp::from_ns(u64::try_from(ns).ok()?))
+        });
+        came.filter(|came| (out.sent_at..=now).contains(came))
+            .unwrap_or(now - self.round_trip().unwrap_or_default() / 2)
     }
 
     /// The server answered a frame, so that it has come, and all before it have.
@@ -97,19 +113,21 @@ impl LinkEstimate {
         }
     }
 
-    /// The way of a frame, if all of it has come now.
-    fn path(&self, out: &Out, now: Timestamp) -> Option<Path> {
-        let began = (out.sent_at + self.round_trip()?).max(self.acknowledged_at);
+    /// The way of a frame, if all of it came at that moment.
+    fn path(&self, out: &Out, came_at: Timestamp) -> Option<Path> {
+        let began = (out.sent_at + self.round_trip()? / 2).max(self.came_at);
         Some(Path {
             bits: out.bits,
-            seconds: now.since(began).as_secs_f64(),
+            seconds: came_at.since(began).as_secs_f64(),
         })
     }
 
     /// Bits a second; `None` before the first acknowledgement.
     pub(super) fn bandwidth(&self, now: Timestamp) -> Option<f64> {
         let all = mean(self.paths.iter().copied())?;
-        let waiting = self.out.front().and_then(|out| self.path(out, now));
+        // What came until then would have been acknowledged by now.
+        let until = now - self.round_trip()? / 2;
+        let waiting = self.out.front().and_then(|out| self.path(out, until));
         let waiting = waiting.filter(|path| path.bits < all * path.seconds);
         match waiting {
             None => Some(all),
@@ -123,6 +141,19 @@ impl LinkEstimate {
     /// Bits that are out: those that the link has yet to carry, and those whose acknowledgement is on its way.
     pub(super) fn bits_out(&self) -> f64 {
         self.out.iter().map(|out| out.bits).sum()
+    }
+
+    /// Those of them that the link has yet to carry, by its bandwidth. Of what it should have carried only the first frame, and what comes
+    /// while an acknowledgement is on its way, are taken for carried.
+    pub(super) fn bits_waiting(&self, now: Timestamp) -> f64 {
+        let known = self.bandwidth(now).zip(self.round_trip());
+        let (Some((bandwidth, round_trip)), Some(first)) = (known, self.out.front()) else {
+            return self.bits_out();
+        };
+        let began = first.sent_at.max(self.came_at - round_trip / 2);
+        let should = bandwidth * now.since(began).as_secs_f64();
+        let carried = should.min(first.bits + bandwidth * round_trip.as_secs_f64());
+        (self.bits_out() - carried).max(0.0)
     }
 
     /// How long a frame that is sent now waits until the others have come, as far as that is known.

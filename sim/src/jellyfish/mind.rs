@@ -89,10 +89,16 @@ impl CameraMind {
         }
     }
 
-    /// A frame is acknowledged.
-    pub(super) fn acknowledged(&mut self, now: Timestamp, left: Left, zoo: &Zoo) {
+    /// A frame that arrived at that time is acknowledged.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Timestamp,
+        left: Left,
+        arrived: Timestamp,
+        zoo: &Zoo,
+    ) {
         match self {
-            CameraMind::Ours(policy) => policy.received(now, left.number),
+            CameraMind::Ours(policy) => policy.received(now, left.number, arrived),
             CameraMind::Authors(policy) => {
                 policy.acknowledged(now, left.at, zoo.frame_bits(left.size));
             }

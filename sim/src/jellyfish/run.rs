@@ -37,6 +37,7 @@ enum Event {
     Acknowledged {
         camera: usize,
         left: Left,
+        arrived: Timestamp,
     },
     /// A camera's report is due.
     Report(usize),
@@ -131,9 +132,13 @@ impl<'a> Run<'a> {
         match event {
             Event::Capture(camera) => self.capture(now, camera),
             Event::Leaves(frame) => self.leave(now, frame),
-            Event::Acknowledged { camera, left } => {
+            Event::Acknowledged {
+                camera,
+                left,
+                arrived,
+            } => {
                 let mind = &mut self.cameras[camera].mind;
-                mind.acknowledged(now, left, &self.setting.zoo);
+                mind.acknowledged(now, left, arrived, &self.setting.zoo);
             }
             Event::Report(camera) => self.report(now, camera),
             Event::Reported(camera, report) => self.reported(now, camera, report),
@@ -187,7 +192,11 @@ impl<'a> Run<'a> {
         let Some((left, sent)) = self.cameras[camera].send(now, &frame, &self.setting.zoo) else {
             return self.end_all(now, &[frame], End::Unsent);
         };
-        let acknowledged = Event::Acknowledged { camera, left };
+        let acknowledged = Event::Acknowledged {
+            camera,
+            left,
+            arrived: sent.arrives,
+        };
         self.agenda
             .push(sent.acknowledged, Rank::Device, acknowledged);
         self.agenda

@@ -80,6 +80,20 @@ fn variants_follow_a_link_that_changes() {
 }
 
 #[test]
+fn a_camera_of_ours_holds_frames_back_while_its_link_stands_still() {
+    let rates = BandwidthTrace::parse("second,mbps\n0,20\n4,0\n6,20\n10,20\n").unwrap();
+    let [ours, authors] = [Method::Spillgate, Method::Jellyfish].map(|method| {
+        let contender = Contender::Adapted(method);
+        run(&setting(rates.clone(), cameras(1, 25.0, 100), contender)).unwrap()
+    });
+    assert!(ours.unsent >= 40, "of fifty: {ours:?}");
+    assert_eq!(authors.unsent, 0, "{authors:?}");
+    // What was sent during the two seconds queues, and makes what follows late.
+    assert!(ours.miss_rate() < authors.miss_rate(), "{ours:?}");
+    assert_eq!(ours.frames, authors.frames, "each ends once");
+}
+
+#[test]
 fn with_more_variants_cached_more_switches_hit() {
     let hits = [1, 5].map(|n_cached| {
         let contender = Contender::Adapted(Method::Jellyfish);

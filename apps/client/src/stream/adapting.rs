@@ -84,7 +84,8 @@ impl Adapting {
 
     /// The server has a frame.
     pub(super) fn received(&mut self, frame: &pb::FrameReceived) {
-        self.camera.received(self.now(), frame.number);
+        let came = Timestamp::from_ns(frame.clock_ns);
+        self.camera.received(self.now(), frame.number, came);
         self.follow();
     }
 
