@@ -4,6 +4,7 @@
 
 pub mod action;
 pub mod bandwidth;
+pub mod camera;
 pub mod catalog;
 pub mod clients;
 pub mod cluster;

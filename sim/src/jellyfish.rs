@@ -7,6 +7,9 @@
 //! A [`Contender`] either adapts, and then is [`Adaptation`] as it serves, or is the paper's baseline: one variant on all workers, and one
 //! queue for all, earliest deadline first.
 //!
+//! Cameras of the contender [`Method::Spillgate`] decide by the code of our client: sizes, reports and frames that they do not send are
+//! [`CameraPolicy`]'s. Those of the others decide as the authors' do.
+//!
 //! Deviations: decisions and messages inside the server take no time. A worker takes the frame with the earliest deadline first; the
 //! authors take the oldest, which is the same where objectives are equal. A client without a worker sends its smallest frames,
 //! which are dropped, so that its link stays known. While a variant is loaded the one before serves on.
@@ -14,10 +17,14 @@
 //! Invariants: every frame ends once; equal settings give equal reports.
 //!
 //! [`Adaptation`]: spillgate_controller_policy::adaptation::Adaptation
+//! [`Method::Spillgate`]: spillgate_controller_policy::adaptation::Method::Spillgate
+//! [`CameraPolicy`]: spillgate_pipeline::camera::CameraPolicy
 
+mod authors;
 mod cache;
 mod camera;
 mod edf;
+mod mind;
 mod proxy;
 mod report;
 mod run;

@@ -7,7 +7,6 @@ mod adapting;
 mod backoff;
 mod board;
 mod clock;
-mod estimate;
 mod history;
 mod link;
 mod pace;
@@ -16,7 +15,6 @@ mod producer;
 mod saver;
 mod screen;
 mod session;
-mod size;
 mod summary;
 mod trace;
 

@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use spillgate_controller_policy::adaptation::ClientReport;
+use spillgate_pipeline::camera::{CameraReport, ClockAnswer};
 use spillgate_pipeline::id::{VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 
-use super::setting::{CameraKind, ENCODING, ROUND_TRIP, Zoo};
-use crate::network::{Estimator, Link, Sent};
+use super::mind::{CameraMind, Left};
+use super::setting::{CameraKind, ENCODING, HOST, ROUND_TRIP, Zoo};
+use crate::network::{Link, Sent};
+
+/// Bits of a report that is a message of its own: it goes behind the frames on the link.
+const REPORT_BITS: f64 = 8.0 * 64.0;
 
 /// A frame on its way.
 #[derive(Clone, Debug)]
@@ -24,25 +29,35 @@ pub(super) struct Frame {
     pub(super) has_place: bool,
 }
 
+/// A report on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reporting {
+    /// What the server hears; `None`: the camera knows nothing of its link yet.
+    pub(super) report: Option<ClientReport>,
+    pub(super) answer: ClockAnswer,
+    pub(super) sent: Sent,
+    /// When the next one is due.
+    pub(super) next: Timestamp,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Camera {
     pub(super) kind: CameraKind,
     /// Who serves it, as the server says.
     pub(super) served: Option<(VariantId, WorkerId)>,
-    /// The size that it was told, as a variant.
-    pub(super) wish: usize,
+    pub(super) mind: CameraMind,
     link: Link,
-    estimator: Estimator,
+    n_sent: u64,
 }
 
 impl Camera {
-    pub(super) fn new(kind: CameraKind, link: Link, wish: usize) -> Self {
+    pub(super) fn new(kind: CameraKind, link: Link, mind: CameraMind) -> Self {
         Camera {
             kind,
             served: None,
-            wish,
+            mind,
             link,
-            estimator: Estimator::new(ROUND_TRIP),
+            n_sent: 0,
         }
     }
 
@@ -51,44 +66,79 @@ impl Camera {
         Duration::from_secs_f64(1.0 / self.kind.rate)
     }
 
-    /// The largest size up to the wish that the link bears at its rate; the smallest of all if it bears none.
-    fn size(&self, zoo: &Zoo) -> usize {
-        let Some(bandwidth) = self.estimator.bandwidth() else {
-            return 0;
-        };
-        let is_borne = |size: &usize| bandwidth / zoo.frame_bits(*size) > self.kind.rate;
-        (0..=self.wish).rev().find(is_borne).unwrap_or(0)
+    /// Captures a frame. It leaves once it is encoded.
+    pub(super) fn capture(&self, now: Timestamp, camera: usize, zoo: &Zoo) -> Frame {
+        let bandwidth = self.mind.brings();
+        Frame {
+            camera,
+            captured: now,
+            deadline: now + self.kind.slo - ROUND_TRIP / 2,
+            size: self.mind.size(zoo),
+            report: bandwidth.map(|bandwidth| self.report(bandwidth, ROUND_TRIP)),
+            has_place: false,
+        }
     }
 
-    /// Captures a frame and sends it. Gives the frame, when it left, and how it travels.
-    pub(super) fn capture(
-        &mut self,
-        now: Timestamp,
-        camera: usize,
-        zoo: &Zoo,
-    ) -> (Frame, Timestamp, Sent) {
-        let size = self.size(zoo);
-        let left = now + ENCODING;
-        let report = self.estimator.bandwidth().map(|bandwidth| ClientReport {
+    /// What the server hears of the camera.
+    fn report(&self, bandwidth: f64, round_trip: Duration) -> ClientReport {
+        ClientReport {
             rate: self.kind.rate,
             // Encoding is not the server's time.
             slo: self.kind.slo.saturating_sub(ENCODING),
             bandwidth,
-            round_trip: ROUND_TRIP,
-        });
-        let frame = Frame {
-            camera,
-            captured: now,
-            deadline: now + self.kind.slo - ROUND_TRIP / 2,
-            size,
-            report,
-            has_place: false,
-        };
-        (frame, left, self.link.send(left, zoo.frame_bits(size)))
+            round_trip,
+        }
     }
 
-    /// A frame that left at that time is acknowledged.
-    pub(super) fn acknowledged(&mut self, now: Timestamp, left: Timestamp, bits: f64) {
-        self.estimator.acknowledged(now, left, bits);
+    /// A captured frame leaves, or is held back: `None`.
+    pub(super) fn send(
+        &mut self,
+        now: Timestamp,
+        frame: &Frame,
+        zoo: &Zoo,
+    ) -> Option<(Left, Sent)> {
+        if self.mind.holds_back(now) {
+            return None;
+        }
+        let left = Left {
+            number: self.n_sent,
+            at: now,
+            size: frame.size,
+        };
+        self.n_sent += 1;
+        self.mind.sent(left, zoo);
+        Some((left, self.link.send(now, zoo.frame_bits(frame.size))))
+    }
+
+    /// Sends the report that is due, where reports are messages of their own.
+    pub(super) fn send_report(&mut self, now: Timestamp) -> Option<Reporting> {
+        let CameraMind::Ours(policy) = &mut self.mind else {
+            return None;
+        };
+        let CameraReport {
+            clock,
+            bandwidth,
+            round_trip,
+        } = policy.report(now);
+        let next = policy.reports_at();
+        let known = bandwidth.zip(round_trip);
+        let sent = self.link.send(now, REPORT_BITS);
+        Some(Reporting {
+            report: known.map(|(bandwidth, round_trip)| self.report(bandwidth, round_trip)),
+            answer: ClockAnswer {
+                reported: clock,
+                came: sent.arrives,
+                written: sent.arrives + HOST,
+            },
+            sent,
+            next,
+        })
+    }
+
+    /// The server answered such a report.
+    pub(super) fn answered(&mut self, now: Timestamp, answer: &ClockAnswer) {
+        if let CameraMind::Ours(policy) = &mut self.mind {
+            policy.answered(now, answer);
+        }
     }
 }

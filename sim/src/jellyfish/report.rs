@@ -17,6 +17,8 @@ pub struct CamerasReport {
     pub dropped: usize,
     /// Of them dropped as no worker had a place for their camera, nor idle time.
     pub unserved: usize,
+    /// Of them not sent, as those before them waited for the link.
+    pub unsent: usize,
     /// Of them executed too late.
     pub late: usize,
     /// Mean F1 of those in time, by the proxy; 0 of none.
@@ -36,9 +38,9 @@ pub struct CamerasReport {
 }
 
 impl CamerasReport {
-    /// Part of the frames that were late or dropped.
+    /// Part of the frames that were late, dropped or not sent.
     pub fn miss_rate(&self) -> f64 {
-        let missed = self.dropped + self.unserved + self.late;
+        let missed = self.dropped + self.unserved + self.unsent + self.late;
         missed as f64 / self.frames.max(1) as f64
     }
 
@@ -54,6 +56,8 @@ pub(super) enum End {
     /// Executed with this variant.
     Executed(usize),
     Dropped,
+    /// Its camera held it back.
+    Unsent,
 }
 
 /// Counts as the run goes.
@@ -80,6 +84,7 @@ impl Tally {
                 frames: 0,
                 dropped: 0,
                 unserved: 0,
+                unsent: 0,
                 late: 0,
                 f1: 0.0,
                 utilisation: 0.0,
@@ -110,7 +115,7 @@ impl Tally {
         }
     }
 
-    /// A frame ends at the server.
+    /// A frame ends.
     pub(super) fn ended(&mut self, now: Timestamp, frame: &Frame, end: End, sizes: &[u32]) {
         if !self.counts(frame.captured) {
             return;
@@ -119,6 +124,7 @@ impl Tally {
         match end {
             End::Dropped if frame.has_place => self.report.dropped += 1,
             End::Dropped => self.report.unserved += 1,
+            End::Unsent => self.report.unsent += 1,
             End::Executed(variant) => {
                 self.report.served[variant] += 1;
                 self.latencies.push(now.since(frame.captured));

@@ -5,15 +5,18 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::adaptation::{
-    Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadInstance, STEPS_DEFAULT,
+    Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadInstance, ClientReport,
+    STEPS_DEFAULT,
 };
+use spillgate_pipeline::camera::ClockAnswer;
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
 use spillgate_pipeline::time::Timestamp;
 
-use super::camera::{Camera, Frame};
+use super::camera::{Camera, Frame, Reporting};
 use super::edf::Edf;
+use super::mind::{CameraMind, Left};
 use super::report::{CamerasReport, End, Tally};
-use super::setting::{Contender, HOST, LoopSetting, OF_P99, ROUND_TRIP};
+use super::setting::{Contender, ENCODING, HOST, LoopSetting, OF_P99, ROUND_TRIP};
 use super::worker::{Next, Worker};
 use crate::agenda::{Agenda, Rank};
 use crate::draw::normal;
@@ -29,11 +32,19 @@ const TAKES_LEAST: f64 = 0.5;
 #[derive(Debug)]
 enum Event {
     Capture(usize),
+    /// A frame is encoded.
+    Leaves(Frame),
     Acknowledged {
         camera: usize,
-        left: Timestamp,
-        bits: f64,
+        left: Left,
+        arrived: Timestamp,
     },
+    /// A camera's report is due.
+    Report(usize),
+    /// The server hears it.
+    Reported(usize, ClientReport),
+    /// The camera hears the answer.
+    Answered(usize, ClockAnswer),
     Told(usize, Option<(VariantId, WorkerId)>),
     Arrived(Frame),
     Executed {
@@ -96,8 +107,10 @@ impl<'a> Run<'a> {
             starts = starts + Duration::from_secs_f64(rng.random_range(STARTS_S[0]..STARTS_S[1]));
             let offset = setting.rates.period().mul_f64(rng.random());
             let link = Link::new(setting.rates.clone(), offset, ROUND_TRIP, HOST);
-            cameras.push(Camera::new(*kind, link, wish));
+            let mind = CameraMind::new(setting.contender, *kind, wish, &setting.zoo);
+            cameras.push(Camera::new(*kind, link, mind));
             agenda.push(starts, Rank::Arrival, Event::Capture(i));
+            agenda.push(starts, Rank::Wakeup, Event::Report(i));
         }
         let begins = starts + SETTLES;
         let end = begins + setting.counted;
@@ -118,12 +131,22 @@ impl<'a> Run<'a> {
     fn on_event(&mut self, now: Timestamp, event: Event) {
         match event {
             Event::Capture(camera) => self.capture(now, camera),
-            Event::Acknowledged { camera, left, bits } => {
-                self.cameras[camera].acknowledged(now, left, bits);
+            Event::Leaves(frame) => self.leave(now, frame),
+            Event::Acknowledged {
+                camera,
+                left,
+                arrived,
+            } => {
+                let mind = &mut self.cameras[camera].mind;
+                mind.acknowledged(now, left, arrived, &self.setting.zoo);
             }
+            Event::Report(camera) => self.report(now, camera),
+            Event::Reported(camera, report) => self.reported(now, camera, report),
+            Event::Answered(camera, answer) => self.cameras[camera].answered(now, &answer),
             Event::Told(camera, served) => {
                 let wish = served.map_or(0, |(variant, _)| variant.0 as usize);
-                self.cameras[camera].wish = wish;
+                let mind = &mut self.cameras[camera].mind;
+                mind.told(now, wish, &self.setting.zoo);
             }
             Event::Arrived(frame) => self.arrive(now, frame),
             Event::Executed {
@@ -153,29 +176,68 @@ impl<'a> Run<'a> {
     }
 
     fn capture(&mut self, now: Timestamp, idx: usize) {
-        let zoo = &self.setting.zoo;
-        let camera = &mut self.cameras[idx];
-        let (frame, left, sent) = camera.capture(now, idx, zoo);
+        let camera = &self.cameras[idx];
+        let frame = camera.capture(now, idx, &self.setting.zoo);
         let next = now + camera.gap();
-        let acknowledged = Event::Acknowledged {
-            camera: idx,
-            left,
-            bits: zoo.frame_bits(frame.size),
-        };
         self.agenda
-            .push(sent.acknowledged, Rank::Device, acknowledged);
-        self.agenda
-            .push(sent.arrives, Rank::Arrival, Event::Arrived(frame));
+            .push(now + ENCODING, Rank::Arrival, Event::Leaves(frame));
         if next < self.end {
             self.agenda.push(next, Rank::Arrival, Event::Capture(idx));
         }
     }
 
+    /// A camera sends a frame, or holds it back.
+    fn leave(&mut self, now: Timestamp, frame: Frame) {
+        let camera = frame.camera;
+        let Some((left, sent)) = self.cameras[camera].send(now, &frame, &self.setting.zoo) else {
+            return self.end_all(now, &[frame], End::Unsent);
+        };
+        let acknowledged = Event::Acknowledged {
+            camera,
+            left,
+            arrived: sent.arrives,
+        };
+        self.agenda
+            .push(sent.acknowledged, Rank::Device, acknowledged);
+        self.agenda
+            .push(sent.arrives, Rank::Arrival, Event::Arrived(frame));
+    }
+
+    /// A camera reports, if it does so by itself.
+    fn report(&mut self, now: Timestamp, idx: usize) {
+        let Some(reporting) = self.cameras[idx].send_report(now) else {
+            return;
+        };
+        let Reporting {
+            report,
+            answer,
+            sent,
+            next,
+        } = reporting;
+        if let Some(report) = report {
+            self.agenda
+                .push(sent.arrives, Rank::Arrival, Event::Reported(idx, report));
+        }
+        self.agenda.push(
+            sent.acknowledged,
+            Rank::Device,
+            Event::Answered(idx, answer),
+        );
+        if next < self.end {
+            self.agenda.push(next, Rank::Wakeup, Event::Report(idx));
+        }
+    }
+
+    /// The server hears what a camera reports.
+    fn reported(&mut self, now: Timestamp, idx: usize, report: ClientReport) {
+        let client = ClientId(idx as u32);
+        self.tell(now, AdaptationEvent::Reported { client, report });
+    }
+
     /// The server gets a frame and what its camera reports.
     fn arrive(&mut self, now: Timestamp, mut frame: Frame) {
         if let Some(report) = frame.report {
-            let client = ClientId(frame.camera as u32);
-            self.tell(now, AdaptationEvent::Reported { client, report });
+            self.reported(now, frame.camera, report);
         }
         self.n_arrived += 1;
         let key = (frame.deadline, self.n_arrived);

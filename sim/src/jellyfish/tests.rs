@@ -7,7 +7,7 @@ use super::*;
 use crate::network::synthetic;
 
 /// The profile of the reference by its law, without its bump on the three smallest: 16 variants from 128 to 608 pixels.
-fn zoo() -> Zoo {
+pub(super) fn zoo() -> Zoo {
     let sizes: Vec<u32> = (4..20).map(|i| 32 * i).collect();
     let variant = |r: &u32| {
         let r = f64::from(*r);
@@ -77,6 +77,20 @@ fn variants_follow_a_link_that_changes() {
     assert!(report.miss_rate() < 0.1, "{report:?}");
     let used = report.served.iter().filter(|n| **n > 0).count();
     assert!(used > 1, "{report:?}");
+}
+
+#[test]
+fn a_camera_of_ours_holds_frames_back_while_its_link_stands_still() {
+    let rates = BandwidthTrace::parse("second,mbps\n0,20\n4,0\n6,20\n10,20\n").unwrap();
+    let [ours, authors] = [Method::Spillgate, Method::Jellyfish].map(|method| {
+        let contender = Contender::Adapted(method);
+        run(&setting(rates.clone(), cameras(1, 25.0, 100), contender)).unwrap()
+    });
+    assert!(ours.unsent >= 40, "of fifty: {ours:?}");
+    assert_eq!(authors.unsent, 0, "{authors:?}");
+    // What was sent during the two seconds queues, and makes what follows late.
+    assert!(ours.miss_rate() < authors.miss_rate(), "{ours:?}");
+    assert_eq!(ours.frames, authors.frames, "each ends once");
 }
 
 #[test]

@@ -140,9 +140,10 @@ fn describe(given: &Given, report: &mut Report) {
         "EMULATED: workers with the profile of the reference, which is reconstructed from the paper's figures ({} variants); execution times \
          have a standard deviation of 1%, and the profile is their 99th percentile. Links replay a trace from random places; a round trip \
          takes 0.5 ms, encoding 1 ms and an acknowledgement 2 ms. Frames of {} s count from 5 s after the last client started; figures are means over {} seeds. \
-         *Missed*: late or dropped, of all frames. *F1* is a proxy, not measured: of frames in time, by the smaller of the sizes sent and executed, an \
+         *Missed*: late, dropped or not sent, of all frames. *F1* is a proxy, not measured: of frames in time, by the smaller of the sizes sent and executed, an \
          exponential that saturates, through {points} pixels. B_L, B_M and B_H run the lowest, middle (352) and highest variant on all \
-         workers with one queue, earliest deadline first; of the others, frames of clients without a worker run in idle time. *Reference* is an independent program, *paper* what the paper's text says. A \
+         workers with one queue, earliest deadline first; of the others, frames of clients without a worker run in idle time. Cameras of `spillgate` decide as `spillgate stream` \
+         does, by the same code; those of the others as the authors' do (§3.3). *Reference* is an independent program, *paper* what the paper's text says. A \
          cell is empty where there is no figure.",
         given.zoo.sizes().len(),
         given.seconds,

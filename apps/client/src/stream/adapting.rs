@@ -1,20 +1,17 @@
-//! A client's part in the adaptation of its stream: it tells the server about the link, hears which size frames should have, and chooses
-//! what to send. Servers that do not take part in it say so when the stream is opened.
+//! A client's part in the adaptation of its stream: it tells the server about the link, hears which size frames should have, and sends
+//! what [`CameraPolicy`] decides. Servers that do not take part in it say so when the stream is opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use spillgate_pipeline::camera::{CameraFrame, CameraPolicy, ClockAnswer};
+use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
 use tokio::time::Instant;
 
-use super::estimate::LinkEstimate;
 use super::producer::Made;
-use super::size::{LinkNow, SizeChooser};
 use crate::record::SentAs;
-
-/// Between two reports: a few a second, as a link changes within seconds.
-const REPORT_EVERY: Duration = Duration::from_millis(250);
 
 /// The longer side in which frames are wanted. The session says it, and the producer follows.
 #[derive(Clone, Debug, Default)]
@@ -43,18 +40,14 @@ pub(super) struct SentWith {
 /// One open stream.
 #[derive(Debug)]
 pub(super) struct Adapting {
-    link: LinkEstimate,
-    sizes: SizeChooser,
+    camera: CameraPolicy,
     wanted: WantedSide,
     /// The client's clock counts from here.
     began: Instant,
-    reports_at: Instant,
-    /// A frame that waits for the link for longer than this is late.
-    patience: Duration,
 }
 
 impl Adapting {
-    /// A stream that was opened just now, if its server takes part.
+    /// A stream that was opened just now, if its server takes part. A frame that waits for the link for longer than `patience` is late.
     pub(super) fn new(
         opened: &pb::StreamOpened,
         frames_per_second: f64,
@@ -62,65 +55,71 @@ impl Adapting {
         wanted: WantedSide,
     ) -> Option<Self> {
         wanted.set(None);
-        let now = Instant::now();
         opened.adapts.then(|| Adapting {
-            link: LinkEstimate::default(),
-            sizes: SizeChooser::new(frames_per_second),
+            camera: CameraPolicy::new(frames_per_second, patience),
             wanted,
-            began: now,
-            reports_at: now,
-            patience,
+            began: Instant::now(),
         })
     }
 
-    fn now(&self) -> Duration {
-        self.began.elapsed()
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
     }
 
     /// When the next report is due.
     pub(super) fn reports_at(&self) -> Instant {
-        self.reports_at
+        self.began + self.camera.reports_at().since(Timestamp::ZERO)
     }
 
     /// The report that is due.
     pub(super) fn report(&mut self) -> pb::LinkReport {
-        self.reports_at = Instant::now() + REPORT_EVERY;
-        self.link.report(self.now())
+        let report = self.camera.report(self.now());
+        let round_trip = report.round_trip.unwrap_or_default();
+        pb::LinkReport {
+            clock_ns: report.clock.as_ns(),
+            bandwidth: report.bandwidth.unwrap_or_default(),
+            round_trip_ms: round_trip.as_secs_f64() * 1e3,
+        }
     }
 
     /// The server has a frame.
     pub(super) fn received(&mut self, frame: &pb::FrameReceived) {
-        self.link.received(self.now(), frame.number);
-        self.choose();
+        let came = Timestamp::from_ns(frame.clock_ns);
+        self.camera.received(self.now(), frame.number, came);
+        self.follow();
     }
 
     /// The server answered a frame.
     pub(super) fn came(&mut self, number: u64) {
-        self.link.came(number);
+        self.camera.came(number);
     }
 
     /// The server answered a report.
     pub(super) fn answered(&mut self, answer: &pb::ClockAnswer) {
-        self.link.answered(self.now(), answer);
+        let answer = ClockAnswer {
+            reported: Timestamp::from_ns(answer.client_ns),
+            came: Timestamp::from_ns(answer.came_ns),
+            written: Timestamp::from_ns(answer.written_ns),
+        };
+        self.camera.answered(self.now(), &answer);
     }
 
     /// The server asks for frames of a size.
     pub(super) fn asked(&mut self, asked: &pb::AskedSize) {
-        self.sizes.told(asked.side);
-        self.choose();
+        self.camera.asked(self.now(), asked.side);
+        self.follow();
     }
 
     /// How long frames wait for the link, if that is so long that another one would be late.
     pub(super) fn stalls(&self) -> Option<Duration> {
-        let now = self.now();
-        let longest = self.link.longest_out(now).max(self.link.waits(now));
-        (longest > self.patience).then_some(longest)
+        self.camera.stalls(self.now())
     }
 
     /// What the frame that is sent now says.
     pub(super) fn sending(&self, made: &Made) -> SentWith {
+        let sent_at = self.camera.server_clock(self.now());
         SentWith {
-            sent_at_ns: self.link.server_clock(self.now()).unwrap_or_default(),
+            sent_at_ns: sent_at.map_or(0, Timestamp::as_ns),
             source: match made.is_smaller() {
                 true => made.source,
                 false => (0, 0),
@@ -130,24 +129,25 @@ impl Adapting {
 
     /// The connection took a frame.
     pub(super) fn sent(&mut self, number: u64, made: &Made, bytes: usize) {
-        self.link.sent(self.now(), number, bytes);
-        self.sizes.made(made.source, made.size, bytes);
-        self.choose();
+        let frame = CameraFrame {
+            number,
+            source: made.source,
+            size: made.size,
+            bytes,
+        };
+        self.camera.sent(self.now(), &frame);
+        self.follow();
     }
 
-    fn choose(&mut self) {
-        let now = self.now();
-        let link = LinkNow {
-            bandwidth: self.link.bandwidth(now),
-            bits_out: self.link.bits_out(),
-        };
-        self.wanted.set(self.sizes.choose(now, link));
+    /// The producer hears which size is wanted now.
+    fn follow(&self) {
+        self.wanted.set(self.camera.wanted());
     }
 
     /// How a frame is sent now, for people.
     pub(super) fn sent_as(&self, made: &Made) -> SentAs {
         SentAs {
-            bandwidth: self.link.bandwidth(self.now()),
+            bandwidth: self.camera.bandwidth(self.now()),
             ..made.sent_as()
         }
     }

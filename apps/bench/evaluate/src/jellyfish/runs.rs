@@ -8,7 +8,7 @@ use crate::in_parallel;
 use crate::report::{Report, mean};
 
 /// Head of the table behind the page.
-pub(super) const CSV_HEAD: &str = "section,case,contender,seeds,frames,dropped,unserved,late,missed,f1,utilisation,\
+pub(super) const CSV_HEAD: &str = "section,case,contender,seeds,frames,dropped,unserved,unsent,late,missed,f1,utilisation,\
      switches,hits,p50_ms,p99_ms,served\n";
 
 /// Who chooses variants, by its name on the page.
@@ -46,7 +46,7 @@ impl Means {
         self.reports.iter().map(of).sum()
     }
 
-    /// Part of the frames that were late or dropped.
+    /// Part of the frames that were late, dropped or not sent.
     pub(super) fn missed(&self) -> f64 {
         self.mean(CamerasReport::miss_rate)
     }
@@ -86,6 +86,7 @@ impl Means {
             &self.sum(|r| r.frames),
             &self.sum(|r| r.dropped),
             &self.sum(|r| r.unserved),
+            &self.sum(|r| r.unsent),
             &self.sum(|r| r.late),
             &part(self.missed()),
             &part(self.f1()),

@@ -1,50 +1,52 @@
-//! The size in which frames are sent: the one that the server asks for, or a smaller one while the link does not bear that. Pure: times
-//! are its input.
+//! The size in which frames are sent: the one that the server asks for, or a smaller one while the link does not bear that.
 //!
-//! A smaller size is taken at once. A larger one waits until the link has borne it with room to spare for [`HOLD`], so that sizes do not go to
-//! and fro.
+//! The link bears frames that are through before the next one comes, as the server counts when it asks for a size. It takes nothing off for
+//! safety: bandwidths are of the last moments, and what waits on the link although it should not makes frames smaller for a while.
+//!
+//! A smaller size is taken at once. A larger one waits until the link has borne it for [`HOLD`], so that sizes do not go to and fro.
 
 use std::time::Duration;
 
-/// The part of the bandwidth that frames may take: it is an estimate, and the bits of frames differ.
-const PART: f64 = 0.8;
-/// The same for a larger size than the present one.
-const PART_LARGER: f64 = 0.65;
-/// What waits on the link beyond a frame is to be gone within this time.
-const DRAIN_S: f64 = 1.0;
+use crate::time::Timestamp;
+
+/// What waits on the link beyond a frame is to be gone within this time: it makes the frames behind it late.
+const DRAIN_S: f64 = 0.1;
 /// So long a larger size must have fitted.
-const HOLD: Duration = Duration::from_secs(1);
+const HOLD: Duration = Duration::from_millis(500);
 /// The next smaller size has at most this part of the longer side: about 0.7 of the bits.
 const STEP: f64 = 0.85;
 /// Below the size that is asked for, sides are multiples of this one, as those of most networks' inputs are.
 const SIDE_UNIT: u32 = 32;
 /// The least longer side: in smaller pictures nothing can be found.
 const SIDE_MIN: u32 = 64;
-/// The newest frame's weight in the bits of a pixel.
+/// The newest frame's weight in the density.
 const BITS_WEIGHT: f64 = 0.2;
+/// Bits grow with this power of pixels: a smaller picture has more to tell with each. The frames of Jellyfish's profile have 0.83.
+const BITS_POWER: f64 = 5.0 / 6.0;
 
 /// The link at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LinkNow {
     /// Bits a second, where they are known.
     pub(super) bandwidth: Option<f64>,
-    /// Bits on their way.
-    pub(super) bits_out: f64,
+    /// Bits that it has yet to carry.
+    pub(super) bits_waiting: f64,
 }
 
 /// Chooses the sizes of one stream's frames.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SizeChooser {
     frames_per_second: f64,
     /// What the server asks for; `None`: frames as they are.
     told: Option<u32>,
     /// The source's frames.
     source: (u32, u32),
-    bits_per_pixel: Option<f64>,
+    /// Bits of a frame over that power of its pixels.
+    density: Option<f64>,
     /// The size that the link bears, if that is smaller than what is told.
     borne: Option<u32>,
     /// Since when a larger one would be borne.
-    more_since: Option<Duration>,
+    more_since: Option<Timestamp>,
 }
 
 impl SizeChooser {
@@ -53,7 +55,7 @@ impl SizeChooser {
             frames_per_second,
             told: None,
             source: (0, 0),
-            bits_per_pixel: None,
+            density: None,
             borne: None,
             more_since: None,
         }
@@ -71,28 +73,27 @@ impl SizeChooser {
             return;
         }
         self.source = source;
-        let newest = bytes as f64 * 8.0 / pixels;
-        let mean = self.bits_per_pixel.get_or_insert(newest);
+        let newest = bytes as f64 * 8.0 / pixels.powf(BITS_POWER);
+        let mean = self.density.get_or_insert(newest);
         *mean += BITS_WEIGHT * (newest - *mean);
     }
 
     /// The longer side that frames should have from now on; `None`: as they are.
-    pub(super) fn choose(&mut self, now: Duration, link: LinkNow) -> Option<u32> {
+    pub(super) fn choose(&mut self, now: Timestamp, link: LinkNow) -> Option<u32> {
         let longer = self.source.0.max(self.source.1);
         if longer == 0 {
             return self.told;
         }
         let top = self.told.map_or(longer, |told| told.min(longer));
         let present = self.borne.map_or(top, |borne| borne.min(top));
-        let largest = |part| sides(top).find(|side| self.is_borne(*side, link, part));
-        let chosen = match self.is_borne(present, link, PART) {
+        let largest = sides(top).find(|side| self.is_borne(*side, link));
+        let chosen = match self.is_borne(present, link) {
             false => {
                 let least = || sides(top).last().unwrap_or(top);
-                let smaller = largest(PART).unwrap_or_else(least).min(present);
                 self.more_since = None;
-                smaller
+                largest.unwrap_or_else(least).min(present)
             }
-            true => match largest(PART_LARGER).filter(|side| *side > present) {
+            true => match largest.filter(|side| *side > present) {
                 Some(larger) if self.waited(now) => {
                     self.more_since = None;
                     larger
@@ -109,21 +110,22 @@ impl SizeChooser {
     }
 
     /// Whether a larger size has been borne for long enough by now.
-    fn waited(&mut self, now: Duration) -> bool {
+    fn waited(&mut self, now: Timestamp) -> bool {
         let since = *self.more_since.get_or_insert(now);
-        now.saturating_sub(since) >= HOLD
+        now.since(since) >= HOLD
     }
 
-    /// Whether the link keeps up with frames of this longer side that take that part of it.
-    fn is_borne(&self, side: u32, link: LinkNow, part: f64) -> bool {
-        let (Some(bandwidth), Some(bits_per_pixel)) = (link.bandwidth, self.bits_per_pixel) else {
+    /// Whether the link keeps up with frames of this longer side.
+    fn is_borne(&self, side: u32, link: LinkNow) -> bool {
+        let (Some(bandwidth), Some(density)) = (link.bandwidth, self.density) else {
             return true;
         };
         let (width, height) = self.source;
         let share = f64::from(side) / f64::from(width.max(height));
-        let bits = bits_per_pixel * f64::from(width) * f64::from(height) * share * share;
-        let behind = (link.bits_out - bits).max(0.0) / DRAIN_S;
-        bits * self.frames_per_second + behind <= part * bandwidth
+        let pixels = f64::from(width) * f64::from(height) * share * share;
+        let bits = density * pixels.powf(BITS_POWER);
+        let behind = (link.bits_waiting - bits).max(0.0) / DRAIN_S;
+        bits * self.frames_per_second + behind <= bandwidth
     }
 }
 
