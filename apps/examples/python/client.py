@@ -91,9 +91,9 @@ class Link:
         self.fps = fps
         self.told = 0
         self.out = collections.OrderedDict()  # frame -> (bits, when it was sent)
-        self.paths = collections.deque(maxlen=10)  # seconds a bit
+        self.paths = collections.deque(maxlen=3)  # seconds a bit, of the last frames
         self.exchanges = collections.deque(maxlen=32)  # round trip, how far the server's clock is ahead
-        self.acknowledged = 0.0
+        self.came = 0.0
         self.bits_per_pixel = 0.0
         self.lock = threading.Lock()
 
@@ -118,10 +118,13 @@ class Link:
             elif response.HasField("received"):
                 bits, sent = self.out.pop(response.received.number, (0, 0.0))
                 if bits and self.exchanges:
+                    # It came when the server's clock says so, whatever the acknowledgement met on its way.
+                    round_trip, ahead = min(self.exchanges)
+                    came = min(max((response.received.clock_ns - ahead) / 1e9, sent), now / 1e9)
                     # A frame behind another one begins when that one has come.
-                    began = max(sent + min(self.exchanges)[0], self.acknowledged)
-                    self.paths.append(max((now / 1e9 - began) / bits, 1e-11))
-                self.acknowledged = now / 1e9
+                    began = max(sent + round_trip / 2, self.came)
+                    self.paths.append(max((came - began) / bits, 1e-11))
+                    self.came = came
             elif response.HasField("asked"):
                 self.told = response.asked.side
             else:
