@@ -73,8 +73,6 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
     run.step("fmt", |_| cargo::fmt(workspace, vec!["--check".into()]))?;
     run.step("tidy sources", |_| tidy::sources(workspace))?;
     let foreign_tools = build_tools(workspace)?;
-    // The quick simulation suite. The tests of the pure crates run once, with all the others.
-    run.step("swarm", |_| swarm::run(workspace, &swarm::Options::CI))?;
     run.step("setup", |_| setup::run(workspace))?;
     run.step("clippy", |_| cargo::clippy(workspace, vec![]))?;
     run.step("test", |tally| {
@@ -85,6 +83,8 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
             Ok(())
         }
     })?;
+    // The quick simulation suite, built with the tests.
+    run.step("swarm", |_| swarm::run(workspace, &swarm::Options::CI))?;
     run.step("tidy pipelines", |_| tidy::built_pipelines(workspace))?;
     run.step("doc", |_| cargo::doc(workspace, vec![]))?;
     run.step("foreign tools", |_| foreign_tools.join())?;
