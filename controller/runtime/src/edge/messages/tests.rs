@@ -48,7 +48,7 @@ async fn messages_come_out_whole_however_they_are_cut() {
 #[tokio::test(start_paused = true)]
 async fn it_is_known_how_long_a_message_took_to_come() {
     // The first message comes in three pieces; with the last one begins the second message; the third comes at once.
-    let mut pieces = vec![message(10), message(10), message(3)];
+    let mut pieces = [message(10), message(10), message(3)];
     let first = pieces[0].split_off(6);
     let mut last = first.clone().split_off(4);
     let middle = first[..4].to_vec();
