@@ -135,7 +135,7 @@ pub fn measure(
     Ok(ModuleProfile { points, load })
 }
 
-/// Loads a model that many times, as a device does that serves. Gives the last one, and the median time: the first load of a process also
+/// Loads a model that many times, as a device does while it serves. Gives the last one, and the median time: the first load of a process also
 /// makes libtorch ready.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ pub(crate) fn timed_load(
     let mut load = || {
         let start = Instant::now();
         let mut operator = build_operator(spec, member, library, backend)?;
-        warm_up(spec, &mut *operator);
+        warm_up(spec, &mut *operator, false);
         Ok::<_, OperatorError>((operator, start.elapsed()))
     };
     let (mut operator, took) = load()?;

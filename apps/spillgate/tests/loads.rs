@@ -74,7 +74,7 @@ fn memory_does_not_grow_over_loads_and_unloads() {
         if i % (loads / 4).max(1) == 0 {
             said.push(resident_kib());
         }
-        resident.push_back(loader.load(WeightsId((i % n) as u32)).unwrap());
+        resident.push_back(loader.load(WeightsId((i % n) as u32), true).unwrap());
         if resident.len() > RESIDENT {
             resident.pop_front();
         }

@@ -143,7 +143,7 @@ impl OperatorExecutor {
             Entry::Vacant(place) => {
                 may_load(spec, member)?;
                 let mut operator = build_operator(spec, member, &self.library, &mut *self.backend)?;
-                warm_up(spec, &mut *operator);
+                warm_up(spec, &mut *operator, spec.from_start);
                 place.insert(operator)
             }
         };
@@ -206,16 +206,16 @@ pub fn build_operator(
 }
 
 /// Runs a model on its own example, each variant that may serve at each batch size that it may have to serve. The first run of a size
-/// allocates memory and makes kernels and plans of execution, and requests should not wait for that. A model that fails or panics
+/// allocates memory and makes kernels and plans of execution, and requests should not wait for that. Without `all_sizes` it runs alone: it
+/// is loaded while requests wait. A model that fails or panics
 /// on its example serves all the same, because real requests may differ.
-pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator) {
+pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator, all_sizes: bool) {
     let module = &spec.pipeline.modules[spec.module.idx()];
     if module.variants.is_empty() {
         return;
     }
     let start = Instant::now();
-    // A member of a family is loaded while others wait.
-    let most = match spec.from_start && module.family.is_none() {
+    let most = match all_sizes && module.family.is_none() {
         true => module.batch.max,
         false => 1,
     };

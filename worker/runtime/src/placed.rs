@@ -38,11 +38,16 @@ pub type WorkerModules = Arc<IndexMap<WorkerId, (Arc<Pipeline>, ModuleId), FxBui
 
 /// Reads weights into memory. It is built on the thread of the device that loads, and stays there.
 pub trait Loader {
-    /// Makes the models ready to run that run with weights: these are read, and each model has run once.
+    /// Makes the models ready to run that run with weights: these are read, and each model has run. While the device serves, requests wait
+    /// for it, so larger batches do not run.
     ///
     /// # Errors
     /// When a file is missing or does not fit.
-    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError>;
+    fn load(
+        &mut self,
+        weights: WeightsId,
+        is_serving: bool,
+    ) -> Result<Box<dyn Operator>, OperatorError>;
 }
 
 /// Makes the loader of a device on the device's own thread.

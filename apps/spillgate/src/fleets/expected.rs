@@ -138,7 +138,7 @@ impl FleetPlan {
             if spec.needed_by().is_some() || sound.contains(weights) {
                 return true;
             }
-            let built = spec.build(library, &mut backend);
+            let built = spec.build(library, &mut backend, false);
             if let Err(error) = &built {
                 tracing::warn!(%error, "the default of a family cannot be loaded");
             }

@@ -50,7 +50,7 @@ impl WeightsSpec {
     }
 
     /// Makes them ready to run, from the first of its sources whose files are as they were compared. A file that changed is not read where
-    /// there are several: it is not what the others named.
+    /// there are several: it is not what the others named. `is_serving` as in [`Loader::load`].
     ///
     /// # Errors
     /// When a file is missing, changed or does not fit.
@@ -58,9 +58,10 @@ impl WeightsSpec {
         &self,
         library: &Library,
         backend: &mut dyn Backend,
+        is_serving: bool,
     ) -> Result<Box<dyn Operator>, OperatorError> {
         if self.sources.len() == 1 {
-            return self.first().build(library, backend);
+            return self.first().build(library, backend, is_serving);
         }
         let (mut n_read, mut n_failed) = (0, 0);
         let mut said = String::new();
@@ -68,7 +69,7 @@ impl WeightsSpec {
             let is_as_listed = source.is_as_listed();
             n_read += usize::from(is_as_listed.is_ok());
             let built = is_as_listed.and_then(|()| {
-                let operator = source.build(library, backend)?;
+                let operator = source.build(library, backend, is_serving)?;
                 // It may have changed meanwhile.
                 source.is_as_listed().map(|()| operator)
             });
@@ -137,11 +138,12 @@ impl Source {
         &self,
         library: &Library,
         backend: &mut dyn Backend,
+        is_serving: bool,
     ) -> Result<Box<dyn Operator>, OperatorError> {
         let Source { worker, member, .. } = self;
         may_load(worker, *member)?;
         let mut operator = build_operator(worker, *member, library, backend)?;
-        warm_up(worker, &mut *operator);
+        warm_up(worker, &mut *operator, worker.from_start && !is_serving);
         Ok(operator)
     }
 }
@@ -172,8 +174,12 @@ impl OperatorLoader {
 }
 
 impl Loader for OperatorLoader {
-    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError> {
-        self.weights[weights.idx()].build(&self.library, &mut *self.backend)
+    fn load(
+        &mut self,
+        weights: WeightsId,
+        is_serving: bool,
+    ) -> Result<Box<dyn Operator>, OperatorError> {
+        self.weights[weights.idx()].build(&self.library, &mut *self.backend, is_serving)
     }
 }
 
@@ -198,7 +204,7 @@ impl EmulatedLoader {
 }
 
 impl Loader for EmulatedLoader {
-    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError> {
+    fn load(&mut self, weights: WeightsId, _: bool) -> Result<Box<dyn Operator>, OperatorError> {
         let start = Instant::now();
         let source = self.weights[weights.idx()].first();
         may_load(&source.worker, source.member)?;

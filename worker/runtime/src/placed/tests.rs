@@ -139,7 +139,7 @@ impl std::ops::Drop for Fake {
 struct FakeLoader(Arc<Stage>);
 
 impl Loader for FakeLoader {
-    fn load(&mut self, weights: WeightsId) -> Result<Box<dyn Operator>, OperatorError> {
+    fn load(&mut self, weights: WeightsId, _: bool) -> Result<Box<dyn Operator>, OperatorError> {
         let stage = &self.0;
         stage.note(Seen::Reads(weights.0));
         match stage.kinds[weights.idx()] {

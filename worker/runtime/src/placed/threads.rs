@@ -311,7 +311,7 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[WeightsId], started:
     let build = || {
         let mut loader = loader()?;
         for &weights in resident {
-            keep(shared, weights, loader.load(weights)?);
+            keep(shared, weights, loader.load(weights, false)?);
         }
         Ok(loader)
     };
@@ -339,7 +339,7 @@ fn load(shared: &Shared, loader: LoaderFactory, resident: &[WeightsId], started:
 
 fn read(shared: &Shared, loader: &mut dyn Loader, id: ActionId, weights: WeightsId) {
     let started_at = shared.clock.now();
-    let result = catch_unwind(AssertUnwindSafe(|| loader.load(weights)));
+    let result = catch_unwind(AssertUnwindSafe(|| loader.load(weights, true)));
     let result = result.unwrap_or_else(|panic| Err(panicked(&*panic)));
     let is_there = result.is_ok();
     let why = result.map(|of| keep(shared, weights, of)).err();

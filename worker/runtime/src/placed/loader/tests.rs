@@ -15,9 +15,14 @@ use crate::executor::NoModels;
 #[derive(Default)]
 struct Says {
     n_read: Arc<AtomicUsize>,
+    largest: Arc<AtomicUsize>,
 }
 
-struct Said(String);
+struct Said {
+    text: String,
+    /// The largest batch that any operator ran.
+    largest: Arc<AtomicUsize>,
+}
 
 impl ModuleKind for Says {
     fn module_type(&self) -> ModuleType {
@@ -32,14 +37,18 @@ impl ModuleKind for Says {
         let text = std::fs::read_to_string(&path).map_err(|e| OperatorError::Other(e.to_string()));
         match text?.as_str() {
             "bad" => Err(OperatorError::Other("it is bad".to_owned())),
-            text => Ok(Box::new(Said(text.to_owned()))),
+            text => Ok(Box::new(Said {
+                text: text.to_owned(),
+                largest: self.largest.clone(),
+            })),
         }
     }
 }
 
 impl Operator for Said {
     fn run(&mut self, _: usize, batch: &[Inputs]) -> Vec<Result<Outputs, OperatorError>> {
-        let result = |_| Ok(vec![Value::Bytes(self.0.clone().into())]);
+        self.largest.fetch_max(batch.len(), Ordering::Relaxed);
+        let result = |_| Ok(vec![Value::Bytes(self.text.clone().into())]);
         batch.iter().map(result).collect()
     }
 
@@ -53,6 +62,7 @@ struct World {
     folder: PathBuf,
     loader: OperatorLoader,
     n_read: Arc<AtomicUsize>,
+    largest: Arc<AtomicUsize>,
 }
 
 impl World {
@@ -62,7 +72,9 @@ impl World {
         std::fs::create_dir_all(&folder).unwrap();
         let module = |i| {
             std::fs::write(folder.join(format!("{i}.pt")), content).unwrap();
-            format!("m{i}: {{ op: says, model: {i}.pt, inputs: {{ image: $source.frame }} }}")
+            format!(
+                "m{i}: {{ op: says, model: {i}.pt, batch: {{ max: 4 }}, inputs: {{ image: $source.frame }} }}"
+            )
         };
         let modules: Vec<String> = (1..=n).map(module).collect();
         let yaml = format!(
@@ -70,7 +82,7 @@ impl World {
             modules.join(", ")
         );
         let says = Says::default();
-        let n_read = says.n_read.clone();
+        let (n_read, largest) = (says.n_read.clone(), says.largest.clone());
         let mut library = Library::new();
         library.register(says);
         let compiled =
@@ -83,7 +95,7 @@ impl World {
                 base_dir: folder.clone(),
                 module: ModuleId(i as u16),
                 execution: Default::default(),
-                from_start: false,
+                from_start: true,
                 load: None,
                 members: None,
             },
@@ -98,12 +110,13 @@ impl World {
             folder,
             loader,
             n_read,
+            largest,
         }
     }
 
     /// What the model says once it is loaded.
     fn load(&mut self) -> Result<String, String> {
-        let loaded = self.loader.load(WeightsId(0));
+        let loaded = self.loader.load(WeightsId(0), true);
         let results = loaded.map_err(|e| e.to_string())?.run(0, &[Vec::new()]);
         match &results[0].as_ref().unwrap()[0] {
             Value::Bytes(bytes) => Ok(String::from_utf8(bytes.to_vec()).unwrap()),
@@ -123,6 +136,15 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn while_the_device_serves_a_model_runs_alone_before_it_is_there() {
+    for (is_serving, largest) in [(true, 1), (false, 4)] {
+        let mut world = World::new("largest", 1, "one");
+        world.loader.load(WeightsId(0), is_serving).unwrap();
+        assert_eq!(world.largest.load(Ordering::Relaxed), largest);
     }
 }
 
