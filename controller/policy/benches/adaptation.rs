@@ -76,6 +76,7 @@ fn scheduler(method: Method) -> Adaptation {
         variants: (0..16).map(variant).collect(),
         workers: (0..WORKERS).map(WorkerId).collect(),
         switch_time: SWITCH_TIME_DEFAULT,
+        load_max: 1.0,
         n_prefetched: PREFETCHED_DEFAULT,
         steps: STEPS_DEFAULT,
         seed: 7,

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::adaptation::{
     Adaptation, AdaptationCommand, AdaptationConfig, AdaptationEvent, BadInstance, ClientReport,
-    STEPS_DEFAULT,
+    STEPS_DEFAULT, SWITCH_TIME_DEFAULT,
 };
 use spillgate_pipeline::camera::ClockAnswer;
 use spillgate_pipeline::id::{ClientId, VariantId, WorkerId};
@@ -380,7 +380,8 @@ impl Serving {
             method,
             variants: setting.zoo.variants().to_vec(),
             workers: (0..setting.n_workers as u32).map(WorkerId).collect(),
-            switch_time: setting.switch_time,
+            switch_time: SWITCH_TIME_DEFAULT,
+            load_max: setting.load_max,
             n_prefetched: setting.n_cached.saturating_sub(1),
             steps: STEPS_DEFAULT,
             seed: setting.seed,

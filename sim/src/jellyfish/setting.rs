@@ -3,9 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::{
-    AdaptiveVariant, Method, SWITCH_TIME_DEFAULT, Variant,
-};
+use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
 
 use spillgate_pipeline::bandwidth::BandwidthTrace;
 
@@ -176,8 +174,8 @@ pub struct LoopSetting {
     pub n_cached: usize,
     /// What the scheduler takes from every budget, to be on the safe side.
     pub margin: Duration,
-    /// What `spillgate` takes a switch to cost.
-    pub switch_time: Duration,
+    /// Most of a worker's throughput that the scheduler gives to cameras, as a part of it.
+    pub load_max: f64,
     /// Standard deviation of execution times, as a part of the profiled one, which is the 99th percentile.
     pub noise: f64,
     /// How long is counted, from when all cameras have run for a while.
@@ -202,7 +200,7 @@ impl LoopSetting {
             contender,
             n_cached: 5,
             margin: Duration::ZERO,
-            switch_time: SWITCH_TIME_DEFAULT,
+            load_max: 1.0,
             noise: 0.01,
             counted: Duration::from_secs(140),
             seed: 1,

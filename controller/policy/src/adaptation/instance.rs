@@ -188,6 +188,8 @@ pub enum Positive {
     Rate(usize),
     /// The frame size of a variant.
     FrameSize(VariantId),
+    /// The part of a worker's throughput that clients get.
+    Load,
 }
 
 impl Positive {
@@ -206,6 +208,7 @@ impl fmt::Display for Positive {
             Positive::RateUnit => write!(f, "the rate unit"),
             Positive::Rate(client) => write!(f, "rate of client {client}"),
             Positive::FrameSize(variant) => write!(f, "frame size of variant {}", variant.0),
+            Positive::Load => write!(f, "the most load of a worker"),
         }
     }
 }

@@ -66,6 +66,9 @@ pub struct AdaptationConfig {
     /// Time for which the requests of a client are lost when its variant changes, or when its worker loads another one: the cost of a
     /// switch.
     pub switch_time: Duration,
+    /// Most of a worker's throughput that its clients get, as a part of it. The rest is for frames that come at once and for batches
+    /// that are not full.
+    pub load_max: f64,
     /// Neighbours that each worker prefetches.
     pub n_prefetched: usize,
     /// Steps of a whole decision.
@@ -156,6 +159,7 @@ impl Adaptation {
         for (idx, variant) in config.variants.iter().enumerate() {
             Positive::FrameSize(VariantId(idx as u16)).check(variant.frame_bits)?;
         }
+        Positive::Load.check(config.load_max)?;
         Ok(Adaptation {
             workers: config
                 .workers
@@ -309,7 +313,7 @@ impl Adaptation {
             let budget = |v: &AdaptiveVariant| report.budget(v.frame_bits, self.rest);
             let budgets = self.config.variants.iter().map(budget).collect();
             Some(ClientDemand {
-                rate: report.rate,
+                rate: report.rate / self.config.load_max,
                 budgets,
             })
         };

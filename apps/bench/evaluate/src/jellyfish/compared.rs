@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_controller_policy::adaptation::{Method, SWITCH_TIME_DEFAULT};
+use spillgate_controller_policy::adaptation::Method;
 use spillgate_sim::jellyfish::{Contender, LoopSetting};
 
 use super::Given;
@@ -14,12 +14,10 @@ use crate::report::{Report, mean};
 const EQUAL_MISSED: f64 = 0.0005;
 /// And such F1.
 const EQUAL_F1: f64 = 0.001;
-/// What the parameter of each method is changed to, in ms: by `jellyfish` what is taken from every budget, by `spillgate` what a
-/// switch is taken to cost.
-const PARAMETERS: [(Method, &str, [u64; 4]); 2] = [
-    (Method::Jellyfish, "margin", [2, 4, 8, 16]),
-    (Method::Spillgate, "switch", [0, 10, 25, 50]),
-];
+/// By `jellyfish`, what is taken from every budget, in ms.
+const MARGINS_MS: [u64; 4] = [2, 4, 8, 16];
+/// By `spillgate`, the most load of a worker, in percent.
+const LOADS: [u32; 4] = [99, 94, 90, 87];
 
 /// Whether the first is nowhere worse than the second.
 fn is_as_good(a: &Means, b: &Means) -> bool {
@@ -97,17 +95,36 @@ pub(super) fn compare(
     trade_off(given, all, pairs, report)
 }
 
-fn changed(method: Method, ms: u64, setting: LoopSetting) -> LoopSetting {
-    let parameter = Duration::from_millis(ms);
-    match method {
-        Method::Spillgate => LoopSetting {
-            switch_time: parameter,
-            ..setting
-        },
-        _ => LoopSetting {
-            margin: parameter,
-            ..setting
-        },
+/// Each method with several values of one parameter, by its name on the page.
+fn parameters() -> Vec<(String, Method, Change)> {
+    let margin = |ms| {
+        let name = format!("jellyfish, margin {ms} ms");
+        let change = Change::Margin(Duration::from_millis(ms));
+        (name, Method::Jellyfish, change)
+    };
+    let load = |percent| {
+        let name = format!("spillgate, load {percent}%");
+        let change = Change::Load(f64::from(percent) / 100.0);
+        (name, Method::Spillgate, change)
+    };
+    let margins = MARGINS_MS.into_iter().map(margin);
+    margins.chain(LOADS.into_iter().map(load)).collect()
+}
+
+/// What a parameter is changed to.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Margin(Duration),
+    Load(f64),
+}
+
+impl Change {
+    fn of(self, mut setting: LoopSetting) -> LoopSetting {
+        match self {
+            Change::Margin(margin) => setting.margin = margin,
+            Change::Load(load_max) => setting.load_max = load_max,
+        }
+        setting
     }
 }
 
@@ -119,28 +136,25 @@ fn trade_off(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let mut cases = Vec::new();
-    for (method, parameter, values) in PARAMETERS {
-        for ms in values {
-            cases.extend(all.iter().map(|alike| {
-                let rates = given.trace(alike.trace).expect("settings name these");
-                let contender = Contender::Adapted(method);
-                let (zoo, rates) = (given.zoo.clone(), rates.clone());
-                let setting = LoopSetting::new(zoo, rates, alike.cameras(), contender);
-                Case {
-                    name: alike.name(),
-                    contender: format!("{}, {parameter} {ms} ms", method.name()),
-                    setting: changed(method, ms, setting),
-                }
-            }));
-        }
+    for (name, method, change) in parameters() {
+        cases.extend(all.iter().map(|alike| {
+            let rates = given.trace(alike.trace).expect("settings name these");
+            let contender = Contender::Adapted(method);
+            let (zoo, rates) = (given.zoo.clone(), rates.clone());
+            let setting = LoopSetting::new(zoo, rates, alike.cameras(), contender);
+            Case {
+                name: alike.name(),
+                contender: name.clone(),
+                setting: change.of(setting),
+            }
+        }));
     }
     let done = run_cases("tradeoff", &cases, given, report)?;
-    report.say(&format!(
-        "Misses and F1 by one parameter: for `jellyfish` a margin that is taken from every budget (none by itself), for `spillgate` the time for which \
-         a switch is taken to lose requests ({} ms by itself). Means over all settings of a trace: missed in percent, and in \
+    report.say(
+        "Misses and F1 by one parameter: for `jellyfish` a margin that is taken from every budget (none by itself), for `spillgate` the most load of \
+         a worker (100% by itself), so that some of its time is kept for frames that come at once. Means over all settings of a trace: missed in percent, and in \
          brackets F1. Then the settings in which it is better than `jellyfish` by itself, equal, mixed and worse.",
-        SWITCH_TIME_DEFAULT.as_millis()
-    ));
+    );
     let by_itself: [(&str, Vec<&Means>); 2] = [
         ("jellyfish", pairs.iter().map(|p| p.0).collect()),
         ("spillgate", pairs.iter().map(|p| p.1).collect()),
@@ -168,5 +182,63 @@ fn trade_off(
     head.extend(given.traces.iter().map(|(name, _)| *name));
     head.extend(["better", "equal", "mixed", "worse"]);
     report.table(&head, &table);
+    let of_load: Vec<&[Means]> = done.chunks(all.len()).skip(MARGINS_MS.len()).collect();
+    curves(all, pairs, &of_load, report);
     Ok(())
+}
+
+/// The curves of `spillgate` in the settings that are mixed. `of_load`: by load, then by setting.
+fn curves(all: &[Alike], pairs: &[(&Means, &Means)], of_load: &[&[Means]], report: &mut Report) {
+    report.say(
+        "The settings that are mixed, as curves of that parameter: missed in percent, and in brackets F1. The last column is the F1 of `spillgate` where it \
+         misses as many as `jellyfish`: on the line between two points of its curve, each of which serves a part of the time.",
+    );
+    let point = |means: &Means| (means.missed(), means.f1());
+    let cell = |(missed, f1): (f64, f64)| format!("{} ({f1:.4})", percent(missed));
+    let mut table = Vec::new();
+    for (i, (alike, pair)) in all.iter().zip(pairs).enumerate() {
+        if verdict(pair) != Verdict::Mixed {
+            continue;
+        }
+        let by_load = of_load.iter().map(|means| point(&means[i]));
+        let curve: Vec<(f64, f64)> = std::iter::once(point(pair.1)).chain(by_load).collect();
+        let mut row = vec![alike.name(), cell(point(pair.0))];
+        row.extend(curve.iter().map(|p| cell(*p)));
+        let at = f1_at(&curve, pair.0.missed());
+        row.push(at.map_or(String::new(), |f1| format!("{f1:.4}")));
+        table.push(row);
+    }
+    let mut head = vec!["setting".to_owned(), "jellyfish".to_owned()];
+    head.push("spillgate".to_owned());
+    head.extend(LOADS.map(|load| format!("load {load}%")));
+    head.push("F1 at equal misses".to_owned());
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    report.table(&head, &table);
+}
+
+/// The highest F1 that a curve of (missed, F1) reaches with no more misses than that, with one of its points or two of them in turn.
+fn f1_at(curve: &[(f64, f64)], missed: f64) -> Option<f64> {
+    let (few, many): (Vec<_>, Vec<_>) = curve.iter().partition(|(m, _)| *m <= missed);
+    let alone = few.iter().map(|(_, f1)| *f1);
+    let between = few.iter().flat_map(|(m0, f0)| {
+        let line = move |(m1, f1): &(f64, f64)| f0 + (f1 - f0) * (missed - m0) / (m1 - m0);
+        many.iter().map(line)
+    });
+    alone.chain(between).max_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_read_at_other_misses() {
+        let curve = [(0.04, 0.8), (0.0, 0.4), (0.03, 0.6)];
+        let at = |missed| f1_at(&curve, missed);
+        // Between the first two: the third lies below their line.
+        assert_eq!(at(0.01), Some(0.5));
+        assert_eq!(at(0.0), Some(0.4));
+        assert_eq!(at(1.0), Some(0.8));
+        assert_eq!(at(-1.0), None);
+    }
 }

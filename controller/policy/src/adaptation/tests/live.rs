@@ -36,6 +36,7 @@ impl World {
             variants: draw::variants(draw::Kind::Usual),
             workers: (0..n_workers).map(WorkerId).collect(),
             switch_time: SWITCH_TIME_DEFAULT,
+            load_max: 1.0,
             n_prefetched: 4,
             steps: 200,
             seed: 7,
