@@ -29,6 +29,8 @@ const FEW: f64 = 16.0;
 const EXPONENT_MAX: f64 = 30.0;
 /// Steps towards the level: each leaves the models that ask for less behind.
 const STEPS: usize = 8;
+/// Levels that differ by less, as a part of them, are equal.
+const CLOSE: f64 = 1e-9;
 /// The newest batch's weight in the device time that a request takes.
 const WEIGHT: f64 = 0.1;
 
@@ -94,7 +96,7 @@ impl Fairness {
         // A second of each device, faded as the sums are.
         let capacity = FADES_OVER.as_secs_f64() * (1.0 - (-faded(started_at)).exp());
         let asked = self.accounts.iter().map(|a| a.asked / self.scale);
-        self.level = level(devices as f64 * capacity, asked);
+        self.level = level(devices as f64 * capacity, asked, self.level);
     }
 
     /// A request of a model arrived.
@@ -130,24 +132,32 @@ impl Fairness {
     }
 }
 
-/// The level at which `asked` get `capacity` together; infinite when they ask for no more than that.
-fn level(capacity: f64, asked: impl Iterator<Item = f64> + Clone) -> f64 {
-    let n = asked.clone().filter(|a| *a > 0.0).count();
-    if asked.clone().sum::<f64>() <= capacity || n == 0 {
+/// The level at which `asked` get `capacity` together; infinite when they ask for no more than that. `before`: the last level, from which few
+/// steps are left.
+fn level(capacity: f64, asked: impl Iterator<Item = f64> + Clone, before: f64) -> f64 {
+    let (mut total, mut n) = (0.0, 0);
+    for a in asked.clone() {
+        total += a;
+        n += u32::from(a > 0.0);
+    }
+    if total <= capacity || n == 0 {
         return f64::INFINITY;
     }
-    let mut level = capacity / n as f64;
+    // What models get together is concave in the level, so a step ends below the one that is sought, and the next ones come closer.
+    let least = capacity / f64::from(n);
+    let mut level = if before.is_finite() { before } else { least };
     for _ in 0..STEPS {
         let (mut modest, mut greedy) = (0.0, 0);
-        for a in asked.clone().filter(|a| *a > 0.0) {
-            if a <= level {
-                modest += a;
-            } else {
-                greedy += 1;
-            }
+        // Without branches: which models are modest has no pattern.
+        for a in asked.clone() {
+            modest += if a <= level { a } else { 0.0 };
+            greedy += u32::from(a > level);
         }
-        let next = (capacity - modest) / f64::from(greedy.max(1));
-        if next <= level {
+        let next = match greedy {
+            0 => least,
+            _ => (capacity - modest) / f64::from(greedy),
+        };
+        if (next - level).abs() <= CLOSE * level {
             break;
         }
         level = next;
@@ -189,11 +199,17 @@ mod tests {
 
     #[test]
     fn the_level_is_that_of_max_min_fairness() {
-        let of = |capacity, asked: &[f64]| level(capacity, asked.iter().copied());
+        let from = |before, capacity, asked: &[f64]| level(capacity, asked.iter().copied(), before);
+        let of = |capacity, asked: &[f64]| from(f64::INFINITY, capacity, asked);
         assert_eq!(of(1.0, &[0.3, 0.3]), f64::INFINITY);
         assert!((of(1.0, &[0.8, 0.8]) - 0.5).abs() < 1e-9);
         // The modest two get 0.1 and 0.2; the others share what is left.
-        assert!((of(1.0, &[0.1, 0.2, 0.9, 2.0, 0.0]) - 0.35).abs() < 1e-9);
+        let four = [0.1, 0.2, 0.9, 2.0, 0.0];
+        assert!((of(1.0, &four) - 0.35).abs() < 1e-9);
+        // Whatever it was before.
+        for before in [1e-6, 0.15, 0.35, 0.5, 10.0] {
+            assert!((from(before, 1.0, &four) - 0.35).abs() < 1e-9, "{before}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod rates;
 mod unfulfilled;
 mod value;
 
-use std::cell::OnceCell;
+use std::cell::LazyCell;
 use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Window, Work};
@@ -162,17 +162,37 @@ impl Placement {
 
     /// The weights that give way for others; none when they cannot make enough room.
     fn victims(&self, device: DeviceId, weights: WeightsId) -> Option<Vec<WeightsId>> {
+        let needs = self.weights[weights.idx()].pages;
+        let mut free = self.devices[device.idx()].free_pages();
+        let mut giving_way = LazyCell::new(|| self.giving_way(device));
         let mut victims = Vec::new();
-        let first = OnceCell::new();
-        let room = self.make_room(device, weights, &first, |victim| victims.push(victim));
-        room.then_some(victims)
+        while free < needs {
+            let victim = giving_way.next()?;
+            free += self.weights[victim.idx()].pages;
+            victims.push(victim);
+        }
+        Some(victims)
     }
 
-    /// The weights of a device that give way first, in their order, where that differs from the order of the recipe's eviction: those with
-    /// the least rate, where those of a model that got less than its fair share count more.
-    pub(super) fn giving_way(&self, device: DeviceId) -> Vec<WeightsId> {
+    /// The weights of a device that may give way, in their order.
+    pub(super) fn giving_way(&self, device: DeviceId) -> Box<dyn Iterator<Item = WeightsId> + '_> {
+        let shadow = &self.devices[device.idx()];
+        match self.recipe.eviction {
+            Eviction::LeastRecentlyUsed => Box::new(shadow.least_recent()),
+            Eviction::LeastRate => {
+                let least = self.rates.least(device).filter(|w| shadow.is_idle(*w));
+                let first = self.least_worth(device);
+                let others = least.skip(first.len());
+                Box::new(first.into_iter().chain(others))
+            }
+        }
+    }
+
+    /// The first weights of a device that give way, where their order is not just that of their rates: those of a model that got less than its
+    /// fair share count more.
+    fn least_worth(&self, device: DeviceId) -> Vec<WeightsId> {
         let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
-        if !is_short || self.recipe.eviction != Eviction::LeastRate {
+        if !is_short {
             return Vec::new();
         }
         let shadow = &self.devices[device.idx()];
@@ -182,36 +202,5 @@ impl Placement {
         let mut weighed: Vec<(f64, WeightsId)> = weighed.collect();
         weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
         weighed.into_iter().map(|(_, weights)| weights).collect()
-    }
-
-    /// Names the weights that give way for others. False when they cannot make enough room. `first` keeps what
-    /// [`Placement::giving_way`] says of the device, for the next weights that are weighed.
-    fn make_room(
-        &self,
-        device: DeviceId,
-        weights: WeightsId,
-        first: &OnceCell<Vec<WeightsId>>,
-        mut gives: impl FnMut(WeightsId),
-    ) -> bool {
-        let shadow = &self.devices[device.idx()];
-        let needs = self.weights[weights.idx()].pages;
-        let mut free = shadow.free_pages();
-        if free >= needs {
-            return true;
-        }
-        let give = |victim: WeightsId| {
-            gives(victim);
-            free += self.weights[victim.idx()].pages;
-            free >= needs
-        };
-        match self.recipe.eviction {
-            Eviction::LeastRecentlyUsed => shadow.least_recent().any(give),
-            Eviction::LeastRate => {
-                let least = self.rates.least(device).filter(|w| shadow.is_idle(*w));
-                let first = first.get_or_init(|| self.giving_way(device));
-                let others = least.skip(first.len());
-                first.iter().copied().chain(others).any(give)
-            }
-        }
     }
 }

@@ -11,8 +11,6 @@
 //! after another on the link (`most.rs`); the first of them goes. Weights that only expected requests ask for come last, among them those
 //! of the next variants of what is asked for.
 
-use std::cell::OnceCell;
-
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
@@ -38,6 +36,28 @@ struct Gain {
     requests: f64,
 }
 
+/// What is lost where a device makes room, for any room that is asked for: weights give way in the same order for all.
+struct Room<'a> {
+    placement: &'a Placement,
+    now: Timestamp,
+    device: DeviceId,
+    /// Weights that nothing is known of yet.
+    rest: Option<Box<dyn Iterator<Item = WeightsId> + 'a>>,
+    /// What the first of them lose together.
+    known: Vec<Loss>,
+}
+
+/// Requests that are lost.
+#[derive(Clone, Copy, Default)]
+struct Loss {
+    /// Pages that are free then.
+    free: u32,
+    /// Where the weights that come are waited for.
+    requests: f64,
+    /// Where nobody waits for them yet.
+    ahead: f64,
+}
+
 /// What one of the models that run with weights makes of their LOAD.
 struct GainOfModel {
     latest: Timestamp,
@@ -58,15 +78,16 @@ impl Placement {
         let copies = self.demands.load(device) < COPIED_BELOW;
         let may = |weights: &WeightsId| copies || self.demands.holders(*weights).is_empty();
         let unheld = self.demands.unheld().take(WEIGHED_MAX);
-        let held = self.demands.descending().map(|(_, weights)| weights);
-        let held = held.filter(|w| copies && !self.demands.holders(*w).is_empty());
+        let descending = copies.then(|| self.demands.descending());
+        let held = descending.into_iter().flatten().map(|(_, weights)| weights);
+        let held = held.filter(|w| !self.demands.holders(*w).is_empty());
         let ahead = self.rates.ahead().filter(|w| self.is_idle_everywhere(*w));
         let all = unheld.chain(held.take(WEIGHED_MAX)).chain(ahead);
         let all = only.is_none().then_some(all);
         let weighed = only.into_iter().chain(all.into_iter().flatten());
-        let giving_way = OnceCell::new();
+        let mut room = Room::new(self, now, device);
         let gains = weighed.filter(may).filter(fits).filter_map(|weights| {
-            let gain = self.gain(now, (device, &giving_way), free, weights)?;
+            let gain = self.gain(now, &mut room, free, weights)?;
             (gain.requests > 0.0).then_some((gain.latest, weights, gain.requests))
         });
         let mut gains: Vec<(Timestamp, WeightsId, f64)> = gains.collect();
@@ -113,12 +134,12 @@ impl Placement {
     fn gain(
         &self,
         now: Timestamp,
-        (device, giving_way): (DeviceId, &OnceCell<Vec<WeightsId>>),
+        room: &mut Room<'_>,
         free: Timestamp,
         weights: WeightsId,
     ) -> Option<Gain> {
         let ready = free + self.load_time(weights);
-        let price = PRICE_PART * self.devices[device.idx()].price();
+        let price = PRICE_PART * self.devices[room.device.idx()].price();
         let (mut gained, mut waiting, mut latest) = (0.0, 0, Timestamp::MAX);
         for &model in self.models(weights) {
             let of = self.gain_of(now, (free, ready), price, model);
@@ -135,20 +156,14 @@ impl Placement {
         if gained * unfulfilled <= 0.0 {
             return None;
         }
+        let loss = room.of(self.weights[weights.idx()].pages)?;
         // What nobody waits for takes no place of what is asked for more.
-        let is_ahead = waiting == 0;
-        let mut lost = 0.0;
-        let room = self.make_room(device, weights, giving_way, |victim| {
-            let models = self.models(victim).iter();
-            let needed = match is_ahead {
-                true => models.clone().map(|m| self.expected(now, *m)).sum(),
-                false => self.lost(now, device, victim),
-            };
-            let waiting: usize = models.map(|m| self.queues.len(*m)).sum();
-            lost += (needed + waiting as f64) * self.worth_of(victim);
-        });
+        let lost = match waiting {
+            0 => loss.ahead,
+            _ => loss.requests,
+        };
         let requests = gained * unfulfilled - lost;
-        room.then_some(Gain { latest, requests })
+        Some(Gain { latest, requests })
     }
 
     /// What a LOAD that begins at `free` and ends at `ready` gains a model that runs with its weights, at that price of a ns of the
@@ -178,5 +193,52 @@ impl Placement {
             waiting,
             gained: waiting as f64 * left(full) + expected,
         }
+    }
+}
+
+impl<'a> Room<'a> {
+    fn new(placement: &'a Placement, now: Timestamp, device: DeviceId) -> Self {
+        let free = placement.devices[device.idx()].free_pages();
+        Room {
+            placement,
+            now,
+            device,
+            rest: None,
+            known: vec![Loss {
+                free,
+                ..Loss::default()
+            }],
+        }
+    }
+
+    /// What room for so many pages loses; `None` where the device cannot make it.
+    fn of(&mut self, pages: u32) -> Option<Loss> {
+        loop {
+            let at = self.known.partition_point(|loss| loss.free < pages);
+            if let Some(loss) = self.known.get(at) {
+                return Some(*loss);
+            }
+            self.goes_on()?;
+        }
+    }
+
+    /// The next weights give way.
+    fn goes_on(&mut self) -> Option<()> {
+        let (placement, now, device) = (self.placement, self.now, self.device);
+        let rest = self
+            .rest
+            .get_or_insert_with(|| placement.giving_way(device));
+        let victim = rest.next()?;
+        let models = placement.models(victim).iter();
+        let waiting: usize = models.clone().map(|m| placement.queues.len(*m)).sum();
+        let expected: f64 = models.map(|m| placement.expected(now, *m)).sum();
+        let worth = placement.worth_of(victim);
+        let lost = placement.lost(now, device, victim);
+        let mut loss = self.known.last().copied().unwrap_or_default();
+        loss.free += placement.weights[victim.idx()].pages;
+        loss.requests += (lost + waiting as f64) * worth;
+        loss.ahead += (expected + waiting as f64) * worth;
+        self.known.push(loss);
+        Some(())
     }
 }
