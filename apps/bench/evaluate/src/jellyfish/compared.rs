@@ -191,7 +191,7 @@ fn trade_off(
 fn curves(all: &[Alike], pairs: &[(&Means, &Means)], of_load: &[&[Means]], report: &mut Report) {
     report.say(
         "The settings that are mixed, as curves of that parameter: missed in percent, and in brackets F1. The last column is the F1 of `spillgate` where it \
-         misses as many as `jellyfish`: on the line between two points of its curve, each of which serves a part of the time.",
+         misses as many as `jellyfish`, on the line between two points of its curve: it is calculated, not run.",
     );
     let point = |means: &Means| (means.missed(), means.f1());
     let cell = |(missed, f1): (f64, f64)| format!("{} ({f1:.4})", percent(missed));
