@@ -78,6 +78,33 @@ fn actions_are_written_with_their_windows() {
 }
 
 #[test]
+fn requests_go_to_processes_by_the_policy_that_is_named_beside_a_placement() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenario-divided");
+    scenario(&folder);
+    let folder = folder.to_str().unwrap();
+    let args = ["--scenario", folder, "--placement", "spillgate", "--json"];
+    let dispatch = ["--dispatch", "least-outstanding"];
+    let output = simulate(&[&args[..], &["--processes", "1"], &dispatch].concat());
+    assert!(output.status.success());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["runs"][0]["in_time"], 4);
+    let output = simulate(&[&args[..], &dispatch].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("give --processes"), "{error}");
+}
+
+#[test]
+fn a_pipeline_under_a_placement_is_in_one_process() {
+    let file = pipeline("one-process");
+    let args = ["--placement", "lru", "--dispatch", "round-robin"];
+    let output = simulate(&[&[file.as_str()], &THREE[..], &args].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("--dispatch: the devices under"), "{error}");
+}
+
+#[test]
 fn what_is_wrong_with_a_scenario_is_said_with_file_and_line() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenario-wrong");
     scenario(&folder);

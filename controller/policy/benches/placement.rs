@@ -21,6 +21,8 @@ const DEVICES: u16 = 20;
 const BETWEEN: Duration = Duration::from_micros(25);
 const TIMED: usize = 100_000;
 const RUNS: usize = 5;
+/// What a decision may take.
+const TARGET: Duration = Duration::from_micros(50);
 
 fn main() {
     for name in [PlacementName::Spillgate, PlacementName::Clockwork] {
@@ -64,13 +66,14 @@ fn report(name: PlacementName, what: &str, steps: &[Step]) {
     let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize];
     if !times.is_empty() {
         println!(
-            "{:10} {what:8} n {:6}  median {:?}  p99 {:?}  p99.9 {:?}  largest {:?}",
+            "{:10} {what:8} n {:6}  median {:?}  p99 {:?}  p99.9 {:?}  largest {:?}  above {TARGET:?}: {}",
             name.name(),
             times.len(),
             at(0.5),
             at(0.99),
             at(0.999),
             at(1.0),
+            times.iter().filter(|t| **t > TARGET).count(),
         );
     }
 }

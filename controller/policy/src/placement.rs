@@ -6,6 +6,9 @@
 //! requests that need them: LOAD, and UNLOAD of what is worth least. Models that run with the same weights come and go together; to
 //! run another one of them costs nothing.
 //!
+//! Under our recipe an event weighs the batches or the LOADs of one device; where others wait for that, a wake-up follows at once. So an
+//! event takes no longer with many devices.
+//!
 //! How it decides is a [`Recipe`], one file for each name in `recipe/`: what durations are expected ([`spillgate_pipeline::predict`]), which
 //! batch is chosen (`choose`), which model is loaded and which give way (`load`).
 //!
@@ -120,6 +123,10 @@ pub struct Placement {
     longest: Duration,
     /// Time to copy the inputs of the largest batch of any model.
     longest_input: Duration,
+    /// Batches or LOADs are to be weighed for a further device, at once.
+    weighs_on: bool,
+    /// A request for these weights arrived, and devices wait to weigh them.
+    arrived_before: Option<WeightsId>,
     next_action: u64,
 }
 
@@ -204,6 +211,8 @@ impl Placement {
             slos: vec![Duration::MAX; n_models],
             longest,
             longest_input,
+            weighs_on: false,
+            arrived_before: None,
             next_action: 0,
         }
     }
@@ -216,9 +225,10 @@ impl Placement {
         out: &mut Vec<PlacementCommand>,
     ) {
         let mut arrived = None;
-        if let Some(fairness) = &mut self.fairness {
-            fairness.advance(now, self.devices.len());
-        }
+        let mut has_weighed = match &mut self.fairness {
+            Some(fairness) => fairness.advance(now, self.devices.len()),
+            None => false,
+        };
         match event {
             PlacementEvent::Arrived {
                 request,
@@ -265,12 +275,14 @@ impl Placement {
             PlacementEvent::Wakeup => {}
         }
         self.cancel(now, out);
-        self.infer(now, out);
-        self.load(now, arrived, out);
+        self.weighs_on = false;
+        self.infer(now, &mut has_weighed, out);
+        self.load(now, arrived, has_weighed, out);
     }
 
     /// The next moment at which something happens without an event from outside: a device is about to be free, or a request can
-    /// no longer be in time, or all models are weighed again while one that no device holds is asked for.
+    /// no longer be in time, all models are weighed again while one that no device holds is asked for, or a further device is to be
+    /// looked at.
     pub fn next_wakeup(&mut self, now: Timestamp) -> Option<Timestamp> {
         let just_after = Duration::from_nanos(1);
         let batch_due = self.travel + self.recipe.ahead.looks(self.longest_input);
@@ -289,7 +301,8 @@ impl Placement {
         });
         let devices = devices.flatten().filter(|at| *at > now).min();
         let expiry = self.queues.next_expiry().map(|at| at + just_after);
-        [devices, expiry].into_iter().flatten().min()
+        let weighs_on = self.weighs_on.then_some(now + just_after);
+        [devices, expiry, weighs_on].into_iter().flatten().min()
     }
 
     /// Expected execution time of a batch of the size at that position.

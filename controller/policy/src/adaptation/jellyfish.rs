@@ -10,8 +10,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::assignment::Assignment;
 use super::instance::Instance;
-use super::mapping::{Mapped, Mapping};
-use super::table::Table;
+use super::mapping::{Mapped, Mapping, Ties};
+use super::table::{ACCURACY_SCALE, Table};
 
 /// First temperature of each mode.
 const T_FIRST: f64 = 0.0125;
@@ -36,20 +36,33 @@ pub(super) struct Jellyfish {
     current: Mapped,
     next: Mapped,
     ranks: Vec<usize>,
+    has_random_ties: bool,
     pub(super) best: Mapped,
     /// Clients that UPGRADE may not lose.
     kept: usize,
     n_servable: usize,
-    /// Units of the clients that could be served: the denominator of the accuracy.
-    units: f64,
+    /// What a difference of temperature 1 is in value.
+    scale: f64,
 }
 
 impl Jellyfish {
-    /// Begins with these ranks.
+    /// Begins with these ranks. Of several sets of clients with the same sum of rates it takes a random one (§4.2). Its temperatures are
+    /// meant for accuracies from 0 to 1 (§4.3): where these span more, they are scaled.
     pub(super) fn new(table: &Table, instance: &Instance, ranks: &[usize]) -> Self {
+        let start = Jellyfish::as_start(table, instance, ranks);
+        let range = (table.accuracy[table.n_ranks() - 1] - table.accuracy[0]) as f64;
+        Jellyfish {
+            has_random_ties: true,
+            scale: start.scale * (range / ACCURACY_SCALE).max(1.0),
+            ..start
+        }
+    }
+
+    /// As the start of another search: of such sets it takes the one that prefers clients with large budgets, and nothing is scaled.
+    pub(super) fn as_start(table: &Table, instance: &Instance, ranks: &[usize]) -> Self {
         let mut mapping = Mapping::new(table, instance);
         let mut current = Mapped::default();
-        mapping.map(table, ranks, &mut current);
+        mapping.map(table, ranks, Ties::LargeBudgets, &mut current);
         let servable: Vec<usize> = (0..table.n_clients())
             .filter(|c| table.is_servable(*c))
             .collect();
@@ -60,10 +73,11 @@ impl Jellyfish {
             temperature: T_FIRST,
             best: current.clone(),
             ranks: ranks.to_vec(),
+            has_random_ties: false,
             next: current.clone(),
             kept: 0,
             n_servable: servable.len(),
-            units: units.max(1.0),
+            scale: units.max(1.0) * ACCURACY_SCALE,
             current,
         };
         jellyfish.switch_when_served();
@@ -108,7 +122,7 @@ impl Jellyfish {
     }
 
     fn degrade(&mut self, table: &Table, rng: &mut ChaCha8Rng) {
-        self.draw(table, |rank, _| {
+        self.draw(table, rng, |rng, rank, _| {
             rank - usize::from(rank > 0 && rng.random::<bool>())
         });
         let diff = self.next.served as f64 - self.current.served as f64;
@@ -122,15 +136,17 @@ impl Jellyfish {
     }
 
     fn upgrade(&mut self, table: &Table, rng: &mut ChaCha8Rng) {
-        self.draw(table, |rank, most| match rng.random_range(0..3u32) {
-            0 => rank.saturating_sub(1),
-            1 => rank,
-            _ => most.min(rank + 1),
+        self.draw(table, rng, |rng, rank, most| {
+            match rng.random_range(0..3u32) {
+                0 => rank.saturating_sub(1),
+                1 => rank,
+                _ => most.min(rank + 1),
+            }
         });
         if self.next.served < self.kept {
             return;
         }
-        let diff = (self.next.value - self.current.value) as f64 / 1e9 / self.units;
+        let diff = (self.next.value - self.current.value) as f64 / self.scale;
         if diff > 0.0 || rng.random::<f64>() < (diff / self.temperature).exp() {
             std::mem::swap(&mut self.current, &mut self.next);
         }
@@ -140,12 +156,22 @@ impl Jellyfish {
     }
 
     /// Maps clients to neighbours of the current ranks.
-    fn draw(&mut self, table: &Table, mut neighbour: impl FnMut(usize, usize) -> usize) {
+    fn draw(
+        &mut self,
+        table: &Table,
+        rng: &mut ChaCha8Rng,
+        neighbour: impl Fn(&mut ChaCha8Rng, usize, usize) -> usize,
+    ) {
         let most = table.n_ranks() - 1;
+        let ranks = self.current.ranks.iter();
         self.ranks.clear();
         self.ranks
-            .extend(self.current.ranks.iter().map(|rank| neighbour(*rank, most)));
-        self.mapping.map(table, &self.ranks, &mut self.next);
+            .extend(ranks.map(|rank| neighbour(rng, *rank, most)));
+        let ties = match self.has_random_ties {
+            true => Ties::Random(rng),
+            false => Ties::LargeBudgets,
+        };
+        self.mapping.map(table, &self.ranks, ties, &mut self.next);
     }
 
     /// The best that was seen.

@@ -1,8 +1,11 @@
 //! Clients for given variants: Algorithm 1 (§4.2). The most accurate variant takes the clients with the largest sum of rates that
 //! it serves in time, then the next one takes of those that are left.
 //!
-//! Of several sets with the same sum the paper takes a random one; here it is the one that prefers clients with large budgets,
-//! so equal questions get equal answers.
+//! Of several sets with the same sum the paper takes a random one, and so does Algorithm 2. Where one mapping must do, it is the one that
+//! prefers clients with large budgets ([`Ties`]).
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 
 use super::instance::Instance;
 use super::partition::Partition;
@@ -17,6 +20,14 @@ pub(super) struct Mapping {
     reach: Reach,
     rows: Vec<u16>,
     is_taken: Vec<bool>,
+}
+
+/// Which of several sets with the same sum of rates is taken.
+pub(super) enum Ties<'a> {
+    /// The one that prefers clients with large budgets.
+    LargeBudgets,
+    /// A random one.
+    Random(&'a mut ChaCha8Rng),
 }
 
 /// Who is served by each worker.
@@ -50,7 +61,13 @@ impl Mapping {
     }
 
     /// Maps clients to workers at these ranks.
-    pub(super) fn map(&mut self, table: &Table, ranks: &[usize], out: &mut Mapped) {
+    pub(super) fn map(
+        &mut self,
+        table: &Table,
+        ranks: &[usize],
+        mut ties: Ties<'_>,
+        out: &mut Mapped,
+    ) {
         out.ranks.clear();
         out.ranks.extend_from_slice(ranks);
         out.ranks.sort_unstable_by(|a, b| b.cmp(a));
@@ -61,14 +78,20 @@ impl Mapping {
         for (worker, rank) in out.ranks.iter().enumerate() {
             let members = &mut out.members[worker];
             members.clear();
-            let load = self.largest_set(table, *rank, members);
+            let load = self.largest_set(table, *rank, &mut ties, members);
             out.served += members.len();
             out.value += table.accuracy[*rank] * i64::from(load);
         }
     }
 
     /// The clients with the largest sum of rates among those that are left (FindOptimalClients).
-    fn largest_set(&mut self, table: &Table, rank: usize, members: &mut Vec<u16>) -> u32 {
+    fn largest_set(
+        &mut self,
+        table: &Table,
+        rank: usize,
+        ties: &mut Ties<'_>,
+        members: &mut Vec<u16>,
+    ) -> u32 {
         self.rows.clear();
         let left = self.by_budget[rank]
             .iter()
@@ -85,10 +108,18 @@ impl Mapping {
                 .add(table.units[client] as u32, table.cap(client, rank) as u32);
         }
         let sum = self.reach.largest(0, most).unwrap_or(0);
-        self.reach.members(sum, |row| {
-            self.is_taken[self.rows[row] as usize] = true;
-            members.push(self.rows[row]);
-        });
+        let rows = &self.rows;
+        let take = |row: usize| {
+            self.is_taken[rows[row] as usize] = true;
+            members.push(rows[row]);
+        };
+        match ties {
+            Ties::LargeBudgets => self.reach.members(sum, take),
+            Ties::Random(rng) => {
+                let cap = |row: usize| table.cap(rows[row] as usize, rank) as u32;
+                self.reach.some_members(sum, cap, || rng.random(), take);
+            }
+        }
         sum
     }
 }

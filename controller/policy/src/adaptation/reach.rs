@@ -80,4 +80,24 @@ impl Reach {
             }
         }
     }
+
+    /// Positions of clients whose rates sum up to `sum`, which must be reached, and each of which bears it by its `cap`. Of several
+    /// such sets a random one: where a client may be in or not, `coin` decides.
+    pub(super) fn some_members(
+        &self,
+        mut sum: u32,
+        cap: impl Fn(usize) -> u32,
+        mut coin: impl FnMut() -> bool,
+        mut take: impl FnMut(usize),
+    ) {
+        for (idx, weight) in self.weights.iter().enumerate().rev() {
+            let before = &self.rows[idx * self.words..(idx + 1) * self.words];
+            let reaches = |sum: u32| before[sum as usize / 64] >> (sum % 64) & 1 == 1;
+            let may = *weight <= sum && sum <= cap(idx) && reaches(sum - weight);
+            if !reaches(sum) || (may && coin()) {
+                take(idx);
+                sum -= weight;
+            }
+        }
+    }
 }

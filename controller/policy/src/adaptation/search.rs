@@ -106,7 +106,7 @@ impl Search {
         };
         let state = match method {
             Method::Spillgate => {
-                let begin = Jellyfish::new(&table, &instance, &lowest());
+                let begin = Jellyfish::as_start(&table, &instance, &lowest());
                 let size = (table.n_workers * table.n_clients()).max(START_SIZE);
                 let steps = START_STEPS as usize * START_SIZE / size;
                 State::Starting(Box::new(begin), steps as u32)

@@ -1,14 +1,15 @@
 //! Methods without a search, for comparison.
 
 use super::instance::Instance;
-use super::mapping::{Mapped, Mapping};
+use super::mapping::{Mapped, Mapping, Ties};
 use super::partition::Partition;
 use super::table::Table;
 
 /// All workers run the same variant, and Algorithm 1 maps the clients.
 pub(super) fn fixed(table: &Table, instance: &Instance, rank: usize) -> Partition {
     let mut mapped = Mapped::default();
-    Mapping::new(table, instance).map(table, &vec![rank; table.n_workers], &mut mapped);
+    let ranks = vec![rank; table.n_workers];
+    Mapping::new(table, instance).map(table, &ranks, Ties::LargeBudgets, &mut mapped);
     let mut partition = Partition::empty(table);
     for (worker, members) in mapped.members.iter().enumerate() {
         members

@@ -29,6 +29,7 @@ proptest! {
         mut clients in proptest::collection::vec((1u32..90, 1u32..260), 0..9),
         least in 0u32..200,
         over in 0u32..200,
+        coins in proptest::collection::vec(any::<bool>(), 1..9),
     ) {
         clients.sort_by_key(|c| std::cmp::Reverse(c.1));
         let most = least + over;
@@ -48,6 +49,15 @@ proptest! {
         if let Some(sum) = largest {
             let mut found = 0;
             reach.members(sum, |at| {
+                found += clients[at].0;
+                assert!(clients[at].1 >= sum);
+            });
+            prop_assert_eq!(found, sum);
+            // A random set has the same sum, whatever the coin shows.
+            let mut coins = coins.iter().cycle();
+            let mut found = 0;
+            let mut coin = || *coins.next().unwrap();
+            reach.some_members(sum, |at| clients[at].1, &mut coin, |at| {
                 found += clients[at].0;
                 assert!(clients[at].1 >= sum);
             });

@@ -76,8 +76,8 @@ impl Fairness {
         }
     }
 
-    /// It is `now`. Computes the level anew when it is time to.
-    pub(super) fn advance(&mut self, now: Timestamp, devices: usize) {
+    /// It is `now`. Computes the level anew when it is time to. Says whether a level was searched for: that is the work of a whole event.
+    pub(super) fn advance(&mut self, now: Timestamp, devices: usize) -> bool {
         let faded = |since: Timestamp| now.since(since).as_secs_f64() / FADES_OVER.as_secs_f64();
         let started_at = *self.started_at.get_or_insert(now);
         self.scale = faded(self.since).exp();
@@ -90,13 +90,16 @@ impl Fairness {
             self.scale = 1.0;
         }
         if self.renewed_at.is_some_and(|at| now < at + RENEWED_AFTER) {
-            return;
+            return false;
         }
         self.renewed_at = Some(now);
         // A second of each device, faded as the sums are.
         let capacity = FADES_OVER.as_secs_f64() * (1.0 - (-faded(started_at)).exp());
-        let asked = self.accounts.iter().map(|a| a.asked / self.scale);
-        self.level = level(devices as f64 * capacity, asked, self.level);
+        // At the common moment, as the accounts are.
+        let capacity = devices as f64 * capacity * self.scale;
+        let asked = self.accounts.iter().map(|a| a.asked);
+        self.level = level(capacity, asked, self.level * self.scale) / self.scale;
+        self.is_short()
     }
 
     /// A request of a model arrived.

@@ -13,9 +13,26 @@ use super::events::{Ended, PlacementCommand};
 use super::recipe::{Ahead, Earliest, Latest};
 use super::shadow::Sent;
 
+/// What a device gets next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// A batch was sent.
+    Sent,
+    /// Its batch is chosen later.
+    Later,
+    /// Nothing that waits could be in time.
+    Nothing,
+}
+
 impl Placement {
-    /// Gives devices that are about to be free their next batches, the one that is free first one, and so on.
-    pub(super) fn infer(&mut self, now: Timestamp, out: &mut Vec<PlacementCommand>) {
+    /// Gives devices that are about to be free their next batches, the one that is free first one, and so on. Where an event weighs for one
+    /// device, the others wait for the next one; `has_weighed` says that this event did, before or here.
+    pub(super) fn infer(
+        &mut self,
+        now: Timestamp,
+        has_weighed: &mut bool,
+        out: &mut Vec<PlacementCommand>,
+    ) {
         let arrival = now + self.travel;
         let horizon = arrival + self.recipe.ahead.looks(self.longest_input);
         let mut hungry: BinaryHeap<Reverse<(Timestamp, usize)>> = BinaryHeap::new();
@@ -27,9 +44,19 @@ impl Placement {
             }
         }
         while let Some(Reverse((_, i))) = hungry.pop() {
-            if self.infer_on(now, DeviceId(i as u16), out) {
-                let free = self.device_free(now, i);
-                hungry.extend((free < horizon).then_some(Reverse((free, i))));
+            if *has_weighed && self.recipe.weighs_for_one {
+                self.weighs_on = true;
+                break;
+            }
+            match self.infer_on(now, DeviceId(i as u16), out) {
+                Next::Sent => {
+                    *has_weighed = true;
+                    let free = self.device_free(now, i);
+                    hungry.extend((free < horizon).then_some(Reverse((free, i))));
+                }
+                Next::Later => *has_weighed = true,
+                // It stays hungry, so it must not keep others from theirs.
+                Next::Nothing => {}
             }
         }
     }
@@ -39,13 +66,13 @@ impl Placement {
         self.devices[device].free_at(now).max(now + self.travel)
     }
 
-    /// Sends a device its next batch. False when it has none.
+    /// Sends a device its next batch.
     fn infer_on(
         &mut self,
         now: Timestamp,
         device: DeviceId,
         out: &mut Vec<PlacementCommand>,
-    ) -> bool {
+    ) -> Next {
         let shadow = &mut self.devices[device.idx()];
         shadow.chooses_at = None;
         let view = View {
@@ -59,18 +86,18 @@ impl Placement {
             self.devices[device.idx()].note_price(price);
         }
         let Some(chosen) = chosen else {
-            return false;
+            return Next::Nothing;
         };
         if let Ahead::LastMoment(margin) = self.recipe.ahead {
             let copied = self.copies(chosen.model, self.sizes[chosen.at]);
             let due = free - (copied + margin);
             if due > arrival {
                 self.devices[device.idx()].chooses_at = Some(due - self.travel);
-                return false;
+                return Next::Later;
             }
         }
         self.send(now, device, chosen, out);
-        true
+        Next::Sent
     }
 
     fn send(

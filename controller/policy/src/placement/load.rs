@@ -30,36 +30,77 @@ const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
 /// Weights with the least rate whose fair shares are looked at before some give way.
 const VICTIMS_WEIGHED_MAX: usize = 32;
 
+/// A LOAD that is worth it.
+struct Found {
+    /// When the link is expected to be idle.
+    free: Timestamp,
+    device: DeviceId,
+    weights: WeightsId,
+    /// What gives way.
+    victims: Vec<WeightsId>,
+}
+
 impl Placement {
-    /// Gives links that are about to be idle the next LOAD. A request for the weights `arrived` arrived.
+    /// Gives links that are about to be idle the next LOAD. A request for the weights `arrived` arrived. Where an event weighs for one
+    /// device, `has_weighed` says that this one did.
     pub(super) fn load(
         &mut self,
         now: Timestamp,
         arrived: Option<WeightsId>,
+        mut has_weighed: bool,
         out: &mut Vec<PlacementCommand>,
     ) {
-        loop {
-            let found = self.idle_links(now).into_iter().find_map(|(free, device)| {
-                let content_until = self.devices[device.idx()].content_until;
-                let only = match content_until.is_some_and(|until| now < until) {
-                    true => Some(arrived?),
-                    false => None,
-                };
-                let (weights, price) = self.worth_loading(now, device, free, only);
-                let victims = weights.and_then(|weights| self.victims(device, weights));
-                if only.is_none() {
-                    self.devices[device.idx()].note_link_price(price);
-                }
-                if only.is_none() && victims.is_none() {
-                    self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
-                }
-                Some((free, device, weights?, victims?))
-            });
-            let Some((free, device, weights, victims)) = found else {
-                return;
-            };
+        let arrived = arrived.or(self.arrived_before.take());
+        while let Some(found) = self.next_load(now, arrived, &mut has_weighed) {
+            let Found {
+                free,
+                device,
+                weights,
+                victims,
+            } = found;
             self.send_load(now, (free, device), weights, victims, out);
         }
+    }
+
+    /// The first LOAD that is worth it. Devices are asked in the order of their links: where one has to wait for the next event, those
+    /// behind it wait too.
+    fn next_load(
+        &mut self,
+        now: Timestamp,
+        arrived: Option<WeightsId>,
+        has_weighed: &mut bool,
+    ) -> Option<Found> {
+        for (free, device) in self.idle_links(now) {
+            let content_until = self.devices[device.idx()].content_until;
+            let is_content = content_until.is_some_and(|until| now < until);
+            if is_content && arrived.is_none() {
+                continue;
+            }
+            if !is_content && *has_weighed && self.recipe.weighs_for_one {
+                self.weighs_on = true;
+                self.arrived_before = arrived;
+                return None;
+            }
+            *has_weighed |= !is_content;
+            let only = arrived.filter(|_| is_content);
+            let (weights, price) = self.worth_loading(now, device, free, only);
+            let victims = weights.and_then(|weights| self.victims(device, weights));
+            if !is_content {
+                self.devices[device.idx()].note_link_price(price);
+            }
+            if !is_content && victims.is_none() {
+                self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
+            }
+            if let (Some(weights), Some(victims)) = (weights, victims) {
+                return Some(Found {
+                    free,
+                    device,
+                    weights,
+                    victims,
+                });
+            }
+        }
+        None
     }
 
     /// Links that are expected to be idle soon, and when, in the order in which they are served.

@@ -144,6 +144,8 @@ pub struct Recipe {
     pub(super) load: LoadRule,
     pub(super) eviction: Eviction,
     pub(super) link_order: LinkOrder,
+    /// An event weighs batches or LOADs for one device; the others wait for the next one.
+    pub(super) weighs_for_one: bool,
     /// Models get fair shares of device time.
     pub(super) is_fair: bool,
 }

@@ -58,10 +58,9 @@ pub(super) struct ModelsArgs {
 }
 
 /// Devices under a placement are those of the pipeline file, all in the gateway's process, and take neither a drop policy nor a scheduler.
-const BESIDE: [&str; 10] = [
+const BESIDE: [&str; 9] = [
     "policy",
     "schedule",
-    "dispatch",
     "gpus",
     "cold_start",
     "gateways",
@@ -89,6 +88,10 @@ impl Simulated {
         anyhow::ensure!(
             args.fairness == Fairness::On || !placings.is_empty(),
             "--fairness: no placement is simulated; give --placement or --device"
+        );
+        anyhow::ensure!(
+            all.dispatch.is_none() || placings.is_empty(),
+            "--dispatch: the devices under a placement are in one process; leave it out"
         );
         if let Some(n) = args.models {
             give_models(Arc::make_mut(&mut loaded.pipeline), n);

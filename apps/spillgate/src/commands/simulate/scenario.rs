@@ -42,6 +42,10 @@ impl DividedArgs {
         &self,
         dispatch: Option<&str>,
     ) -> anyhow::Result<Option<(u16, DispatchPolicyName)>> {
+        anyhow::ensure!(
+            dispatch.is_none() || self.processes.is_some(),
+            "--dispatch: the devices of the scenario are in one process; give --processes, or leave it out"
+        );
         let dispatch = dispatch.and_then(DispatchPolicyName::by_name);
         let dispatch = dispatch.unwrap_or(DispatchPolicyName::Affinity);
         anyhow::ensure!(

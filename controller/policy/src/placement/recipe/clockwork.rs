@@ -23,5 +23,6 @@ pub(super) const RECIPE: Recipe = Recipe {
     },
     eviction: Eviction::LeastRecentlyUsed,
     link_order: LinkOrder::Free,
+    weighs_for_one: false,
     is_fair: false,
 };

@@ -29,5 +29,6 @@ pub(super) const RECIPE: Recipe = Recipe {
     },
     eviction: Eviction::LeastRecentlyUsed,
     link_order: LinkOrder::Load,
+    weighs_for_one: false,
     is_fair: false,
 };

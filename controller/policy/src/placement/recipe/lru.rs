@@ -22,5 +22,6 @@ pub(super) const RECIPE: Recipe = Recipe {
     load: LoadRule::OnDemand,
     eviction: Eviction::LeastRecentlyUsed,
     link_order: LinkOrder::Free,
+    weighs_for_one: false,
     is_fair: false,
 };

@@ -21,5 +21,6 @@ pub(super) const RECIPE: Recipe = Recipe {
     load: LoadRule::Value,
     eviction: Eviction::LeastRate,
     link_order: LinkOrder::Load,
+    weighs_for_one: true,
     is_fair: true,
 };

@@ -240,6 +240,45 @@ fn an_old_price_does_not_hold_off_a_load_on_an_idle_device() {
     assert!(out.iter().any(is_load), "{out:?}");
 }
 
+#[test]
+fn an_event_weighs_for_one_device_and_the_others_follow_at_once() {
+    let models = vec![model(1, 5, 4), model(1, 5, 4)];
+    let config = world_of(&[1, 1], models);
+    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let just_after = Duration::from_nanos(1);
+    let mut out = Vec::new();
+    let arrived = |model| PlacementEvent::Arrived {
+        request: RequestId(u64::from(model)),
+        model: ModelId(model),
+        deadline: at(1000),
+    };
+    placement.on_event(at(0), arrived(0), &mut out);
+    assert_eq!(out.len(), 1, "{out:?}");
+    assert_eq!(placement.next_wakeup(at(0)), Some(at(0) + just_after));
+    placement.on_event(at(0), arrived(1), &mut out);
+    let loads = out.iter().map(|command| match command {
+        PlacementCommand::Do { device, action } => (*device, action.work.clone()),
+        PlacementCommand::Cancel { .. } => panic!("{command:?}"),
+    });
+    let mut loads: Vec<_> = loads.collect();
+    loads.sort_by_key(|(device, _)| *device);
+    let load = |weights| Work::Load(WeightsId(weights));
+    let devices = loads.iter().map(|(device, _)| device.0);
+    assert_eq!(devices.collect::<Vec<u16>>(), [0, 1]);
+    assert!(loads.iter().any(|(_, work)| *work == load(0)));
+    assert!(loads.iter().any(|(_, work)| *work == load(1)));
+    // Wake-ups that follow at once end when each device was looked at.
+    let mut now = at(0);
+    for _ in 0..3 {
+        match placement.next_wakeup(now) {
+            Some(next) if next == now + just_after => now = next,
+            _ => return,
+        }
+        placement.on_event(now, PlacementEvent::Wakeup, &mut out);
+    }
+    panic!("it wakes up for ever");
+}
+
 /// A device holds two models that are asked for alike; all its time goes to the second one.
 fn with_a_model_in_need(is_short: bool) -> Placement {
     let mut config = world_of(&[2], vec![model(1, 5, 4), model(1, 5, 4)]);
