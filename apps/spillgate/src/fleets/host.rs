@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use spillgate_backend::job::Job;
 use spillgate_controller_policy::fleet::{DeviceAccount, Fleet, FleetCommand, FleetEvent};
 use spillgate_pipeline::action::Done;
@@ -125,19 +125,27 @@ impl FleetHost {
         &self.measured
     }
 
-    fn drive(&self, event: FleetEvent<'_, Arc<Job>>) {
+    fn drive(&self, mut event: FleetEvent<'_, Arc<Job>>) {
         let mut reports = Vec::new();
+        let mut wakeup = None;
         let mut state = self.fleet.lock();
-        let State {
-            fleet,
-            commands,
-            refused,
-        } = &mut *state;
-        // Devices get their actions under the lock, in the order in which they were decided.
-        let now = self.clock.now();
-        fleet.on_event(now, event, commands);
-        self.carry_out(fleet, commands, refused, &mut reports);
-        let wakeup = fleet.next_wakeup(self.clock.now());
+        // A look at each device at most: what follows at once need not wait for the timer.
+        for _ in 0..=self.devices.get().map_or(0, Vec::len) {
+            let State {
+                fleet,
+                commands,
+                refused,
+            } = &mut *state;
+            // Devices get their actions under the lock, in the order in which they were decided.
+            fleet.on_event(self.clock.now(), event, commands);
+            self.carry_out(fleet, commands, refused, &mut reports);
+            wakeup = fleet.next_wakeup(self.clock.now());
+            if wakeup.is_none_or(|at| at > self.clock.now()) {
+                break;
+            }
+            event = FleetEvent::Wakeup;
+            MutexGuard::bump(&mut state);
+        }
         drop(state);
         if let (Some(at), Some(alarm)) = (wakeup, self.alarm.get()) {
             alarm.arm(at);
