@@ -10,7 +10,6 @@ use xtask::process::{self, Daemon};
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
-use crate::profile::Profile;
 use crate::tally::Tally;
 use crate::{cargo, demo, dist, e2e, faults, hostile, swarm, tidy};
 
@@ -101,7 +100,6 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
         let mut command = faults::test_command(workspace, &faults::Options::quick());
         counted(&mut command, tally)
     })?;
-    // These three run what the tests were built from, not a release build.
     // Long enough for every part of the README's first command to run, and no longer.
     run.step("demo", |_| {
         demo::run(
@@ -109,11 +107,10 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
             &demo::Options {
                 frames: 30,
                 fps: 10,
-                profile: Profile::Tests,
             },
         )
     })?;
-    run.step("dist", |_| dist::run(workspace, Profile::Tests, false))?;
+    run.step("dist", |_| dist::run(workspace, false))?;
     run.step("hostile", |_| {
         hostile::run(workspace, &hostile::Options::CI)
     })

@@ -12,7 +12,6 @@ mod dist;
 mod e2e;
 mod faults;
 mod hostile;
-mod profile;
 mod soak;
 mod swarm;
 mod tally;
