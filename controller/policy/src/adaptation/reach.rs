@@ -70,19 +70,15 @@ impl Reach {
         None
     }
 
-    /// Positions, in order of adding, of clients whose rates sum up to `sum`, which must be reached. Earlier ones are preferred.
-    pub(super) fn members(&self, mut sum: u32, mut take: impl FnMut(usize)) {
-        for (idx, weight) in self.weights.iter().enumerate().rev() {
-            let before = &self.rows[idx * self.words..(idx + 1) * self.words];
-            if before[sum as usize / 64] >> (sum % 64) & 1 == 0 {
-                take(idx);
-                sum -= weight;
-            }
-        }
+    /// Positions, from the last that was added on, of clients whose rates sum up to `sum`, which must be reached. Earlier ones are preferred.
+    #[inline]
+    pub(super) fn members(&self, sum: u32, take: impl FnMut(usize)) {
+        self.some_members(sum, |_| 0, || false, take);
     }
 
     /// Positions of clients whose rates sum up to `sum`, which must be reached, and each of which bears it by its `cap`. Of several
     /// such sets a random one: where a client may be in or not, `coin` decides.
+    #[inline]
     pub(super) fn some_members(
         &self,
         mut sum: u32,
