@@ -28,6 +28,7 @@ mod report;
 mod scheduler;
 mod search;
 mod simple;
+mod small;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -160,10 +160,14 @@ impl Instance {
         ((batch_idx + 1) as f64 / execution / self.rate_unit + 1e-9).floor() as u32
     }
 
-    /// Whether a client's requests are in time at a worker: one batch may run before theirs (§4.1, equation 6).
+    /// The least budget of a client whose requests are in time at a worker: one batch may run before theirs (§4.1, equation 6).
+    pub(super) fn least_budget(&self, variant: usize, batch_idx: usize) -> Duration {
+        self.variants[variant].execution[batch_idx].saturating_mul(2)
+    }
+
+    /// Whether a client's requests are in time at a worker.
     pub(super) fn is_in_time(&self, client: usize, variant: usize, batch_idx: usize) -> bool {
-        let execution = self.variants[variant].execution[batch_idx];
-        execution.saturating_mul(2) <= self.clients[client].budgets[variant]
+        self.least_budget(variant, batch_idx) <= self.clients[client].budgets[variant]
     }
 }
 

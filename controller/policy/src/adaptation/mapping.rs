@@ -4,7 +4,7 @@
 //! Of several sets with the same sum the paper takes a random one, and so does Algorithm 2. Where one mapping must do, it is the one that
 //! prefers clients with large budgets ([`Ties`]).
 
-use rand::Rng;
+use rand::RngCore;
 use rand_chacha::ChaCha8Rng;
 
 use super::instance::Instance;
@@ -16,10 +16,18 @@ use super::table::Table;
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     /// Clients that a rank can serve, by falling budget.
-    by_budget: Vec<Vec<u16>>,
+    by_budget: Vec<Vec<Servable>>,
     reach: Reach,
-    rows: Vec<u16>,
+    rows: Vec<Servable>,
     is_taken: Vec<bool>,
+}
+
+/// A client that a rank can serve.
+#[derive(Clone, Copy, Debug)]
+struct Servable {
+    client: u16,
+    units: u32,
+    cap: u32,
 }
 
 /// Which of several sets with the same sum of rates is taken.
@@ -50,7 +58,12 @@ impl Mapping {
             let mut clients: Vec<u16> = clients.filter(serves).collect();
             let budget = |c: &u16| instance.clients()[*c as usize].budgets[variant];
             clients.sort_by(|a, b| budget(b).cmp(&budget(a)).then(a.cmp(b)));
-            clients
+            let servable = |client: &u16| Servable {
+                client: *client,
+                units: table.units[*client as usize] as u32,
+                cap: table.cap(*client as usize, rank) as u32,
+            };
+            clients.iter().map(servable).collect()
         };
         Mapping {
             by_budget: (0..table.n_ranks()).map(order).collect(),
@@ -78,49 +91,61 @@ impl Mapping {
         for (worker, rank) in out.ranks.iter().enumerate() {
             let members = &mut out.members[worker];
             members.clear();
-            let load = self.largest_set(table, *rank, &mut ties, members);
+            let load = self.largest_set(*rank, &mut ties, members);
             out.served += members.len();
             out.value += table.accuracy[*rank] * i64::from(load);
         }
     }
 
     /// The clients with the largest sum of rates among those that are left (FindOptimalClients).
-    fn largest_set(
-        &mut self,
-        table: &Table,
-        rank: usize,
-        ties: &mut Ties<'_>,
-        members: &mut Vec<u16>,
-    ) -> u32 {
+    fn largest_set(&mut self, rank: usize, ties: &mut Ties<'_>, members: &mut Vec<u16>) -> u32 {
         self.rows.clear();
         let left = self.by_budget[rank]
             .iter()
-            .filter(|c| !self.is_taken[**c as usize]);
+            .filter(|row| !self.is_taken[row.client as usize]);
         self.rows.extend(left);
         let Some(first) = self.rows.first() else {
             return 0;
         };
-        let most = table.cap(*first as usize, rank) as u32;
-        self.reach.begin(most);
-        for client in &self.rows {
-            let client = *client as usize;
-            self.reach
-                .add(table.units[client] as u32, table.cap(client, rank) as u32);
+        let most = first.cap;
+        self.reach.begin(most, self.rows.len());
+        for row in &self.rows {
+            self.reach.add(row.units, row.cap);
         }
         let sum = self.reach.largest(0, most).unwrap_or(0);
         let rows = &self.rows;
         let take = |row: usize| {
-            self.is_taken[rows[row] as usize] = true;
-            members.push(rows[row]);
+            self.is_taken[rows[row].client as usize] = true;
+            members.push(rows[row].client);
         };
         match ties {
             Ties::LargeBudgets => self.reach.members(sum, take),
             Ties::Random(rng) => {
-                let cap = |row: usize| table.cap(rows[row] as usize, rank) as u32;
-                self.reach.some_members(sum, cap, || rng.random(), take);
+                let mut coins = Coins::default();
+                let coin = || coins.toss(rng);
+                self.reach
+                    .some_members(sum, |row| rows[row].cap, coin, take);
             }
         }
         sum
+    }
+}
+
+/// Coins of one random word after another.
+#[derive(Default)]
+struct Coins {
+    /// Those that are left, below a one that ends them.
+    word: u64,
+}
+
+impl Coins {
+    fn toss(&mut self, rng: &mut ChaCha8Rng) -> bool {
+        if self.word <= 1 {
+            self.word = rng.next_u64() | 1 << 63;
+        }
+        let coin = self.word & 1 == 1;
+        self.word >>= 1;
+        coin
     }
 }
 

@@ -8,8 +8,6 @@
 //! For an annealing, each pair of classes gets a random bonus in proportion to the temperature, and any split that is at least as
 //! good as the present one wins over it. So splits of equal value are walked through.
 
-use std::cmp::Reverse;
-
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 
@@ -52,7 +50,10 @@ pub(super) struct Pair {
     members: Vec<u16>,
     total: i32,
     classes: Vec<Class>,
-    levels: Vec<(i32, u64)>,
+    /// By level of one rank: the members with this cap, and their units.
+    levels: Vec<(u64, i32)>,
+    /// Which levels have members: what others hold is old.
+    is_used: Vec<u64>,
     /// Positions of the clients that both classes take.
     order: Vec<u32>,
     reach: Reach,
@@ -73,6 +74,7 @@ impl Pair {
             total: 0,
             classes: Vec::new(),
             levels: Vec::new(),
+            is_used: Vec::new(),
             order: Vec::new(),
             reach: Reach::default(),
             quantiles: std::array::from_fn(quantile),
@@ -127,41 +129,44 @@ impl Pair {
         true
     }
 
-    fn units(&self, table: &Table, set: u64) -> i32 {
-        each(set)
-            .map(|i| table.units[self.members[i as usize] as usize])
-            .sum()
-    }
-
     /// Lists classes, the most accurate first.
     fn list_classes(&mut self, table: &Table) {
         self.classes.clear();
         let mut most = 0;
         for rank in (0..table.n_ranks()).rev() {
-            self.levels.clear();
+            let n_levels = table.n_levels(rank);
+            self.is_used.clear();
+            self.is_used.resize(n_levels.div_ceil(64), 0);
+            self.levels.resize(n_levels.max(self.levels.len()), (0, 0));
             for (i, client) in self.members.iter().enumerate() {
-                let cap = table.cap(*client as usize, rank);
-                if cap < table.units[*client as usize] {
+                let client = *client as usize;
+                let Some(level) = table.level(client, rank) else {
                     continue;
+                };
+                let (word, bit) = (&mut self.is_used[level / 64], 1 << (level % 64));
+                let own = &mut self.levels[level];
+                if *word & bit == 0 {
+                    *word |= bit;
+                    *own = (0, 0);
                 }
-                match self.levels.iter_mut().find(|level| level.0 == cap) {
-                    Some(level) => level.1 |= 1 << i,
-                    None => self.levels.push((cap, 1 << i)),
-                }
+                own.0 |= 1 << i;
+                own.1 += table.units[client];
             }
-            self.levels.sort_unstable_by_key(|level| Reverse(level.0));
-            let mut takes = 0;
-            for level in 0..self.levels.len() {
-                let (cap, own) = self.levels[level];
-                takes |= own;
-                let left = self.total - self.units(table, takes);
-                most = most.max(cap);
-                self.classes.push(Class {
-                    accuracy: table.accuracy[rank],
-                    cap,
-                    takes,
-                    left,
-                });
+            let (mut takes, mut left) = (0, self.total);
+            for (word, used) in self.is_used.iter().enumerate() {
+                for level in each(*used).map(|bit| word * 64 + bit as usize) {
+                    let (clients, units) = self.levels[level];
+                    takes |= clients;
+                    left -= units;
+                    let cap = table.cap_of_level(rank, level);
+                    most = most.max(cap);
+                    self.classes.push(Class {
+                        accuracy: table.accuracy[rank],
+                        cap,
+                        takes,
+                        left,
+                    });
+                }
             }
         }
         // What a class leaves must fit into some other one.
@@ -221,7 +226,7 @@ impl Pair {
 
     /// The largest sum of rates of some of a set.
     fn sum_of(&mut self, table: &Table, set: u64, least: u32, most: u32) -> Option<u32> {
-        self.reach.begin(most);
+        self.reach.begin(most, set.count_ones() as usize);
         self.order.clear();
         for i in each(set) {
             if self.reach.largest(most, most).is_some() {

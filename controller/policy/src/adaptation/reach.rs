@@ -10,52 +10,53 @@
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
     words: usize,
+    /// A row for nobody, and one more for each client; what follows is old.
     rows: Vec<u64>,
     weights: Vec<u32>,
 }
 
 impl Reach {
-    /// Begins with nobody: the sum 0. Sums up to `most` are looked at.
-    pub(super) fn begin(&mut self, most: u32) {
+    /// Begins with nobody: the sum 0. Sums up to `most` are looked at, and up to `n_clients` are added.
+    pub(super) fn begin(&mut self, most: u32, n_clients: usize) {
         self.words = most as usize / 64 + 1;
         self.weights.clear();
-        self.rows.clear();
-        self.rows.resize(self.words, 0);
+        let length = self.words * (n_clients + 1);
+        if self.rows.len() < length {
+            self.rows.resize(length, 0);
+        }
+        self.rows[..self.words].fill(0);
         self.rows[0] = 1;
     }
 
     /// Adds a client that bears sums up to `cap`.
     #[inline]
     pub(super) fn add(&mut self, weight: u32, cap: u32) {
-        let (words, old) = (self.words, self.rows.len() - self.words);
+        let words = self.words;
+        let rows = &mut self.rows[self.weights.len() * words..][..2 * words];
+        let (before, row) = rows.split_at_mut(words);
         self.weights.push(weight);
-        self.rows.extend_from_within(old..);
+        row.copy_from_slice(before);
         let (jump, shift) = (weight as usize / 64, weight % 64);
-        let (before, row) = self.rows.split_at_mut(old + words);
-        let before = &before[old..];
         let last = (cap as usize / 64).min(words - 1);
-        for to in jump..=last.max(jump).min(words - 1) {
-            let low = before[to - jump] << shift;
-            let carried = if shift > 0 && to > jump {
-                before[to - jump - 1] >> (64 - shift)
-            } else {
-                0
-            };
-            let kept = if to < cap as usize / 64 {
-                u64::MAX
-            } else if to > cap as usize / 64 {
-                0
-            } else {
-                u64::MAX >> (63 - cap % 64)
-            };
-            row[to] |= (low | carried) & kept;
+        if jump > last {
+            return;
+        }
+        let mut lower = 0;
+        for (word, to) in before.iter().zip(&mut row[jump..=last]) {
+            // In two steps: a word cannot be shifted by all its bits.
+            *to |= word << shift | lower >> 1 >> (63 - shift);
+            lower = *word;
+        }
+        if last == cap as usize / 64 {
+            let kept = u64::MAX >> (63 - cap % 64);
+            row[last] &= kept | before[last];
         }
     }
 
     /// The largest sum that is reached, from `least` to `most`.
     #[inline]
     pub(super) fn largest(&self, least: u32, most: u32) -> Option<u32> {
-        let row = &self.rows[self.rows.len() - self.words..];
+        let row = &self.rows[self.weights.len() * self.words..][..self.words];
         let top = (most as usize / 64).min(self.words - 1);
         for word in (least as usize / 64..=top).rev() {
             let mut bits = row[word];
@@ -87,7 +88,10 @@ impl Reach {
         mut take: impl FnMut(usize),
     ) {
         for (idx, weight) in self.weights.iter().enumerate().rev() {
-            let before = &self.rows[idx * self.words..(idx + 1) * self.words];
+            if sum == 0 {
+                return;
+            }
+            let before = &self.rows[idx * self.words..][..self.words];
             let reaches = |sum: u32| before[sum as usize / 64] >> (sum % 64) & 1 == 1;
             let may = *weight <= sum && sum <= cap(idx) && reaches(sum - weight);
             if !reaches(sum) || (may && coin()) {

@@ -26,7 +26,7 @@ use super::instance::{
     BadInstance, CLIENTS_MAX, ClientDemand, Instance, Positive, Variant, WORKERS_MAX, rate_unit,
 };
 use super::report::ClientReport;
-use super::search::{Method, Search};
+use super::search::{Method, Search, repaired};
 
 /// Between two whole decisions (§7).
 pub const PERIOD: Duration = Duration::from_millis(500);
@@ -344,22 +344,25 @@ impl Adaptation {
         let present = self.present(ids);
         let seed = self.config.seed.wrapping_add(self.n_decisions);
         let method = self.config.method;
-        let mut search = Search::new(method, instance, Some(&present), seed);
-        if is_whole || method != Method::Spillgate {
+        let searched = || {
+            let mut search = Search::new(method, instance.clone(), Some(&present), seed);
             for step in 0..self.config.steps {
                 search.advance(1, f64::from(step) / f64::from(self.config.steps));
             }
-        }
+            search.best_near(&present)
+        };
         if method != Method::Spillgate {
-            return Some(search.best_near(&present));
+            return Some(searched());
         }
-        let mut answers = vec![present.without_idle()];
-        let repaired = search.repaired(QUICK_STEPS);
-        answers.extend(repaired.map(|r| aligned(&r, &present, &present.workers)));
+        let repaired = repaired(&instance, &present, seed, QUICK_STEPS);
+        let mut answers = vec![
+            present.without_idle(),
+            aligned(&repaired, &present, &present.workers),
+        ];
         if is_whole {
-            answers.push(search.best_near(&present));
+            answers.push(searched());
         }
-        self.least_change(search.instance(), &present, answers, (ids, is_whole))
+        self.least_change(&instance, &present, answers, (ids, is_whole))
     }
 
     /// The best of some answers, less what their switches cost. Earlier ones win where nothing is gained; the first is the present one. What others

@@ -13,12 +13,13 @@ use super::instance::Instance;
 use super::jellyfish::Jellyfish;
 use super::partition::Partition;
 use super::simple;
+use super::small;
 use super::table::Table;
 
 /// How clients get variants and workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Annealing over the split of clients; see `anneal.rs`.
+    /// The best split of few clients (`small.rs`), annealing over the split of more (`anneal.rs`).
     Spillgate,
     /// The paper's Algorithms 1 and 2.
     Jellyfish,
@@ -104,7 +105,14 @@ impl Search {
             Some(present) => table.ranks_of(present),
             None => lowest(),
         };
+        let of_present = present.map(|p| Partition::of(&table, &p.clients));
         let state = match method {
+            Method::Spillgate if table.n_clients() <= small::CLIENTS_MAX => {
+                let best = small::best(&table);
+                // Of equal answers the one that changes nothing.
+                let present = of_present.clone().filter(|p| p.score >= best.score);
+                State::Done(present.unwrap_or(best))
+            }
             Method::Spillgate => {
                 let begin = Jellyfish::as_start(&table, &instance, &lowest());
                 let size = (table.n_workers * table.n_clients()).max(START_SIZE);
@@ -125,14 +133,13 @@ impl Search {
             }
             Method::Greedy => State::Done(simple::greedy(&table)),
         };
-        let present = present.map(|p| Partition::of(&table, &p.clients));
         let rng = ChaCha8Rng::seed_from_u64(seed);
         Search {
             instance,
             table,
             rng,
             state,
-            present,
+            present: of_present,
         }
     }
 
@@ -200,12 +207,19 @@ impl Search {
     pub fn best_near(&self, present: &Assignment) -> Assignment {
         aligned(&self.best(), present, &present.workers)
     }
+}
 
-    /// The present split with as little change as serves its clients: only those that nobody serves are placed.
-    pub fn repaired(&mut self, steps: u32) -> Option<Assignment> {
-        let present = self.present.clone()?;
-        let mut annealing = Annealing::new(&self.table, present);
-        annealing.repair(&self.table, &mut self.rng, steps);
-        Some(annealing.best.assignment(&self.table, &self.instance))
-    }
+/// The present split with as little change as serves its clients: only those that nobody serves are placed, in up to that many
+/// steps.
+pub(super) fn repaired(
+    instance: &Instance,
+    present: &Assignment,
+    seed: u64,
+    steps: u32,
+) -> Assignment {
+    let table = Table::new(instance);
+    let present = Partition::of(&table, &present.clients);
+    let mut annealing = Annealing::new(&table, present);
+    annealing.repair(&table, &mut ChaCha8Rng::seed_from_u64(seed), steps);
+    annealing.best.assignment(&table, instance)
 }

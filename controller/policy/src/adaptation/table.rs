@@ -8,6 +8,8 @@
 //!
 //! Variants are counted by *rank* here: their order by accuracy.
 
+use std::time::Duration;
+
 use spillgate_pipeline::id::VariantId;
 
 use super::assignment::{Assignment, Setting};
@@ -44,7 +46,14 @@ pub(super) struct Table {
     /// Variant by rank.
     pub(super) variants: Vec<VariantId>,
     caps: Vec<Row>,
+    /// Different caps of each rank, falling.
+    levels: Vec<Vec<i16>>,
+    /// Ordinals of each client's caps among them, by client and rank.
+    level_of: Vec<u16>,
 }
+
+/// In place of an ordinal: a worker at this rank cannot even serve the client alone.
+const NO_LEVEL: u16 = u16::MAX;
 
 impl Table {
     pub(super) fn new(instance: &Instance) -> Self {
@@ -52,13 +61,31 @@ impl Table {
         let mut order: Vec<usize> = (0..instance.variants().len()).collect();
         let accuracy = |v: usize| instance.variants()[v].accuracy;
         order.sort_by(|a, b| accuracy(*a).total_cmp(&accuracy(*b)).then(a.cmp(b)));
+        let units: Vec<i32> = (0..n_clients)
+            .map(|c| instance.units_of(c).min(UNITS_MAX) as i32)
+            .collect();
         let blocks = order.len().div_ceil(LANES);
         let mut caps = vec![[0; LANES]; n_clients * blocks];
-        for client in 0..n_clients {
-            for (rank, variant) in order.iter().enumerate() {
-                let cap = cap_of(instance, client, *variant);
+        let mut levels = Vec::with_capacity(order.len());
+        let mut level_of = vec![NO_LEVEL; n_clients * order.len()];
+        for (rank, variant) in order.iter().enumerate() {
+            let batches = batches(instance, *variant);
+            let mut of_rank: Vec<i16> = batches.iter().map(|batch| batch.1).collect();
+            of_rank.sort_unstable_by(|a, b| b.cmp(a));
+            of_rank.dedup();
+            for (client, units) in units.iter().enumerate() {
+                let in_time = batches
+                    .iter()
+                    .filter(|batch| batch.0 <= instance.clients()[client].budgets[*variant]);
+                let cap = in_time.map(|batch| batch.1).max().unwrap_or(0);
                 caps[client * blocks + rank / LANES][rank % LANES] = cap;
+                if i32::from(cap) >= *units
+                    && let Ok(level) = of_rank.binary_search_by(|other| cap.cmp(other))
+                {
+                    level_of[client * order.len() + rank] = level as u16;
+                }
             }
+            levels.push(of_rank);
         }
         let rows = |client: usize| &caps[client * blocks..(client + 1) * blocks];
         let highest = |c| rows(c).iter().flatten().copied().max().unwrap_or(0);
@@ -66,13 +93,13 @@ impl Table {
         Table {
             n_workers: instance.n_workers(),
             blocks,
-            units: (0..n_clients)
-                .map(|c| instance.units_of(c).min(UNITS_MAX) as i32)
-                .collect(),
+            units,
             highest: (0..n_clients).map(|c| i32::from(highest(c))).collect(),
             accuracy: order.iter().map(|v| scaled(v).round() as i64).collect(),
             variants: order.iter().map(|v| VariantId(*v as u16)).collect(),
             caps,
+            levels,
+            level_of,
         }
     }
 
@@ -106,6 +133,24 @@ impl Table {
 
     pub(super) fn cap(&self, client: usize, rank: usize) -> i32 {
         i32::from(self.caps[client * self.blocks + rank / LANES][rank % LANES])
+    }
+
+    /// Different caps of a rank: their number.
+    pub(super) fn n_levels(&self, rank: usize) -> usize {
+        self.levels[rank].len()
+    }
+
+    /// Which of a rank's caps a client has, counted from the highest; `None` if it cannot be served at this rank.
+    #[inline]
+    pub(super) fn level(&self, client: usize, rank: usize) -> Option<usize> {
+        let level = self.level_of[client * self.n_ranks() + rank];
+        (level != NO_LEVEL).then_some(usize::from(level))
+    }
+
+    /// The cap of a level.
+    #[inline]
+    pub(super) fn cap_of_level(&self, rank: usize, level: usize) -> i32 {
+        i32::from(self.levels[rank][level])
     }
 
     /// Whether any worker could serve the client, alone.
@@ -179,12 +224,13 @@ impl Table {
 /// Rows that no client has lowered. The lanes beyond the last rank hold zeros in every client's rows, so they never serve anyone.
 pub(super) const UNLIMITED: Caps = [[i16::MAX; LANES]; BLOCKS_MAX];
 
-/// The highest throughput in which the client is in time.
-fn cap_of(instance: &Instance, client: usize, variant: usize) -> i16 {
+/// By batch size: the least budget of clients that are in time, and the throughput.
+fn batches(instance: &Instance, variant: usize) -> Vec<(Duration, i16)> {
+    let batch = |batch: usize| {
+        let throughput = instance.throughput(variant, batch);
+        let throughput = i16::try_from(throughput).unwrap_or(i16::MAX);
+        (instance.least_budget(variant, batch), throughput)
+    };
     let sizes = 0..instance.variants()[variant].execution.len();
-    let in_time = sizes.filter(|batch| instance.is_in_time(client, variant, *batch));
-    let cap = in_time
-        .map(|batch| instance.throughput(variant, batch))
-        .max();
-    i16::try_from(cap.unwrap_or(0)).unwrap_or(i16::MAX)
+    sizes.map(batch).collect()
 }

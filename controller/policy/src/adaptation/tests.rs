@@ -4,14 +4,18 @@ mod draw;
 mod exact;
 mod live;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use super::anneal::Annealing;
 use super::pair::{Pair, Question};
 use super::partition::Partition;
 use super::reach::Reach;
 use super::search::{Method, Search};
+use super::small;
 use super::table::Table;
 use super::*;
 
@@ -35,7 +39,7 @@ proptest! {
         let most = least + over;
         let top = clients.first().map_or(most, |c| c.1).max(most);
         let mut reach = Reach::default();
-        reach.begin(top);
+        reach.begin(top, clients.len());
         clients.iter().for_each(|(weight, cap)| reach.add(*weight, *cap));
         // A set counts if each of its members bears its sum.
         let sums = (0..1u32 << clients.len()).filter_map(|set| {
@@ -119,6 +123,63 @@ proptest! {
             prop_assert_eq!(search.best().check(&instance), Ok(()), "{}", method.name());
         }
     }
+}
+
+#[test]
+fn annealing_finds_the_best_of_most_small_questions() {
+    let mut n_exact = 0;
+    let n_questions = 150;
+    for seed in 0..n_questions {
+        let kind = [draw::Kind::Usual, draw::Kind::Negative, draw::Kind::Odd][seed as usize % 3];
+        let instance = draw::instance(seed, 2 + seed as usize % 3, 5, kind);
+        let table = Table::new(&instance);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut annealing = Annealing::new(&table, Partition::empty(&table));
+        for step in 0..600 {
+            annealing.step(&table, &mut rng, f64::from(step) / 600.0);
+        }
+        let found = annealing.best.score;
+        let best = small::best(&table).score;
+        assert_eq!(found.served, best.served, "seed {seed}");
+        n_exact += u64::from(found.value == best.value);
+        let lost = (best.value - found.value) as f64 / best.value.abs().max(1) as f64;
+        assert!(lost < 0.05, "seed {seed}: {lost} is lost");
+    }
+    assert!(
+        n_exact * 20 >= n_questions * 19,
+        "{n_exact} of {n_questions}"
+    );
+}
+
+#[test]
+fn of_equal_splits_workers_have_time_left() {
+    let variant = Variant {
+        accuracy: 0.5,
+        execution: vec![Duration::from_millis(10)],
+    };
+    let client = ClientDemand {
+        rate: 20.0,
+        budgets: vec![Duration::from_millis(100)],
+    };
+    let instance = Instance::new(vec![variant], vec![client; 4], 2, 5.0).unwrap();
+    let found = solved(Method::Spillgate, &instance, 1, 1);
+    let of_first = found.clients.iter().filter(|c| **c == Some(0)).count();
+    assert_eq!(of_first, 2, "one worker could serve all four");
+}
+
+#[test]
+fn of_equal_answers_to_a_small_question_the_present_one_stays() {
+    let instance = draw::instance(5, 3, 6, draw::Kind::Usual);
+    let found = solved(Method::Spillgate, &instance, 1, 1);
+    // Workers are alike, so another order of them is worth as much.
+    let mut present = found.clone();
+    present.workers.rotate_left(1);
+    let before = |worker: &mut usize| *worker = (*worker + 2) % 3;
+    present.clients.iter_mut().flatten().for_each(before);
+    assert_eq!(present.check(&instance), Ok(()));
+    assert_ne!(present.clients, found.clients);
+    let search = Search::new(Method::Spillgate, instance, Some(&present), 1);
+    assert_eq!(search.best().clients, present.clients);
 }
 
 #[test]

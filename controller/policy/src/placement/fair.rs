@@ -31,14 +31,14 @@ const EXPONENT_MAX: f64 = 30.0;
 const STEPS: usize = 8;
 /// Levels that differ by less, as a part of them, are equal.
 const CLOSE: f64 = 1e-9;
+/// Sums of all models are added up in so many parts beside each other: in one part each addition waits for the last.
+const LANES: usize = 8;
 /// The newest batch's weight in the device time that a request takes.
 const WEIGHT: f64 = 0.1;
 
 /// Sums fade alike; they are kept as they would be at one common moment.
 #[derive(Clone, Copy, Debug)]
 struct Account {
-    /// Seconds of device time that its requests take.
-    asked: f64,
     /// Seconds of device time that it got.
     got: f64,
     /// Seconds of device time that a request takes.
@@ -48,6 +48,8 @@ struct Account {
 /// What models asked for, what they got, and what they count.
 #[derive(Debug)]
 pub(super) struct Fairness {
+    /// Seconds of device time that the requests of each model take.
+    asked: Vec<f64>,
     accounts: Vec<Account>,
     since: Timestamp,
     /// What a second counts now, at the common moment.
@@ -62,12 +64,13 @@ impl Fairness {
     /// `alone` has the execution time of one request of each model.
     pub(super) fn new(alone: impl Iterator<Item = Duration>) -> Self {
         let accounts = alone.map(|alone| Account {
-            asked: 0.0,
             got: 0.0,
             each: alone.as_secs_f64(),
         });
+        let accounts: Vec<Account> = accounts.collect();
         Fairness {
-            accounts: accounts.collect(),
+            asked: vec![0.0; accounts.len()],
+            accounts,
             since: Timestamp::ZERO,
             scale: 1.0,
             started_at: None,
@@ -82,8 +85,8 @@ impl Fairness {
         let started_at = *self.started_at.get_or_insert(now);
         self.scale = faded(self.since).exp();
         if self.scale > SCALE_MAX {
-            for account in &mut self.accounts {
-                account.asked /= self.scale;
+            for (asked, account) in self.asked.iter_mut().zip(&mut self.accounts) {
+                *asked /= self.scale;
                 account.got /= self.scale;
             }
             self.since = now;
@@ -97,15 +100,13 @@ impl Fairness {
         let capacity = FADES_OVER.as_secs_f64() * (1.0 - (-faded(started_at)).exp());
         // At the common moment, as the accounts are.
         let capacity = devices as f64 * capacity * self.scale;
-        let asked = self.accounts.iter().map(|a| a.asked);
-        self.level = level(capacity, asked, self.level * self.scale) / self.scale;
+        self.level = level(capacity, &self.asked, self.level * self.scale) / self.scale;
         self.is_short()
     }
 
     /// A request of a model arrived.
     pub(super) fn arrived(&mut self, model: ModelId) {
-        let account = &mut self.accounts[model.idx()];
-        account.asked += account.each * self.scale;
+        self.asked[model.idx()] += self.accounts[model.idx()].each * self.scale;
     }
 
     /// A batch of a model was sent that takes that long.
@@ -123,8 +124,8 @@ impl Fairness {
 
     /// What a request of a model in time counts: 1 where there is enough for all, or it got its share.
     pub(super) fn worth(&self, model: ModelId) -> f64 {
-        let Account { asked, got, each } = self.accounts[model.idx()];
-        let share = asked.min(self.level * self.scale);
+        let Account { got, each } = self.accounts[model.idx()];
+        let share = self.asked[model.idx()].min(self.level * self.scale);
         let missing = PART * share - got;
         if !self.is_short() || missing <= 0.0 || each <= 0.0 {
             return 1.0;
@@ -137,28 +138,21 @@ impl Fairness {
 
 /// The level at which `asked` get `capacity` together; infinite when they ask for no more than that. `before`: the last level, from which few
 /// steps are left.
-fn level(capacity: f64, asked: impl Iterator<Item = f64> + Clone, before: f64) -> f64 {
-    let (mut total, mut n) = (0.0, 0);
-    for a in asked.clone() {
-        total += a;
-        n += u32::from(a > 0.0);
-    }
-    if total <= capacity || n == 0 {
+fn level(capacity: f64, asked: &[f64], before: f64) -> f64 {
+    let (total, n) = sum(asked, |a| a > 0.0);
+    if total <= capacity || n == 0.0 {
         return f64::INFINITY;
     }
     // What models get together is concave in the level, so a step ends below the one that is sought, and the next ones come closer.
-    let least = capacity / f64::from(n);
+    let least = capacity / n;
     let mut level = if before.is_finite() { before } else { least };
     for _ in 0..STEPS {
-        let (mut modest, mut greedy) = (0.0, 0);
-        // Without branches: which models are modest has no pattern.
-        for a in asked.clone() {
-            modest += if a <= level { a } else { 0.0 };
-            greedy += u32::from(a > level);
-        }
-        let next = match greedy {
-            0 => least,
-            _ => (capacity - modest) / f64::from(greedy),
+        let (modest, n_modest) = sum(asked, |a| a <= level);
+        let greedy = asked.len() as f64 - n_modest;
+        let next = if greedy > 0.0 {
+            (capacity - modest) / greedy
+        } else {
+            least
         };
         if (next - level).abs() <= CLOSE * level {
             break;
@@ -166,6 +160,23 @@ fn level(capacity: f64, asked: impl Iterator<Item = f64> + Clone, before: f64) -
         level = next;
     }
     level
+}
+
+/// The sum of those that count, and their number.
+fn sum(asked: &[f64], counts: impl Fn(f64) -> bool) -> (f64, f64) {
+    let (mut sums, mut numbers) = ([0.0; LANES], [0.0; LANES]);
+    let (rows, rest) = asked.as_chunks::<LANES>();
+    // Without branches: which models count has no pattern.
+    let mut add = |lane: usize, a: f64| {
+        let part = if counts(a) { 1.0 } else { 0.0 };
+        sums[lane] += part * a;
+        numbers[lane] += part;
+    };
+    for row in rows {
+        (0..LANES).for_each(|lane| add(lane, row[lane]));
+    }
+    rest.iter().enumerate().for_each(|(lane, a)| add(lane, *a));
+    (sums.iter().sum(), numbers.iter().sum())
 }
 
 #[cfg(test)]
@@ -202,13 +213,16 @@ mod tests {
 
     #[test]
     fn the_level_is_that_of_max_min_fairness() {
-        let from = |before, capacity, asked: &[f64]| level(capacity, asked.iter().copied(), before);
+        let from = |before, capacity, asked: &[f64]| level(capacity, asked, before);
         let of = |capacity, asked: &[f64]| from(f64::INFINITY, capacity, asked);
         assert_eq!(of(1.0, &[0.3, 0.3]), f64::INFINITY);
         assert!((of(1.0, &[0.8, 0.8]) - 0.5).abs() < 1e-9);
         // The modest two get 0.1 and 0.2; the others share what is left.
         let four = [0.1, 0.2, 0.9, 2.0, 0.0];
         assert!((of(1.0, &four) - 0.35).abs() < 1e-9);
+        // Of more models than lanes, too.
+        let many: Vec<f64> = four.iter().cycle().take(20).copied().collect();
+        assert!((of(4.0, &many) - 0.35).abs() < 1e-9);
         // Whatever it was before.
         for before in [1e-6, 0.15, 0.35, 0.5, 10.0] {
             assert!((from(before, 1.0, &four) - 0.35).abs() < 1e-9, "{before}");
@@ -261,7 +275,7 @@ mod tests {
         fairness.arrived(ModelId(1));
         fairness.advance(at(1_000_000_100), 1);
         assert_eq!(fairness.worth(ModelId(1)), 1.0);
-        assert!(fairness.accounts.iter().all(|a| a.asked.is_finite()));
+        assert!(fairness.asked.iter().all(|asked| asked.is_finite()));
     }
 
     proptest! {
