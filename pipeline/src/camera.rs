@@ -6,6 +6,7 @@
 //!
 //! Not here: which variant serves the camera and so which size it is asked for, which the server decides.
 
+mod density;
 mod link;
 mod size;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 
 use std::time::Duration;
 
+pub use density::BitDensity;
 use link::LinkEstimate;
 use size::{LinkNow, SizeChooser};
 

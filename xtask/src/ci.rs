@@ -10,6 +10,7 @@ use xtask::process::{self, Daemon};
 use xtask::workspace::Workspace;
 use xtask::{setup, tools};
 
+use crate::profile::Profile;
 use crate::tally::Tally;
 use crate::{cargo, demo, dist, e2e, faults, hostile, swarm, tidy};
 
@@ -75,6 +76,10 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
     let foreign_tools = build_tools(workspace)?;
     run.step("setup", |_| setup::run(workspace))?;
     run.step("clippy", |_| cargo::clippy(workspace, vec![]))?;
+    // Users build the program alone, whose dependencies then have fewer features than in the workspace.
+    run.step("check alone", |_| {
+        process::run(workspace.cargo().args(["check", "-p", "spillgate"]))
+    })?;
     // Apart from the tests, whose silence has a limit.
     run.step("build tests", |_| {
         process::run(cargo::test_command(workspace).arg("--no-run"))
@@ -100,6 +105,7 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
         let mut command = faults::test_command(workspace, &faults::Options::quick());
         counted(&mut command, tally)
     })?;
+    // These three run what the tests were built from, not a release build.
     // Long enough for every part of the README's first command to run, and no longer.
     run.step("demo", |_| {
         demo::run(
@@ -107,10 +113,11 @@ fn steps(workspace: &Workspace, run: &mut Run) -> Result<()> {
             &demo::Options {
                 frames: 30,
                 fps: 10,
+                profile: Profile::Tests,
             },
         )
     })?;
-    run.step("dist", |_| dist::run(workspace, false))?;
+    run.step("dist", |_| dist::run(workspace, Profile::Tests, false))?;
     run.step("hostile", |_| {
         hostile::run(workspace, &hostile::Options::CI)
     })

@@ -12,6 +12,8 @@ use xtask::process::{self, Daemon, Ended};
 use xtask::setup;
 use xtask::workspace::Workspace;
 
+use crate::profile::Profile;
+
 /// What the server may take to answer what is in flight: many times the pipeline's objective.
 const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 
@@ -21,6 +23,8 @@ pub(crate) struct Options {
     pub(crate) frames: u32,
     /// Frames sent a second.
     pub(crate) fps: u32,
+    /// Which build serves and streams.
+    pub(crate) profile: Profile,
 }
 
 impl Options {
@@ -29,6 +33,7 @@ impl Options {
         let mut options = Options {
             frames: 100,
             fps: 10,
+            profile: Profile::Release,
         };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(argument) = parser.next()? {
@@ -53,10 +58,10 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 /// Builds, serves, streams, and leaves nothing running.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     setup::run(workspace)?;
-    println!("demo: building the release binary: some minutes the first time ...");
-    let mut cargo = workspace.cargo();
-    process::run(cargo.args(["build", "--release", "-p", "spillgate"]))?;
-    let spillgate = workspace.target_dir()?.join("release/spillgate");
+    if let Profile::Release = options.profile {
+        println!("demo: building the release binary: some minutes the first time ...");
+    }
+    let spillgate = options.profile.program(workspace, "spillgate")?;
 
     let out = workspace.path("out/demo");
     if out.exists() {

@@ -12,6 +12,7 @@ use xtask::args::{Args, only_switch};
 use xtask::workspace::Workspace;
 use xtask::{process, setup};
 
+use crate::profile::Profile;
 use crate::tidy::is_pipeline;
 
 /// What lies beside the program, in the archive and in the repository.
@@ -39,17 +40,14 @@ exec "$here/bin/spillgate" "$@"
 
 /// `cargo xtask dist`.
 pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
-    run(workspace, only_switch(args, "with-libtorch")?)
+    let with_libtorch = only_switch(args, "with-libtorch")?;
+    run(workspace, Profile::Release, with_libtorch)
 }
 
-/// Builds the archive.
-pub(crate) fn run(workspace: &Workspace, with_libtorch: bool) -> Result<()> {
+/// Makes the archive of a build.
+pub(crate) fn run(workspace: &Workspace, profile: Profile, with_libtorch: bool) -> Result<()> {
     setup::run(workspace)?;
-    process::run(
-        workspace
-            .cargo()
-            .args(["build", "--release", "-p", "spillgate"]),
-    )?;
+    let built = profile.program(workspace, "spillgate")?;
 
     let name = format!("spillgate-{}-{}", version(workspace)?, target(workspace)?);
     let dist = workspace.path("dist");
@@ -60,7 +58,7 @@ pub(crate) fn run(workspace: &Workspace, with_libtorch: bool) -> Result<()> {
     fs::create_dir_all(stage.join("bin"))?;
 
     let program = stage.join("bin/spillgate");
-    copy(&workspace.target_dir()?.join("release/spillgate"), &program)?;
+    copy(&built, &program)?;
     if process::succeeds("strip", &["--version"]) {
         process::run(workspace.program("strip").arg("--strip-all").arg(&program))?;
     } else {

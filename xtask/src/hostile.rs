@@ -1,4 +1,4 @@
-//! `hostile`: attacks a release build of the server as hostile clients would, with a polite one beside.
+//! `hostile`: attacks a build of the server as hostile clients would, with a polite one beside.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,13 @@ use xtask::process;
 use xtask::setup;
 use xtask::workspace::Workspace;
 
+use crate::profile::Profile;
+
 /// What is attacked, and for how long.
 pub(crate) struct Options {
     pub(crate) spillgate: Option<PathBuf>,
+    /// Which build attacks, and is attacked unless `spillgate` names another program.
+    pub(crate) profile: Profile,
     pub(crate) only: Option<String>,
     /// Seconds of each attack.
     pub(crate) seconds: u64,
@@ -23,6 +27,7 @@ impl Options {
     /// Long enough for each attack to show, and no longer.
     pub(crate) const CI: Options = Options {
         spillgate: None,
+        profile: Profile::Tests,
         only: None,
         seconds: 2,
         soak: 60,
@@ -31,6 +36,7 @@ impl Options {
     fn parse(args: Args) -> Result<Options> {
         let mut options = Options {
             seconds: 10,
+            profile: Profile::Release,
             ..Options::CI
         };
         let mut parser = lexopt::Parser::from_args(args);
@@ -58,16 +64,15 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
 /// Attacks, and fails when something did not hold.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     setup::run(workspace)?;
-    let release = workspace.target_dir()?.join("release");
-    if options.spillgate.is_none() {
-        workspace.build(&["--release", "-p", "spillgate"])?;
-    }
-    workspace.build(&["--release", "-p", "spillgate-hostile"])?;
-    let served = options.spillgate.clone();
-    let mut hostile = workspace.program(release.join("spillgate-hostile"));
+    let served = match &options.spillgate {
+        Some(program) => program.clone(),
+        None => options.profile.program(workspace, "spillgate")?,
+    };
+    let attacks = options.profile.program(workspace, "spillgate-hostile")?;
+    let mut hostile = workspace.program(attacks);
     hostile
         .arg("--spillgate")
-        .arg(served.unwrap_or_else(|| release.join("spillgate")))
+        .arg(served)
         .arg("--pipelines")
         .arg(workspace.path("apps/pipelines"))
         .args(["--seconds", &options.seconds.to_string()])

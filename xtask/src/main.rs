@@ -12,6 +12,7 @@ mod dist;
 mod e2e;
 mod faults;
 mod hostile;
+mod profile;
 mod soak;
 mod swarm;
 mod tally;

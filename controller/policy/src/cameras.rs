@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::camera::BitDensity;
 use spillgate_pipeline::clients::{Claim, ClientKey};
 use spillgate_pipeline::id::VariantId;
 use spillgate_pipeline::pipeline::Module;
@@ -92,8 +93,7 @@ struct Camera {
     peak: f64,
     slo: Duration,
     frame: FrameSize,
-    /// Bits of a frame, over the square of its longer side.
-    density: f64,
+    density: BitDensity,
     /// What its client said last; `None` for a client that takes no part.
     link: Option<LinkReport>,
     told: Option<Asked>,
@@ -248,7 +248,7 @@ impl Cameras {
         camera.seen_at = now;
         camera.slo = slo;
         camera.frame = frame;
-        camera.density += BITS_WEIGHT * (density - camera.density);
+        camera.density.follow(density, BITS_WEIGHT);
         match self.decides_at {
             None => self.decides_at = Some(now + PERIOD),
             Some(at) if camera.rate.is_none() => self.decides_at = Some(at.min(quick)),
@@ -577,7 +577,7 @@ impl Cameras {
             };
             let (_, input) = self.variants[variant];
             let side = input.map_or(source, |input| input.max(self.least_side).min(source));
-            let bits = camera.density * f64::from(side) * f64::from(side);
+            let bits = camera.density.bits(f64::from(side) * f64::from(side));
             match link.bears(bits, rate) {
                 true => left.saturating_sub(link.carries_in(bits)),
                 false => Duration::ZERO,

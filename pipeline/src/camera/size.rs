@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::BitDensity;
 use crate::time::Timestamp;
 
 /// What waits on the link beyond a frame is to be gone within this time: it makes the frames behind it late.
@@ -21,8 +22,6 @@ const SIDE_UNIT: u32 = 32;
 const SIDE_MIN: u32 = 64;
 /// The newest frame's weight in the density.
 const BITS_WEIGHT: f64 = 0.2;
-/// Bits grow with this power of pixels: a smaller picture has more to tell with each. The frames of Jellyfish's profile have 0.83.
-const BITS_POWER: f64 = 5.0 / 6.0;
 
 /// The link at a moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,8 +40,7 @@ pub(super) struct SizeChooser {
     told: Option<u32>,
     /// The source's frames.
     source: (u32, u32),
-    /// Bits of a frame over that power of its pixels.
-    density: Option<f64>,
+    density: Option<BitDensity>,
     /// The size that the link bears, if that is smaller than what is told.
     borne: Option<u32>,
     /// Since when a larger one would be borne.
@@ -73,9 +71,10 @@ impl SizeChooser {
             return;
         }
         self.source = source;
-        let newest = bytes as f64 * 8.0 / pixels.powf(BITS_POWER);
-        let mean = self.density.get_or_insert(newest);
-        *mean += BITS_WEIGHT * (newest - *mean);
+        let newest = BitDensity::of(bytes as f64 * 8.0, pixels);
+        self.density
+            .get_or_insert(newest)
+            .follow(newest, BITS_WEIGHT);
     }
 
     /// The longer side that frames should have from now on; `None`: as they are.
@@ -123,7 +122,7 @@ impl SizeChooser {
         let (width, height) = self.source;
         let share = f64::from(side) / f64::from(width.max(height));
         let pixels = f64::from(width) * f64::from(height) * share * share;
-        let bits = density * pixels.powf(BITS_POWER);
+        let bits = density.bits(pixels);
         let behind = (link.bits_waiting - bits).max(0.0) / DRAIN_S;
         bits * self.frames_per_second + behind <= bandwidth
     }

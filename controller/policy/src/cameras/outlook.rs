@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use spillgate_pipeline::camera::BitDensity;
 use spillgate_pipeline::id::{VariantId, WorkerId};
 
 /// A stream, or a connection with unary calls, of one gateway.
@@ -25,10 +26,10 @@ pub struct FrameSize {
 }
 
 impl FrameSize {
-    /// Bits of the frame, over the square of its longer side.
-    pub(super) fn density(&self) -> f64 {
+    /// Bits of the frame for the square of its longer side: frames of a camera are alike in shape.
+    pub(super) fn density(&self) -> BitDensity {
         let side = f64::from(self.side.max(1));
-        f64::from(self.bytes) * 8.0 / (side * side)
+        BitDensity::of(f64::from(self.bytes) * 8.0, side * side)
     }
 }
 

@@ -225,8 +225,8 @@ fn a_client_is_told_a_size_that_its_link_bears_and_its_deadline_allows() {
     // 20 frames of 80 kbit need more than 1.6 Mbit/s, and take 160 ms at 0.5 Mbit/s.
     assert_eq!(side(1.5e6), Some(200));
     assert_eq!(side(0.3e6), Some(100));
-    // It bears frames of 20 kbit, which take 45 ms; 80 kbit would take 180 of 200 ms.
-    assert_eq!(side(0.44e6), Some(200));
+    // It bears frames of 25 kbit, which take 42 ms; 80 kbit would take 133 of 200 ms.
+    assert_eq!(side(0.6e6), Some(200));
     // Nothing fits: the smallest.
     assert_eq!(side(1e4), Some(100));
 }
