@@ -1,4 +1,4 @@
-//! The search of `spillgate`: annealing over the split of clients among workers.
+//! The search of `spillgate` where there are more clients than `small.rs` takes: annealing over the split of clients among workers.
 //!
 //! The paper anneals the variants and lets Algorithm 1 find the clients (§4.3). Here the clients are what is annealed and the
 //! variants follow from them ([`super::partition`]): no split is lost to the greedy order of Algorithm 1. A step draws two workers and

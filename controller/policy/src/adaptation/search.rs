@@ -92,7 +92,7 @@ pub struct Search {
 
 impl Search {
     /// Begins. `present` is what is served now, if anything: it may be of other budgets and rates; clients that do not fit any
-    /// more are served elsewhere.
+    /// more are served elsewhere. Where `spillgate` has few clients, this finds the answer, in about a millisecond, and no step is left.
     pub fn new(
         method: Method,
         instance: Instance,
@@ -107,7 +107,7 @@ impl Search {
         };
         let of_present = present.map(|p| Partition::of(&table, &p.clients));
         let state = match method {
-            Method::Spillgate if table.n_clients() <= small::CLIENTS_MAX => {
+            Method::Spillgate if table.n_clients() <= small::SMALL_MAX => {
                 let best = small::best(&table);
                 // Of equal answers the one that changes nothing.
                 let present = of_present.clone().filter(|p| p.score >= best.score);
@@ -141,11 +141,6 @@ impl Search {
             state,
             present: of_present,
         }
-    }
-
-    /// The question.
-    pub fn instance(&self) -> &Instance {
-        &self.instance
     }
 
     /// Whether more steps change nothing.

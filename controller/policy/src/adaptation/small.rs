@@ -7,8 +7,8 @@
 use super::partition::Partition;
 use super::table::{Table, UNLIMITED};
 
-/// Most clients: about as much work as a few annealing steps for each worker.
-pub(super) const CLIENTS_MAX: usize = 10;
+/// Most clients of a small question: each client more takes three times the work.
+pub(super) const SMALL_MAX: usize = 10;
 
 /// Frames of a worker are late the more often the more of its time is taken: by this power of that part.
 const CROWDING_POWER: i32 = 4;
@@ -23,10 +23,10 @@ struct Worth {
     slack: i64,
 }
 
-/// The best split of at most [`CLIENTS_MAX`] clients.
+/// The best split of at most [`SMALL_MAX`] clients.
 pub(super) fn best(table: &Table) -> Partition {
     let n_clients = table.n_clients();
-    assert!(n_clients <= CLIENTS_MAX, "{n_clients} clients are many");
+    assert!(n_clients <= SMALL_MAX, "{n_clients} clients are many");
     let of_one: Vec<Option<Worth>> = (0..1 << n_clients).map(|set| worth(table, set)).collect();
     // Best value of each set with the workers so far, and for each worker the subset that it takes of a set.
     let mut best = vec![None; of_one.len()];
@@ -87,7 +87,7 @@ fn worth(table: &Table, set: usize) -> Option<Worth> {
 
 /// Positions in a set.
 fn members(set: usize) -> impl Iterator<Item = usize> {
-    (0..CLIENTS_MAX).filter(move |client| set >> client & 1 == 1)
+    (0..SMALL_MAX).filter(move |client| set >> client & 1 == 1)
 }
 
 /// All subsets of a set, the set itself first.
