@@ -36,8 +36,16 @@ PICTURES = {".jpg", ".jpeg", ".png"}
 REPORT_EVERY = 0.25
 # Frames that wait for their acknowledgement.
 OUT_MAX = 64
-# The part of the bandwidth that frames may take.
-PART = 0.8
+# The rule by which `spillgate stream` chooses sizes: bits grow with this power of pixels,
+POWER = 5 / 6
+# a frame changes what is known of them by this part,
+WEIGHT = 0.2
+# what waits on the link beyond a frame is to be gone within this time (seconds),
+DRAIN = 0.1
+# a larger size must have fitted for this time (seconds),
+HOLD = 0.5
+# and the next smaller side is at most this part of a side, a multiple of the second number, and at least the third.
+STEP, UNIT, SIDE_MIN = 0.85, 32, 64
 
 
 def load_api(channel):
@@ -88,23 +96,45 @@ class Link:
     """The link to the server: bandwidth by acknowledgements, and the difference of the clocks. Two threads use it."""
 
     def __init__(self, fps):
-        self.fps = fps
+        self.sizes = Sizes(fps)
         self.told = 0
         self.out = collections.OrderedDict()  # frame -> (bits, when it was sent)
-        self.paths = collections.deque(maxlen=3)  # seconds a bit, of the last frames
+        self.paths = collections.deque(maxlen=3)  # bits and seconds of the last frames
         self.exchanges = collections.deque(maxlen=32)  # round trip, how far the server's clock is ahead
         self.came = 0.0
-        self.bits_per_pixel = 0.0
         self.lock = threading.Lock()
 
-    def bandwidth(self):
-        """Bits a second: the harmonic mean over the last frames, as it is times that add up. 0: not known yet."""
-        return len(self.paths) / sum(self.paths) if self.paths else 0.0
+    def path(self, bits, sent, came):
+        """A frame behind another one begins when that one has come."""
+        began = max(sent + min(self.exchanges)[0] / 2, self.came)
+        return bits, max(came - began, 0.0)
+
+    def bandwidth(self, now):
+        """Bits a second over the last frames, as it is times that add up. 0: not known yet."""
+        known = mean(self.paths)
+        if known and self.out:
+            # A frame that is still out counts once it is slower than the others.
+            bits, sent = next(iter(self.out.values()))
+            waiting = self.path(bits, sent, now - min(self.exchanges)[0] / 2)
+            if waiting[0] < known * waiting[1]:
+                return mean([*self.paths, waiting][-3:])
+        return known
+
+    def waiting(self, now):
+        """Bits that the link has yet to carry."""
+        bits_out = sum(bits for bits, _ in self.out.values())
+        bandwidth = self.bandwidth(now)
+        if not bandwidth or not self.out:
+            return bits_out
+        round_trip, (first, sent) = min(self.exchanges)[0], next(iter(self.out.values()))
+        carried = bandwidth * (now - max(sent, self.came - round_trip / 2))
+        return max(bits_out - min(carried, first + bandwidth * round_trip), 0.0)
 
     def report(self, pb):
         with self.lock:
+            clock = time.monotonic_ns()
             round_trip = min(self.exchanges, default=(0.0, 0))[0]
-            return pb.LinkReport(clock_ns=time.monotonic_ns(), bandwidth=self.bandwidth(), round_trip_ms=round_trip * 1e3)
+            return pb.LinkReport(clock_ns=clock, bandwidth=self.bandwidth(clock / 1e9), round_trip_ms=round_trip * 1e3)
 
     def hear(self, response):
         """Takes in what the server says beside results; whether it was that."""
@@ -119,11 +149,9 @@ class Link:
                 bits, sent = self.out.pop(response.received.number, (0, 0.0))
                 if bits and self.exchanges:
                     # It came when the server's clock says so, whatever the acknowledgement met on its way.
-                    round_trip, ahead = min(self.exchanges)
-                    came = min(max((response.received.clock_ns - ahead) / 1e9, sent), now / 1e9)
-                    # A frame behind another one begins when that one has come.
-                    began = max(sent + round_trip / 2, self.came)
-                    self.paths.append(max((came - began) / bits, 1e-11))
+                    came = (response.received.clock_ns - min(self.exchanges)[1]) / 1e9
+                    came = min(max(came, sent), now / 1e9)
+                    self.paths.append(self.path(bits, sent, came))
                     self.came = came
             elif response.HasField("asked"):
                 self.told = response.asked.side
@@ -134,13 +162,8 @@ class Link:
     def side(self, width, height):
         """The longer side of the next picture: as told, or what the link bears."""
         with self.lock:
-            side = min(self.told or max(width, height), max(width, height))
-            bandwidth = self.bandwidth()
-            pixels = width * height * (side / max(width, height)) ** 2
-            if bandwidth and pixels * self.bits_per_pixel * self.fps > PART * bandwidth:
-                bears = (PART * bandwidth / self.fps / self.bits_per_pixel / pixels) ** 0.5
-                side = max(int(side * bears) // 32 * 32, 64)
-            return side
+            now = time.monotonic()
+            return self.sizes.choose(now, (width, height), self.told, self.bandwidth(now), self.waiting(now))
 
     def frame(self, pb, frame):
         """The frame as it is to be sent now."""
@@ -160,7 +183,7 @@ class Link:
             sent = pb.Frame(number=frame.number, data=data.getvalue(), source_width=width, source_height=height)
             width, height = small.size
         with self.lock:
-            self.bits_per_pixel = len(sent.data) * 8 / (width * height)
+            self.sizes.made(width * height, len(sent.data) * 8)
             now = time.monotonic_ns()
             if self.exchanges:
                 sent.sent_at_ns = max(now + min(self.exchanges)[1], 0)
@@ -168,6 +191,49 @@ class Link:
             while len(self.out) > OUT_MAX:
                 self.out.popitem(last=False)
         return sent, time.monotonic() - began
+
+
+class Sizes:
+    """Chooses the longer side of pictures. A smaller one is taken at once, a larger one once the link has borne it for a while."""
+
+    def __init__(self, fps):
+        self.fps = fps
+        self.density = 0.0  # bits over that power of pixels
+        self.borne = None
+        self.more_since = None
+
+    def made(self, pixels, bits):
+        """A picture of so many pixels has so many bits."""
+        newest = bits / pixels ** POWER
+        self.density += (WEIGHT if self.density else 1.0) * (newest - self.density)
+
+    def choose(self, now, source, told, bandwidth, waiting):
+        top = min(told or max(source), max(source))
+        present = min(self.borne or top, top)
+
+        def fits(side):
+            bits = self.density * (source[0] * source[1] * (side / max(source)) ** 2) ** POWER
+            return not bandwidth or bits * self.fps + max(waiting - bits, 0.0) / DRAIN <= bandwidth
+
+        sides = [top]
+        while (smaller := int(sides[-1] * STEP) // UNIT * UNIT) >= SIDE_MIN:
+            sides.append(smaller)
+        largest = next(filter(fits, sides), sides[-1])
+        since, self.more_since = self.more_since, None
+        if not fits(present):
+            present = min(largest, present)
+        elif largest > present:
+            self.more_since = now if since is None else since
+            if now - self.more_since >= HOLD:
+                present, self.more_since = largest, None
+        self.borne = present if present < top else None
+        return present
+
+
+def mean(paths):
+    """Bits over seconds."""
+    bits, seconds = (sum(of) for of in zip(*paths)) if paths else (0.0, 0.0)
+    return bits / max(seconds, bits * 1e-11) if bits else 0.0
 
 
 def read_pictures(paths):
@@ -291,7 +357,7 @@ def run(channel, args):
     finally:
         opened.set()
     if link:
-        print(f"link: {link.bandwidth() / 1e6:.1f} Mbit/s, frames asked for: {link.told or 'as they are'}")
+        print(f"link: {mean(link.paths) / 1e6:.1f} Mbit/s, frames asked for: {link.told or 'as they are'}")
     return served, len(frames)
 
 
