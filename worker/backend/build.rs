@@ -6,7 +6,7 @@
 //! The folder comes from torch-sys to packages that depend on it directly, which the backend does; it hands
 //! the folder on to those that depend on the backend (cargo's `links` metadata).
 
-fn main() {
+pub(crate) fn main() {
     // Cargo runs it again when this file or what torch-sys says changes. A path here would be looked up in the package
     // that names this file, be missing there, and have the package built anew each time.
     println!("cargo::rerun-if-env-changed=LIBTORCH");

@@ -118,13 +118,13 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
     command(
         "live-models",
-        "[--seconds N] [--models N] [--cache N] [--rates 50,100,150] [--placements spillgate,lru,...] [--seed N] [--spillgate PATH] [--write]",
+        "[--seconds N] [--models N] [--cache N] [--rates 50,100,150] [--placements spillgate,lru,...] [--device cuda:0] [--seed N] [--spillgate PATH] [--write]",
         "serve many models from the memory of a few, under each placement and in the simulator",
         bench::live_models,
     ),
     command(
         "live-prediction",
-        "[--seconds N] [--load 0.8] [--spillgate PATH] [--write]",
+        "[--seconds N] [--load 0.8] [--device cuda:0] [--spillgate PATH] [--write]",
         "how far batches are from their expected times, beside a bare loop of the same networks",
         bench::live_prediction,
     ),

@@ -150,7 +150,7 @@ pub(crate) fn timed_load(
     let mut load = || {
         let start = Instant::now();
         let mut operator = build_operator(spec, member, library, backend)?;
-        warm_up(spec, &mut *operator, false);
+        warm_up(spec, &mut *operator, 0);
         Ok::<_, OperatorError>((operator, start.elapsed()))
     };
     let (mut operator, took) = load()?;

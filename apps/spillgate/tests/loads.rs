@@ -1,6 +1,6 @@
 //! Memory over many loads and unloads of real TorchScript models, as a device under a placement makes them.
 //!
-//! `SPILLGATE_LOADS=10000 cargo test --release -p spillgate --test loads -- --nocapture`
+//! `SPILLGATE_LOADS=10000 cargo test --release -p spillgate --test loads -- --nocapture`; with `SPILLGATE_LOADS_DEVICE=cuda:0` on a GPU.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -50,6 +50,14 @@ fn models() -> Arc<[WeightsSpec]> {
     with_model.map(|m| spec(m.id)).collect()
 }
 
+/// Memory of the GPU that is taken, in KiB: the driver counts it for all processes.
+fn gpu_kib() -> u64 {
+    let mut command = std::process::Command::new("nvidia-smi");
+    let said = command.args(["--query-gpu=memory.used", "--format=csv,noheader,nounits"]);
+    let text = String::from_utf8(said.output().unwrap().stdout).unwrap();
+    1024 * text.lines().next().unwrap().trim().parse::<u64>().unwrap()
+}
+
 /// Memory of this process in KiB.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -58,21 +66,38 @@ fn resident_kib() -> u64 {
     number.and_then(|n| n.trim().parse().ok()).expect("VmRSS")
 }
 
+/// Memory at the begin and after each quarter of the loads must not grow after the first quarter.
+fn check(of: &str, said: &[u64]) {
+    let mib = |kib: &u64| format!("{:.1}", *kib as f64 / 1024.0);
+    let quarters: Vec<String> = said.iter().map(mib).collect();
+    let quarters = quarters.join(", ");
+    println!("MiB {of} at the begin, after each quarter: {quarters}");
+    let growth = said[said.len() - 1].saturating_sub(said[1]);
+    assert!(growth <= GROWTH_MAX, "{growth} KiB more {of}");
+}
+
 #[test]
 fn memory_does_not_grow_over_loads_and_unloads() {
     let loads = std::env::var("SPILLGATE_LOADS").map_or(LOADS, |n| n.parse().expect("a number"));
     let models = models();
     let n = models.len();
     assert!(n >= 3, "the traffic pipeline has several models");
-    let backend = Box::new(|| TorchBackend::new("cpu").map(|b| Box::new(b) as Box<dyn Backend>));
+    let device = std::env::var("SPILLGATE_LOADS_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+    let on_gpu = device.starts_with("cuda");
+    let backend =
+        Box::new(move || TorchBackend::new(&device).map(|b| Box::new(b) as Box<dyn Backend>));
     let library = Arc::new(spillgate_modules::library());
     let mut loader = OperatorLoader::new(backend, library, models).unwrap();
     let mut resident = VecDeque::new();
     let begun = Instant::now();
     let mut said = Vec::new();
+    let mut of_gpu = Vec::new();
     for i in 0..loads {
         if i % (loads / 4).max(1) == 0 {
             said.push(resident_kib());
+            if on_gpu {
+                of_gpu.push(gpu_kib());
+            }
         }
         resident.push_back(loader.load(WeightsId((i % n) as u32), true).unwrap());
         if resident.len() > RESIDENT {
@@ -80,17 +105,11 @@ fn memory_does_not_grow_over_loads_and_unloads() {
         }
     }
     said.push(resident_kib());
-    let mib = |kib: &u64| format!("{:.1}", *kib as f64 / 1024.0);
-    let quarters: Vec<String> = said.iter().map(mib).collect();
-    println!(
-        "{loads} loads of {n} models in {:.1} s; MiB in memory at the begin, after each quarter: {}",
-        begun.elapsed().as_secs_f64(),
-        quarters.join(", ")
-    );
-    let (first, last) = (said[1], said[said.len() - 1]);
-    let growth = last.saturating_sub(first);
-    assert!(
-        growth <= GROWTH_MAX,
-        "{growth} KiB more after {loads} loads"
-    );
+    let took = begun.elapsed().as_secs_f64();
+    println!("{loads} loads of {n} models in {took:.1} s");
+    if on_gpu {
+        of_gpu.push(gpu_kib());
+        check("of the GPU", &of_gpu);
+    }
+    check("of the process", &said);
 }

@@ -5,6 +5,8 @@
 //! One thread at a time has a backend or what it loaded, so nothing here needs a lock.
 
 pub mod account;
+#[cfg(feature = "tch")]
+mod cuda;
 pub mod emulated;
 pub mod file;
 pub mod job;
@@ -14,7 +16,10 @@ pub mod picture;
 pub mod torch;
 pub mod value;
 
+use std::any::Any;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::value::Tensor;
 
@@ -28,7 +33,34 @@ pub trait Backend {
     /// # Errors
     /// When the file cannot be read or is no model.
     fn load(&mut self, path: &Path) -> Result<Box<dyn Model>, BackendError>;
+
+    /// How often a batch size must have run until it takes as long as it will. The size 1 runs twice at least.
+    fn first_runs(&self) -> usize {
+        1
+    }
+
+    /// Whether cores of the host are free while models run, so that several can prepare a batch.
+    fn leaves_cores(&self) -> bool {
+        false
+    }
+
+    /// What copies inputs to the device while it executes; `None` where models read the host's memory.
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        None
+    }
 }
+
+/// Copies inputs of models to a device's own memory, from any thread.
+pub trait Copier: Send + Sync {
+    /// A copy. It is there when this returns.
+    ///
+    /// # Errors
+    /// When the device has no memory for it, or fails.
+    fn copy(&self, tensor: &Tensor) -> Result<OnDevice, BackendError>;
+}
+
+/// Numbers in a device's own memory, which the backend that made them can read.
+pub type OnDevice = Box<dyn Any + Send>;
 
 /// A loaded model.
 pub trait Model: Send {
@@ -37,6 +69,69 @@ pub trait Model: Send {
     /// # Errors
     /// When the model rejects the shapes or fails.
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
+
+    /// The same for a single input that may have been copied before, up to where the device has computed the outputs. The first is
+    /// given; `None` when there is none.
+    ///
+    /// # Errors
+    /// As of [`Model::forward`].
+    fn execute(&mut self, input: &Input) -> Result<Option<Output>, BackendError> {
+        let outputs = self.forward(std::slice::from_ref(&input.tensor))?;
+        Ok(outputs.into_iter().next().map(Output::Host))
+    }
+}
+
+/// The input of an execution.
+pub struct Input {
+    /// In host memory.
+    pub tensor: Tensor,
+    /// The same in the device's memory, where it was copied before.
+    pub copied: Option<OnDevice>,
+}
+
+impl From<Tensor> for Input {
+    fn from(tensor: Tensor) -> Self {
+        Input {
+            tensor,
+            copied: None,
+        }
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Input({:?})", self.tensor.shape)
+    }
+}
+
+/// The output of an execution.
+pub enum Output {
+    /// In host memory.
+    Host(Tensor),
+    /// In the device's memory.
+    Device(Box<dyn Fetch>),
+}
+
+/// An output in the device's memory.
+pub trait Fetch: Send {
+    /// Copies it to host memory.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn fetch(self: Box<Self>) -> Result<Tensor, BackendError>;
+}
+
+impl Output {
+    /// The output in host memory.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn on_host(self) -> Result<Tensor, BackendError> {
+        match self {
+            Output::Host(tensor) => Ok(tensor),
+            Output::Device(output) => output.fetch(),
+        }
+    }
 }
 
 /// Why a model could not be loaded or run.
@@ -55,6 +150,12 @@ pub enum BackendError {
     Forward {
         /// Shapes given.
         shapes: String,
+        /// The library's message, on one line.
+        detail: String,
+    },
+    /// The device failed beside an execution.
+    #[error("a copy from or to the device failed: {detail}")]
+    Copy {
         /// The library's message, on one line.
         detail: String,
     },

@@ -13,8 +13,8 @@ use spillgate_pipeline::Catalog;
 use spillgate_pipeline::catalog::ModuleType;
 use spillgate_pipeline::pipeline::{Limits, Module};
 
-use crate::value::{Tensor, Value};
-use crate::{Backend, BackendError};
+use crate::value::Value;
+use crate::{Backend, BackendError, Input, Output};
 
 pub use pass::{Pass, Prepare};
 
@@ -68,7 +68,7 @@ pub trait Operator: Send {
     ///
     /// # Errors
     /// When the model fails; or when there is no such step.
-    fn forward(&mut self, _variant: usize, _input: &Tensor) -> Result<Tensor, OperatorError> {
+    fn forward(&mut self, _variant: usize, _input: &Input) -> Result<Output, OperatorError> {
         let why = "this type only runs as a whole";
         Err(OperatorError::Other(why.to_owned()))
     }

@@ -1,5 +1,7 @@
 //! libtorch through tch: TorchScript files on `cpu:0` or `cuda:N`.
 //!
+//! On a GPU each thread has a stream of its own ([`crate::cuda`]), and executions that come again are recorded ([`recorded`]).
+//!
 //! Set `OMP_WAIT_POLICY=PASSIVE` in the environment before the process starts (the `spillgate` binary does). OpenMP
 //! reads it once, and threads that spin between batches take the cores from all other work. This backend runs each
 //! model on one thread, so that a batch takes the same time whatever else the machine does: more cores serve more
@@ -10,14 +12,19 @@
 //! model is soon ready once it is loaded. The first call of each shape still pays for memory and cuDNN's choice of algorithm: warm up
 //! with the batch sizes that will be served.
 
+mod gpu;
+mod recorded;
+
 use std::path::{Path, PathBuf};
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use tch::{CModule, Device, IValue, Kind};
 
+use crate::cuda::{Urgency, enter};
 use crate::file;
 use crate::value::Tensor;
-use crate::{Backend, BackendError, Model};
+use crate::{Backend, BackendError, Copier, Model};
+use gpu::{GpuCopier, GpuModel};
 
 /// The name of the best device here: `cuda:0` where libtorch finds a usable GPU, else `cpu:0`. This is
 /// what `auto` in a pipeline means.
@@ -137,6 +144,9 @@ impl Backend for TorchBackend {
             path: path.to_path_buf(),
             detail,
         };
+        if let Device::Cuda(index) = self.device {
+            enter(index, Urgency::Loading).map_err(|e| error(one_line(&e)))?;
+        }
         let loaded = match APPROVE.get() {
             Some(approve) => {
                 let bytes = file::read(path, MODEL_BYTES_MAX).map_err(|e| error(e.to_string()))?;
@@ -158,52 +168,89 @@ impl Backend for TorchBackend {
         module
             .f_set_eval()
             .map_err(|e| error(one_line(&e.to_string())))?;
-        Ok(Box::new(TorchModel {
-            path: path.to_path_buf(),
-            module,
-            device: self.device,
-        }))
+        Ok(match self.device {
+            Device::Cuda(index) => Box::new(GpuModel::new(path, module, index)),
+            _ => Box::new(TorchModel {
+                path: path.to_path_buf(),
+                module,
+            }),
+        })
+    }
+
+    fn first_runs(&self) -> usize {
+        match self.device {
+            Device::Cuda(_) => recorded::RECORDED_AT as usize,
+            _ => 1,
+        }
+    }
+
+    fn leaves_cores(&self) -> bool {
+        self.device.is_cuda()
+    }
+
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        match self.device {
+            Device::Cuda(index) => Some(Arc::new(GpuCopier::new(index))),
+            _ => None,
+        }
     }
 }
 
+/// A model on the CPU.
 struct TorchModel {
     path: PathBuf,
     module: CModule,
-    device: Device,
 }
 
 impl Model for TorchModel {
     fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        tch::no_grad(|| self.run(inputs)).map_err(|detail| BackendError::Forward {
-            shapes: shapes(inputs),
-            detail: format!("{detail} ({})", self.path.display()),
-        })
+        tch::no_grad(|| self.run(inputs)).map_err(|why| failed(&self.path, inputs, &why))
     }
 }
 
 impl TorchModel {
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
-        let say = |e: tch::TchError| one_line(&e.to_string());
-        let mut arguments = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            let n: i64 = input.shape.iter().product();
-            if n != input.data.len() as i64 {
-                let n_data = input.data.len();
-                return Err(format!(
-                    "{n_data} numbers do not fill the shape {:?}",
-                    input.shape
-                ));
-            }
-            let tensor = tch::Tensor::f_from_slice(&input.data)
-                .and_then(|t| t.f_reshape(&input.shape))
-                .and_then(|t| t.f_to_device(self.device))
-                .map_err(say)?;
-            arguments.push(IValue::Tensor(tensor));
-        }
-        let output = self.module.forward_is(&arguments).map_err(say)?;
-        let mut outputs = Vec::new();
-        flatten(output, &mut outputs)?;
+        let given = |input| {
+            check(input)?;
+            let tensor = tch::Tensor::f_from_slice(&input.data);
+            tensor.and_then(|t| t.f_reshape(&input.shape)).map_err(say)
+        };
+        let arguments = inputs.iter().map(given).collect::<Result<_, _>>()?;
+        let outputs = call(&self.module, arguments)?;
         outputs.iter().map(|t| to_host(t).map_err(say)).collect()
+    }
+}
+
+/// Calls a model.
+fn call(module: &CModule, inputs: Vec<tch::Tensor>) -> Result<Vec<tch::Tensor>, String> {
+    let arguments: Vec<IValue> = inputs.into_iter().map(IValue::Tensor).collect();
+    let output = module.forward_is(&arguments).map_err(say)?;
+    let mut outputs = Vec::new();
+    flatten(output, &mut outputs)?;
+    Ok(outputs)
+}
+
+/// Whether its numbers fill its shape.
+fn check(input: &Tensor) -> Result<(), String> {
+    let n: i64 = input.shape.iter().product();
+    if n == input.data.len() as i64 {
+        return Ok(());
+    }
+    let n_data = input.data.len();
+    Err(format!(
+        "{n_data} numbers do not fill the shape {:?}",
+        input.shape
+    ))
+}
+
+fn say(error: tch::TchError) -> String {
+    one_line(&error.to_string())
+}
+
+fn failed(path: &Path, inputs: &[Tensor], why: &str) -> BackendError {
+    BackendError::Forward {
+        shapes: shapes(inputs),
+        detail: format!("{why} ({})", path.display()),
     }
 }
 

@@ -142,8 +142,14 @@ impl OperatorExecutor {
             Entry::Occupied(loaded) => loaded.into_mut(),
             Entry::Vacant(place) => {
                 may_load(spec, member)?;
-                let mut operator = build_operator(spec, member, &self.library, &mut *self.backend)?;
-                warm_up(spec, &mut *operator, spec.from_start);
+                let backend = &mut *self.backend;
+                let mut operator = build_operator(spec, member, &self.library, backend)?;
+                let of_larger = if spec.from_start {
+                    backend.first_runs()
+                } else {
+                    0
+                };
+                warm_up(spec, &mut *operator, of_larger);
                 place.insert(operator)
             }
         };
@@ -206,16 +212,16 @@ pub fn build_operator(
 }
 
 /// Runs a model on its own example, each variant that may serve at each batch size that it may have to serve. The first run of a size
-/// allocates memory and makes kernels and plans of execution, and requests should not wait for that. Without `all_sizes` it runs alone: it
-/// is loaded while requests wait. A model that fails or panics
+/// allocates memory and makes kernels and plans of execution, and requests should not wait for that. Larger sizes than 1 run `of_larger` times
+/// each ([`Backend::first_runs`]): none where requests wait for the model. A model that fails or panics
 /// on its example serves all the same, because real requests may differ.
-pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator, all_sizes: bool) {
+pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator, of_larger: usize) {
     let module = &spec.pipeline.modules[spec.module.idx()];
     if module.variants.is_empty() {
         return;
     }
     let start = Instant::now();
-    let most = match all_sizes && module.family.is_none() {
+    let most = match of_larger > 0 && module.family.is_none() {
         true => module.batch.max,
         false => 1,
     };
@@ -225,7 +231,10 @@ pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator, all_sizes: bool) 
         false => served..served + 1,
     };
     let first = variants.clone().flat_map(|v| [(v, 1); FIRST_RUNS]);
-    let larger = (2..=most).flat_map(|size| variants.clone().map(move |v| (v, size)));
+    let larger = (2..=most).flat_map(|size| {
+        let each = variants.clone().map(move |v| (v, size));
+        each.flat_map(|run| std::iter::repeat_n(run, of_larger))
+    });
     let n_first = FIRST_RUNS * variants.len();
     for (run, (variant, size)) in first.chain(larger).enumerate() {
         if run >= n_first && start.elapsed() > WARM_UP_MAX {

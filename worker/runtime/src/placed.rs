@@ -1,9 +1,9 @@
 //! A device under a placement: it carries out the actions that it is sent, and nothing else ([`Actions`] decides in which order
 //! and whether at all).
 //!
-//! Four threads serve it. One prepares the inputs of batches, where their type has that step apart. One executes batches, and does nothing
-//! else. One reads and gives back weights, beside the batches. One makes results of what models gave, and brings them to where they
-//! are awaited.
+//! Four threads serve it. One prepares the inputs of batches, where their type has that step apart, and copies them to the device where that
+//! has its own memory. One executes batches, and does nothing else. One reads and gives back weights, beside the batches. One makes results
+//! of what models gave, which it copies from the device first, and brings them to where they are awaited.
 //!
 //! A panic while a batch runs fails that batch. The model serves on: operators keep nothing from batch to batch.
 
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use spillgate_backend::Copier;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::{Operator, OperatorError};
 use spillgate_pipeline::Pipeline;
@@ -48,6 +49,11 @@ pub trait Loader {
         weights: WeightsId,
         is_serving: bool,
     ) -> Result<Box<dyn Operator>, OperatorError>;
+
+    /// What copies inputs to the device while it executes; `None` where models read the host's memory.
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        None
+    }
 }
 
 /// Makes the loader of a device on the device's own thread.

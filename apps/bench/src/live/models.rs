@@ -21,8 +21,6 @@ const OUT: &str = "out/live-models";
 const DOCUMENT: &str = "docs/evaluation/live_models.md";
 /// The module of the pipeline, which has the family.
 const MODULE: &str = "cameras";
-/// The device.
-const DEVICE: &str = "cpu:0";
 /// Size of a page of a weight cache.
 const PAGE_MIB: usize = 16;
 /// The objective of each request.
@@ -42,6 +40,8 @@ struct Options {
     cache: usize,
     rates: Vec<f64>,
     placements: Vec<String>,
+    /// Name of the device.
+    device: String,
 }
 
 impl Options {
@@ -54,10 +54,12 @@ impl Options {
             placements: ["spillgate", "clockwork-fixed", "clockwork", "lru"]
                 .map(str::to_owned)
                 .to_vec(),
+            device: "cpu:0".to_owned(),
         };
         let own = |options: &mut Options, name: &str, parser: &mut lexopt::Parser| {
             match name {
                 "models" => options.models = parser.value()?.parse()?,
+                "device" => options.device = parser.value()?.string()?,
                 "cache" => options.cache = parser.value()?.parse()?,
                 "rates" => options.rates = rates(&parser.value()?.string()?)?,
                 "placements" => {
@@ -81,12 +83,13 @@ impl Options {
     fn shown(&self) -> String {
         let rates: Vec<String> = self.rates.iter().map(f64::to_string).collect();
         format!(
-            "cargo xtask live-models --seconds {} --models {} --cache {} --rates {} --placements {} --seed {}",
+            "cargo xtask live-models --seconds {} --models {} --cache {} --rates {} --placements {} --device {} --seed {}",
             self.common.seconds,
             self.models,
             self.cache,
             rates.join(","),
             self.placements.join(","),
+            self.device,
             self.common.seed
         )
     }
@@ -142,7 +145,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     train.arg("--out").arg(&out);
     train.args(["--count", &options.models.to_string()]);
     process::run(&mut train)?;
-    let pipeline = pipeline(&out)?;
+    let pipeline = pipeline(&out, &options.device)?;
     let mut rows = Vec::new();
     for &rate in &options.rates {
         for placement in options
@@ -172,11 +175,11 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     Ok(())
 }
 
-fn pipeline(out: &Path) -> Result<PathBuf> {
+fn pipeline(out: &Path, device: &str) -> Result<PathBuf> {
     let text = format!(
         "name: models\nslo: {SLO_MS}ms\nmodules:\n  {MODULE}:\n    op: torchscript\n    models: models/*.pt\n    \
          options: {{ size: [64, 64], decode: classes, labels: classes.labels }}\n    \
-         inputs: {{ image: $source.frame }}\n    batch: {{ max: 8 }}\n    device: cpu\n\
+         inputs: {{ image: $source.frame }}\n    batch: {{ max: 8 }}\n    device: {device}\n\
          outputs: {{ labels: ${MODULE}.labels }}\n"
     );
     let path = out.join("models.yaml");
@@ -196,16 +199,17 @@ fn row(
         RESIDENT => ("spillgate", options.models + 1),
         name => (name, options.cache),
     };
-    let memory = format!("cpu,memory={}MiB", pages * PAGE_MIB);
+    let device_name = options.device.as_str();
+    let memory = format!("{device_name},memory={}MiB", pages * PAGE_MIB);
     let arguments = ["--placement", name, "--device", &memory];
     let mut server = Server::start_with(workspace, program, pipeline, out, &arguments)?;
     let scenario = out.join("scenario");
     let status = server.status(workspace, program)?;
     let device = |status: &Value| -> Result<Value> {
         let mut devices = status["devices"].as_array().into_iter().flatten();
-        let of = devices.find(|d| d["name"] == DEVICE);
+        let of = devices.find(|d| d["name"] == device_name);
         of.cloned()
-            .with_context(|| format!("the status names no {DEVICE}"))
+            .with_context(|| format!("the status names no {device_name}"))
     };
     let architectures = device(&status)?["measured"].take();
     write_scenario(&scenario, out, options, rate, pages, &architectures)?;
@@ -228,14 +232,14 @@ fn row(
     let requests = said["requests"]
         .as_f64()
         .context("bench counts no requests")?;
-    let counted = |name: &str| -> Result<f64> { server.value(name, &[("device", DEVICE)]) };
+    let counted = |name: &str| -> Result<f64> { server.value(name, &[("device", device_name)]) };
     let late = |cause: &str| -> Result<f64> {
-        let labels = [("device", DEVICE), ("cause", cause)];
+        let labels = [("device", device_name), ("cause", cause)];
         server.value("spillgate_device_refused_actions_total", &labels)
     };
     let error = |of: &str, quantile: &str| -> Result<f64> {
         let labels = [
-            ("device", DEVICE),
+            ("device", device_name),
             ("action", "execute"),
             ("of", of),
             ("quantile", quantile),
@@ -411,7 +415,7 @@ fn table(rows: &[Row]) -> String {
 fn page(options: &Options, machine: &str, rows: &[Row]) -> Result<String> {
     Ok(format!(
         "# Many models on one device, live\n\n\
-         {} models of three architectures, real TorchScript files of up to 13 MB with random weights, share one CPU device that has memory for {} of \
+         {} models of three architectures, real TorchScript files of up to 13 MB with random weights, share one device that has memory for {} of \
          them. Popularity falls with the rank to the power of {SKEW}, and one of the {POPULAR} most popular models a second changes places with \
          another. Each request has {SLO_MS} ms. The simulator serves the same requests, with the times of loads and batches that the server \
          measured when it started, and without noise. The first {WARM_UP_S} s do not count. \"{RESIDENT}\" is the placement \

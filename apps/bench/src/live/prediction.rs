@@ -19,8 +19,6 @@ use crate::observe::today;
 const OUT: &str = "out/live-prediction";
 /// Where `--write` puts the report.
 const DOCUMENT: &str = "docs/evaluation/prediction.md";
-/// The device.
-const DEVICE: &str = "cpu:0";
 /// Batches of the bare loop.
 const ROUNDS: &str = "2000";
 /// More requests a second than that would measure the way to the device.
@@ -49,6 +47,8 @@ const NETWORKS: [(&str, &str); 4] = [
 struct Options {
     common: super::Common,
     load: f64,
+    /// Name of the device.
+    device: String,
 }
 
 struct Row {
@@ -73,12 +73,14 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let mut options = Options {
         common: super::Common::new(20, &[1.0]),
         load: 0.8,
+        device: "cpu:0".to_owned(),
     };
     let own = |options: &mut Options, name: &str, parser: &mut lexopt::Parser| {
-        if name != "load" {
-            return Ok(false);
+        match name {
+            "load" => options.load = parser.value()?.parse()?,
+            "device" => options.device = parser.value()?.string()?,
+            _ => return Ok(false),
         }
-        options.load = parser.value()?.parse()?;
         if !(0.05..=1.0).contains(&options.load) {
             bail!("--load must be from 0.05 to 1");
         }
@@ -89,7 +91,7 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let machine = machine();
     let mut rows = Vec::new();
     for (network, of) in NETWORKS {
-        let pipeline = pipeline(workspace, &out, network, of)?;
+        let pipeline = pipeline(workspace, &out, network, of, &options.device)?;
         let row = row(workspace, &program, &options, (&out, &pipeline), network)?;
         println!("{}", line(&row));
         rows.push(row);
@@ -103,7 +105,13 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     Ok(())
 }
 
-fn pipeline(workspace: &Workspace, out: &Path, network: &str, of: &str) -> Result<PathBuf> {
+fn pipeline(
+    workspace: &Workspace,
+    out: &Path,
+    network: &str,
+    of: &str,
+    device: &str,
+) -> Result<PathBuf> {
     let models = workspace.path("apps/modules/models");
     let of = of.replace("MODELS", models.to_str().context("the path is not UTF-8")?);
     let output = if network.starts_with("road") {
@@ -113,7 +121,7 @@ fn pipeline(workspace: &Workspace, out: &Path, network: &str, of: &str) -> Resul
     };
     let text = format!(
         "name: {network}\nslo: 400ms\nmodules:\n  net:\n    {of}\n    inputs: {{ image: $source.frame }}\n    \
-         batch: {{ max: 1 }}\n    device: cpu\noutputs: {{ out: $net.{output} }}\n"
+         batch: {{ max: 1 }}\n    device: {device}\noutputs: {{ out: $net.{output} }}\n"
     );
     let path = out.join(format!("{network}.yaml"));
     std::fs::write(&path, text)?;
@@ -146,7 +154,9 @@ fn row(
 ) -> Result<Row> {
     let [p50, p99, mean] = bare(workspace, program, pipeline)?;
     let rate = (options.load * 1e3 / mean).min(RATE_MAX);
-    let arguments = ["--device", "cpu,memory=1GiB"];
+    let device_name = options.device.as_str();
+    let memory = format!("{device_name},memory=1GiB");
+    let arguments = ["--device", memory.as_str()];
     let mut server = Server::start_with(workspace, program, pipeline, out, &arguments)?;
     let (rate_text, seconds) = (rate.to_string(), format!("{}s", options.common.seconds));
     let driven = server.drive(
@@ -156,7 +166,7 @@ fn row(
     )?;
     let status = server.status(workspace, program)?;
     let mut devices = status["devices"].as_array().into_iter().flatten();
-    let device = devices.find(|d| d["name"] == DEVICE);
+    let device = devices.find(|d| d["name"] == device_name);
     let device = device.context("the status names no device")?;
     let error = |of: &str, quantile: &str| -> f64 {
         let mut errors = device["errors"].as_array().into_iter().flatten();
@@ -166,7 +176,7 @@ fn row(
     let weights = &device["weights"];
     let requests = driven.said["requests"].as_f64().unwrap_or(f64::NAN);
     let in_time = driven.said["outcomes"]["completed"].as_f64();
-    let labels = [("device", DEVICE), ("cause", "late_batch")];
+    let labels = [("device", device_name), ("cause", "late_batch")];
     let late_batches = server.value("spillgate_device_refused_actions_total", &labels)?;
     let row = Row {
         network,
@@ -234,9 +244,9 @@ fn table(rows: &[Row]) -> String {
 }
 
 fn page(options: &Options, machine: &str, rows: &[Row]) -> Result<String> {
-    let (seconds, load) = (options.common.seconds, options.load);
+    let (seconds, load, device) = (options.common.seconds, options.load, &options.device);
     Ok(format!(
-        "# Errors of prediction\n\n`cargo xtask live-prediction --seconds {seconds} --load {load} --write`, {}, on {machine}\n\n\
+        "# Errors of prediction\n\n`cargo xtask live-prediction --seconds {seconds} --load {load} --device {device} --write`, {}, on {machine}\n\n\
          Each shipped network alone under the placement `spillgate`, in batches of one, with requests as a Poisson process at {load} of what a \
          loop of all its steps reaches, {RATE_MAX} a second at most. Times in ms. An error is measured minus expected, as the server \
          counts it; an expected time follows the last ones (exponentially weighted). The *bare loop* calls the same network {ROUNDS} times in a process \

@@ -62,18 +62,19 @@ pub(crate) fn pass_over_pictures<P: Send + 'static>(
     buffers: &InputBuffers,
     (size, format): ((usize, usize), &PixelFormat),
     batch: &[Inputs],
-    paint: impl Fn(&Image, &mut Target<'_>, &mut Resampler) -> P,
+    paint: impl Fn(&Image, &mut Target<'_>, &mut Resampler) -> P + Sync,
     read: impl FnOnce(&[P], &Tensor) -> Result<Vec<Outputs>, OperatorError> + Send + 'static,
 ) -> Pass {
     let images: Vec<_> = batch.iter().map(|inputs| image(inputs, 0)).collect();
     let sound = images.iter().filter_map(|image| image.as_ref().ok());
     let sound: Vec<&Image> = sound.copied().collect();
-    let mut painted = Vec::with_capacity(sound.len());
-    let input = (!sound.is_empty()).then(|| {
+    let filled = (!sound.is_empty()).then(|| {
         buffers.fill(sound.len(), size, format, |i, target, resampler| {
-            painted.push(paint(sound[i], target, resampler));
+            paint(sound[i], target, resampler)
         })
     });
+    let (input, painted) = filled.unzip();
+    let painted = painted.unwrap_or_default();
     let wrong: Vec<Result<(), OperatorError>> =
         images.into_iter().map(|image| image.map(|_| ())).collect();
     let buffers = buffers.clone();
@@ -145,14 +146,19 @@ pub(crate) struct Crops {
 type Frames<'a> = Vec<Result<(&'a Image, Vec<&'a Detection>), OperatorError>>;
 
 impl Crops {
-    pub(crate) fn new(part: [f32; 4], (width, height): (usize, usize), limit: usize) -> Self {
+    pub(crate) fn new(
+        part: [f32; 4],
+        (width, height): (usize, usize),
+        limit: usize,
+        buffers: InputBuffers,
+    ) -> Self {
         Crops {
             part,
             width,
             height,
             format: PixelFormat::UNIT,
             limit,
-            buffers: InputBuffers::default(),
+            buffers,
         }
     }
 
@@ -168,13 +174,14 @@ impl Crops {
         read: impl FnOnce(usize, Tensor) -> Result<Vec<T>, OperatorError> + Send + 'static,
         outputs: impl Fn(Vec<T>) -> Outputs + Send + 'static,
     ) -> Pass {
-        let (input, cut) = self.cut(frames);
+        let (input, cut) = self.cut(frames, |n| self.buffers.rows(n));
         let buffers = self.buffers.clone();
         Pass::new(input, move |passed| {
             let n = cut.places.len();
             let items = passed.map(|(input, output)| {
+                let rows = input.shape[0];
                 buffers.give_back(input);
-                read(n, output?)
+                read(n, without_filling(output?, rows, n))
             });
             let results = cut.items(&missing, items).into_iter();
             results.map(|items| items.map(&outputs)).collect()
@@ -188,7 +195,7 @@ impl Crops {
         missing: &T,
         forward: impl FnOnce(&Tensor) -> Result<Vec<T>, OperatorError>,
     ) -> Vec<Result<Vec<T>, OperatorError>> {
-        let (input, cut) = self.cut(frames);
+        let (input, cut) = self.cut(frames, |n| n);
         let items = input.map(|input| {
             let items = forward(&input);
             self.buffers.give_back(input);
@@ -197,8 +204,8 @@ impl Crops {
         cut.items(missing, items)
     }
 
-    /// Cuts out all objects.
-    fn cut(&self, frames: Frames<'_>) -> (Option<Tensor>, Cut) {
+    /// Cuts out all objects, into an input of as many rows as `rows` says for them.
+    fn cut(&self, frames: Frames<'_>, rows: impl Fn(usize) -> usize) -> (Option<Tensor>, Cut) {
         let mut places = Vec::new();
         let mut sources = Vec::new();
         let mut boxes = Vec::with_capacity(frames.len());
@@ -219,11 +226,14 @@ impl Crops {
         };
         let size = (self.width, self.height);
         let fill = || {
-            let paint = |i: usize, target: &mut Target<'_>, resampler: &mut Resampler| {
-                let (image, region) = sources[i];
-                resampler.paint(image, region, target, place);
+            let paint = |i: usize, target: &mut Target<'_>, resampler: &mut Resampler| match sources
+                .get(i)
+            {
+                Some(&(image, region)) => resampler.paint(image, region, target, place),
+                None => target.fill(0.0),
             };
-            self.buffers.fill(sources.len(), size, &self.format, paint)
+            let rows = rows(sources.len());
+            self.buffers.fill(rows, size, &self.format, paint).0
         };
         let input = (!sources.is_empty()).then(fill);
         (input, Cut { places, boxes })
@@ -239,6 +249,16 @@ impl Crops {
             y1: b.y0 + y1 * h,
         }
     }
+}
+
+/// The first `n` rows of an output that has one for each of `rows` rows of the input. Another output stays as it is.
+fn without_filling(mut output: Tensor, rows: i64, n: usize) -> Tensor {
+    if output.shape.first() == Some(&rows) && rows > n as i64 {
+        let each = output.data.len() / rows as usize;
+        output.data.truncate(n * each);
+        output.shape[0] = n as i64;
+    }
+    output
 }
 
 /// What was cut out of a batch.

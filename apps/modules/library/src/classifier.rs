@@ -10,6 +10,7 @@ use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, Parts, example_boxes, example_image, list};
+use crate::input::InputBuffers;
 use crate::labels;
 use crate::models::{Models, wrong_shape};
 use crate::one_pass::{OnePass, OnePassOperator};
@@ -73,11 +74,12 @@ impl ModuleKind for Classifier {
         let activation = Activation::read(&options)?;
         let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
         let limit = context.limits.objects;
+        let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
         let mut variants = Vec::new();
         for i in 0..models.len() {
             let side = models.input(i).unwrap_or(SIDE as usize);
-            let mut crops = Crops::new([0.0, 0.0, 1.0, 1.0], (side, side), limit);
+            let mut crops = Crops::new([0.0, 0.0, 1.0, 1.0], (side, side), limit, buffers.clone());
             crops.format = format.clone();
             variants.push(Variant {
                 model: models.name(i).to_owned(),

@@ -79,6 +79,7 @@ impl ModuleKind for Detector {
         let iou = options.number("iou", 0.5)?;
         let max_objects = options.count("max_objects", 100)?;
         let layout = BoxLayout::of(&options.text("layout", BoxLayout::WORDS[0])?);
+        let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
         let mut variants = Vec::new();
         for i in 0..models.len() {
@@ -107,7 +108,7 @@ impl ModuleKind for Detector {
             iou,
             max_objects,
             layout,
-            buffers: InputBuffers::default(),
+            buffers,
         };
         Ok(Box::new(OnePassOperator::new(models, objects)))
     }

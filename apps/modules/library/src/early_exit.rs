@@ -15,6 +15,7 @@ use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, Parts, all_fail, example_boxes, example_image, list};
+use crate::input::InputBuffers;
 use crate::labels;
 use crate::models::Models;
 use crate::options::Options;
@@ -87,12 +88,13 @@ impl ModuleKind for EarlyExitClassifier {
             "modules.{}: options.exits: {n_exits} segments are {n_exits} files",
             context.module.name
         );
+        let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load_parts(&mut context, &further, &why)?;
         let mut variants = Vec::new();
         for i in 0..models.len() {
             let side = models.input(i).unwrap_or(SIDE as usize);
             variants.push(Variant {
-                crops: Crops::new(region, (side, side), limit),
+                crops: Crops::new(region, (side, side), limit, buffers.clone()),
                 classes: labels::read(models.path(i), labels_file.clone())?,
             });
         }

@@ -10,6 +10,7 @@ use spillgate_backend::value::{Label, Tensor, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
+use crate::input::InputBuffers;
 use crate::labels;
 use crate::models::{Models, wrong_shape};
 use crate::one_pass::{OnePass, OnePassOperator};
@@ -77,7 +78,8 @@ impl ModuleKind for FaceRecognizer {
         let confidence = options.number("confidence", 0.5)?;
         let labels_file = options.file("labels")?;
         let activation = Activation::read(&options)?;
-        let crops = Crops::new(part, size, context.limits.objects);
+        let buffers = InputBuffers::of(&*context.backend);
+        let crops = Crops::new(part, size, context.limits.objects, buffers);
         let models = Models::load(&mut context)?;
         let mut variants = Vec::new();
         for i in 0..models.len() {

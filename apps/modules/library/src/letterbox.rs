@@ -50,7 +50,7 @@ impl Fit {
     /// Paints the picture into a network input.
     pub fn paint(&self, image: &Image, resampler: &mut Resampler, target: &mut Target<'_>) {
         if self.place.width < target.width || self.place.height < target.height {
-            target.fill(GREY);
+            target.fill_around(self.place, GREY);
         }
         resampler.paint(image, Region::of(image), target, self.place);
     }

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use spillgate_backend::Model;
 use spillgate_backend::operator::{BuildContext, OperatorError};
 use spillgate_backend::value::Tensor;
+use spillgate_backend::{Input, Model, Output};
 
 /// Loaded models by variant.
 pub(crate) struct Models {
@@ -117,12 +117,16 @@ impl Models {
     }
 
     /// One forward pass; the model's first output.
-    pub(crate) fn forward(
+    pub(crate) fn execute(
         &mut self,
         variant: usize,
-        input: &Tensor,
-    ) -> Result<Tensor, OperatorError> {
-        self.forward_part(variant, 0, std::slice::from_ref(input))
+        input: &Input,
+    ) -> Result<Output, OperatorError> {
+        let Part { model, name } = &self.variants[variant].parts[0];
+        let output = self.loaded[*model].1.execute(input);
+        output
+            .map_err(|error| OperatorError::Other(format!("{name}: {error}")))?
+            .ok_or_else(|| no_output(name))
     }
 
     /// One forward pass of one part; its first output.
@@ -137,11 +141,7 @@ impl Models {
             .1
             .forward(inputs)
             .map_err(|error| OperatorError::Other(format!("{name}: {error}")))?;
-        outputs.into_iter().next().ok_or_else(|| {
-            OperatorError::Other(format!(
-                "{name}: the model gave no output; one tensor is needed"
-            ))
-        })
+        outputs.into_iter().next().ok_or_else(|| no_output(name))
     }
 
     /// The error for an output of a wrong shape of one part.
@@ -154,6 +154,12 @@ impl Models {
     ) -> OperatorError {
         wrong_shape(&self.variants[variant].parts[part].name, expected, got)
     }
+}
+
+fn no_output(model: &str) -> OperatorError {
+    OperatorError::Other(format!(
+        "{model}: the model gave no output; one tensor is needed"
+    ))
 }
 
 /// The error for an output of a wrong shape of that model.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spillgate_backend::operator::{Inputs, Operator, OperatorError, Outputs, Pass, Prepare};
-use spillgate_backend::value::Tensor;
+use spillgate_backend::{Input, Output};
 
 use crate::batch::all_fail;
 use crate::models::Models;
@@ -33,7 +33,7 @@ impl<T: OnePass> Operator for OnePassOperator<T> {
             return all_fail(batch.len(), &error);
         }
         let mut pass: Pass = self.of.clone().prepare(variant, batch);
-        pass.forward(|input| self.models.forward(variant, input));
+        pass.forward(|input| self.models.execute(variant, input));
         pass.finish()
     }
 
@@ -45,7 +45,7 @@ impl<T: OnePass> Operator for OnePassOperator<T> {
         Some(self.of.clone())
     }
 
-    fn forward(&mut self, variant: usize, input: &Tensor) -> Result<Tensor, OperatorError> {
-        self.models.forward(variant, input)
+    fn forward(&mut self, variant: usize, input: &Input) -> Result<Output, OperatorError> {
+        self.models.execute(variant, input)
     }
 }

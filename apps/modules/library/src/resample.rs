@@ -1,7 +1,9 @@
-//! Pictures into network inputs: any region of a picture, resampled to any size with an antialiased
-//! bilinear filter (that of Pillow and of torchvision with `antialias`), written straight into the
-//! input tensor in its layout and normalisation.
+//! Pictures into network inputs: any region of a picture, resampled to any size with an antialiased bilinear filter (that of Pillow and of
+//! torchvision with `antialias`, rounded to grey levels as there; `fast_image_resize`), and written into the input tensor in its layout and
+//! normalisation.
 
+use fast_image_resize::images::{Image as ImageMut, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use spillgate_backend::value::Image;
 
 /// A part of a picture, in pixels; it may reach over the picture's edges.
@@ -80,18 +82,45 @@ pub struct Place {
 impl Target<'_> {
     /// Fills all of it with one grey level.
     pub fn fill(&mut self, grey: f32) {
-        let plane = self.width * self.height;
-        for (i, v) in self.data.iter_mut().enumerate() {
-            let c = if self.format.interleaved {
-                i % 3
-            } else {
-                i / plane
+        let everything = Place {
+            x: 0,
+            y: 0,
+            width: 0,
+            height: 0,
+        };
+        self.fill_around(everything, grey);
+    }
+
+    /// Fills it with one grey level, but for a place that is painted.
+    pub fn fill_around(&mut self, place: Place, grey: f32) {
+        let PixelFormat { mul, add, .. } = *self.format;
+        let level: [f32; 3] = std::array::from_fn(|c| grey * mul[c] + add[c]);
+        let (left, right) = (place.x, place.x + place.width);
+        for y in 0..self.height {
+            let is_beside = (place.y..place.y + place.height).contains(&y);
+            let columns = match is_beside {
+                true => [0..left, right..self.width],
+                false => [0..self.width, 0..0],
             };
-            *v = grey * self.format.mul[c] + self.format.add[c];
+            for columns in columns {
+                let (first, last) = (columns.start, columns.end);
+                let row = y * self.width;
+                if self.format.interleaved {
+                    let pixels = self.data[(row + first) * 3..(row + last) * 3].chunks_exact_mut(3);
+                    pixels.for_each(|pixel| pixel.copy_from_slice(&level));
+                    continue;
+                }
+                let plane = self.width * self.height;
+                for (c, level) in level.into_iter().enumerate() {
+                    let start = c * plane + row;
+                    self.data[start + first..start + last].fill(level);
+                }
+            }
         }
     }
 
-    fn write_row(&mut self, y: usize, x: usize, rgb: &[f32]) {
+    /// Writes `width` pixels from column `x` of row `y` on: those of `row`, at the positions that show them.
+    fn write_row(&mut self, y: usize, x: usize, width: usize, row: &[u8], shown: &Shown) {
         let PixelFormat {
             interleaved,
             bgr,
@@ -99,17 +128,27 @@ impl Target<'_> {
             add,
         } = *self.format;
         let plane = self.width * self.height;
-        let first = y * self.width + x;
+        let at = y * self.width + x;
+        let end = shown.first + shown.n;
         for c in 0..3 {
             let source = if bgr { 2 - c } else { c };
-            let values = rgb[source..].iter().step_by(3).map(|v| v * mul[c] + add[c]);
+            let value = |pixel: &[u8]| f32::from(pixel[source]) * mul[c] + add[c];
+            let pixels = row.chunks_exact(3);
+            let edges = [value(&row[..3]), value(&row[row.len() - 3..])];
             if interleaved {
-                let row = self.data[first * 3 + c..].iter_mut().step_by(3);
-                row.zip(values).for_each(|(d, v)| *d = v);
+                let all = &mut self.data[at * 3..(at + width) * 3];
+                let mut set = |i: usize, v: f32| all[i * 3 + c] = v;
+                (0..shown.first).for_each(|i| set(i, edges[0]));
+                (shown.first..end)
+                    .zip(pixels)
+                    .for_each(|(i, p)| set(i, value(p)));
+                (end..width).for_each(|i| set(i, edges[1]));
             } else {
-                let start = c * plane + first;
-                let row = self.data[start..start + rgb.len() / 3].iter_mut();
-                row.zip(values).for_each(|(d, v)| *d = v);
+                let all = &mut self.data[c * plane + at..c * plane + at + width];
+                all[..shown.first].fill(edges[0]);
+                let inside = all[shown.first..end].iter_mut();
+                inside.zip(pixels).for_each(|(to, p)| *to = value(p));
+                all[end..].fill(edges[1]);
             }
         }
     }
@@ -118,106 +157,82 @@ impl Target<'_> {
 /// Resamples; keeps its buffers from one picture to the next.
 #[derive(Default)]
 pub struct Resampler {
-    columns: Taps,
-    rows: Taps,
-    /// One row of the source's height-reduced picture.
-    mixed: Vec<f32>,
-    row: Vec<f32>,
+    resizer: Resizer,
+    /// Pixels of the part of a place that lies in the picture.
+    pixels: Vec<u8>,
 }
 
-/// For each target position the first source position and its weights.
-#[derive(Default)]
-struct Taps {
-    spans: Vec<(usize, usize, usize)>,
-    weights: Vec<f32>,
+/// Along one axis: the part of a region that lies in the picture, and the positions of the target that show it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shown {
+    from: f64,
+    len: f64,
+    first: usize,
+    n: usize,
 }
 
-impl Taps {
-    fn set(&mut self, from: f32, to: f32, source_len: usize, target_len: usize) {
-        self.spans.clear();
-        self.weights.clear();
-        let step = (to - from) / target_len as f32;
-        let support = step.max(1.0);
-        for i in 0..target_len {
-            let centre = from + (i as f32 + 0.5) * step;
-            let first = (centre - support + 0.5)
-                .floor()
-                .clamp(0.0, (source_len - 1) as f32) as usize;
-            let last = (centre + support - 0.5)
-                .ceil()
-                .clamp(0.0, (source_len - 1) as f32) as usize;
-            let start = self.weights.len();
-            for j in first..=last {
-                let distance = (j as f32 + 0.5 - centre).abs() / support;
-                self.weights.push((1.0 - distance).max(0.0));
-            }
-            let sum: f32 = self.weights[start..].iter().sum();
-            if sum > 0.0 {
-                self.weights[start..].iter_mut().for_each(|w| *w /= sum);
-            } else {
-                // Wholly outside the picture: its edge goes on.
-                self.weights[start] = 1.0;
-            }
-            self.spans.push((first, start, self.weights.len()));
+impl Shown {
+    fn of(from: f32, to: f32, source_len: u32, target_len: usize) -> Self {
+        let (from, to, source) = (f64::from(from), f64::from(to), f64::from(source_len));
+        let step = (to - from) / target_len as f64;
+        let position = |at: f64| ((at - from) / step).round().clamp(0.0, target_len as f64);
+        let (inside_from, inside_to) = (from.clamp(0.0, source), to.clamp(0.0, source));
+        let (first, end) = (position(inside_from) as usize, position(inside_to) as usize);
+        if inside_to > inside_from && end > first {
+            return Shown {
+                from: inside_from,
+                len: inside_to - inside_from,
+                first,
+                n: end - first,
+            };
+        }
+        // Nothing of it, or less than a position of the target: the pixel that is nearest shows everywhere.
+        Shown {
+            from: inside_from.floor().min(source - 1.0),
+            len: 1.0,
+            first: first.min(target_len - 1),
+            n: 1,
         }
     }
 
-    fn at(&self, i: usize) -> (usize, &[f32]) {
-        let (first, start, end) = self.spans[i];
-        (first, &self.weights[start..end])
+    /// Which of the positions that show it is nearest to a position of the target.
+    fn nearest(&self, i: usize) -> usize {
+        i.saturating_sub(self.first).min(self.n - 1)
     }
 }
 
 impl Resampler {
-    /// Paints `region` of `image` into `place` of `target`.
+    /// Paints `region` of `image` into `place` of `target`. Where the region reaches over an edge of the picture, the pixels at the edge go on.
     ///
     /// # Panics
-    /// When the image has no pixels or the place does not lie in the target: callers check.
+    /// When the image has no pixels, the region no area, or the place does not lie in the target: callers check.
     pub fn paint(&mut self, image: &Image, region: Region, target: &mut Target<'_>, place: Place) {
-        let (width, height) = (image.width as usize, image.height as usize);
-        self.columns.set(region.x0, region.x1, width, place.width);
-        self.rows.set(region.y0, region.y1, height, place.height);
-        // Only the columns that some target pixel reads are mixed.
-        let first_column = (0..place.width)
-            .map(|i| self.columns.at(i).0)
-            .min()
-            .unwrap_or(0);
-        let end_column = (0..place.width)
-            .map(|i| self.columns.at(i).0 + self.columns.at(i).1.len())
-            .max()
-            .unwrap_or(0);
-        let n_mixed = (end_column - first_column) * 3;
-        self.row.clear();
-        self.row.resize(place.width * 3, 0.0);
+        let columns = Shown::of(region.x0, region.x1, image.width, place.width);
+        let rows = Shown::of(region.y0, region.y1, image.height, place.height);
+        let (width, height) = (columns.n as u32, rows.n as u32);
+        self.pixels.resize(columns.n * rows.n * 3, 0);
+        let source = ImageRef::new(image.width, image.height, &image.rgb, PixelType::U8x3);
+        let source = source.expect("a picture has as many bytes as its size says");
+        let pixels = ImageMut::from_slice_u8(width, height, &mut self.pixels, PixelType::U8x3);
+        let mut pixels = pixels.expect("three bytes a pixel");
+        let options = ResizeOptions::new()
+            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+            .crop(columns.from, rows.from, columns.len, rows.len);
+        self.resizer
+            .resize(&source, &mut pixels, &options)
+            .expect("the part lies in the picture");
         for y in 0..place.height {
-            self.mixed.clear();
-            self.mixed.resize(n_mixed, 0.0);
-            let (first, weights) = self.rows.at(y);
-            for (i, weight) in weights.iter().enumerate() {
-                let start = ((first + i) * width + first_column) * 3;
-                let source = &image.rgb[start..start + n_mixed];
-                for (m, s) in self.mixed.iter_mut().zip(source) {
-                    *m += f32::from(*s) * weight;
-                }
-            }
-            for (x, out) in self.row.chunks_exact_mut(3).enumerate() {
-                let (first, weights) = self.columns.at(x);
-                let start = (first - first_column) * 3;
-                let mut sum = [0.0f32; 3];
-                for (pixel, weight) in self.mixed[start..].chunks_exact(3).zip(weights) {
-                    for (s, p) in sum.iter_mut().zip(pixel) {
-                        *s += p * weight;
-                    }
-                }
-                out.copy_from_slice(&sum);
-            }
-            target.write_row(place.y + y, place.x, &self.row);
+            let start = rows.nearest(y) * columns.n * 3;
+            let row = &self.pixels[start..start + columns.n * 3];
+            target.write_row(place.y + y, place.x, place.width, row, &columns);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn image(width: u32, height: u32, at: impl Fn(u32, u32) -> [u8; 3]) -> Image {
@@ -298,5 +313,58 @@ mod tests {
         };
         let data = resampled(&source, region, 6, 6, &PixelFormat::UNIT);
         assert!(data[..36].iter().all(|v| (v * 255.0 - 50.0).abs() < 0.01));
+    }
+
+    /// Weights of the source positions for one target position, by the definition of the filter.
+    fn weights(from: f64, to: f64, source_len: usize, target_len: usize, i: usize) -> Vec<f64> {
+        let step = (to - from) / target_len as f64;
+        let support = step.max(1.0);
+        let centre = from + (i as f64 + 0.5) * step;
+        let at = |j: usize| (1.0 - (j as f64 + 0.5 - centre).abs() / support).max(0.0);
+        let all: Vec<f64> = (0..source_len).map(at).collect();
+        let sum: f64 = all.iter().sum();
+        all.iter().map(|w| w / sum).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn each_pixel_is_the_filtered_part_of_the_picture(
+            (width, height) in (1u32..40, 1u32..40), (w, h) in (1usize..30, 1usize..30),
+            (ax, bx, ay, by) in (0.0f32..1.0, 0.0f32..1.0, 0.0f32..1.0, 0.0f32..1.0), seed in 0u32..1000,
+        ) {
+            let source = image(width, height, |x, y| {
+                std::array::from_fn(|c| ((x * 31 + y * 57 + c as u32 * 101 + seed * 7).wrapping_mul(2_654_435_761) >> 24) as u8)
+            });
+            let span = |a: f32, b: f32, len: u32| {
+                let (from, to) = (a.min(b) * len as f32, a.max(b) * len as f32);
+                (from, to.max(from + 0.05).min(len as f32))
+            };
+            let ((x0, x1), (y0, y1)) = (span(ax, bx, width), span(ay, by, height));
+            prop_assume!(x1 > x0 && y1 > y0);
+            let data = resampled(&source, Region { x0, y0, x1, y1 }, w, h, &PixelFormat::UNIT);
+            for (y, x) in (0..h).flat_map(|y| (0..w).map(move |x| (y, x))) {
+                let columns = weights(x0.into(), x1.into(), width as usize, w, x);
+                let rows = weights(y0.into(), y1.into(), height as usize, h, y);
+                for c in 0..3 {
+                    let pixel = |i: usize, j: usize| f64::from(source.rgb[(i * width as usize + j) * 3 + c]);
+                    let row = |i: usize| columns.iter().enumerate().map(|(j, v)| v * pixel(i, j)).sum::<f64>();
+                    let expected: f64 = rows.iter().enumerate().map(|(i, v)| v * row(i)).sum();
+                    let given = f64::from(data[c * w * h + y * w + x]) * 255.0;
+                    prop_assert!((given - expected).abs() < 1.6, "{given} and {expected} at {x}, {y}");
+                }
+            }
+        }
+
+        #[test]
+        fn a_region_anywhere_fills_its_place(
+            (x0, y0, x1, y1) in (-300.0f32..300.0, -300.0f32..300.0, -300.0f32..300.0, -300.0f32..300.0),
+            (w, h) in (1usize..40, 1usize..40), interleaved: bool,
+        ) {
+            let source = image(50, 30, |x, y| [x as u8 + 1, y as u8 + 1, 9]);
+            let region = Region { x0: x0.min(x1), y0: y0.min(y1), x1: x0.max(x1), y1: y0.max(y1) };
+            let format = PixelFormat { interleaved, ..PixelFormat::UNIT };
+            let data = resampled(&source, region, w, h, &format);
+            prop_assert!(data.iter().all(|v| (0.9..50.5).contains(&(v * 255.0))), "{data:?}");
+        }
     }
 }

@@ -22,6 +22,7 @@ struct Fake {
     answer: Answer,
     inputs: Arc<Mutex<Vec<Tensor>>>,
     loads: Arc<Mutex<Vec<PathBuf>>>,
+    on_gpu: bool,
 }
 
 impl Fake {
@@ -30,6 +31,7 @@ impl Fake {
             answer: Arc::new(move |input| Ok(answer(input))),
             inputs: Arc::default(),
             loads: Arc::default(),
+            on_gpu: false,
         }
     }
 
@@ -46,6 +48,10 @@ impl Fake {
 impl Backend for Fake {
     fn device_kind(&self) -> &'static str {
         "emulated"
+    }
+
+    fn leaves_cores(&self) -> bool {
+        self.on_gpu
     }
 
     fn load(&mut self, path: &Path) -> Result<Box<dyn Model>, BackendError> {
@@ -397,13 +403,26 @@ fn ordinals(input: &Tensor) -> Tensor {
 
 #[test]
 fn a_text_reader_takes_all_objects_of_all_frames_at_once() {
-    let fake = Fake::new(ordinals);
+    objects_of_all_frames(false);
+}
+
+#[test]
+fn on_a_gpu_an_input_may_have_more_rows_than_there_are_objects() {
+    objects_of_all_frames(true);
+}
+
+fn objects_of_all_frames(on_gpu: bool) {
+    let mut fake = Fake::new(ordinals);
+    fake.on_gpu = on_gpu;
     let folder = Folder::new(&[]);
     let mut reader = build(&fake, &folder, READER).expect("builds");
     let frame = |n| vec![Some(picture(64, 64)), Some(some_boxes(n))];
     let results = reader.run(0, &[frame(2), frame(0), frame(6), frame(1)]);
     // Of six objects the four of highest score are read: `limits.objects`.
-    assert_eq!(fake.shapes(), [vec![7, 3, 48, 160]]);
+    assert_eq!(
+        fake.shapes(),
+        [vec![if on_gpu { 8 } else { 7 }, 3, 48, 160]]
+    );
     let texts: Vec<Vec<String>> = results
         .into_iter()
         .map(|r| match &r.expect("runs")[..] {
@@ -493,51 +512,6 @@ fn a_classifier_takes_the_whole_picture_or_each_box() {
     let outputs = one(classifier.run(0, &[vec![Some(picture(64, 64)), None]])).expect("runs");
     assert_eq!(labels_of(&outputs[0]), []);
     assert_eq!(fake.shapes(), [vec![1, 3, 224, 224], vec![2, 3, 224, 224]]);
-}
-
-#[test]
-fn torchscript_prepares_and_decodes_as_told() {
-    let folder = Folder::new(&["day", "night", "fog"]);
-    let base = "op: torchscript\nmodel: net.pt\ninputs: { image: $source.frame }\noptions: ";
-    let fake = Fake::new(scores);
-    let options =
-        "{ size: [16, 8], layout: nhwc, color: bgr, scale: 1, mean: [50, 50, 50], std: [2, 4, 1] }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let outputs = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect("runs");
-    assert_eq!(fake.shapes(), [vec![1, 8, 16, 3]]);
-    for (got, right) in fake.inputs.lock().unwrap()[0]
-        .data
-        .iter()
-        .zip([0.5, 0.25, 1.0])
-    {
-        assert!((got - right).abs() < 1e-4, "{got} is not {right}");
-    }
-    let expected = Tensor::new(vec![3], vec![0.1, 0.7, 0.2]);
-    assert_eq!(outputs[0], Value::Tensor(Arc::new(expected)));
-    assert!(outputs[1].is_empty() && outputs[2].is_empty());
-
-    let options = "{ decode: classes, activation: none }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let outputs = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect("runs");
-    assert_eq!(labels_of(&outputs[1]), [("night", 0.7)]);
-
-    let fake = Fake::new(|input| {
-        let side = input.shape[3] as f32;
-        Tensor::new(vec![1, 1, 6], vec![0.0, 0.0, side / 2.0, side, 0.9, 2.0])
-    });
-    let options = "{ size: [32, 32], decode: boxes, boxes: xyxy }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let outputs = one(module.run(0, &[vec![Some(picture(640, 320))]])).expect("runs");
-    assert_eq!(found(&outputs[2]), [("fog", [0.0, 0.0, 320.0, 320.0])]);
-
-    let fake = Fake::new(|_| Tensor::new(vec![1, 1000], vec![0.0; 1000]));
-    let options = "{ decode: classes }";
-    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
-    let error = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect_err("3 classes");
-    assert_eq!(
-        error.to_string(),
-        "net.pt: expected an output of shape [1, 3] (one score a class), got [1, 1000]"
-    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use spillgate_backend::value::{Tensor, Text, Value};
 use spillgate_pipeline::catalog::{ExecutionTime, ModelNeed, ModuleType, OptionType, ValueType};
 
 use crate::batch::{Crops, example_boxes, example_image, frames_with_boxes, list};
+use crate::input::InputBuffers;
 use crate::models::{Models, wrong_shape};
 use crate::one_pass::{OnePass, OnePassOperator};
 use crate::options::Options;
@@ -70,7 +71,8 @@ impl ModuleKind for TextReader {
         }
         let blank_first = options.text("blank", "last")? == "first";
         let activation = Activation::read(&options)?;
-        let crops = Crops::new(part, size, context.limits.objects);
+        let buffers = InputBuffers::of(&*context.backend);
+        let crops = Crops::new(part, size, context.limits.objects, buffers);
         let models = Models::load(&mut context)?;
         let letters = Letters {
             alphabet,

@@ -132,6 +132,7 @@ impl ModuleKind for TorchScript {
         let with_boxes = context.module.inputs.get(1).is_some_and(Option::is_some);
         let region = region(&options, with_boxes, letterbox, decode)?;
         let limit = context.limits.objects;
+        let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
         let mut variants = Vec::new();
         for i in 0..models.len() {
@@ -142,7 +143,7 @@ impl ModuleKind for TorchScript {
             };
             let size = size.unwrap_or((square, square));
             let crops = with_boxes.then(|| {
-                let mut crops = Crops::new(region, size, limit);
+                let mut crops = Crops::new(region, size, limit, buffers.clone());
                 crops.format = format.clone();
                 crops
             });
@@ -158,7 +159,7 @@ impl ModuleKind for TorchScript {
             letterbox,
             format,
             decode,
-            buffers: InputBuffers::default(),
+            buffers,
             unknown: Label {
                 label: Arc::from("unknown"),
                 score: 0.0,

@@ -144,7 +144,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
     if question.model.is_some() {
         // The first load of a process also makes libtorch ready.
         let begun = Instant::now();
-        warm_up(&spec, &mut *build()?, false);
+        warm_up(&spec, &mut *build()?, 0);
         load = Some(begun.elapsed());
     }
     Ok(Answer::Ran { error: None, load })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Inputs, OperatorError, Outputs};
 use crate::value::Tensor;
+use crate::{BackendError, Copier, Input, Output};
 
 /// The step before the forward pass.
 pub trait Prepare: Send + Sync {
@@ -16,10 +17,10 @@ pub trait Prepare: Send + Sync {
 type Results = Vec<Result<Outputs, OperatorError>>;
 type Finish = dyn FnOnce(Option<(Tensor, Result<Tensor, OperatorError>)>) -> Results + Send;
 
-/// A batch on its way through a model: [`Pass::forward`], then [`Pass::finish`].
+/// A batch on its way through a model: [`Pass::copy`] where the device has its own memory, [`Pass::forward`], then [`Pass::finish`].
 pub struct Pass {
-    input: Option<Tensor>,
-    output: Option<Result<Tensor, OperatorError>>,
+    input: Option<Input>,
+    output: Option<Result<Output, OperatorError>>,
     finish: Box<Finish>,
 }
 
@@ -31,14 +32,25 @@ impl Pass {
         finish: impl FnOnce(Option<(Tensor, Result<Tensor, OperatorError>)>) -> Results + Send + 'static,
     ) -> Self {
         Pass {
-            input,
+            input: input.map(Input::from),
             output: None,
             finish: Box::new(finish),
         }
     }
 
+    /// Copies the input to the device, if there is one.
+    ///
+    /// # Errors
+    /// As of [`Copier::copy`]. The batch can still run: then the copy is part of its execution.
+    pub fn copy(&mut self, copier: &dyn Copier) -> Result<(), BackendError> {
+        if let Some(input) = &mut self.input {
+            input.copied = Some(copier.copy(&input.tensor)?);
+        }
+        Ok(())
+    }
+
     /// Runs the model on the input, if there is one.
-    pub fn forward(&mut self, model: impl FnOnce(&Tensor) -> Result<Tensor, OperatorError>) {
+    pub fn forward(&mut self, model: impl FnOnce(&Input) -> Result<Output, OperatorError>) {
         self.output = self.input.as_ref().map(model);
     }
 
@@ -46,14 +58,18 @@ impl Pass {
     pub fn finish(self) -> Results {
         let not_run = || Err(OperatorError::Other("the model did not run".to_owned()));
         let output = self.output.unwrap_or_else(not_run);
-        (self.finish)(self.input.map(|input| (input, output)))
+        (self.finish)(self.input.map(|input| {
+            // The device's copy is not needed any more.
+            let Input { tensor, copied: _ } = input;
+            (tensor, output.and_then(|o| Ok(o.on_host()?)))
+        }))
     }
 }
 
 impl fmt::Debug for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut pass = f.debug_struct("Pass");
-        pass.field("input", &self.input.as_ref().map(|i| &i.shape));
+        pass.field("input", &self.input);
         pass.finish_non_exhaustive()
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillgate_backend::Backend;
 use spillgate_backend::emulated;
 use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError, Outputs};
 use spillgate_backend::value::Value;
+use spillgate_backend::{Backend, Copier};
 use spillgate_pipeline::catalog::ModelNeed;
 use spillgate_pipeline::id::{MemberId, VariantId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
@@ -143,7 +143,11 @@ impl Source {
         let Source { worker, member, .. } = self;
         may_load(worker, *member)?;
         let mut operator = build_operator(worker, *member, library, backend)?;
-        warm_up(worker, &mut *operator, worker.from_start && !is_serving);
+        let of_larger = match worker.from_start && !is_serving {
+            true => backend.first_runs(),
+            false => 0,
+        };
+        warm_up(worker, &mut *operator, of_larger);
         Ok(operator)
     }
 }
@@ -180,6 +184,10 @@ impl Loader for OperatorLoader {
         is_serving: bool,
     ) -> Result<Box<dyn Operator>, OperatorError> {
         self.weights[weights.idx()].build(&self.library, &mut *self.backend, is_serving)
+    }
+
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        self.backend.copier()
     }
 }
 

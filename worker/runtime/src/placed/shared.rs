@@ -8,6 +8,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
+use spillgate_backend::Copier;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::{Operator, Pass, Prepare};
 use spillgate_pipeline::action::{Action, Done, Ended, Member, Work};
@@ -116,6 +117,8 @@ pub(super) struct Shared {
     pub(super) weights: Mutex<IndexMap<WeightsId, Arc<Kept>, FxBuildHasher>>,
     /// Which variant of the operator of its weights each model is.
     pub(super) variants: Arc<[usize]>,
+    /// Set before the device serves, where it has its own memory.
+    pub(super) copier: OnceLock<Arc<dyn Copier>>,
     pub(super) upstream: Arc<dyn Reports>,
     /// Set before the device is driven.
     pub(super) alarm: OnceLock<Alarm>,

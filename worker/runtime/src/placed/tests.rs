@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use spillgate_backend::job::{Failure, Frame, FrameFormat};
 use spillgate_backend::operator::{Inputs, Outputs, Prepare};
 use spillgate_backend::value::Tensor;
+use spillgate_backend::{Input, Output};
 use spillgate_pipeline::action::{Ended, RefusalCause, Window, Work};
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::request::Request;
@@ -118,13 +119,13 @@ impl Operator for Fake {
         has_steps.then(|| Arc::new(steps::Steps { stage, model }) as Arc<dyn Prepare>)
     }
 
-    fn forward(&mut self, _: usize, input: &Tensor) -> Result<Tensor, OperatorError> {
-        let n = input.shape[0] as usize;
+    fn forward(&mut self, _: usize, input: &Input) -> Result<Output, OperatorError> {
+        let n = input.tensor.shape[0] as usize;
         self.stage.note(Seen::Runs(self.model, n));
         if self.stage.kinds[self.model as usize] == Kind::Steps {
             self.stage.wait();
         }
-        Ok(input.clone())
+        Ok(Output::Host(input.tensor.clone()))
     }
 }
 

@@ -75,6 +75,7 @@ impl PlacedDevice {
             reports: Condvar::new(),
             weights: Mutex::default(),
             variants,
+            copier: OnceLock::new(),
             upstream,
             alarm: OnceLock::new(),
             alive: AtomicBool::new(true),
@@ -173,7 +174,15 @@ fn prepare(shared: &Shared) {
         let by = of.and_then(|of| of.preparation.clone());
         let variant = shared.variants[model.idx()];
         let prepared = by.map_or(Prepared::Whole, |by| {
-            let pass = catch_unwind(AssertUnwindSafe(|| by.prepare(variant, &inputs)));
+            let pass = catch_unwind(AssertUnwindSafe(|| {
+                let mut pass = by.prepare(variant, &inputs);
+                if let Some(copier) = shared.copier.get()
+                    && let Err(error) = pass.copy(&**copier)
+                {
+                    tracing::debug!(device = shared.name, %error, "the batch copies its input itself");
+                }
+                pass
+            }));
             pass.map_or_else(
                 |panic| Prepared::Failed(module_panicked(&*panic)),
                 Prepared::Pass,
@@ -310,6 +319,9 @@ fn all_fail(n: usize, why: String) -> Vec<Ran> {
 fn load(shared: &Shared, loader: LoaderFactory, resident: &[WeightsId], started: &Started) {
     let build = || {
         let mut loader = loader()?;
+        if let Some(copier) = loader.copier() {
+            let _ = shared.copier.set(copier);
+        }
         for &weights in resident {
             keep(shared, weights, loader.load(weights, false)?);
         }

@@ -151,3 +151,48 @@ fn what_has_no_meaning_for_boxes_is_refused_with_what_would_have() {
         "net.pt: expected an output of shape [2, ...] (one row a box), got [1, 2]"
     );
 }
+
+#[test]
+fn torchscript_prepares_and_decodes_as_told() {
+    let folder = Folder::new(&["day", "night", "fog"]);
+    let base = "op: torchscript\nmodel: net.pt\ninputs: { image: $source.frame }\noptions: ";
+    let fake = Fake::new(scores);
+    let options =
+        "{ size: [16, 8], layout: nhwc, color: bgr, scale: 1, mean: [50, 50, 50], std: [2, 4, 1] }";
+    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
+    let outputs = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect("runs");
+    assert_eq!(fake.shapes(), [vec![1, 8, 16, 3]]);
+    for (got, right) in fake.inputs.lock().unwrap()[0]
+        .data
+        .iter()
+        .zip([0.5, 0.25, 1.0])
+    {
+        assert!((got - right).abs() < 1e-4, "{got} is not {right}");
+    }
+    let expected = Tensor::new(vec![3], vec![0.1, 0.7, 0.2]);
+    assert_eq!(outputs[0], Value::Tensor(Arc::new(expected)));
+    assert!(outputs[1].is_empty() && outputs[2].is_empty());
+
+    let options = "{ decode: classes, activation: none }";
+    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
+    let outputs = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect("runs");
+    assert_eq!(labels_of(&outputs[1]), [("night", 0.7)]);
+
+    let fake = Fake::new(|input| {
+        let side = input.shape[3] as f32;
+        Tensor::new(vec![1, 1, 6], vec![0.0, 0.0, side / 2.0, side, 0.9, 2.0])
+    });
+    let options = "{ size: [32, 32], decode: boxes, boxes: xyxy }";
+    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
+    let outputs = one(module.run(0, &[vec![Some(picture(640, 320))]])).expect("runs");
+    assert_eq!(found(&outputs[2]), [("fog", [0.0, 0.0, 320.0, 320.0])]);
+
+    let fake = Fake::new(|_| Tensor::new(vec![1, 1000], vec![0.0; 1000]));
+    let options = "{ decode: classes }";
+    let mut module = build(&fake, &folder, &format!("{base}{options}")).expect("builds");
+    let error = one(module.run(0, &[vec![Some(picture(64, 64))]])).expect_err("3 classes");
+    assert_eq!(
+        error.to_string(),
+        "net.pt: expected an output of shape [1, 3] (one score a class), got [1, 1000]"
+    );
+}

@@ -1,0 +1,29 @@
+//! Builds what tch does not bind (`cuda.cpp`), with the headers of the libtorch that torch-sys found, and then tells the linker
+//! where libtorch lies, as for other packages.
+
+#[path = "../build.rs"]
+mod link;
+
+fn main() {
+    #[cfg(feature = "tch")]
+    cuda();
+    link::main();
+}
+
+#[cfg(feature = "tch")]
+fn cuda() {
+    let given = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
+    println!("cargo::rerun-if-changed=native/cuda.cpp");
+    println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
+    let lib = given("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch lies");
+    let beside = lib.parent().map(std::path::Path::to_path_buf);
+    let root = given("LIBTORCH_INCLUDE").or(beside);
+    let include = root.expect("libtorch has headers").join("include");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .include(include)
+        .flag("-Wno-unused-parameter")
+        .file("native/cuda.cpp")
+        .compile("spillgate_cuda");
+}

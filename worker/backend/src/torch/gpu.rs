@@ -1,0 +1,147 @@
+//! Models on a GPU: what they read and give lies in its memory, and executions that come again are recorded.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::slice;
+
+use tch::{CModule, Device, Kind};
+
+use super::recorded::Recorded;
+use super::{call, check, failed, one_line, say, to_host};
+use crate::cuda::{self, Urgency, enter};
+use crate::value::Tensor;
+use crate::{BackendError, Copier, Fetch, Input, Model, OnDevice, Output};
+
+/// A model on a GPU.
+pub(super) struct GpuModel {
+    path: PathBuf,
+    /// Gone before the weights that it reads.
+    recorded: Recorded,
+    module: CModule,
+    index: usize,
+}
+
+impl GpuModel {
+    pub(super) fn new(path: &Path, module: CModule, index: usize) -> Self {
+        GpuModel {
+            path: path.to_path_buf(),
+            recorded: Recorded::new(path, index),
+            module,
+            index,
+        }
+    }
+
+    /// The outputs for inputs in the GPU's memory, computed when this returns.
+    fn outputs(&mut self, mut inputs: Vec<tch::Tensor>) -> Result<Vec<tch::Tensor>, String> {
+        let single = match inputs.as_slice() {
+            [input] => Some(input.shallow_clone()),
+            _ => None,
+        };
+        if let Some(input) = &single
+            && let Some(outputs) = self.recorded.run(input)?
+        {
+            return Ok(outputs);
+        }
+        let outputs = call(&self.module, std::mem::take(&mut inputs))?;
+        cuda::synchronize(self.index)?;
+        if let Some(input) = &single {
+            self.recorded.has_run(&self.module, input, &outputs);
+        }
+        Ok(outputs)
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
+        enter(self.index, Urgency::Serving)?;
+        let given = inputs.iter().map(|input| copy(input, self.index));
+        let given = given.collect::<Result<_, _>>()?;
+        let outputs = self.outputs(given)?;
+        outputs.iter().map(|t| to_host(t).map_err(say)).collect()
+    }
+
+    fn first(&mut self, input: &Input) -> Result<Option<Output>, String> {
+        enter(self.index, Urgency::Serving)?;
+        let copied = input.copied.as_ref();
+        let given = match copied.and_then(|c| c.downcast_ref::<tch::Tensor>()) {
+            Some(copied) => copied.shallow_clone(),
+            None => copy(&input.tensor, self.index)?,
+        };
+        let first = self.outputs(vec![given])?.into_iter().next();
+        let index = self.index;
+        Ok(first.map(|tensor| Output::Device(Box::new(GpuOutput { tensor, index }))))
+    }
+}
+
+impl Model for GpuModel {
+    fn forward(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        tch::no_grad(|| self.run(inputs)).map_err(|why| failed(&self.path, inputs, &one_line(&why)))
+    }
+
+    fn execute(&mut self, input: &Input) -> Result<Option<Output>, BackendError> {
+        let given = slice::from_ref(&input.tensor);
+        tch::no_grad(|| self.first(input)).map_err(|why| failed(&self.path, given, &one_line(&why)))
+    }
+}
+
+/// An output in a GPU's memory.
+struct GpuOutput {
+    tensor: tch::Tensor,
+    index: usize,
+}
+
+impl Fetch for GpuOutput {
+    fn fetch(self: Box<Self>) -> Result<Tensor, BackendError> {
+        let copied =
+            enter(self.index, Urgency::Serving).and_then(|()| to_host(&self.tensor).map_err(say));
+        copied.map_err(|why| BackendError::Copy {
+            detail: one_line(&why),
+        })
+    }
+}
+
+/// Copies inputs to a GPU.
+pub(super) struct GpuCopier {
+    index: usize,
+}
+
+impl GpuCopier {
+    pub(super) fn new(index: usize) -> Self {
+        GpuCopier { index }
+    }
+}
+
+impl Copier for GpuCopier {
+    fn copy(&self, tensor: &Tensor) -> Result<OnDevice, BackendError> {
+        let copied = enter(self.index, Urgency::Serving).and_then(|()| copy(tensor, self.index));
+        match copied {
+            Ok(copied) => Ok(Box::new(copied)),
+            Err(why) => Err(BackendError::Copy {
+                detail: one_line(&why),
+            }),
+        }
+    }
+}
+
+/// A copy in the GPU's memory. It is there when this returns.
+#[expect(unsafe_code, reason = "the numbers need no copy in host memory")]
+fn copy(input: &Tensor, index: usize) -> Result<tch::Tensor, String> {
+    check(input)?;
+    let mut strides = vec![1; input.shape.len()];
+    for i in (1..input.shape.len()).rev() {
+        strides[i - 1] = strides[i] * input.shape[i];
+    }
+    // SAFETY: the numbers fill the shape, and the view of them is gone before they are. A copy from memory that is not pinned has
+    // read them when it returns.
+    let view = unsafe {
+        tch::Tensor::f_from_blob(
+            input.data.as_ptr().cast(),
+            &input.shape,
+            &strides,
+            Kind::Float,
+            Device::Cpu,
+        )
+    };
+    view.and_then(|t| t.f_to_device(Device::Cuda(index)))
+        .map_err(say)
+}

@@ -1,0 +1,272 @@
+//! On a GPU, where there is one: elsewhere these tests say so and check nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tch::{CModule, Device, Kind};
+
+use super::super::{TorchBackend, devices};
+use super::GpuModel;
+use crate::cuda::{Urgency, enter};
+use crate::value::Tensor;
+use crate::{Backend, Input, Model};
+
+const GPU: &str = "cuda:0";
+
+fn has_gpu() -> bool {
+    let has = devices().iter().any(|d| d == GPU);
+    if !has {
+        println!("no GPU here: nothing is checked");
+    }
+    has
+}
+
+/// A model file that goes with its test.
+struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn traced(name: &str, f: impl Fn(&tch::Tensor) -> Vec<tch::Tensor>) -> File {
+    let file = std::env::temp_dir().join(format!("spillgate-gpu-{}-{name}", std::process::id()));
+    let example = tch::Tensor::ones([2, 3, 16, 16], (Kind::Float, Device::Cpu));
+    let mut f = |x: &[tch::Tensor]| f(&x[0]);
+    CModule::create_by_tracing("test", "forward", &[example], &mut f)
+        .and_then(|module| module.save(&file))
+        .expect("tracing");
+    File(file)
+}
+
+/// Convolutions and a matrix product with random weights.
+fn network(name: &str, seed: i64) -> File {
+    let mut weights = Vec::new();
+    tch::manual_seed(seed);
+    for shape in [[8, 3, 3, 3], [16, 8, 3, 3]] {
+        weights.push(tch::Tensor::randn(shape, (Kind::Float, Device::Cpu)) * 0.2);
+    }
+    let last = tch::Tensor::randn([16 * 16 * 16, 5], (Kind::Float, Device::Cpu)) * 0.05;
+    traced(name, move |x| {
+        let mut x = x.shallow_clone();
+        for weight in &weights {
+            let none: Option<tch::Tensor> = None;
+            x = x.conv2d(weight, none, [1, 1], [1, 1], [1, 1], 1).relu();
+        }
+        vec![x.flatten(1, -1).matmul(&last)]
+    })
+}
+
+fn load(file: &File, device: &str) -> Box<dyn Model> {
+    let mut backend = TorchBackend::new(device).expect("the device is there");
+    backend.load(&file.0).expect("a model")
+}
+
+/// The same, to look into.
+fn on_gpu(path: &Path) -> GpuModel {
+    TorchBackend::new(GPU).expect("the device is there");
+    enter(0, Urgency::Loading).expect("a stream");
+    let module = CModule::load_on_device(path, Device::Cuda(0)).expect("a model");
+    GpuModel::new(path, module, 0)
+}
+
+fn input(n: usize, seed: usize) -> Tensor {
+    let data = (0..n * 3 * 256).map(|i| ((i * 31 + seed * 17) % 101) as f32 / 101.0);
+    Tensor::new(vec![n as i64, 3, 16, 16], data.collect())
+}
+
+fn assert_close(given: &Tensor, expected: &Tensor, of: &str) {
+    assert_eq!(given.shape, expected.shape, "{of}");
+    for (a, b) in given.data.iter().zip(&expected.data) {
+        assert!((a - b).abs() <= 1e-3 + 1e-2 * b.abs(), "{of}: {a} and {b}");
+    }
+}
+
+fn on_cpu(file: &File, tensor: &Tensor) -> Tensor {
+    let outputs = load(file, "cpu:0").forward(std::slice::from_ref(tensor));
+    outputs.expect("it runs").remove(0)
+}
+
+fn executed(model: &mut dyn Model, input: &Input) -> Tensor {
+    let output = model.execute(input).expect("it runs").expect("an output");
+    output.on_host().expect("a copy")
+}
+
+#[test]
+fn a_gpu_gives_what_the_cpu_gives_recorded_or_not() {
+    if !has_gpu() {
+        return;
+    }
+    let file = network("same", 1);
+    let mut model = on_gpu(&file.0);
+    for round in 0..6 {
+        for n in [1, 4, 2] {
+            let tensor = input(n, round);
+            let expected = on_cpu(&file, &tensor);
+            let of = format!("round {round}, {n} pictures");
+            let given = model
+                .forward(std::slice::from_ref(&tensor))
+                .expect("it runs");
+            assert_close(&given[0], &expected, &of);
+            assert_close(&executed(&mut model, &tensor.into()), &expected, &of);
+        }
+    }
+    assert_eq!(model.recorded.count(), 3, "one for each size");
+}
+
+#[test]
+fn what_a_model_gave_stays_while_others_run_in_the_same_memory() {
+    if !has_gpu() {
+        return;
+    }
+    let (a, b) = (network("stays-a", 2), network("stays-b", 3));
+    let (mut model_a, mut model_b) = (load(&a, GPU), load(&b, GPU));
+    let copier = TorchBackend::new(GPU)
+        .unwrap()
+        .copier()
+        .expect("a GPU has one");
+    for round in 0..5 {
+        let (first, second) = (input(3, round), input(3, round + 50));
+        let (expected_a, expected_b) = (on_cpu(&a, &first), on_cpu(&b, &second));
+        let given = Input {
+            copied: Some(copier.copy(&first).expect("a copy")),
+            tensor: first,
+        };
+        let of_a = model_a.execute(&given).unwrap().unwrap();
+        let of_b = model_b.execute(&second.into()).unwrap().unwrap();
+        let again = model_a.execute(&input(3, 99).into()).unwrap();
+        assert_close(&of_a.on_host().unwrap(), &expected_a, "a");
+        assert_close(&of_b.on_host().unwrap(), &expected_b, "b");
+        drop(again);
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_recorded_runs_and_so_do_others() {
+    if !has_gpu() {
+        return;
+    }
+    let looks = traced("looks", |x| vec![x.nonzero().sum(Kind::Float).reshape([1])]);
+    let sound = network("beside", 4);
+    for round in 0..3 {
+        let mut model = on_gpu(&looks.0);
+        let mut other = on_gpu(&sound.0);
+        for seed in 0..4 {
+            let tensor = input(2, seed);
+            let of = format!("round {round}, seed {seed}");
+            let expected = on_cpu(&looks, &tensor);
+            assert_close(
+                &executed(&mut model, &tensor.clone().into()),
+                &expected,
+                &of,
+            );
+            let expected = on_cpu(&sound, &tensor);
+            assert_close(&executed(&mut other, &tensor.into()), &expected, &of);
+        }
+    }
+}
+
+#[test]
+fn models_are_loaded_recorded_and_dropped_while_another_one_runs() {
+    if !has_gpu() {
+        return;
+    }
+    let (file, others) = (network("runs", 5), network("come-and-go", 6));
+    let tensors: Vec<Tensor> = (0..4).map(|seed| input(2, seed)).collect();
+    let expected: Vec<Tensor> = tensors.iter().map(|t| on_cpu(&file, t)).collect();
+    let of_others: Vec<Tensor> = tensors.iter().map(|t| on_cpu(&others, t)).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let loads = scope.spawn(|| {
+            let mut n = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let mut model = load(&others, GPU);
+                for (tensor, expected) in tensors.iter().zip(&of_others) {
+                    let given = executed(&mut *model, &tensor.clone().into());
+                    assert_close(&given, expected, "one that comes and goes");
+                }
+                n += 1;
+            }
+            n
+        });
+        let mut model = load(&file, GPU);
+        for round in 0..3000 {
+            let seed = round % tensors.len();
+            let given = executed(&mut *model, &tensors[seed].clone().into());
+            assert_close(&given, &expected[seed], "the one that runs");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let n = loads.join().expect("no panic");
+        println!("{n} loads beside 3000 executions");
+        assert!(n > 3);
+    });
+}
+
+#[test]
+fn wrong_inputs_are_errors_of_one_line_and_the_model_lives_on() {
+    if !has_gpu() {
+        return;
+    }
+    let file = network("wrong", 7);
+    let mut model = load(&file, GPU);
+    for _ in 0..3 {
+        let tensor = Tensor::new(vec![1, 3, 8, 8], vec![0.0; 192]);
+        let error = model.forward(&[tensor]).expect_err("too small").to_string();
+        assert!(
+            !error.contains('\n') && error.contains("[1, 3, 8, 8]"),
+            "{error}"
+        );
+        model.forward(&[input(1, 0)]).expect("it runs");
+    }
+}
+
+/// Median and 99th percentile.
+fn times(model: &mut GpuModel, tensor: &Tensor) -> [Duration; 2] {
+    let given = super::copy(tensor, 0).expect("a copy");
+    let mut times: Vec<Duration> = (0..2000)
+        .map(|_| {
+            let begun = Instant::now();
+            let outputs = tch::no_grad(|| model.outputs(vec![given.shallow_clone()]));
+            outputs.expect("it runs");
+            begun.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    [times[1000], times[1980]]
+}
+
+#[test]
+fn a_recorded_execution_takes_less_time_than_one_kernel_after_another() {
+    if !has_gpu() {
+        return;
+    }
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/modules/models");
+    for (name, shape) in [
+        ("road.pt", vec![1, 3, 320, 320]),
+        ("road.pt", vec![8, 3, 320, 320]),
+        ("road.pt", vec![1, 3, 128, 128]),
+        ("face.pt", vec![1, 3, 40, 40]),
+    ] {
+        let n = shape.iter().product::<i64>() as usize;
+        let tensor = Tensor::new(shape, (0..n).map(|i| (i % 97) as f32 / 97.0).collect());
+        let path = models.join(name);
+        let mut plain = on_gpu(&path);
+        plain.recorded.record_nothing();
+        let mut recorded = on_gpu(&path);
+        let begun = |model: &mut GpuModel| {
+            let begun = Instant::now();
+            executed(model, &tensor.clone().into());
+            begun.elapsed()
+        };
+        begun(&mut plain);
+        let firsts = [begun(&mut recorded), begun(&mut recorded)];
+        let (plain, recorded) = (times(&mut plain, &tensor), times(&mut recorded, &tensor));
+        println!(
+            "{name} {:?}: p50 and p99 {plain:?}, recorded {recorded:?}; first run and the one that records {firsts:?}",
+            tensor.shape
+        );
+        assert!(recorded[0] < plain[0]);
+    }
+}
