@@ -1,6 +1,6 @@
 //! libtorch through tch: TorchScript files on `cpu:0` or `cuda:N`.
 //!
-//! On a GPU each thread has a stream of its own ([`crate::cuda`]), and executions that come again are recorded ([`recorded`]).
+//! On a GPU each thread has a stream of its own (`cuda.rs`), and executions that come again are recorded (`torch/recorded.rs`).
 //!
 //! Set `OMP_WAIT_POLICY=PASSIVE` in the environment before the process starts (the `spillgate` binary does). OpenMP
 //! reads it once, and threads that spin between batches take the cores from all other work. This backend runs each
