@@ -111,15 +111,6 @@ pub(crate) struct Recording(NonNull<c_void>);
 // SAFETY: libtorch lets a graph be launched and destroyed by another thread than the one that recorded it; `launch` takes it exclusively.
 unsafe impl Send for Recording {}
 
-/// Why there is no record.
-#[derive(Debug)]
-pub(crate) enum NotRecorded {
-    /// Nothing began.
-    NotBegun(String),
-    /// The execution cannot be recorded; the recorder must not be used again.
-    Broken(String),
-}
-
 impl Recorder {
     /// A recorder for a GPU.
     ///
@@ -138,23 +129,22 @@ impl Recorder {
     /// Records what `run` does on the GPU. Nothing of it is done.
     ///
     /// # Errors
-    /// When libtorch or `run` fail.
+    /// When libtorch or `run` fail. The recorder must not be used again then.
     pub(crate) fn record<T>(
         &mut self,
         run: impl FnOnce() -> Result<T, String>,
-    ) -> Result<(Recording, T), NotRecorded> {
+    ) -> Result<(Recording, T), String> {
         let mut out = null_mut();
         // SAFETY: the recorder lives, and `out` is written before it returns null.
-        said(unsafe { spillgate_cuda_record(self.0.as_ptr(), &mut out) })
-            .map_err(NotRecorded::NotBegun)?;
+        said(unsafe { spillgate_cuda_record(self.0.as_ptr(), &mut out) })?;
         let graph = NonNull::new(out).map(Recording);
-        let graph = graph.ok_or_else(|| NotRecorded::NotBegun("no graph".to_owned()))?;
+        let graph = graph.ok_or_else(|| "no graph".to_owned())?;
         let done = run();
         // SAFETY: the graph lives, and this thread began it.
         let ended = said(unsafe { spillgate_cuda_recorded(graph.0.as_ptr()) });
         match (done, ended) {
             (Ok(made), Ok(())) => Ok((graph, made)),
-            (Err(why), _) | (_, Err(why)) => Err(NotRecorded::Broken(why)),
+            (Err(why), _) | (_, Err(why)) => Err(why),
         }
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tch::{CModule, Device, Kind};
 
 use super::{call, one_line, say, to_host};
-use crate::cuda::{self, NotRecorded, Recorder, Recording};
+use crate::cuda::{self, Recorder, Recording};
 
 /// The execution of a shape that is recorded. Loading a model runs it twice alone.
 pub(super) const RECORDED_AT: u32 = 2;
@@ -206,17 +206,22 @@ impl Gpu {
         }
         let place = records.place(self.index, input)?;
         let argument = place.shallow_clone();
-        let kept = match &mut records.recorder {
-            Some(kept) => kept,
-            none => none.insert(Kept::new(self.index)?),
-        };
-        let made = kept.recorder.record(|| call(module, vec![argument]));
+        let Records {
+            recorder, broken, ..
+        } = &mut *records;
+        let made = recorder
+            .take()
+            .map_or_else(|| Kept::new(self.index), Ok)
+            .and_then(|mut kept| {
+                let made = kept.recorder.record(|| call(module, vec![argument]))?;
+                *recorder = Some(kept);
+                Ok(made)
+            });
         let (recording, outputs) = match made {
             Ok(made) => made,
-            Err(NotRecorded::NotBegun(why)) => return Err(one_line(&why)),
-            Err(NotRecorded::Broken(why)) => {
-                records.recorder = None;
-                records.broken.push(path.to_owned());
+            // The recorder is gone with the memory that it used.
+            Err(why) => {
+                broken.push(path.to_owned());
                 return Err(one_line(&why));
             }
         };
@@ -259,13 +264,10 @@ impl Kept {
         let mut recorder = Recorder::new(index)?;
         let first = recorder
             .record(|| tch::Tensor::f_zeros([1], (Kind::Float, Device::Cuda(index))).map_err(say));
-        match first {
-            Ok(first) => Ok(Kept {
-                recorder,
-                _first: first,
-            }),
-            Err(NotRecorded::NotBegun(why) | NotRecorded::Broken(why)) => Err(one_line(&why)),
-        }
+        Ok(Kept {
+            recorder,
+            _first: first?,
+        })
     }
 }
 
