@@ -120,7 +120,7 @@ fn parse(name: &str) -> Result<Device, BackendError> {
         let why = if tch::utils::has_cuda() {
             "libtorch sees no usable GPU (driver?)"
         } else {
-            "this libtorch is built without CUDA"
+            "this libtorch is built without CUDA (docs/devices.md says how to run with another)"
         };
         return Err(no_device(format!("{why}; cpu:0 is there")));
     }

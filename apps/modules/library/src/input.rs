@@ -60,7 +60,8 @@ impl InputBuffers {
         let mut data = self.spare().data.pop().unwrap_or_default();
         let each = width * height * 3;
         data.resize(n * each, 0.0);
-        let pool = several().filter(|_| self.by_several && n * each >= 2 * PART_MIN);
+        let is_much = self.by_several && n * each >= 2 * PART_MIN;
+        let pool = if is_much { several() } else { None };
         // One task for each of equal parts; each has a resampler of its own.
         let part = match pool {
             Some(pool) => n.div_ceil(pool.current_num_threads()).max(PART_MIN / each),
@@ -113,7 +114,7 @@ impl InputBuffers {
     }
 }
 
-/// The threads that fill tensors: half of the cores.
+/// The threads that fill tensors, half of the cores. They start when they are first needed.
 fn several() -> Option<&'static ThreadPool> {
     static SEVERAL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     let make = || {

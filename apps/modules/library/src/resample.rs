@@ -205,7 +205,7 @@ impl Resampler {
     /// Paints `region` of `image` into `place` of `target`. Where the region reaches over an edge of the picture, the pixels at the edge go on.
     ///
     /// # Panics
-    /// When the image has no pixels, the region no area, or the place does not lie in the target: callers check.
+    /// When the image has no pixels or the place does not lie in the target: callers check.
     pub fn paint(&mut self, image: &Image, region: Region, target: &mut Target<'_>, place: Place) {
         let columns = Shown::of(region.x0, region.x1, image.width, place.width);
         let rows = Shown::of(region.y0, region.y1, image.height, place.height);

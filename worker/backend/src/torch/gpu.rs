@@ -34,7 +34,7 @@ impl GpuModel {
     }
 
     /// The outputs for inputs in the GPU's memory, computed when this returns.
-    fn outputs(&mut self, mut inputs: Vec<tch::Tensor>) -> Result<Vec<tch::Tensor>, String> {
+    fn outputs(&mut self, inputs: Vec<tch::Tensor>) -> Result<Vec<tch::Tensor>, String> {
         let single = match inputs.as_slice() {
             [input] => Some(input.shallow_clone()),
             _ => None,
@@ -44,7 +44,7 @@ impl GpuModel {
         {
             return Ok(outputs);
         }
-        let outputs = call(&self.module, std::mem::take(&mut inputs))?;
+        let outputs = call(&self.module, inputs)?;
         cuda::synchronize(self.index)?;
         if let Some(input) = &single {
             self.recorded.has_run(&self.module, input, &outputs);
