@@ -29,6 +29,7 @@ mod scheduler;
 mod search;
 mod simple;
 mod small;
+mod stretch;
 mod table;
 #[cfg(test)]
 mod tests;

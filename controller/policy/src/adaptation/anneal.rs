@@ -1,11 +1,12 @@
 //! The search of `spillgate` where there are more clients than `small.rs` takes: annealing over the split of clients among workers.
 //!
 //! The paper anneals the variants and lets Algorithm 1 find the clients (§4.3). Here the clients are what is annealed and the
-//! variants follow from them ([`super::partition`]): no split is lost to the greedy order of Algorithm 1. A step draws two workers and
-//! finds the best split of their clients, batch sizes and variants included ([`super::pair`]), and then tries single moves: a client
-//! shifts to another worker or outside, two clients swap, two go for one.
+//! variants follow from them ([`super::partition`]): no split is lost to the greedy order of Algorithm 1. A step tries single moves: a
+//! client shifts to another worker or outside, two clients swap, two go for one. Then it puts the clients of a few workers in a row by
+//! their caps, nearly, and cuts it anew ([`super::stretch`]). At last it draws two workers and finds the best split of their clients, batch
+//! sizes and variants included ([`super::pair`]).
 //!
-//! The start is what Algorithm 2 reaches in a few steps, or the present split. Where that does not serve all clients, the first
+//! The start is the best of what Algorithm 2 reaches in a few steps, all clients in a row by their caps, and the present split. Where that does not serve all clients, the first
 //! part of the search only counts: it maximises clients served, then small loads. The temperature follows how much of the time is over, which the driver tells: the search reads no clock.
 
 use rand::Rng;
@@ -13,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::pair::{Pair, Question};
 use super::partition::{Exchange, Outcome, Partition};
+use super::stretch::Cutter;
 use super::table::{ACCURACY_SCALE, Table};
 
 /// Temperatures are mean accuracies of one worker's clients, by what instances of 2 to 16 workers need. First one with up to 4 workers.
@@ -36,6 +38,14 @@ const CLIENT_WORTH: f64 = 0.5;
 const MOVES: u32 = 6;
 /// The same where some clients are not served: which of them, is decided by such moves.
 const MOVES_OUTSIDE: u32 = 24;
+/// Workers whose clients are put in a row.
+const ROW_WORKERS: usize = 4;
+/// Clients are put in a row by caps that differ by up to this part of 2^16 from theirs, so that rows differ.
+const CAP_NOISE: u64 = 1 << 10;
+/// Rows are tried as often as they could be cut of late: this is the weight of the last one.
+const ROW_MEMORY: f64 = 0.05;
+/// And this is how often at least.
+const ROW_HOPE_LEAST: f64 = 0.1;
 /// Up to this many clients that are not served are also tried together.
 const ALL_MAX: usize = 8;
 /// Of 16 single moves: those that shift a client, and those that swap two; the others are two for one.
@@ -48,6 +58,12 @@ pub(super) struct Annealing {
     current: Partition,
     pub(super) best: Partition,
     pair: Pair,
+    cutter: Cutter,
+    /// Clients with what they are sorted by.
+    keys: Vec<(u64, u16)>,
+    row: Vec<u16>,
+    /// How often rows of late could be cut.
+    row_hope: f64,
     is_counting: bool,
     /// Part of the time that was over when counting ended.
     counted_at: f64,
@@ -72,6 +88,10 @@ impl Annealing {
             best: start.clone(),
             current: start,
             pair: Pair::new(),
+            cutter: Cutter::default(),
+            keys: Vec::new(),
+            row: Vec::new(),
+            row_hope: 1.0,
             is_counting: true,
             counted_at: 0.0,
             n_servable: n_servable as i64,
@@ -105,7 +125,53 @@ impl Annealing {
         for _ in 0..if is_full { MOVES } else { MOVES_OUTSIDE } {
             self.single_move(table, rng, temperature_of_moves);
         }
+        // Two workers are split exactly below.
+        if table.n_workers > 2 && rng.random::<f64>() < self.row_hope {
+            let has_cuts = self.cut_row(table, rng, temperature);
+            let seen = if has_cuts { 1.0 } else { ROW_HOPE_LEAST };
+            self.row_hope += (seen - self.row_hope) * ROW_MEMORY;
+        }
         self.split_pair(table, rng, temperature * self.scale);
+    }
+
+    /// Puts the clients of a few workers in a row and cuts it anew. Returns whether there are cuts that serve them all.
+    fn cut_row(&mut self, table: &Table, rng: &mut ChaCha8Rng, temperature: f64) -> bool {
+        let mut drawn = [0; ROW_WORKERS];
+        let mut n_drawn = 0;
+        for _ in 0..ROW_WORKERS {
+            let worker = rng.random_range(0..table.n_workers as u32) as usize;
+            if !drawn[..n_drawn].contains(&worker) {
+                drawn[n_drawn] = worker;
+                n_drawn += 1;
+            }
+        }
+        let workers = &drawn[..n_drawn];
+        let rank = self.current.bins[workers[0]].rank;
+        self.keys.clear();
+        for worker in workers {
+            for client in &self.current.bins[*worker].members {
+                let cap = table.cap(usize::from(*client), rank) as u64;
+                let random = u64::from(rng.random::<u32>());
+                // Clients with equal caps come in random order.
+                let noisy = cap * ((1 << 16) + random % CAP_NOISE) << 16 | random >> 16;
+                self.keys.push((noisy, *client));
+            }
+        }
+        self.keys.sort_unstable();
+        self.row.clear();
+        self.row.extend(self.keys.iter().map(|key| key.1));
+        let Some(value) = self.cutter.cut(table, &self.row, n_drawn) else {
+            return false;
+        };
+        let before: i64 = workers.iter().map(|w| self.current.bins[*w].value).sum();
+        let gain = (value - before) as f64 / self.scale;
+        if gain < 0.0 && rng.random::<f64>() >= (gain / temperature).exp() {
+            return true;
+        }
+        self.current
+            .deal(table, workers, &self.row, &self.cutter.parts);
+        self.keep_best();
+        true
     }
 
     /// Serves clients that nobody serves, and changes no more than that needs.

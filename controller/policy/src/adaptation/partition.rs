@@ -3,6 +3,8 @@
 //! Each worker's variant follows from its clients: the most accurate one that serves them all. One more bin, the last, holds
 //! clients that nobody serves. Invariant: every worker serves its clients in time at its rank.
 
+use std::ops::Range;
+
 use super::assignment::Assignment;
 use super::instance::Instance;
 use super::table::{Caps, Table, UNLIMITED};
@@ -217,24 +219,46 @@ impl Partition {
                 self.bin_of[*client as usize] = workers[side] as u16;
             }
         }
-        for side in [0, 1] {
-            let bin = &mut self.bins[workers[side]];
-            self.score.value -= bin.value;
-            bin.members.clear();
-            bin.members.extend_from_slice(members[side]);
-            bin.load = bin.members.iter().map(|c| table.units[*c as usize]).sum();
-            let mut caps: Caps = UNLIMITED;
-            bin.members
-                .iter()
-                .for_each(|c| table.lower(&mut caps, *c as usize));
-            bin.rank = match bin.load {
-                0 => 0,
-                load => table
-                    .best_rank(&caps, load)
-                    .expect("a split serves its clients"),
-            };
-            bin.value = table.accuracy[bin.rank] * i64::from(bin.load);
-            self.score.value += bin.value;
+        for (worker, members) in workers.into_iter().zip(members) {
+            self.fill(table, worker, members);
+        }
+    }
+
+    /// Gives a worker these clients in place of its own. Bins of clients and the number of clients that are served are left to the caller.
+    fn fill(&mut self, table: &Table, worker: usize, members: &[u16]) {
+        let bin = &mut self.bins[worker];
+        self.score.value -= bin.value;
+        bin.members.clear();
+        bin.members.extend_from_slice(members);
+        bin.load = members.iter().map(|c| table.units[*c as usize]).sum();
+        let mut caps: Caps = UNLIMITED;
+        members
+            .iter()
+            .for_each(|c| table.lower(&mut caps, *c as usize));
+        bin.rank = match bin.load {
+            0 => 0,
+            load => table
+                .best_rank(&caps, load)
+                .expect("a split serves its clients"),
+        };
+        bin.value = table.accuracy[bin.rank] * i64::from(bin.load);
+        self.score.value += bin.value;
+    }
+
+    /// Deals the clients of some workers out among them anew: each of them gets its part of the row.
+    pub(super) fn deal(
+        &mut self,
+        table: &Table,
+        workers: &[usize],
+        row: &[u16],
+        parts: &[Range<usize>],
+    ) {
+        for (worker, part) in workers.iter().zip(parts) {
+            let members = &row[part.clone()];
+            for client in members {
+                self.bin_of[*client as usize] = *worker as u16;
+            }
+            self.fill(table, *worker, members);
         }
     }
 

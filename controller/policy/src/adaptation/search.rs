@@ -14,6 +14,7 @@ use super::jellyfish::Jellyfish;
 use super::partition::Partition;
 use super::simple;
 use super::small;
+use super::stretch;
 use super::table::Table;
 
 /// How clients get variants and workers.
@@ -168,9 +169,10 @@ impl Search {
             State::Jellyfish(jellyfish) => jellyfish.step(table, rng),
             State::Starting(jellyfish, left) => {
                 if *left == 0 || part > START_PART || jellyfish.is_done() {
-                    let start = jellyfish.best.partition(table);
-                    let present = self.present.take();
-                    let start = present.filter(|p| p.score > start.score).unwrap_or(start);
+                    let mut start = jellyfish.best.partition(table);
+                    for other in [stretch::by_caps(table), self.present.take()] {
+                        start = other.filter(|o| o.score > start.score).unwrap_or(start);
+                    }
                     self.state = State::Annealing(Box::new(Annealing::new(table, start)));
                 } else {
                     jellyfish.step(table, rng);

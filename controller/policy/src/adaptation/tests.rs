@@ -16,6 +16,7 @@ use super::partition::Partition;
 use super::reach::Reach;
 use super::search::{Method, Search};
 use super::small;
+use super::stretch::{self, Cutter};
 use super::table::Table;
 use super::*;
 
@@ -86,6 +87,51 @@ proptest! {
             let found = partition.assignment(&table, &instance);
             prop_assert_eq!(found.check(&instance), Ok(()));
             prop_assert!((found.worth(&instance).value - value).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_row_is_cut_as_well_as_can_be(
+        seed in any::<u64>(),
+        n_workers in 1usize..4,
+        n_clients in 0usize..9,
+        kind in draw::kinds(),
+    ) {
+        let instance = draw::instance(seed, n_workers, n_clients, kind);
+        let table = Table::new(&instance);
+        let row: Vec<u16> = (0..n_clients as u16).collect();
+        // All cuts: ends of the workers' stretches, none before the one of the worker before.
+        let mut best: Option<i64> = None;
+        for code in 0..(n_clients + 1).pow(n_workers as u32 - 1) {
+            let end = |worker| code / (n_clients + 1).pow(worker) % (n_clients + 1);
+            let mut ends: Vec<usize> = (0..n_workers as u32 - 1).map(end).collect();
+            if !ends.is_sorted() {
+                continue;
+            }
+            ends.push(n_clients);
+            let of_client = |client| ends.iter().position(|end| client < *end);
+            let workers: Vec<Option<usize>> = (0..n_clients).map(of_client).collect();
+            let split = Partition::of(&table, &workers).score;
+            if split.served == n_clients as i64 {
+                best = best.max(Some(split.value));
+            }
+        }
+        let mut cutter = Cutter::default();
+        let found = cutter.cut(&table, &row, n_workers);
+        prop_assert_eq!(found, best);
+        if let Some(value) = found {
+            let mut partition = Partition::empty(&table);
+            partition.score.served = n_clients as i64;
+            partition.bins[n_workers].members.clear();
+            let workers: Vec<usize> = (0..n_workers).collect();
+            partition.deal(&table, &workers, &row, &cutter.parts);
+            prop_assert_eq!(partition.score.value, value);
+            prop_assert_eq!(partition.assignment(&table, &instance).check(&instance), Ok(()));
+            // The order of the clients is one of many, and by caps another one.
+            if let Some(by_caps) = stretch::by_caps(&table) {
+                prop_assert_eq!(by_caps.score.served, n_clients as i64);
+                prop_assert_eq!(by_caps.assignment(&table, &instance).check(&instance), Ok(()));
+            }
         }
     }
 
