@@ -1,5 +1,6 @@
 //! The sections of the evaluation.
 
+mod adapting;
 mod gateways;
 mod reference;
 mod shifts;
@@ -30,7 +31,7 @@ const fn section(
 }
 
 /// All, in order.
-pub(super) const ALL: [Section; 13] = [
+pub(super) const ALL: [Section; 14] = [
     section("overall", "Every policy on the reference workload", overall),
     section(
         "reference",
@@ -67,6 +68,11 @@ pub(super) const ALL: [Section; 13] = [
         "gateways",
         "Several gateways that decide together",
         gateways::gateways,
+    ),
+    section(
+        "adapting",
+        "Smaller variants before dropped requests",
+        adapting::adapting,
     ),
 ];
 

@@ -76,15 +76,16 @@ impl ModuleKind for Classifier {
         let limit = context.limits.objects;
         let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
+        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
         let mut variants = Vec::new();
-        for i in 0..models.len() {
+        for (i, classes) in all.into_iter().enumerate() {
             let side = models.input(i).unwrap_or(SIDE as usize);
             let mut crops = Crops::new([0.0, 0.0, 1.0, 1.0], (side, side), limit, buffers.clone());
             crops.format = format.clone();
             variants.push(Variant {
                 model: models.name(i).to_owned(),
                 crops,
-                classes: labels::read(models.path(i), labels_file.clone())?,
+                classes,
             });
         }
         let best = Best {

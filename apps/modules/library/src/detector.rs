@@ -81,15 +81,15 @@ impl ModuleKind for Detector {
         let layout = BoxLayout::of(&options.text("layout", BoxLayout::WORDS[0])?);
         let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
+        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
         let mut variants = Vec::new();
-        for i in 0..models.len() {
+        for (i, classes) in all.into_iter().enumerate() {
             let Some(input) = models.input(i) else {
                 return Err(options.error(format_args!(
                     "variant {} needs `input`: the side of its square input in pixels, such as 320",
                     models.name(i)
                 )));
             };
-            let classes = labels::read(models.path(i), labels_file.clone())?;
             let group = |name: &str| {
                 let holds = |group: &[String]| group.iter().any(|g| g == name);
                 (holds(&vehicles), holds(&people))

@@ -90,12 +90,13 @@ impl ModuleKind for EarlyExitClassifier {
         );
         let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load_parts(&mut context, &further, &why)?;
+        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
         let mut variants = Vec::new();
-        for i in 0..models.len() {
+        for (i, classes) in all.into_iter().enumerate() {
             let side = models.input(i).unwrap_or(SIDE as usize);
             variants.push(Variant {
                 crops: Crops::new(region, (side, side), limit, buffers.clone()),
-                classes: labels::read(models.path(i), labels_file.clone())?,
+                classes,
             });
         }
         Ok(Box::new(EarlyExitOperator {

@@ -81,11 +81,9 @@ impl ModuleKind for FaceRecognizer {
         let buffers = InputBuffers::of(&*context.backend);
         let crops = Crops::new(part, size, context.limits.objects, buffers);
         let models = Models::load(&mut context)?;
-        let mut variants = Vec::new();
-        for i in 0..models.len() {
-            let names = labels::read(models.path(i), labels_file.clone())?;
-            variants.push((models.name(i).to_owned(), names));
-        }
+        let all = labels::of_variants(&options, &models, labels_file.as_deref())?;
+        let named = |(i, names): (usize, _)| (models.name(i).to_owned(), names);
+        let variants = all.into_iter().enumerate().map(named).collect();
         let unknown = Label {
             label: Arc::from(UNKNOWN),
             score: 0.0,

@@ -201,6 +201,46 @@ variants: [{ model: net.pt, input: 64 }, { model: net.pt, input: 128 }]
 inputs: { image: $source.frame }
 ";
 
+#[test]
+fn variants_that_name_other_classes_are_refused() {
+    let folder = Folder::new(&["car", "person"]);
+    let big = folder.0.join("big.labels");
+    let image = "image: $source.frame";
+    let boxes = format!("{image}, boxes: $find.boxes");
+    for (op, inputs) in [
+        ("detector", image),
+        ("classifier", image),
+        ("face_recognizer", &boxes),
+    ] {
+        let lines = format!(
+            "
+op: {op}
+variants: [{{ model: net.pt, input: 64 }}, {{ model: big.pt, input: 128 }}]
+inputs: {{ {inputs} }}
+"
+        );
+        let said = |labels: &str| {
+            std::fs::write(&big, labels).expect("labels");
+            let built = build(&Fake::new(in_the_middle), &folder, &lines);
+            built.map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(said("car\nperson\n"), Ok(()), "{op}");
+        let right = "variants of a module name the same classes, in one order";
+        assert_eq!(
+            said("car\nbus"),
+            Err(format!(
+                "modules.m: variants: class 1 is \"bus\" in big.pt and \"person\" in net.pt; {right}"
+            ))
+        );
+        assert_eq!(
+            said("car\nperson\nbus"),
+            Err(format!(
+                "modules.m: variants: big.pt has 3 classes and net.pt has 2; {right}"
+            ))
+        );
+    }
+}
+
 /// One box in the middle of each picture, of the class that the picture's ordinal in the batch says.
 fn in_the_middle(input: &Tensor) -> Tensor {
     let (n, side) = (input.shape[0], input.shape[3] as f32);

@@ -134,13 +134,13 @@ impl ModuleKind for TorchScript {
         let limit = context.limits.objects;
         let buffers = InputBuffers::of(&*context.backend);
         let models = Models::load(&mut context)?;
+        let all = match decode {
+            Decode::Tensor => vec![Arc::from([]); models.len()],
+            _ => labels::of_variants(&options, &models, labels_file.as_deref())?,
+        };
         let mut variants = Vec::new();
-        for i in 0..models.len() {
+        for (i, classes) in all.into_iter().enumerate() {
             let square = models.input(i).unwrap_or(224);
-            let classes = match decode {
-                Decode::Tensor => Arc::from([]),
-                _ => labels::read(models.path(i), labels_file.clone())?,
-            };
             let size = size.unwrap_or((square, square));
             let crops = with_boxes.then(|| {
                 let mut crops = Crops::new(region, size, limit, buffers.clone());
