@@ -1,9 +1,9 @@
 //! Predicts how long an action takes on a device, from what the same action took before. [`Predictor`] does so by kind of
-//! action, model and size, and is the one place that does. A [`Rule`] is its estimator, by name. There are two sorts:
+//! action, model and size. A [`Rule`] is its estimator, by name. There are two sorts:
 //!
 //! | rule | what it learns | who uses it |
 //! |---|---|---|
-//! | `last-10-max`, `last-10-mean`, `last-10-median`, `ewma` | durations, each size apart (Clockwork §5.2: a rolling profile) | batch schedulers `clockwork`, `clockwork-mean` |
+//! | `last-10-max`, `last-10-mean`, `last-10-median`, `ewma` | durations, each size apart (Clockwork §5.2: a rolling profile) | batch schedulers `clockwork`, `clockwork-mean`; placements, as single [`Estimator`]s |
 //! | `pace-ewma` | one factor over the profile for all sizes: measured over profiled time | brokers |
 //! | `pace-window` | the same over a span of time, and how much single batches deviate | State Planners |
 //! | `pace-held` | the same, in force once it is off by much | batch schedulers that know distributions |

@@ -360,6 +360,101 @@ async fn a_client_is_asked_for_the_size_that_its_link_bears() {
     server.stop().await;
 }
 
+/// A camera that ignores what it is asked for, one that lies about its size, one that never reports again, and one whose connection stands
+/// still in the middle of a frame for ten seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn cameras_that_misbehave_make_no_polite_one_small_or_late() {
+    let server = TestServer::over(vec![on_cpu(DETECTOR)], spillgate_modules::library()).await;
+    let street = street();
+    let mut polite = Camera::open(&server).await;
+    until_asked(&mut polite, &street, 1e9, 320).await;
+    let stalled = stalled_upload(&server).await;
+    let mut deaf = Camera::open(&server).await;
+    let mut liar = Camera::open(&server).await;
+    let mut silent = Camera::open(&server).await;
+    silent.report(1, 1e5, 2.0).await;
+    let lie = pb::Frame {
+        source_width: 7,
+        source_height: u32::MAX,
+        ..street.clone()
+    };
+    let began = Instant::now();
+    let (mut n, mut asked_deaf) = (0, None);
+    while began.elapsed() < Duration::from_secs(10) {
+        polite.report(1, 1e9, 2.0).await;
+        polite.send(street.clone()).await;
+        // Frames of 640 pixels, whatever it is asked for, over a link that bears none of them.
+        deaf.report(1, 1e5, 2.0).await;
+        deaf.send(street.clone()).await;
+        liar.report(1, 1e12, -5.0).await;
+        liar.send(lie.clone()).await;
+        silent.send(street.clone()).await;
+        for (camera, is_polite) in [
+            (&mut polite, true),
+            (&mut deaf, false),
+            (&mut liar, false),
+            (&mut silent, false),
+        ] {
+            loop {
+                match camera.next().await {
+                    Reply::Asked(asked) if is_polite => {
+                        panic!("a polite camera was asked for another size: {asked:?}")
+                    }
+                    Reply::Asked(asked) => asked_deaf = Some(asked.side).max(asked_deaf),
+                    Reply::Result(result) => {
+                        assert_eq!(result.outcome(), pb::Outcome::Completed, "{result:?}");
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        n += 1;
+    }
+    assert!(n >= 10, "{n} rounds in ten seconds");
+    assert!(asked_deaf.is_some(), "the others were told sizes");
+    drop(stalled);
+    server.stop().await;
+}
+
+/// A connection that has sent the begin of a frame, and sends nothing more.
+async fn stalled_upload(server: &TestServer) -> tokio::net::TcpStream {
+    use tokio::io::AsyncWriteExt;
+    let mut stream = server.connect().await;
+    let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
+        let mut bytes = (body.len() as u32).to_be_bytes()[1..].to_vec();
+        bytes.extend([kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(body);
+        bytes
+    };
+    // HPACK without compression: a literal with a name of its own each.
+    let mut headers = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "localhost"),
+        (":path", "/spillgate.v1.Spillgate/Stream"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ] {
+        headers.push(0);
+        for text in [name, value] {
+            headers.push(text.len() as u8);
+            headers.extend(text.as_bytes());
+        }
+    }
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, &[]));
+    bytes.extend(frame(1, 4, 1, &headers));
+    // A message of 40,000 bytes is announced, and 1,000 of them come.
+    let mut body = vec![0, 0, 0, 0x9c, 0x40];
+    body.resize(1_005, 0);
+    bytes.extend(frame(0, 0, 1, &body));
+    stream.write_all(&bytes).await.unwrap();
+    stream
+}
+
 /// LOADs of a server with that many pages for weights, whose detector runs its large, its small and its large variant.
 async fn loads(detector: &str, pages: u64) -> u64 {
     let placing = Placing {

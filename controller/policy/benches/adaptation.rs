@@ -9,7 +9,13 @@ use spillgate_controller_policy::adaptation::{
     Adaptation, AdaptationConfig, AdaptationEvent, AdaptiveVariant, ClientReport, Method, PERIOD,
     PREFETCHED_DEFAULT, QUICK_GAP, STEPS_DEFAULT, SWITCH_TIME_DEFAULT, Variant,
 };
+use spillgate_controller_policy::cameras::{CameraKey, Cameras, FrameSize, Outlook};
+use spillgate_controller_policy::client_link::LinkReport;
+use spillgate_pipeline::clients::ClientKey;
 use spillgate_pipeline::id::{ClientId, WorkerId};
+use spillgate_pipeline::pipeline;
+use spillgate_pipeline::policy::AdaptName;
+use spillgate_pipeline::testing::noop_pipeline;
 use spillgate_pipeline::time::Timestamp;
 
 const CLIENTS: u32 = 160;
@@ -30,6 +36,68 @@ fn decision(bencher: divan::Bencher<'_, '_>, method: Method) {
         adaptation.on_event(now, AdaptationEvent::Wakeup, &mut out);
         now = now + PERIOD;
         out.len()
+    });
+}
+
+/// What a gateway does in half a second: one decision about streams of all clients, as `adapt:` of that name serves them.
+#[divan::bench(args = [AdaptName::Spillgate, AdaptName::Greedy, AdaptName::Jellyfish])]
+fn gateway(bencher: divan::Bencher<'_, '_>, name: AdaptName) {
+    let adaptive = variants();
+    let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
+    let inputs = (0..).map(|i| 128 + 32 * i);
+    let variants = adaptive.iter().zip(inputs);
+    pipeline.modules[1].variants = variants
+        .map(|(v, input)| pipeline::Variant {
+            model: "a.pt".to_owned(),
+            input: Some(input),
+            accuracy: Some(v.variant.accuracy),
+        })
+        .collect();
+    let batch = 4;
+    let of_batch = |v: &AdaptiveVariant| v.variant.execution[batch - 1];
+    let outlook = Outlook {
+        batch: batch as u32,
+        execution: adaptive.iter().map(of_batch).collect(),
+        by_size: adaptive
+            .iter()
+            .map(|v| v.variant.execution.clone())
+            .collect(),
+        workers: (0..WORKERS).map(WorkerId).collect(),
+        devices: f64::from(WORKERS),
+        part: 1.0,
+        beside: 0.0,
+        rest: Duration::from_millis(2),
+    };
+    let mut cameras = Cameras::new(name, &pipeline.modules[1], 0, 7);
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let reports: Vec<ClientReport> = (0..CLIENTS).map(|_| report(&mut rng)).collect();
+    let frame = FrameSize {
+        side: 608,
+        source: 608,
+        bytes: 40_000,
+    };
+    let mut now = Timestamp::ZERO;
+    let mut frames = |cameras: &mut Cameras, now: Timestamp| {
+        for (client, report) in (0..).zip(&reports) {
+            let key = CameraKey(client);
+            for _ in 0..(report.rate * PERIOD.as_secs_f64()) as u32 {
+                cameras.asked(now, (key, ClientKey(client)), frame, report.slo);
+            }
+            // Links waver, as in the evaluation.
+            let bandwidth = report.bandwidth * rng.random_range(0.7..1.3);
+            let link = LinkReport {
+                bandwidth,
+                round_trip: report.round_trip,
+            };
+            cameras.heard(now, key, link);
+        }
+    };
+    frames(&mut cameras, now);
+    bencher.bench_local(|| {
+        now = now + PERIOD;
+        frames(&mut cameras, now);
+        cameras.decide(now, &outlook);
+        cameras.news().len()
     });
 }
 
@@ -58,7 +126,7 @@ fn restless_half_second(bencher: divan::Bencher<'_, '_>) {
     });
 }
 
-fn scheduler(method: Method) -> Adaptation {
+fn variants() -> Vec<AdaptiveVariant> {
     let variant = |i: u32| {
         let size = f64::from(128 + 32 * i);
         let each = 3.0 + 4.75e-5 * (size * size - 128.0 * 128.0);
@@ -71,9 +139,13 @@ fn scheduler(method: Method) -> Adaptation {
             frame_bits: size * size * 3.0 * 8.0 / 4.78,
         }
     };
+    (0..16).map(variant).collect()
+}
+
+fn scheduler(method: Method) -> Adaptation {
     let config = AdaptationConfig {
         method,
-        variants: (0..16).map(variant).collect(),
+        variants: variants(),
         workers: (0..WORKERS).map(WorkerId).collect(),
         switch_time: SWITCH_TIME_DEFAULT,
         load_max: 1.0,

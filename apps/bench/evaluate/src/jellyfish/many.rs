@@ -36,8 +36,7 @@ fn draw(n: usize, seed: u64) -> Vec<CameraKind> {
 
 /// Clients with rates and SLOs of their own.
 pub(super) fn heterogeneous(given: &Given, report: &mut Report) -> anyhow::Result<()> {
-    let [jellyfish, spillgate, _, _, middle, _] = contenders(&given.zoo);
-    let shown = [jellyfish, spillgate, middle];
+    let shown = contenders(&given.zoo);
     let known = TABLE_2
         .iter()
         .filter_map(|known| Some((given.trace(known.0)?, known)));
@@ -99,24 +98,23 @@ const UNSTEADY: f64 = 0.03;
 pub(super) fn scale(given: &Given, report: &mut Report) -> anyhow::Result<()> {
     let rates = given.traces.last().map(|(_, rates)| rates.clone());
     let rates = rates.expect("the synthetic trace is always there");
-    let shown = [Method::Jellyfish, Method::Spillgate];
+    let zoo = given.zoo.smallest(SMALLEST);
+    let shown = contenders(&zoo);
     let grid: Vec<(u64, usize)> = [100, 150]
         .into_iter()
         .flat_map(|slo| given.clients_of_eight.iter().map(move |n| (slo, *n)))
         .collect();
-    let case = |(slo_ms, clients): &(u64, usize), method: Method| {
+    let case = |(slo_ms, clients): &(u64, usize), (label, contender): (&str, Contender)| {
         let alike = Alike {
             trace: given.traces.last().map_or("", |t| t.0),
             clients: *clients,
             slo_ms: *slo_ms,
             fps: 15.0,
         };
-        let zoo = given.zoo.smallest(SMALLEST);
-        let contender = Contender::Adapted(method);
-        let setting = LoopSetting::new(zoo, rates.clone(), alike.cameras(), contender);
+        let setting = LoopSetting::new(zoo.clone(), rates.clone(), alike.cameras(), contender);
         Case {
             name: alike.name(),
-            contender: method.name().to_owned(),
+            contender: label.to_owned(),
             setting: LoopSetting {
                 n_workers: 8,
                 noise: UNSTEADY,
@@ -126,7 +124,7 @@ pub(super) fn scale(given: &Given, report: &mut Report) -> anyhow::Result<()> {
     };
     let cases = grid
         .iter()
-        .flat_map(|at| shown.map(|method| case(at, method)));
+        .flat_map(|at| shown.map(|contender| case(at, contender)));
     let cases: Vec<Case> = cases.collect();
     let done = run_cases("scale", &cases, given, report)?;
     report.say(&format!(
@@ -146,7 +144,9 @@ pub(super) fn scale(given: &Given, report: &mut Report) -> anyhow::Result<()> {
             cells
         })
         .collect();
-    let head = ["SLO ms", "clients", "jellyfish", "spillgate", "paper"];
+    let mut head = vec!["SLO ms", "clients"];
+    head.extend(shown.map(|(label, _)| label));
+    head.push("paper: Jellyfish");
     report.table(&head, &rows);
     Ok(())
 }
