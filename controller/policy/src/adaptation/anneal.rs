@@ -153,8 +153,8 @@ impl Annealing {
                 let cap = table.cap(usize::from(*client), rank) as u64;
                 let random = u64::from(rng.random::<u32>());
                 // Clients with equal caps come in random order.
-                let noisy = cap * ((1 << 16) + random % CAP_NOISE) << 16 | random >> 16;
-                self.keys.push((noisy, *client));
+                let noisy = (cap * ((1 << 16) + random % CAP_NOISE)) << 16;
+                self.keys.push((noisy | (random >> 16), *client));
             }
         }
         self.keys.sort_unstable();
