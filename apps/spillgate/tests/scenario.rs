@@ -448,12 +448,14 @@ fn found(folder: &Path) -> Vec<(String, String, f64)> {
     rows.collect()
 }
 
-/// `SPILLGATE_VECTORS=FOLDER cargo test -p spillgate --test scenario -- --ignored --nocapture`: the published placements on the scenarios of
-/// an independent program, which do not belong to this project. The folder has `clockwork/`.
+/// `SPILLGATE_VECTORS=FOLDER cargo test -p spillgate --test scenario -- --nocapture`: the published placements on the scenarios of an independent
+/// program, which do not belong to this project. The folder has `clockwork/`; the test does nothing where none is named.
 #[test]
-#[ignore = "needs the scenarios of another program: SPILLGATE_VECTORS names their folder"]
 fn published_placements_do_as_an_independent_program_found() {
-    let folder = std::env::var("SPILLGATE_VECTORS").expect("SPILLGATE_VECTORS names a folder");
+    let Ok(folder) = std::env::var("SPILLGATE_VECTORS") else {
+        println!("SPILLGATE_VECTORS names no folder of scenarios: nothing is compared");
+        return;
+    };
     let folder = Path::new(&folder).join("clockwork");
     let told = |scenario: &Path, arguments: &[&str]| {
         let scenario = ["--scenario", scenario.to_str().unwrap()];
