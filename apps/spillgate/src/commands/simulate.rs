@@ -90,7 +90,7 @@ pub(crate) struct SimulateArgs {
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
     #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
-    /// How the variant that serves a request is chosen, of the first module with several: spillgate, greedy or fixed, or fixed:N for
+    /// How the variant that serves a request is chosen, of the first module with several: spillgate, greedy, jellyfish or fixed, or fixed:N for
     /// the one of that ordinal; repeat it to compare on equal arrivals [default: the pipeline's]
     #[arg(long, value_parser = adapting::adapting)]
     adapt: Vec<adapting::Adapting>,
