@@ -6,8 +6,9 @@
 //! their caps, nearly, and cuts it anew ([`super::stretch`]). At last it draws two workers and finds the best split of their clients, batch
 //! sizes and variants included ([`super::pair`]).
 //!
-//! The start is the best of what Algorithm 2 reaches in a few steps, all clients in a row by their caps, and the present split. Where that does not serve all clients, the first
-//! part of the search only counts: it maximises clients served, then small loads. The temperature follows how much of the time is over, which the driver tells: the search reads no clock.
+//! The start is the best of what Algorithm 2 reaches in a few steps, all clients in a row by their caps, and the present split. Where that
+//! does not serve all clients, the first part of the search only counts: it maximises clients served, then small loads. The temperature
+//! follows how much of the time is over, which the driver tells: the search reads no clock.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -40,7 +41,7 @@ const MOVES: u32 = 6;
 const MOVES_OUTSIDE: u32 = 24;
 /// Workers whose clients are put in a row.
 const ROW_WORKERS: usize = 4;
-/// Clients are put in a row by caps that differ by up to this part of 2^16 from theirs, so that rows differ.
+/// They come in order of their caps, each raised at random by up to this part of 2^16: so rows differ.
 const CAP_NOISE: u64 = 1 << 10;
 /// Rows are tried as often as they could be cut of late: this is the weight of the last one.
 const ROW_MEMORY: f64 = 0.05;
