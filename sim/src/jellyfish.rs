@@ -10,6 +10,8 @@
 //! Cameras of the contender [`Method::Spillgate`] decide by the code of our client: sizes, reports and frames that they do not send are
 //! [`CameraPolicy`]'s. Those of the others decide as the authors' do.
 //!
+//! [`serve`] has the same cameras, links and workers, and what serves between them ([`crate::world`]).
+//!
 //! Deviations: decisions and messages inside the server take no time. A worker takes the frame with the earliest deadline first; the
 //! authors take the oldest, which is the same where objectives are equal. A client without a worker sends its smallest frames,
 //! which are dropped, so that its link stays known. While a variant is loaded the one before serves on.
@@ -28,6 +30,7 @@ mod mind;
 mod proxy;
 mod report;
 mod run;
+mod served;
 mod setting;
 #[cfg(test)]
 mod tests;
@@ -36,4 +39,5 @@ mod worker;
 pub use proxy::F1_POINTS;
 pub use report::CamerasReport;
 pub use run::run;
+pub use served::{Way, serve};
 pub use setting::{BadZoo, CameraKind, Contender, LoopSetting, Zoo};

@@ -25,6 +25,6 @@ pub mod world;
 pub use report::Report;
 pub use setup::{Bounds, Contender, DEVICES_MAX, Load, Run, Setup};
 pub use world::{
-    Bug, ClusterReport, Disturbance, Hostile, HostileKind, Served, SimConfig, SimFleet, SimScaling,
-    run,
+    Bug, CameraFigures, ClusterReport, Disturbance, FrameBits, FramesReport, Hostile, HostileKind,
+    Served, SimCamera, SimConfig, SimFleet, SimScaling, run,
 };

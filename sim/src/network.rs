@@ -22,6 +22,8 @@ pub fn synthetic() -> BandwidthTrace {
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
+    /// When its first bit leaves.
+    pub begins: Timestamp,
     /// When the server has it.
     pub arrives: Timestamp,
     /// When the camera knows that.
@@ -58,14 +60,25 @@ impl Link {
         }
     }
 
+    /// Time to the server and back.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// From a message's arrival until the host acknowledges it.
+    pub fn host(&self) -> Duration {
+        self.host
+    }
+
     /// Sends a message.
     pub fn send(&mut self, now: Timestamp, bits: f64) -> Sent {
         let begins = now.max(self.is_free_at);
-        let begins = self.offset + begins.since(Timestamp::ZERO);
-        let through = self.trace.time_of(self.trace.carried(begins) + bits);
+        let from = self.offset + begins.since(Timestamp::ZERO);
+        let through = self.trace.time_of(self.trace.carried(from) + bits);
         self.is_free_at = Timestamp::ZERO + through.saturating_sub(self.offset);
         let arrives = self.is_free_at + self.round_trip / 2;
         Sent {
+            begins,
             arrives,
             acknowledged: arrives + self.host + self.round_trip / 2,
         }
@@ -91,6 +104,8 @@ mod tests {
         let mut link = link(BandwidthTrace::constant(8e6), 1);
         let sent = link.send(ms(1_990), 400e3);
         assert_eq!([sent.arrives, sent.acknowledged], [ms(2_042), ms(2_045)]);
+        let behind = link.send(ms(2_000), 8e3);
+        assert_eq!([behind.begins, behind.arrives], [ms(2_040), ms(2_043)]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use spillgate_pipeline::time::Timestamp;
 
 use crate::accuracies::Accuracies;
 use crate::clients::{self, ClientLoad, Served};
-use crate::world::{ClusterReport, SimConfig};
+use crate::world::{ClusterReport, FramesReport, SimConfig};
 
 /// Totals of one run. ARCHITECTURE.md has the measures in its glossary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -83,6 +83,9 @@ pub struct Report {
     /// What happened between the processes, where they exchange only messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
+    /// What became of the frames of cameras, by the cameras' clocks, where there are any. The other figures are those of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cameras: Option<FramesReport>,
     /// Events of the run.
     pub events: u64,
     /// Hash over every event: equal runs have equal hashes.
@@ -243,8 +246,10 @@ impl Tally {
     /// The client of that request has one more completed.
     fn completed_of(&mut self, ordinal: usize) {
         if let Some(clients) = &self.clients {
-            let (client, _) = clients.requests[ordinal];
-            self.good_of[usize::from(client)] += 1;
+            // Frames of cameras are beside the workload.
+            if let Some((client, _)) = clients.requests.get(ordinal) {
+                self.good_of[usize::from(*client)] += 1;
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The world around the policies: virtual time, messages that travel, devices that take their time.
 
 mod agenda;
+mod cameras;
 mod cluster;
 mod config;
 mod crashes;
@@ -34,8 +35,11 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{Device, DeviceEvent};
 
+use crate::accuracies::Accuracies;
 use crate::report::{Report, Tally};
 use agenda::{Agenda, Next, Occurrence};
+use cameras::Cameras;
+pub use cameras::{CameraFigures, FrameBits, FramesReport, SimCamera};
 pub use cluster::{Bug, ClusterReport};
 use cluster::{Clock, Cluster, Due};
 pub use config::{
@@ -76,8 +80,9 @@ struct World {
     devices: Vec<EmulatedDevice>,
     /// By ordinal of the configuration.
     fleets: Vec<Placed>,
-    /// The id of the next request of hostile clients.
-    next_hostile: u64,
+    /// The ordinal of the next request beside the workload: of a hostile client or of a camera.
+    next_beside: u64,
+    cameras: Cameras,
     checker: Checker,
     rng: ChaCha8Rng,
     when: f64,
@@ -110,10 +115,12 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
         tally,
         config,
         noted,
+        cameras,
         ..
     } = world;
     let mut report = tally.finish(&config, noted.events(), noted.hash());
     report.cluster = cluster;
+    report.cameras = cameras.report(config.duration.saturating_sub(config.warm_up));
     Ok(report)
 }
 
@@ -221,7 +228,12 @@ impl World {
             workers,
             devices,
             fleets: config.fleets.iter().map(Placed::new).collect(),
-            next_hostile: config.arrivals.len() as u64,
+            next_beside: config.arrivals.len() as u64,
+            cameras: Cameras::new(
+                &config.cameras,
+                config.gateways.len(),
+                Accuracies::of(&config.pipeline),
+            ),
             checker,
             rng,
             when: config.when_probability,
@@ -243,6 +255,7 @@ impl World {
             self.agenda
                 .at(Timestamp::ZERO, Occurrence::Hostile(clients));
         }
+        self.start_cameras();
         match self.cluster {
             Some(_) => self.start_cluster()?,
             None => self.greet()?,
@@ -283,7 +296,12 @@ impl World {
         let pipeline = &self.config.pipeline;
         let goes_on =
             self.cluster.is_some() || pipeline.modules.iter().any(|m| pipeline.is_pulled(m.id));
-        self.agenda.all_offered() && self.in_flight() == 0 && goes_on
+        self.all_answered() && goes_on
+    }
+
+    /// Whether no request is to come or under way.
+    fn all_answered(&self) -> bool {
+        self.agenda.all_offered() && self.cameras.are_done() && self.in_flight() == 0
     }
 
     /// The clock of a role.
@@ -310,13 +328,13 @@ impl World {
             next => next,
         };
         match next {
-            Next::Offer(i) => self.offer(i),
+            Next::Offer(i) => self.offer_next(i),
             Next::Message(message) => self.deliver(message),
             Next::Occurrence(occurrence) => self.occur(occurrence),
         }
     }
 
-    fn offer(&mut self, i: usize) -> Result<(), Violation> {
+    fn offer_next(&mut self, i: usize) -> Result<(), Violation> {
         self.note(Kind::Offer, i as u64);
         let home = self.home_of_next();
         let stalls = home.and_then(|id| {
@@ -378,7 +396,8 @@ impl World {
         let admitted = match self.homes[home.idx()].life.is_down {
             true => Err("unreachable"),
             false => {
-                let admitted = self.admit(id, timeout, application, party);
+                let offer = self.offer(id, timeout, application, party);
+                let admitted = self.admit(id, &offer);
                 admitted.map_err(|refusal| refusal.label())
             }
         };
@@ -462,12 +481,13 @@ impl World {
                 self.note(Kind::ControllerWakeup, u64::from(module.0));
                 self.drive_controller(module, ControllerEvent::Wakeup)?;
                 // Planners exchange states forever; when no request is to come or under way the run is over.
-                if !(self.agenda.all_offered() && self.in_flight() == 0) {
+                if !self.all_answered() {
                     self.arm_controller(module, life);
                 }
                 Ok(())
             }
             Occurrence::Hostile(clients) => self.offer_hostile(clients),
+            Occurrence::Camera { camera, due } => self.on_camera(camera, due),
             Occurrence::Leave(request) => {
                 self.note(Kind::Leave, request.0);
                 self.drive_gateway(request.home(), GatewayEvent::Cancel(request))
@@ -484,14 +504,21 @@ impl World {
         let (mut request, outcome, used) = (ended.request, ended.outcome, ended.payload);
         self.checker.ended(request.id, outcome)?;
         let ordinal = self.ordinal(request.id) as usize;
-        if !self.counts(request.id) {
-            self.tally.wasted(used);
-        } else if !self.is_reported(ordinal) {
-            self.tally.used(used);
-        } else {
+        let of_camera = self.frame_ended(&request, outcome);
+        let counts = match of_camera {
+            Some(counts) => counts,
+            None if !self.counts(request.id) => {
+                self.tally.wasted(used);
+                return Ok(());
+            }
+            None => self.is_reported(ordinal),
+        };
+        if counts {
             let home = Address::Gateway(request.id.home());
             request.sent_at = self.clock(home).moment(request.sent_at);
             self.tally.ended(&request, ordinal, self.now, outcome, used);
+        } else {
+            self.tally.used(used);
         }
         Ok(())
     }

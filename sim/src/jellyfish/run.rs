@@ -1,7 +1,5 @@
 //! Drives cameras, links, workers and the scheduler through one run.
 
-use std::time::Duration;
-
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use spillgate_controller_policy::adaptation::{
@@ -22,10 +20,6 @@ use crate::agenda::{Agenda, Rank};
 use crate::draw::normal;
 use crate::network::Link;
 
-/// Between the start of two cameras, in seconds (§7.2).
-const STARTS_S: [f64; 2] = [1.0, 10.0];
-/// From the start of the last camera until frames count.
-const SETTLES: Duration = Duration::from_secs(5);
 /// Shortest part of its profiled time that a batch may take.
 const TAKES_LEAST: f64 = 0.5;
 
@@ -97,23 +91,20 @@ impl<'a> Run<'a> {
     fn new(setting: &'a LoopSetting) -> Result<Self, BadInstance> {
         let mut rng = ChaCha8Rng::seed_from_u64(setting.seed);
         let mut agenda = Agenda::new();
-        let mut starts = Timestamp::ZERO;
+        let starts = setting.starts(&mut rng);
         let mut cameras = Vec::new();
         let wish = match setting.contender {
             Contender::Adapted(_) => 0,
             Contender::Fixed(variant) => variant,
         };
-        for (i, kind) in setting.cameras.iter().enumerate() {
-            starts = starts + Duration::from_secs_f64(rng.random_range(STARTS_S[0]..STARTS_S[1]));
-            let offset = setting.rates.period().mul_f64(rng.random());
-            let link = Link::new(setting.rates.clone(), offset, ROUND_TRIP, HOST);
+        for (i, (kind, start)) in setting.cameras.iter().zip(&starts).enumerate() {
+            let link = Link::new(setting.rates.clone(), start.offset, ROUND_TRIP, HOST);
             let mind = CameraMind::new(setting.contender, *kind, wish, &setting.zoo);
             cameras.push(Camera::new(*kind, link, mind));
-            agenda.push(starts, Rank::Arrival, Event::Capture(i));
-            agenda.push(starts, Rank::Wakeup, Event::Report(i));
+            agenda.push(start.at, Rank::Arrival, Event::Capture(i));
+            agenda.push(start.at, Rank::Wakeup, Event::Report(i));
         }
-        let begins = starts + SETTLES;
-        let end = begins + setting.counted;
+        let (begins, end) = setting.window(&starts);
         Ok(Run {
             agenda,
             cameras,

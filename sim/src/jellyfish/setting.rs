@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use rand::Rng;
 use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
-
 use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_pipeline::time::Timestamp;
 
 /// Of every link: two machines in one room (§6).
 pub(super) const ROUND_TRIP: Duration = Duration::from_micros(500);
@@ -13,6 +14,10 @@ pub(super) const ROUND_TRIP: Duration = Duration::from_micros(500);
 pub(super) const HOST: Duration = Duration::from_millis(2);
 /// Until a captured frame is a compressed one.
 pub(super) const ENCODING: Duration = Duration::from_millis(1);
+/// Between the start of two cameras, in seconds (§7.2).
+const STARTS_S: [f64; 2] = [1.0, 10.0];
+/// From the start of the last camera until frames count.
+const SETTLES: Duration = Duration::from_secs(5);
 /// Loading the smallest variant takes this long (§7.7: 150 to 200 ms).
 const LOADING_LEAST: Duration = Duration::from_millis(150);
 /// And the largest one so much longer.
@@ -184,7 +189,33 @@ pub struct LoopSetting {
     pub seed: u64,
 }
 
+/// Where a camera begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) at: Timestamp,
+    /// Its place in the trace at time 0.
+    pub(super) offset: Duration,
+}
+
 impl LoopSetting {
+    /// Draws where the cameras begin.
+    pub(super) fn starts(&self, rng: &mut impl Rng) -> Vec<Start> {
+        let mut at = Timestamp::ZERO;
+        let start = |_| {
+            at = at + Duration::from_secs_f64(rng.random_range(STARTS_S[0]..STARTS_S[1]));
+            let offset = self.rates.period().mul_f64(rng.random());
+            Start { at, offset }
+        };
+        (0..self.cameras.len()).map(start).collect()
+    }
+
+    /// From when to when frames count.
+    pub(super) fn window(&self, starts: &[Start]) -> (Timestamp, Timestamp) {
+        let last = starts.last().map_or(Timestamp::ZERO, |start| start.at);
+        let begins = last + SETTLES;
+        (begins, begins + self.counted)
+    }
+
     /// A run of two workers that hold five variants each, as in §7.2.
     pub fn new(
         zoo: Zoo,

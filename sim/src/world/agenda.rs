@@ -10,6 +10,7 @@ use spillgate_pipeline::id::{BatchId, DeviceId, ModuleId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Envelope, Incarnation, Link};
 use spillgate_pipeline::time::Timestamp;
 
+use super::cameras;
 use super::cluster::Due;
 use super::config::Disturbance;
 use super::travel::Travel;
@@ -45,6 +46,11 @@ pub(super) enum Occurrence {
     Leave(RequestId),
     /// The next request of the hostile clients of that ordinal.
     Hostile(usize),
+    /// At a camera, or at its gateway.
+    Camera {
+        camera: usize,
+        due: cameras::Due,
+    },
     LoadEnd {
         device: usize,
         worker: WorkerId,

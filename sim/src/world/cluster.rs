@@ -272,6 +272,7 @@ impl World {
             Occurrence::Cluster(Due::Offer { home, .. }) => Address::Gateway(*home),
             Occurrence::Cluster(Due::Change(_))
             | Occurrence::Hostile(_)
+            | Occurrence::Camera { .. }
             | Occurrence::Disturbance(_)
             | Occurrence::Placed { .. }
             | Occurrence::FleetWakeup { .. } => return None,

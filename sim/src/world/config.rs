@@ -10,6 +10,7 @@ use spillgate_pipeline::cluster::Cluster;
 use spillgate_pipeline::id::{GatewayId, ModuleId};
 use spillgate_pipeline::time::Timestamp;
 
+use super::cameras::SimCamera;
 use super::cluster::Bug;
 use super::fleets::SimFleet;
 use super::work::DynamicWork;
@@ -63,6 +64,8 @@ pub struct SimConfig {
     pub hostile: Vec<Hostile>,
     /// The clients that send the requests, where the entry tells them apart; `None`: one client with one stream.
     pub clients: Option<ClientLoad>,
+    /// Cameras beside the workload, with links of their own. Each stays at one gateway, and they come in turn. Not in a cluster.
+    pub cameras: Vec<SimCamera>,
     /// Part of the state messages between planners that is lost.
     pub exchange_loss: f64,
     /// Each device's clock is off by a constant, uniform from minus to plus this.
@@ -130,6 +133,7 @@ impl SimConfig {
             timeouts: None,
             hostile: Vec::new(),
             clients: None,
+            cameras: Vec::new(),
             exchange_loss: 0.0,
             clock_skew: Duration::ZERO,
             disturbances: Vec::new(),

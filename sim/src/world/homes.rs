@@ -45,17 +45,16 @@ impl World {
         chosen.or(living.last()).copied()
     }
 
-    /// Offers a request to its home.
-    pub(super) fn admit(
-        &mut self,
+    /// A request that is sent and comes to its home now.
+    pub(super) fn offer(
+        &self,
         id: RequestId,
         timeout: Option<Duration>,
         application: Application,
         party: Party,
-    ) -> Result<Request, Refusal> {
-        let here = self.clock(Address::Gateway(id.home())).read(self.now);
-        let offer = Offer {
-            sent_at: here,
+    ) -> Offer {
+        Offer {
+            sent_at: self.clock(Address::Gateway(id.home())).read(self.now),
             timeout,
             decoding: Duration::ZERO,
             application,
@@ -69,10 +68,15 @@ impl World {
                 .unwrap_or_default(),
             camera: camera_of(&party),
             frame: FrameSize::default(),
-        };
+        }
+    }
+
+    /// Offers a request to its home.
+    pub(super) fn admit(&mut self, id: RequestId, offer: &Offer) -> Result<Request, Refusal> {
+        let here = self.clock(Address::Gateway(id.home())).read(self.now);
         let home = id.home().idx();
         let policy = &mut self.homes[home].policy;
-        let admitted = policy.admit(here, id, &offer, || (0, ()));
+        let admitted = policy.admit(here, id, offer, || (0, ()));
         self.arm_gateway(home);
         admitted
     }
@@ -93,8 +97,7 @@ impl World {
             match command {
                 Command::Send(envelope) => self.send(envelope)?,
                 Command::End(ended) => self.ended(&ended)?,
-                // No simulated client adapts.
-                Command::Ask { .. } => {}
+                Command::Ask { camera, asked } => self.ask_camera(camera, asked),
             }
         }
         self.arm_gateway(home.idx());
@@ -130,6 +133,6 @@ impl World {
 }
 
 /// Streams are counted from 0 in each client, and few enough.
-fn camera_of(party: &Party) -> CameraKey {
+pub(super) fn camera_of(party: &Party) -> CameraKey {
     CameraKey(party.client.0 << u16::BITS | party.stream.0)
 }

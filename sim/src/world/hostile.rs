@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillgate_controller_policy::gateway::Event as GatewayEvent;
 use spillgate_controller_policy::shares::Party;
-use spillgate_pipeline::id::{ModuleId, RequestId};
+use spillgate_pipeline::id::{GatewayId, ModuleId, RequestId};
 use spillgate_pipeline::invariants::Violation;
 use spillgate_pipeline::message::Fault;
 use spillgate_pipeline::schedule::Application;
@@ -25,15 +25,14 @@ impl World {
         let Some(home) = self.home_of_next() else {
             return Ok(());
         };
-        let id = RequestId::at(home, super::FIRST, self.next_hostile);
-        self.next_hostile += 1;
+        let id = self.next_beside(home);
         self.note(Kind::HostileOffer, id.0);
         let timeout = match kind {
             HostileKind::Hurry(timeout) => Some(timeout),
             HostileKind::Unreadable | HostileKind::Leave(_) => None,
         };
-        let admitted = self.admit(id, timeout, Application::default(), Party::ONLY);
-        if admitted.is_err() {
+        let offer = self.offer(id, timeout, Application::default(), Party::ONLY);
+        if self.admit(id, &offer).is_err() {
             return Ok(());
         }
         self.checker.accepted(id)?;
@@ -49,6 +48,12 @@ impl World {
         }
         let filled = self.filled(ModuleId::SOURCE);
         self.drive_gateway(home, GatewayEvent::Read(id, Ok(filled)))
+    }
+
+    /// The id of the next request beside the workload.
+    pub(super) fn next_beside(&mut self, home: GatewayId) -> RequestId {
+        self.next_beside += 1;
+        RequestId::at(home, super::FIRST, self.next_beside - 1)
     }
 
     /// The ordinal of a request in the workload.

@@ -60,6 +60,8 @@ pub(super) enum Kind {
     ActionDone = 26,
     /// A fleet wakes up.
     FleetWakeup = 27,
+    /// Something is due at a camera.
+    Camera = 28,
 }
 
 /// What happened so far.

@@ -1,7 +1,5 @@
-//! The server's part in the adaptation of one stream: what the client says about its link, and what it is told beside results.
-//!
-//! What a client says is believed as far as it can only harm itself: a frame was sent no later than it came, and no earlier than the
-//! reported link explains, or the time explains in which its bytes came.
+//! The server's part in the adaptation of one stream: what the client says about its link, and what it is told beside results. How far it is
+//! believed, [`ClientLink`] decides.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate_controller_policy::cameras::{Asked, CameraKey};
-use spillgate_controller_policy::client_link::LinkReport;
+use spillgate_controller_policy::client_link::{ClientLink, LinkReport};
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_proto::pb;
@@ -18,25 +16,21 @@ use spillgate_proto::pb::stream_response::Message;
 
 use crate::host::{Listening, OnAsk, PipelineHost};
 
-/// Least time between two reports of a stream that are taken: clients need a few a second, and each costs a critical section of the gateway.
-const REPORT_EVERY: Duration = Duration::from_millis(50);
-/// The link that a client reports; `None` where it does not know it yet, or says what cannot be.
+/// The link that a client reports; `None` where its round trip is no time.
 fn reported(report: &pb::LinkReport) -> Option<LinkReport> {
     let round_trip = Duration::try_from_secs_f64(report.round_trip_ms / 1e3).ok()?;
     let bandwidth = report.bandwidth;
-    LinkReport {
+    Some(LinkReport {
         bandwidth,
         round_trip,
-    }
-    .bounded()
+    })
 }
 
 /// What the reader of a stream knows of its link.
 #[derive(Default)]
 pub(super) struct StreamLink {
     told: Arc<Told>,
-    reported: Option<LinkReport>,
-    next_report_at: Timestamp,
+    link: ClientLink,
 }
 
 impl StreamLink {
@@ -65,14 +59,11 @@ impl StreamLink {
 
     /// A report came; returns what the gateway hears of it. Those that come too often are left out.
     pub(super) fn report(&mut self, now: Timestamp, report: &pb::LinkReport) -> Option<LinkReport> {
-        if now < self.next_report_at {
+        if !self.link.takes_report(now) {
             return None;
         }
-        self.next_report_at = now + REPORT_EVERY;
         self.told.clock(report.clock_ns, now);
-        let reported = reported(report)?;
-        self.reported = Some(reported);
-        Some(reported)
+        self.link.heard(reported(report)?)
     }
 
     /// A frame came, and its bytes took so long from the first to the last. Acknowledges it; returns when it was sent, as far as that is
@@ -89,14 +80,8 @@ impl StreamLink {
             bytes: bytes as u64,
             clock_ns: now.as_ns(),
         });
-        let reported = self.reported.filter(|_| frame.sent_at_ns > 0)?;
-        let explained = reported.carries_in(bytes as f64 * 8.0);
-        let transit = explained.max(took + reported.round_trip).min(slo);
-        let transit = transit.as_nanos() as u64;
-        let earliest = now.as_ns().saturating_sub(transit);
-        Some(Timestamp::from_ns(
-            frame.sent_at_ns.clamp(earliest, now.as_ns()),
-        ))
+        let said = (frame.sent_at_ns > 0).then(|| Timestamp::from_ns(frame.sent_at_ns));
+        self.link.sent_at((now, took), said, bytes, slo)
     }
 }
 
@@ -172,6 +157,8 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use spillgate_controller_policy::client_link::REPORT_EVERY;
+
     use super::*;
 
     const SLO: Duration = Duration::from_millis(200);
