@@ -42,7 +42,7 @@ use crate::shares::water;
 use bound::Bound;
 pub use outlook::{Asked, CameraKey, FrameSize, Outlook, Seat, Seating};
 use past::{Bursts, Mixes};
-use pooled::{Answer, Choice, Demand, PooledVariant};
+use pooled::{Answer, Choice, Demand, Pool, PooledVariant};
 pub use view::{CameraView, Obstacle};
 
 /// Between two decisions (Jellyfish §7).
@@ -379,13 +379,7 @@ impl Cameras {
             return;
         }
         let served = outlook.execution.len() - 1;
-        let variants: Vec<PooledVariant> = (self.variants.iter().zip(&outlook.execution))
-            .map(|((accuracy, _), batch)| PooledVariant {
-                accuracy: *accuracy,
-                batch: *batch,
-                each: batch.as_secs_f64() / f64::from(outlook.batch.max(1)) + outlook.beside,
-            })
-            .collect();
+        let variants = self.pooled(outlook);
         let mut demands: Vec<Demand> = self
             .cameras
             .values()
@@ -421,6 +415,25 @@ impl Cameras {
         }
     }
 
+    /// The variants with the batches in force.
+    fn pooled(&self, outlook: &Outlook) -> Vec<PooledVariant> {
+        let variants = self.variants.iter().zip(&outlook.by_size);
+        let variant = |((accuracy, _), times): (&(f64, Option<u32>), &Vec<Duration>)| {
+            let sizes = times.iter().take(outlook.batch.max(1) as usize);
+            let mut sizes: Vec<f64> = sizes.map(Duration::as_secs_f64).collect();
+            if sizes.is_empty() {
+                // It takes no time.
+                sizes.push(0.0);
+            }
+            PooledVariant {
+                accuracy: *accuracy,
+                times: sizes,
+                beside: outlook.beside,
+            }
+        };
+        variants.map(variant).collect()
+    }
+
     /// What each stream gets from now on.
     fn choices(
         &mut self,
@@ -434,20 +447,20 @@ impl Cameras {
             let accuracies = self.variants.iter().map(|(accuracy, _)| *accuracy);
             return bound.solve(accuracies, outlook, demands, &seats);
         }
-        let answer = if self.name == AdaptName::Greedy {
-            pooled::each_alone(variants, demands, outlook.batch)
+        let choices = if self.name == AdaptName::Greedy {
+            pooled::each_alone(variants, demands)
         } else {
             let demands = &self.in_bursts(demands);
+            let pool = Pool {
+                variants,
+                capacity,
+                devices: outlook.devices,
+            };
             let present: Vec<Choice> = self.cameras.values().map(|c| c.choice).collect();
-            let present = pooled::kept(variants, demands, capacity, present);
-            let new = pooled::solve(variants, demands, capacity);
-            self.better(present, new)
+            let present = pool.kept(demands, present);
+            self.better(present, pool.solve(demands)).choices
         };
-        answer
-            .choices
-            .into_iter()
-            .map(|choice| (choice, None))
-            .collect()
+        choices.into_iter().map(|choice| (choice, None)).collect()
     }
 
     /// The demands as they are in bursts. What is missing to the highest rate of all goes to streams as far as they sent more themselves.
@@ -531,13 +544,13 @@ impl Cameras {
     ) {
         let least = variants
             .iter()
-            .map(|v| v.each)
+            .map(PooledVariant::each)
             .fold(f64::INFINITY, f64::min);
         let mut clients: IndexMap<ClientKey, (Claim, f64), FxBuildHasher> = IndexMap::default();
         for (camera, demand) in self.cameras.values().zip(&*demands) {
             let mut usable = (0..variants.len()).rev();
             let best = usable.find(|v| !demand.budgets[*v].is_zero());
-            let best = best.map_or(least, |v| variants[v].each);
+            let best = best.map_or(least, |v| variants[v].each());
             let none = Claim {
                 weight: 1.0,
                 rate: 0.0,

@@ -75,12 +75,12 @@ struct Run<'a> {
     wakes_at: Option<Timestamp>,
 }
 
-/// Serves the cameras of a setting.
+/// Serves the cameras of a setting under that contender.
 ///
 /// # Errors
 /// When the scheduler refuses the variants.
-pub fn run(setting: &LoopSetting) -> Result<CamerasReport, BadInstance> {
-    let mut run = Run::new(setting)?;
+pub fn run(setting: &LoopSetting, contender: Contender) -> Result<CamerasReport, BadInstance> {
+    let mut run = Run::new(setting, contender)?;
     while let Some((now, event)) = run.agenda.pop() {
         run.on_event(now, event);
     }
@@ -88,18 +88,18 @@ pub fn run(setting: &LoopSetting) -> Result<CamerasReport, BadInstance> {
 }
 
 impl<'a> Run<'a> {
-    fn new(setting: &'a LoopSetting) -> Result<Self, BadInstance> {
+    fn new(setting: &'a LoopSetting, contender: Contender) -> Result<Self, BadInstance> {
         let mut rng = ChaCha8Rng::seed_from_u64(setting.seed);
         let mut agenda = Agenda::new();
         let starts = setting.starts(&mut rng);
         let mut cameras = Vec::new();
-        let wish = match setting.contender {
+        let wish = match contender {
             Contender::Adapted(_) => 0,
             Contender::Fixed(variant) => variant,
         };
         for (i, (kind, start)) in setting.cameras.iter().zip(&starts).enumerate() {
             let link = Link::new(setting.rates.clone(), start.offset, ROUND_TRIP, HOST);
-            let mind = CameraMind::new(setting.contender, *kind, wish, &setting.zoo);
+            let mind = CameraMind::new(contender, *kind, wish, &setting.zoo);
             cameras.push(Camera::new(*kind, link, mind));
             agenda.push(start.at, Rank::Arrival, Event::Capture(i));
             agenda.push(start.at, Rank::Wakeup, Event::Report(i));
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         Ok(Run {
             agenda,
             cameras,
-            serving: Serving::new(setting)?,
+            serving: Serving::new(setting, contender)?,
             is_busy: vec![false; setting.n_workers],
             n_arrived: 0,
             noise: ChaCha8Rng::seed_from_u64(rng.random()),
@@ -362,8 +362,8 @@ impl<'a> Run<'a> {
 }
 
 impl Serving {
-    fn new(setting: &LoopSetting) -> Result<Self, BadInstance> {
-        let method = match setting.contender {
+    fn new(setting: &LoopSetting, contender: Contender) -> Result<Self, BadInstance> {
+        let method = match contender {
             Contender::Fixed(variant) => return Ok(Serving::Fixed(Edf::new(variant))),
             Contender::Adapted(method) => method,
         };

@@ -35,7 +35,7 @@ pub enum Way {
     Fixed(usize),
 }
 
-/// Serves the cameras of a setting. Its contender, its cache, its margin and its most load do not count.
+/// Serves the cameras of a setting. Its cache, its margin and its most load do not count.
 ///
 /// # Errors
 /// The first invariant that did not hold.

@@ -173,8 +173,6 @@ pub struct LoopSetting {
     pub cameras: Vec<CameraKind>,
     /// Number of workers.
     pub n_workers: usize,
-    /// Who chooses variants.
-    pub contender: Contender,
     /// Variants that a worker holds, with the one that it runs; at least 1.
     pub n_cached: usize,
     /// What the scheduler takes from every budget, to be on the safe side.
@@ -185,7 +183,7 @@ pub struct LoopSetting {
     pub noise: f64,
     /// How long is counted, from when all cameras have run for a while.
     pub counted: Duration,
-    /// Of every random choice. Runs that differ in their contender have the same cameras.
+    /// Of every random choice. Equal seeds have the same cameras, whoever serves them.
     pub seed: u64,
 }
 
@@ -217,18 +215,12 @@ impl LoopSetting {
     }
 
     /// A run of two workers that hold five variants each, as in §7.2.
-    pub fn new(
-        zoo: Zoo,
-        rates: BandwidthTrace,
-        cameras: Vec<CameraKind>,
-        contender: Contender,
-    ) -> Self {
+    pub fn new(zoo: Zoo, rates: BandwidthTrace, cameras: Vec<CameraKind>) -> Self {
         LoopSetting {
             zoo,
             rates,
             cameras,
             n_workers: 2,
-            contender,
             n_cached: 5,
             margin: Duration::ZERO,
             load_max: 1.0,

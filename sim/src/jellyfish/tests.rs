@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use spillgate_controller_policy::adaptation::{AdaptiveVariant, Method, Variant};
 use spillgate_pipeline::bandwidth::BandwidthTrace;
+use spillgate_pipeline::policy::AdaptName;
 
 use super::*;
 use crate::network::synthetic;
@@ -29,10 +30,10 @@ fn cameras(n: usize, rate: f64, slo_ms: u64) -> Vec<CameraKind> {
     vec![CameraKind { rate, slo }; n]
 }
 
-fn setting(rates: BandwidthTrace, cameras: Vec<CameraKind>, contender: Contender) -> LoopSetting {
+fn setting(rates: BandwidthTrace, cameras: Vec<CameraKind>) -> LoopSetting {
     LoopSetting {
         counted: Duration::from_secs(20),
-        ..LoopSetting::new(zoo(), rates, cameras, contender)
+        ..LoopSetting::new(zoo(), rates, cameras)
     }
 }
 
@@ -41,12 +42,8 @@ fn a_steady_link_is_served_without_misses() {
     let contenders = [Method::Spillgate, Method::Jellyfish, Method::Greedy];
     for method in contenders {
         let contender = Contender::Adapted(method);
-        let setting = setting(
-            BandwidthTrace::constant(20e6),
-            cameras(2, 15.0, 100),
-            contender,
-        );
-        let report = run(&setting).unwrap();
+        let setting = setting(BandwidthTrace::constant(20e6), cameras(2, 15.0, 100));
+        let report = run(&setting, contender).unwrap();
         assert_eq!(report.frames, 2 * 20 * 15, "{method:?}");
         assert_eq!(report.miss_rate(), 0.0, "{method:?}: {report:?}");
         assert!(report.f1 > 0.6, "{method:?}: {report:?}");
@@ -58,7 +55,7 @@ fn a_steady_link_is_served_without_misses() {
 fn the_lowest_variant_is_always_in_time_and_the_highest_is_not() {
     let run_fixed = |variant| {
         let cameras = cameras(4, 25.0, 75);
-        run(&setting(synthetic(), cameras, Contender::Fixed(variant))).unwrap()
+        run(&setting(synthetic(), cameras), Contender::Fixed(variant)).unwrap()
     };
     let [low, high] = [0, 15].map(run_fixed);
     assert!(low.miss_rate() < 0.01, "{low:?}");
@@ -72,7 +69,7 @@ fn variants_follow_a_link_that_changes() {
     let rates =
         BandwidthTrace::parse("second,mbps\n0,25\n1,25\n2,25\n3,25\n4,16\n5,16\n6,16\n7,16\n")
             .unwrap();
-    let report = run(&setting(rates, cameras(2, 15.0, 100), contender)).unwrap();
+    let report = run(&setting(rates, cameras(2, 15.0, 100)), contender).unwrap();
     assert!(report.switches >= 4, "{report:?}");
     assert!(report.miss_rate() < 0.1, "{report:?}");
     let used = report.served.iter().filter(|n| **n > 0).count();
@@ -84,7 +81,7 @@ fn a_camera_of_ours_holds_frames_back_while_its_link_stands_still() {
     let rates = BandwidthTrace::parse("second,mbps\n0,20\n4,0\n6,20\n10,20\n").unwrap();
     let [ours, authors] = [Method::Spillgate, Method::Jellyfish].map(|method| {
         let contender = Contender::Adapted(method);
-        run(&setting(rates.clone(), cameras(1, 25.0, 100), contender)).unwrap()
+        run(&setting(rates.clone(), cameras(1, 25.0, 100)), contender).unwrap()
     });
     assert!(ours.unsent >= 40, "of fifty: {ours:?}");
     assert_eq!(authors.unsent, 0, "{authors:?}");
@@ -101,9 +98,12 @@ fn with_more_variants_cached_more_switches_hit() {
             BandwidthTrace::parse("second,mbps\n0,25\n1,20\n2,16\n3,13\n4,10\n5,8\n").unwrap();
         let setting = LoopSetting {
             n_cached,
-            ..setting(rates, cameras(2, 15.0, 100), contender)
+            ..setting(rates, cameras(2, 15.0, 100))
         };
-        run(&setting).unwrap().hit_rate().expect("it switches")
+        run(&setting, contender)
+            .unwrap()
+            .hit_rate()
+            .expect("it switches")
     });
     assert!(hits[0] < 0.5 && hits[1] > 0.6, "{hits:?}");
 }
@@ -112,10 +112,10 @@ fn with_more_variants_cached_more_switches_hit() {
 fn equal_settings_give_equal_reports_and_seeds_count() {
     let of = |seed| {
         let contender = Contender::Adapted(Method::Spillgate);
-        let mut setting = setting(synthetic(), cameras(4, 25.0, 100), contender);
+        let mut setting = setting(synthetic(), cameras(4, 25.0, 100));
         setting.counted = Duration::from_secs(10);
         setting.seed = seed;
-        run(&setting).unwrap()
+        run(&setting, contender).unwrap()
     };
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
@@ -124,13 +124,42 @@ fn equal_settings_give_equal_reports_and_seeds_count() {
 #[test]
 fn a_camera_that_nobody_can_serve_misses_all() {
     let contender = Contender::Adapted(Method::Jellyfish);
-    let report = run(&setting(
-        BandwidthTrace::constant(20e6),
-        cameras(1, 15.0, 40),
-        contender,
-    ));
+    let setting = setting(BandwidthTrace::constant(20e6), cameras(1, 15.0, 40));
+    let report = run(&setting, contender);
     let report = report.unwrap();
     assert_eq!(report.unserved, report.frames, "{report:?}");
+}
+
+/// One variant for all: the loop and what serves are two programs for one thing.
+#[test]
+fn what_serves_agrees_with_the_loop_where_one_variant_serves() {
+    let middle = zoo().middle();
+    let rates = || BandwidthTrace::constant(40e6);
+    for (n, fps, slo_ms) in [(1, 25.0, 75), (2, 15.0, 75), (2, 25.0, 100), (4, 15.0, 100)] {
+        let setting = setting(rates(), cameras(n, fps, slo_ms));
+        for variant in [0, middle] {
+            let looped = run(&setting, Contender::Fixed(variant)).unwrap();
+            let served = serve(&setting, Way::Fixed(variant)).unwrap();
+            assert_eq!(looped.frames, served.frames);
+            let said = format!("{n} {fps} {slo_ms} {variant}: {looped:?} {served:?}");
+            let missed = [&looped, &served].map(CamerasReport::miss_rate);
+            assert!((missed[0] - missed[1]).abs() < 0.01, "{said}");
+            assert!((looped.f1 - served.f1).abs() < 1e-3, "{said}");
+            assert!((looped.p50_ms - served.p50_ms).abs() < 1.0, "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_serves_adapts_to_links_and_equal_seeds_are_equal() {
+    let setting = setting(synthetic(), cameras(4, 15.0, 100));
+    let of = |name| serve(&setting, Way::Adapt(name)).unwrap();
+    let ours = of(AdaptName::Spillgate);
+    assert!(ours.miss_rate() < 0.01 && ours.f1 > 0.65, "{ours:?}");
+    assert!(ours.utilisation > 0.3, "{ours:?}");
+    assert_eq!(ours, of(AdaptName::Spillgate));
+    let bound = of(AdaptName::Jellyfish);
+    assert!(bound.f1 < ours.f1, "{bound:?}");
 }
 
 #[test]

@@ -62,6 +62,7 @@ const CHAIN: &[&[u16]] = &[&[0], &[1], &[2]];
 const DIAMOND: &[&[u16]] = &[&[0], &[1], &[1], &[2, 3]];
 const MIXED: &[&[u16]] = &[&[0], &[0], &[1, 2], &[0]];
 
+mod cameras;
 mod cluster;
 
 #[test]

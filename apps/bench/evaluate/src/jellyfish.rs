@@ -143,7 +143,8 @@ fn describe(given: &Given, report: &mut Report) {
          *Missed*: late, dropped or not sent, of all frames. *F1* is a proxy, not measured: of frames in time, by the smaller of the sizes sent and executed, an \
          exponential that saturates, through {points} pixels. B_L, B_M and B_H run the lowest, middle (352) and highest variant on all \
          workers with one queue, earliest deadline first; of the others, frames of clients without a worker run in idle time. Cameras of `spillgate` decide as `spillgate stream` \
-         does, by the same code; those of the others as the authors' do (§3.3). *Reference* is an independent program, *paper* what the paper's text says. A \
+         does, by the same code; those of the others as the authors' do (§3.3). `adapt: spillgate` and `adapt: jellyfish` are what serves: the same cameras, links and devices, \
+         with a pipeline of one module between them, any worker for any variant, the default drop policy, and cameras of ours. *Reference* is an independent program, *paper* what the paper's text says. A \
          cell is empty where there is no figure.",
         given.zoo.sizes().len(),
         given.seconds,

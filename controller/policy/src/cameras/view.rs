@@ -82,7 +82,7 @@ pub(super) fn obstacle(
     if next >= variants.len() || (choice.better.is_none() && choice.fits && next > largest) {
         return (next < variants.len()).then_some(Obstacle::Frame);
     }
-    let needs = variants[next].batch * 2;
+    let needs = Duration::from_secs_f64(2.0 * variants[next].times[0]);
     if demand.budgets[next] >= needs {
         return Some(Obstacle::Capacity);
     }

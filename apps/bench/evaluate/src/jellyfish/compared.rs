@@ -7,7 +7,7 @@ use spillgate_sim::jellyfish::{Contender, LoopSetting};
 
 use super::Given;
 use super::loops::Alike;
-use super::runs::{Case, Means, percent, run_cases};
+use super::runs::{Case, Means, Server, percent, run_cases};
 use crate::report::{Report, mean};
 
 /// Misses that differ by less are equal: a few frames of a run.
@@ -65,6 +65,12 @@ pub(super) fn compare(
          {EQUAL_F1} are equal.",
         percent(EQUAL_MISSED),
     ));
+    verdicts(given, all, pairs, report);
+    trade_off(given, all, pairs, report)
+}
+
+/// How often the second of each pair is better, by trace and number of clients.
+fn verdicts(given: &Given, all: &[Alike], pairs: &[(&Means, &Means)], report: &mut Report) {
     let mut table = Vec::new();
     for (trace, _) in &given.traces {
         for clients in given.clients.iter().copied() {
@@ -92,7 +98,37 @@ pub(super) fn compare(
         "F1",
     ];
     report.table(&head, &table);
-    trade_off(given, all, pairs, report)
+}
+
+/// What serves beside `jellyfish`. `pairs` are `jellyfish` and `adapt: spillgate`, by setting.
+pub(super) fn compare_served(
+    given: &Given,
+    all: &[Alike],
+    pairs: &[(&Means, &Means)],
+    report: &mut Report,
+) {
+    report.say(&format!(
+        "## `adapt: spillgate` beside `jellyfish`\n\nWhat serves, on the same settings as the scheduler that binds clients to workers. Better: it misses no more and has no \
+         lower F1, and `jellyfish` does not do the same; equal; mixed: each gains in one; or worse. Misses within {} points and F1 within {EQUAL_F1} \
+         are equal.",
+        percent(EQUAL_MISSED),
+    ));
+    verdicts(given, all, pairs, report);
+    report.say("The settings in which it is not better: missed in percent, and in brackets F1.");
+    let cell = |means: &Means| format!("{} ({:.4})", percent(means.missed()), means.f1());
+    let table: Vec<Vec<String>> = all
+        .iter()
+        .zip(pairs)
+        .filter(|(_, pair)| verdict(pair) != Verdict::Better)
+        .map(|(alike, pair)| {
+            let verdict = format!("{:?}", verdict(pair)).to_lowercase();
+            vec![alike.name(), cell(pair.0), cell(pair.1), verdict]
+        })
+        .collect();
+    report.table(
+        &["setting", "jellyfish", "adapt: spillgate", "it is"],
+        &table,
+    );
 }
 
 /// Each method with several values of one parameter, by its name on the page.
@@ -139,12 +175,12 @@ fn trade_off(
     for (name, method, change) in parameters() {
         cases.extend(all.iter().map(|alike| {
             let rates = given.trace(alike.trace).expect("settings name these");
-            let contender = Contender::Adapted(method);
             let (zoo, rates) = (given.zoo.clone(), rates.clone());
-            let setting = LoopSetting::new(zoo, rates, alike.cameras(), contender);
+            let setting = LoopSetting::new(zoo, rates, alike.cameras());
             Case {
                 name: alike.name(),
                 contender: name.clone(),
+                server: Server::Loop(Contender::Adapted(method)),
                 setting: change.of(setting),
             }
         }));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use spillgate_sim::jellyfish::{CameraKind, LoopSetting};
+use spillgate_sim::jellyfish::{CameraKind, LoopSetting, Way};
 
 use super::Given;
-use super::compared::compare;
-use super::runs::{Case, Means, contenders, percent, run_cases};
+use super::compared::{compare, compare_served};
+use super::runs::{BOUND, Case, JELLYFISH, Means, SERVED, Server, contenders, percent, run_cases};
 use crate::report::{Report, mean};
 
 /// What is the same for all clients of a run.
@@ -89,10 +89,11 @@ pub(super) fn alike(given: &Given, report: &mut Report) -> anyhow::Result<()> {
     let mut cases = Vec::new();
     for alike in &all {
         let rates = given.trace(alike.trace).expect("settings name these");
-        cases.extend(contenders.map(|(label, contender)| Case {
+        cases.extend(contenders.map(|(label, server)| Case {
             name: alike.name(),
             contender: label.to_owned(),
-            setting: LoopSetting::new(given.zoo.clone(), rates.clone(), alike.cameras(), contender),
+            server,
+            setting: LoopSetting::new(given.zoo.clone(), rates.clone(), alike.cameras()),
         }));
     }
     let done = run_cases("loop", &cases, given, report)?;
@@ -100,8 +101,75 @@ pub(super) fn alike(given: &Given, report: &mut Report) -> anyhow::Result<()> {
     figure_12(&all, &rows, report);
     let labels = contenders.map(|(label, _)| label);
     figure_15(given, &all, &rows, &labels, report);
-    let pairs: Vec<(&Means, &Means)> = rows.iter().map(|row| (&row[0], &row[1])).collect();
-    compare(given, &all, &pairs, report)
+    let beside = |other: usize| -> Vec<(&Means, &Means)> {
+        rows.iter()
+            .map(|row| (&row[JELLYFISH], &row[other]))
+            .collect()
+    };
+    compare_served(given, &all, &beside(SERVED), report);
+    served_fixed(given, &all, &rows, report)?;
+    compare(given, &all, &beside(BOUND), report)
+}
+
+/// One variant for all, served by the loop and by what serves: how far they agree.
+fn served_fixed(
+    given: &Given,
+    all: &[Alike],
+    rows: &[&[Means]],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let middle = given.zoo.middle();
+    let fixed = [("B_L", 0), ("B_M", middle)];
+    let mut cases = Vec::new();
+    for alike in all {
+        let rates = given.trace(alike.trace).expect("settings name these");
+        cases.extend(fixed.map(|(label, variant)| Case {
+            name: alike.name(),
+            contender: format!("{label}, served"),
+            server: Server::Pipeline(Way::Fixed(variant)),
+            setting: LoopSetting::new(given.zoo.clone(), rates.clone(), alike.cameras()),
+        }));
+    }
+    let done = run_cases("fixed", &cases, given, report)?;
+    report.say(
+        "## One variant, served\n\nThe loop and what serves with the same variant for all: missed in percent, and in brackets F1, means over six settings. \
+         Cameras of the loop are the authors', those of what serves are ours, which send smaller frames earlier.",
+    );
+    let place = |wanted: &str| {
+        contenders(&given.zoo)
+            .iter()
+            .position(|(l, _)| *l == wanted)
+    };
+    let mut table = Vec::new();
+    for (trace, _) in &given.traces {
+        for clients in given.clients.iter().copied() {
+            let of_row = |i: &usize| all[*i].trace == *trace && all[*i].clients == clients;
+            let settings: Vec<usize> = (0..all.len()).filter(of_row).collect();
+            let cell = |of: &dyn Fn(usize) -> Means| {
+                let means: Vec<Means> = settings.iter().map(|i| of(*i)).collect();
+                let missed = mean(means.iter().map(Means::missed));
+                let f1 = mean(means.iter().map(Means::f1));
+                format!("{} ({f1:.3})", percent(missed))
+            };
+            let mut cells = vec![(*trace).to_owned(), clients.to_string()];
+            for (k, (label, _)) in fixed.iter().enumerate() {
+                let at = place(label).expect("it is a contender");
+                cells.push(cell(&|i| rows[i][at].clone()));
+                cells.push(cell(&|i| done[fixed.len() * i + k].clone()));
+            }
+            table.push(cells);
+        }
+    }
+    let head = [
+        "trace",
+        "clients",
+        "B_L",
+        "B_L, served",
+        "B_M",
+        "B_M, served",
+    ];
+    report.table(&head, &table);
+    Ok(())
 }
 
 fn figure_12(all: &[Alike], rows: &[&[Means]], report: &mut Report) {

@@ -9,7 +9,7 @@ use spillgate_sim::jellyfish::{CameraKind, Contender, LoopSetting};
 
 use super::Given;
 use super::loops::{Alike, settings};
-use super::runs::{Case, contenders, percent, run_cases};
+use super::runs::{Case, Server, contenders, percent, run_cases};
 use crate::report::{Report, mean};
 
 /// Draws of clients that differ.
@@ -43,16 +43,12 @@ pub(super) fn heterogeneous(given: &Given, report: &mut Report) -> anyhow::Resul
     let known: Vec<_> = known.collect();
     let mut cases = Vec::new();
     for (rates, (trace, n, _)) in &known {
-        for (label, contender) in shown {
+        for (label, server) in shown {
             cases.extend((1..=DRAWS).map(|draws| Case {
                 name: format!("{trace} {n} clients, draw {draws}"),
                 contender: label.to_owned(),
-                setting: LoopSetting::new(
-                    given.zoo.clone(),
-                    (*rates).clone(),
-                    draw(*n, draws),
-                    contender,
-                ),
+                server,
+                setting: LoopSetting::new(given.zoo.clone(), (*rates).clone(), draw(*n, draws)),
             }));
         }
     }
@@ -104,17 +100,18 @@ pub(super) fn scale(given: &Given, report: &mut Report) -> anyhow::Result<()> {
         .into_iter()
         .flat_map(|slo| given.clients_of_eight.iter().map(move |n| (slo, *n)))
         .collect();
-    let case = |(slo_ms, clients): &(u64, usize), (label, contender): (&str, Contender)| {
+    let case = |(slo_ms, clients): &(u64, usize), (label, server): (&str, Server)| {
         let alike = Alike {
             trace: given.traces.last().map_or("", |t| t.0),
             clients: *clients,
             slo_ms: *slo_ms,
             fps: 15.0,
         };
-        let setting = LoopSetting::new(zoo.clone(), rates.clone(), alike.cameras(), contender);
+        let setting = LoopSetting::new(zoo.clone(), rates.clone(), alike.cameras());
         Case {
             name: alike.name(),
             contender: label.to_owned(),
+            server,
             setting: LoopSetting {
                 n_workers: 8,
                 noise: UNSTEADY,
@@ -176,14 +173,10 @@ pub(super) fn prefetch(given: &Given, report: &mut Report) -> anyhow::Result<()>
             cases.extend(of_trace().map(|alike| Case {
                 name: format!("{}, {n_cached} cached", alike.name()),
                 contender: method.name().to_owned(),
+                server: Server::Loop(Contender::Adapted(method)),
                 setting: LoopSetting {
                     n_cached: *n_cached,
-                    ..LoopSetting::new(
-                        given.zoo.clone(),
-                        (*rates).clone(),
-                        alike.cameras(),
-                        Contender::Adapted(method),
-                    )
+                    ..LoopSetting::new(given.zoo.clone(), (*rates).clone(), alike.cameras())
                 },
             }));
         }

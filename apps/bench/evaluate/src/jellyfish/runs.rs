@@ -1,7 +1,10 @@
 //! Runs of many settings with several seeds each, and their means.
 
+use std::time::Duration;
+
 use spillgate_controller_policy::adaptation::Method;
-use spillgate_sim::jellyfish::{CamerasReport, Contender, LoopSetting, Zoo, run};
+use spillgate_pipeline::policy::AdaptName;
+use spillgate_sim::jellyfish::{CamerasReport, Contender, LoopSetting, Way, Zoo, run, serve};
 
 use super::Given;
 use crate::in_parallel;
@@ -11,15 +14,36 @@ use crate::report::{Report, mean};
 pub(super) const CSV_HEAD: &str = "section,case,contender,seeds,frames,dropped,unserved,unsent,late,missed,f1,utilisation,\
      switches,hits,p50_ms,p99_ms,served\n";
 
+/// What lies between cameras and devices.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Server {
+    /// Workers that clients are bound to, or one queue.
+    Loop(Contender),
+    /// What serves.
+    Pipeline(Way),
+}
+
+/// Place of `jellyfish` among [`contenders`].
+pub(super) const JELLYFISH: usize = 0;
+/// Of the scheduler that binds clients to workers.
+pub(super) const BOUND: usize = 1;
+/// Of what serves.
+pub(super) const SERVED: usize = 6;
+
 /// Who chooses variants, by its name on the page.
-pub(super) fn contenders(zoo: &Zoo) -> [(&'static str, Contender); 6] {
+pub(super) fn contenders(zoo: &Zoo) -> [(&'static str, Server); 8] {
+    let bound = |method| Server::Loop(Contender::Adapted(method));
+    let fixed = |variant| Server::Loop(Contender::Fixed(variant));
+    let served = |name| Server::Pipeline(Way::Adapt(name));
     [
-        ("jellyfish", Contender::Adapted(Method::Jellyfish)),
-        ("spillgate", Contender::Adapted(Method::Spillgate)),
-        ("greedy", Contender::Adapted(Method::Greedy)),
-        ("B_L", Contender::Fixed(0)),
-        ("B_M", Contender::Fixed(zoo.middle())),
-        ("B_H", Contender::Fixed(zoo.sizes().len() - 1)),
+        ("jellyfish", bound(Method::Jellyfish)),
+        ("spillgate", bound(Method::Spillgate)),
+        ("greedy", bound(Method::Greedy)),
+        ("B_L", fixed(0)),
+        ("B_M", fixed(zoo.middle())),
+        ("B_H", fixed(zoo.sizes().len() - 1)),
+        ("adapt: spillgate", served(AdaptName::Spillgate)),
+        ("adapt: jellyfish", served(AdaptName::Jellyfish)),
     ]
 }
 
@@ -27,8 +51,20 @@ pub(super) fn contenders(zoo: &Zoo) -> [(&'static str, Contender); 6] {
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) contender: String,
+    pub(super) server: Server,
     /// Its seed is set for each run, and so is how long it counts.
     pub(super) setting: LoopSetting,
+}
+
+impl Case {
+    fn run(&self, seed: u64, counted: Duration) -> anyhow::Result<CamerasReport> {
+        let mut setting = self.setting.clone();
+        (setting.seed, setting.counted) = (seed, counted);
+        match self.server {
+            Server::Loop(contender) => Ok(run(&setting, contender)?),
+            Server::Pipeline(way) => Ok(serve(&setting, way)?),
+        }
+    }
 }
 
 /// Means over the seeds of a setting.
@@ -111,12 +147,7 @@ pub(super) fn run_cases(
         .flat_map(|i| (1..=u64::from(given.seeds)).map(move |seed| (i, seed)))
         .collect();
     let done = in_parallel(&todo, |(i, seed)| {
-        let setting = LoopSetting {
-            counted: std::time::Duration::from_secs(given.seconds.into()),
-            seed: *seed,
-            ..cases[*i].setting.clone()
-        };
-        Ok(run(&setting)?)
+        cases[*i].run(*seed, Duration::from_secs(given.seconds.into()))
     })?;
     let by_case = done.chunks(given.seeds as usize).map(<[_]>::to_vec);
     let all: Vec<Means> = by_case.map(|reports| Means { reports }).collect();
