@@ -1,6 +1,7 @@
 //! `spillgate simulate`: runs a pipeline in virtual time, with the policies that serve.
 
 mod adapting;
+mod cameras;
 mod clients;
 mod cluster;
 mod load;
@@ -44,6 +45,8 @@ pub(crate) struct SimulateArgs {
     /// requests placements serve. See docs/devices.md
     #[arg(long, conflicts_with_all = ["pipeline", "amount", "trace", "cluster", "client", "policy", "schedule", "gpus"])]
     scenario: Option<PathBuf>,
+    #[command(flatten)]
+    cameras: cameras::CamerasArgs,
     #[command(flatten)]
     models: models::ModelsArgs,
     #[command(flatten)]
@@ -245,6 +248,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
                 if let Some(work) = &work {
                     config.work = Some(placed.work(work, &plan, schedule));
                 }
+                config.cameras = args.cameras.cameras(loaded.pipeline.slo, seed)?;
                 models.apply(&mut config, placing, &placed.devices)?;
                 let mut run = setup.run(contender, &plan, &load, config)?;
                 run.adapt.clone_from(&adapt);
@@ -254,6 +258,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
                 let is_bounded = args.noise == 0.0
                     && work.is_none()
                     && args.cluster.is_none()
+                    && !args.cameras.any()
                     && args.warmup.is_zero();
                 if args.gpus.is_some() && is_bounded {
                     run.bounds = Some(setup.bounds(&plan, &load, args.hop)?);
@@ -275,8 +280,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 fn check(args: &SimulateArgs) -> anyhow::Result<()> {
     let has_amount = args.rate.is_some() || args.load.is_some() || args.arrivals.is_some();
     anyhow::ensure!(
-        has_amount || args.trace.is_some() || !args.client.is_empty(),
-        "nothing to offer: give --rate, --load, --trace, --arrivals or --client"
+        has_amount || args.trace.is_some() || !args.client.is_empty() || args.cameras.any(),
+        "nothing to offer: give --rate, --load, --trace, --arrivals, --client or --cameras"
     );
     for (name, value) in [("--rate", args.rate), ("--load", args.load)] {
         let positive = value.is_none_or(|v| v.is_finite() && v > 0.0);
@@ -532,6 +537,9 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
     )?;
     if let Some(weighted) = r.goodput_weighted {
         writeln!(text, "  goodput weighted by accuracy {weighted:.2}/s")?;
+    }
+    if let Some(frames) = &r.cameras {
+        text.push_str(&cameras::text_of(frames)?);
     }
     if let Some(bounds) = run.bounds {
         let floor = |good: u64| 100.0 * (1.0 - good as f64 / r.requests.max(1) as f64);

@@ -42,7 +42,11 @@ pub(super) fn load(
         _ => None,
     };
     let mut clients = None;
-    let (times, duration) = if !args.client.is_empty() {
+    let (times, duration) = if let Some(rate) = args.cameras.rate() {
+        let duration = args.duration.unwrap_or(DURATION_DEFAULT);
+        bounded(rate * duration.as_secs_f64())?;
+        (Vec::new(), duration)
+    } else if !args.client.is_empty() {
         let duration = args.duration.unwrap_or(DURATION_DEFAULT);
         let rates = args.client.iter().map(|c| f64::from(c.count) * c.rate);
         bounded(rates.sum::<f64>() * duration.as_secs_f64())?;
@@ -90,8 +94,9 @@ pub(super) fn load(
     // Requests without an SLO take idle time only.
     let of_clients = clients.iter().flat_map(|c: &ClientLoad| c.requests.iter());
     let background = of_clients.filter(|(_, party)| party.background).count();
+    let offered = (times.len() - background) as f64 / duration.as_secs_f64();
     Ok(Load {
-        load: (times.len() - background) as f64 / duration.as_secs_f64() / capacity,
+        load: (offered + args.cameras.rate().unwrap_or_default()) / capacity,
         arrivals: times.into(),
         duration,
         capacity,
