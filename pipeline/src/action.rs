@@ -64,13 +64,37 @@ pub enum RefusalCause {
     NoPages,
 }
 
-/// From one moment to a later one.
+/// How weights were read that a request waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its begin.
+pub struct Load {
+    /// When reading them began.
     pub from: Timestamp,
-    /// Its end.
+    /// When it ended.
     pub to: Timestamp,
+    /// Why they were not there.
+    pub cause: LoadCause,
+}
+
+/// Why weights had to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadCause {
+    /// Nobody had asked for them before, or reading them had failed.
+    First,
+    /// They had given way to others.
+    GaveWay,
+    /// The devices that have them were too busy.
+    Copy,
+}
+
+impl LoadCause {
+    /// Its name in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            LoadCause::First => "first",
+            LoadCause::GaveWay => "gave-way",
+            LoadCause::Copy => "copy",
+        }
+    }
 }
 
 /// A request in a batch that a placement sends to a device.
@@ -85,7 +109,7 @@ pub struct Member<T> {
     /// When it was chosen for the batch.
     pub batched_at: Timestamp,
     /// When the weights of its model were read, where it waited for them.
-    pub load: Option<Span>,
+    pub load: Option<Load>,
     /// The driver's own.
     pub payload: T,
 }

@@ -273,13 +273,14 @@ fn build(builder: &mut Builder, text: &str, variables: Option<Variables<'_>>) ->
         ));
     }
     let mut n_documents = 0usize;
+    // At the end of the text the parser may stand on a line that no editor shows.
+    let last_line = text.lines().count().max(1);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
-            // At the end of the text the parser may stand on a line that no editor shows.
-            let line = error.marker().line().clamp(1, text.lines().count().max(1));
+            let line = error.marker().line().clamp(1, last_line);
             syntax_error(text, line, error.info())
         })?;
-        let line = span.start.line().max(1);
+        let line = span.start.line().clamp(1, last_line);
         let untagged = |tag: Option<Cow<'_, Tag>>| match tag {
             Some(tag) if tag.is_yaml_core_schema() => {
                 let tag = format!("!!{}", tag.suffix.trim_start_matches('!'));

@@ -319,6 +319,15 @@ impl Pipeline {
         self.policy = self.policy.under_placement();
     }
 
+    /// Devices whose weights give way to each other serve it, by the drop policy and the batch schedulers that it names. Requests go to where
+    /// their model is, unless `dispatch:` says otherwise.
+    pub fn share_memory(&mut self) {
+        if self.families().next().is_some() {
+            let dispatch = &mut self.policy.dispatch;
+            dispatch.get_or_insert(DispatchPolicyName::Affinity);
+        }
+    }
+
     /// The same with these variants of a module alone, which are counted from 0 then: what weights that serve them are read with.
     pub fn with_variants(&self, module: ModuleId, variants: &[VariantId]) -> Self {
         let mut pipeline = self.clone();

@@ -40,11 +40,62 @@ impl PlacementName {
     }
 }
 
-/// The placement of the devices of a topology.
+/// What decides about the models of devices with memory for some of them, as `placement:` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// A placement decides about models and batches.
+    Placement(PlacementName),
+    /// `brokers`: each device forms batches by the drop policy and the batch schedulers of the pipeline, and reads the model of the next batch.
+    /// The models that are asked for least give way.
+    Brokers,
+}
+
+impl Default for Decider {
+    fn default() -> Self {
+        Decider::Placement(PlacementName::default())
+    }
+}
+
+impl Decider {
+    /// All, ours first.
+    pub const ALL: [Decider; 5] = {
+        let [first, second, third, fourth] = PlacementName::ALL;
+        [
+            Decider::Placement(first),
+            Decider::Brokers,
+            Decider::Placement(second),
+            Decider::Placement(third),
+            Decider::Placement(fourth),
+        ]
+    };
+
+    /// Its name on the command line, in files and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Decider::Placement(placement) => placement.name(),
+            Decider::Brokers => "brokers",
+        }
+    }
+
+    /// The one of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+
+    /// The placement, if it is one.
+    pub fn placement(self) -> Option<PlacementName> {
+        match self {
+            Decider::Placement(placement) => Some(placement),
+            Decider::Brokers => None,
+        }
+    }
+}
+
+/// What decides about the devices of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
-    /// Its name.
-    pub placement: PlacementName,
+    /// What `placement:` names.
+    pub decider: Decider,
     /// Models get fair shares of device time.
     pub is_fair: bool,
 }

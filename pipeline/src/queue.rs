@@ -169,17 +169,22 @@ impl<T> Queue<T> {
     /// Takes out the requests of all models but one, for [`Queue::put_back`]. It looks at all that wait, which is as much as
     /// the owner allows.
     pub fn set_aside_others(&mut self, model: ModelChoice) -> Vec<Waiting<T>> {
-        if self.heap.iter().all(|w| w.request.model() == model) {
+        self.take_those(|request| request.model() != model)
+    }
+
+    /// Takes out these requests. It looks at all that wait.
+    pub fn take_those(&mut self, is_one: impl Fn(&Request) -> bool) -> Vec<Waiting<T>> {
+        if !self.heap.iter().any(|w| is_one(&w.request)) {
             return Vec::new();
         }
         self.sweep();
         let all = std::mem::take(&mut self.heap).into_iter();
-        let (kept, others): (Vec<_>, Vec<_>) = all.partition(|w| w.request.model() == model);
+        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|w| is_one(&w.request));
         self.heap = kept.into_iter().collect();
-        for other in &others {
-            self.live.swap_remove(&other.request.id);
+        for one in &taken {
+            self.live.swap_remove(&one.request.id);
         }
-        others
+        taken
     }
 
     /// Takes in requests that were taken out. They wait again where they did.

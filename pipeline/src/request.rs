@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::action::Span;
+use crate::action::Load;
 use crate::id::{BatchId, ClientId, MemberId, ModuleId, RequestId, VariantId, WorkerId};
 use crate::message::Incarnation;
 use crate::schedule::Application;
@@ -274,7 +274,7 @@ pub struct ModuleTimes {
     /// The life in which the batch has its number: of the worker's process, or in one process of the definition that it serves.
     pub incarnation: Incarnation,
     /// When the weights of its model were read, where it waited for them.
-    pub load: Option<Span>,
+    pub load: Option<Load>,
 }
 
 impl ModuleTimes {

@@ -10,6 +10,7 @@ use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::request::{Outcome, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
+use spillgate_worker_policy::memory::MemoryAccount;
 
 use crate::accuracies::Accuracies;
 use crate::clients::{self, ClientLoad, Served};
@@ -182,7 +183,8 @@ fn count_in(seconds: &mut Vec<u32>, at: Timestamp) {
 
 impl Tally {
     pub(crate) fn new(config: &SimConfig) -> Self {
-        let has_models = config.families.is_some() || !config.fleets.is_empty();
+        let has_models =
+            config.families.is_some() || !config.fleets.is_empty() || !config.memory.is_empty();
         let refused = (!config.fleets.is_empty()).then(RefusedActions::default);
         let models = has_models.then(|| Models {
             refused,
@@ -334,6 +336,15 @@ impl Tally {
     /// A link carried weights for so long.
     pub(crate) fn link(&mut self, took: Duration) {
         self.load_ns += took.as_nanos() as u64;
+    }
+
+    /// That became of the weights of a device.
+    pub(crate) fn memory(&mut self, account: &MemoryAccount) {
+        if let Some(models) = &mut self.report.models {
+            models.loads += account.loads;
+            models.cold_requests += account.cold;
+            models.unloads += account.unloads;
+        }
     }
 
     /// A device under a placement did that.

@@ -9,6 +9,7 @@ mod devices;
 mod fleets;
 mod homes;
 mod hostile;
+mod memory;
 mod models;
 mod noted;
 mod roles;
@@ -33,7 +34,7 @@ use spillgate_pipeline::pipeline::PortRef;
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::broker::BrokerConfig;
-use spillgate_worker_policy::device::{Device, DeviceEvent};
+use spillgate_worker_policy::device::DeviceEvent;
 
 use crate::accuracies::Accuracies;
 use crate::report::{Report, Tally};
@@ -110,6 +111,7 @@ pub fn run(config: SimConfig) -> Result<Report, Violation> {
     }
     world.checker.finished()?;
     world.count_fleets();
+    world.count_memory();
     let cluster = world.cluster_report();
     let World {
         tally,
@@ -190,9 +192,10 @@ impl World {
         let devices = brokers
             .into_iter()
             .zip(fleet_of)
-            .map(|(brokers, fleet)| EmulatedDevice {
+            .enumerate()
+            .map(|(device, (brokers, fleet))| EmulatedDevice {
                 fleet,
-                policy: Device::new(brokers.clone(), config.handoff),
+                policy: config.device_policy(device, &brokers),
                 brokers,
                 running: None,
                 rerun_since: None,
@@ -443,6 +446,7 @@ impl World {
             | Occurrence::BatchEnd { device, life, .. }
             | Occurrence::RerunEnd { device, life, .. }
             | Occurrence::LoadEnd { device, life, .. }
+            | Occurrence::ReadEnd { device, life }
                 if self.devices[device].life != life =>
             {
                 Ok(())
@@ -494,6 +498,7 @@ impl World {
             }
             Occurrence::Disturbance(disturbance) => self.disturb(disturbance),
             Occurrence::LoadEnd { device, worker, .. } => self.load_end(device, worker),
+            Occurrence::ReadEnd { device, .. } => self.read_end(device),
             Occurrence::Cluster(due) => self.fall_due(due),
             Occurrence::Placed { fleet, device, due } => self.placed_due(fleet, device, due),
             Occurrence::FleetWakeup { fleet } => self.wake_fleet(fleet),

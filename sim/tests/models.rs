@@ -17,6 +17,7 @@ use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{self, Scenario, System};
 use spillgate_sim::workload::{Arrivals, arrivals};
 use spillgate_sim::{Report, Served, SimConfig, SimFleet, run, swarm};
+use spillgate_worker_policy::memory::{MemoryConfig, WeightsSize, WorkerWeights};
 
 const MS: Duration = Duration::from_millis(1);
 const SLO: Duration = Duration::from_millis(100);
@@ -98,6 +99,45 @@ fn named(models: u16, load: Duration, requests: &[(u64, u16)]) -> SimConfig {
         named: Named::Listed(listed.collect()),
         ..(*known).clone()
     }));
+    config
+}
+
+/// The same with memory for that many models of a page on each device, where these are from the start. Its brokers form the batches.
+fn shared(mut config: SimConfig, pages: u32, resident: &[u16]) -> SimConfig {
+    let loads = &config.families.as_ref().expect("it has families").loads;
+    let n_devices = config.workers.iter().flatten().max().map_or(0, |d| d + 1);
+    for device in 0..n_devices {
+        // Workers are numbered as they are listed.
+        let all = (config.workers.iter().enumerate())
+            .flat_map(|(module, devices)| devices.iter().map(move |device| (module, *device)));
+        let own = (0..).map(WorkerId).zip(all);
+        let own = own.filter(|(_, (_, of))| *of == device);
+        let mut weights = Vec::new();
+        let workers = own.map(|(worker, (module, _))| {
+            let first = weights.len() as u32;
+            weights.extend(loads[module].iter().map(|load| WeightsSize {
+                pages: 1,
+                load: *load,
+            }));
+            let of = WorkerWeights {
+                weights: (first..weights.len() as u32).map(WeightsId).collect(),
+                by_variant: false,
+            };
+            (worker, of)
+        });
+        let workers: Vec<_> = workers.collect();
+        let resident = resident.iter().map(|m| WeightsId(u32::from(*m)));
+        let resident = resident.filter(|w| w.idx() < weights.len()).collect();
+        config.memory.push(MemoryConfig {
+            pages,
+            weights: weights.into(),
+            workers,
+            resident,
+        });
+    }
+    let mut pipeline = (*config.pipeline).clone();
+    pipeline.share_memory();
+    config.pipeline = Arc::new(pipeline);
     config
 }
 
@@ -239,6 +279,65 @@ fn under_a_placement_a_load_occupies_the_link_and_not_the_device() {
             "{}",
             models.load_utilisation
         );
+    }
+}
+
+#[test]
+fn where_brokers_form_the_batches_a_load_occupies_the_link_and_not_the_device() {
+    let config = named(
+        3,
+        MS * 60,
+        &[(200, 1), (210, 0), (230, 0), (500, 0), (600, 2), (700, 0)],
+    );
+    let report = done(shared(config, 2, &[0]));
+    assert_eq!(report.good, 6);
+    let mean = (2.0 * 66.5 + 4.0 * 6.5) / 6.0;
+    let is = report.latency_ms_mean;
+    assert!((is - mean).abs() < 1e-6, "{is}");
+    let models = report.models.unwrap();
+    let did = (models.loads, models.cold_requests, models.unloads);
+    assert_eq!(did, (2, 2, 1), "0 is asked for more than 1");
+}
+
+#[test]
+fn brokers_drop_what_a_load_makes_late_and_serve_the_rest_in_time() {
+    // Loads take longer than the SLO, but for one of eight requests.
+    let config = named(2, SLO, &[(10, 1), (20, 0), (30, 1), (40, 0)]);
+    let report = done(shared(config, 2, &[0]));
+    assert_eq!((report.good, report.late), (2, 0));
+}
+
+#[test]
+fn whatever_happens_where_brokers_share_memory_each_request_ends() {
+    for seed in 0..16 {
+        let rate = 60.0 + 20.0 * seed as f64;
+        let mut config = SimConfig {
+            noise: [0.2, 1.0][seed as usize / 8],
+            when_probability: 0.6,
+            cancelled: 0.1,
+            hurried: Some((0.3, 0.5)),
+            ..families(DIAMOND, 30, MS * 15, poisson(rate, 6, seed), seed)
+        };
+        let drops = DropPolicyName::ALL;
+        let pipeline = Arc::make_mut(&mut config.pipeline);
+        pipeline.policy.drop = drops[seed as usize % drops.len()];
+        let config = shared(config, 6, &[0, 1, 2]);
+        let (once, again) = (done(config.clone()), done(config));
+        assert_eq!(once, again, "{seed}");
+        assert!(once.good > 0 && loads(&once) > 0, "{seed}");
+    }
+}
+
+/// Workers die and begin anew, messages are lost, clocks are off.
+#[test]
+fn brokers_that_share_memory_hold_under_drawn_faults() {
+    for seed in 0..20 {
+        let mut config = swarm::draw(seed);
+        config.scaling = None;
+        give_families(&mut config, 12, MS * 20);
+        let config = shared(config, 9, &[0]);
+        let report = run(config).unwrap_or_else(|violation| panic!("{seed}: {violation}"));
+        assert!(loads(&report) > 0 && report.good > 0, "{seed}");
     }
 }
 

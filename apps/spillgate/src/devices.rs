@@ -17,8 +17,8 @@ use crate::status::MeasuredStatus;
 /// Reaches a device. Cheap to clone.
 #[derive(Clone)]
 pub enum Device {
-    /// Its own policy forms batches.
-    Own(DeviceHandle),
+    /// Its own policy forms batches. Where weights give way to each other: how long its models take, as measured when it started.
+    Own(DeviceHandle, Arc<[MeasuredStatus]>),
     /// A placement sends it actions.
     Placed(PlacedHandle, Arc<FleetHost>),
 }
@@ -27,7 +27,7 @@ impl Device {
     /// Takes in a message.
     pub(crate) fn tell(&self, from: Address, message: ToDevice<Arc<Job>>) {
         match self {
-            Device::Own(device) => device.tell(from, message),
+            Device::Own(device, _) => device.tell(from, message),
             Device::Placed(_, fleet) => fleet.tell(message),
         }
     }
@@ -35,7 +35,7 @@ impl Device {
     /// A gateway greets: it hears what the device says from now on.
     pub(crate) fn greet(&self, home: GatewayId) {
         match self {
-            Device::Own(device) => device.greet(home),
+            Device::Own(device, _) => device.greet(home),
             Device::Placed(_, fleet) => fleet.greet(home),
         }
     }
@@ -43,14 +43,14 @@ impl Device {
     /// A gateway is gone: its requests are forgotten.
     pub(crate) fn lose(&self, home: GatewayId) {
         match self {
-            Device::Own(device) => device.lose(home),
+            Device::Own(device, _) => device.lose(home),
             Device::Placed(_, fleet) => fleet.lose(home),
         }
     }
 
     /// A gateway is silent: it is not waited for until it answers again. A fleet waits for none.
     pub(crate) fn suspect(&self, home: GatewayId) {
-        if let Device::Own(device) = self {
+        if let Device::Own(device, _) = self {
             device.suspect(home);
         }
     }
@@ -58,7 +58,7 @@ impl Device {
     /// Takes no more requests, and finishes what it has and what is on its way.
     pub(crate) fn leave(&self) {
         match self {
-            Device::Own(device) => device.leave(),
+            Device::Own(device, _) => device.leave(),
             Device::Placed(_, fleet) => fleet.leave(),
         }
     }
@@ -66,7 +66,7 @@ impl Device {
     /// Rejects what waits and what still comes, because the process ends.
     pub(crate) fn close(&self) {
         match self {
-            Device::Own(device) => device.close(DropReason::Draining),
+            Device::Own(device, _) => device.close(DropReason::Draining),
             Device::Placed(_, fleet) => fleet.close(DropReason::Draining),
         }
     }
@@ -74,7 +74,7 @@ impl Device {
     /// Whether nothing runs and nothing waits.
     pub(crate) fn has_no_work(&self) -> bool {
         match self {
-            Device::Own(device) => device.has_no_work(),
+            Device::Own(device, _) => device.has_no_work(),
             Device::Placed(_, fleet) => fleet.has_no_work(),
         }
     }
@@ -82,7 +82,7 @@ impl Device {
     /// Whether its threads live.
     pub fn is_alive(&self) -> bool {
         match self {
-            Device::Own(device) => device.is_alive(),
+            Device::Own(device, _) => device.is_alive(),
             Device::Placed(device, _) => device.is_alive(),
         }
     }
@@ -90,15 +90,15 @@ impl Device {
     /// Its name.
     pub fn name(&self) -> &str {
         match self {
-            Device::Own(device) => device.name(),
+            Device::Own(device, _) => device.name(),
             Device::Placed(device, _) => device.name(),
         }
     }
 
-    /// How long the models of its placement take, as measured when it started.
+    /// How long its models take, as measured when it started, where memory holds some of them.
     pub(crate) fn measured(&self) -> &[MeasuredStatus] {
         match self {
-            Device::Own(_) => &[],
+            Device::Own(_, measured) => measured,
             Device::Placed(_, fleet) => fleet.measured(),
         }
     }
@@ -106,7 +106,22 @@ impl Device {
     /// What it did since it began, for metrics and its status.
     pub(crate) fn reading(&self) -> DeviceReading {
         let (weights, errors) = match self {
-            Device::Own(device) => (None, device.prediction_errors()),
+            Device::Own(device, _) => {
+                let weights =
+                    device
+                        .memory()
+                        .map(|(account, (pages, pages_limit))| WeightsReading {
+                            pages,
+                            pages_limit,
+                            batches: account.batches,
+                            cold: account.cold,
+                            loads: account.loads,
+                            failed_loads: account.failed_loads,
+                            unloads: account.unloads,
+                            refused: RefusedReading::default(),
+                        });
+                (weights, device.prediction_errors())
+            }
             Device::Placed(device, fleet) => {
                 let (account, (pages, pages_limit)) = fleet.account(device.id());
                 let refused = account.refused;
@@ -147,7 +162,7 @@ impl Device {
     /// Requests that wait at a worker.
     pub(crate) fn waiting(&self, worker: WorkerId) -> usize {
         match self {
-            Device::Own(device) => device.waiting(worker),
+            Device::Own(device, _) => device.waiting(worker),
             Device::Placed(_, fleet) => fleet.waiting(worker),
         }
     }

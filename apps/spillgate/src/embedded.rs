@@ -21,6 +21,7 @@ use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
+use spillgate_pipeline::placement::Decider;
 use spillgate_pipeline::policy::{BudgetOrder, DispatchPolicyName};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::time::Timestamp;
@@ -37,14 +38,15 @@ use spillgate_worker::placed::{PlacedDevice, WorkerModules};
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
 use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{self};
+use spillgate_worker_policy::memory::Memory;
 
 use crate::devices::Device;
-use crate::fleets::{self, Around, Placing};
+use crate::fleets::{self, Around, Placing, SharedDevice};
 use crate::model_check::Families;
 use crate::part::{Elsewhere, Linked, Part};
 use crate::placement::{Placed, PlacingError, place, process_and_device};
 use crate::status::streams_of;
-use crate::status::{DeviceName, StatusReader};
+use crate::status::{DeviceName, MeasuredStatus, StatusReader};
 use crate::upstreams::Upstreams;
 use crate::values::Values;
 
@@ -79,6 +81,19 @@ impl Deployment {
         if is_part {
             pipeline.policy.dispatch = Some(DispatchPolicyName::Affinity);
         }
+        Deployment {
+            pipeline: Arc::new(pipeline),
+            ..self.clone()
+        }
+    }
+}
+
+impl Deployment {
+    /// The same where brokers form the batches of devices whose weights give way to each other. Requests go to where their model is, unless
+    /// the file says otherwise.
+    pub(crate) fn sharing_memory(&self) -> Self {
+        let mut pipeline = (*self.pipeline).clone();
+        pipeline.share_memory();
         Deployment {
             pipeline: Arc::new(pipeline),
             ..self.clone()
@@ -154,7 +169,7 @@ pub struct Surroundings<'a> {
     pub replaces: Option<&'a Embedded>,
     /// Of what other processes send.
     pub account: Arc<Account>,
-    /// The placement of its devices; `None`: they decide themselves, and keep their models.
+    /// What decides about the models of its devices; `None`: they keep all that they have read.
     pub placing: Option<&'a Placing>,
     /// Hears the name of each device before its models are loaded.
     pub loading: &'a dyn Fn(&str),
@@ -183,8 +198,11 @@ impl Embedded {
         let adapted: Vec<Deployment>;
         let deployments = match placing {
             None => deployments,
-            Some(_) => {
-                let adapt = |of: &Deployment| of.under_placement(part.is_some());
+            Some(placing) => {
+                let adapt = |of: &Deployment| match placing.decider {
+                    Decider::Placement(_) => of.under_placement(part.is_some()),
+                    Decider::Brokers => of.sharing_memory(),
+                };
                 adapted = deployments.iter().map(adapt).collect();
                 &adapted
             }
@@ -243,13 +261,29 @@ impl Embedded {
         let timers = TimerThread::start(clock, "timer")?;
         let mut devices: IndexMap<DeviceId, Device, FxBuildHasher> = IndexMap::default();
         let mut threads = Vec::new();
-        let is_placed = |device: &str| placing.is_some() && device_kind(device) != "decode";
+        let is_placement = placing.is_some_and(|p| p.decider.placement().is_some());
+        let is_placed = |device: &str| is_placement && device_kind(device) != "decode";
+        let here = (0..).map(DeviceId).zip(&placement.devices);
+        let here = here.filter(|(_, (name, _))| is_here(name));
+        let here = here.map(|(id, (name, places))| (id, process_and_device(name).1, places));
+        let serving = here.filter(|(_, device, _)| device_kind(device) != "decode");
+        let mut shared: IndexMap<DeviceId, SharedDevice> = IndexMap::new();
         if let Some(placing) = placing {
+            let names = serving.clone().map(|(_, device, _)| device);
+            if let Some(error) = placing.unknown(names) {
+                return Err(error);
+            }
             let modules = hosts.iter().flat_map(|host| {
                 let of = |w: &Place| (w.worker, (host.pipeline().clone(), w.module));
                 host.workers().map(of)
             });
             let modules: WorkerModules = Arc::new(modules.collect());
+            let planned = |of: &Arc<Pipeline>| {
+                let all = hosts.iter().zip(&placement.planned);
+                let mut own = all.filter(|(host, _)| Arc::ptr_eq(host.pipeline(), of));
+                let (_, planned) = own.next().expect("each pipeline is planned");
+                planned.clone()
+            };
             let around = Around {
                 clock,
                 timers: &timers,
@@ -258,21 +292,12 @@ impl Embedded {
                 modules: &modules,
                 loading,
             };
-            let here = (0..).map(DeviceId).zip(&placement.devices);
-            let here = here.filter(|(_, (name, _))| is_here(name));
-            let here = here.map(|(id, (name, places))| (id, process_and_device(name).1, places));
-            let placed = here.filter(|(_, device, _)| is_placed(device));
-            if let Some(error) = placing.unknown(placed.clone().map(|(_, device, _)| device)) {
-                return Err(error);
-            }
-            let planned = |of: &Arc<Pipeline>| {
-                let all = hosts.iter().zip(&placement.planned);
-                let mut own = all.filter(|(host, _)| Arc::ptr_eq(host.pipeline(), of));
-                let (_, planned) = own.next().expect("each pipeline is planned");
-                planned.clone()
-            };
-            for plan in fleets::plan(placed, planned, library) {
-                let fleet = plan.start(placing, &around)?;
+            for plan in fleets::plan(serving, planned, library) {
+                let Some(name) = placing.decider.placement() else {
+                    shared.extend(plan.share(placing, &around)?);
+                    continue;
+                };
+                let fleet = plan.start(name, placing, &around)?;
                 for (id, name, device) in fleet.devices {
                     devices.insert(id, Device::Placed(device.handle(), fleet.host.clone()));
                     threads.push((name, Threads::Placed(device)));
@@ -315,13 +340,30 @@ impl Embedded {
                 name: name.clone(),
                 policy,
             };
-            let executor = executor_factory(name.clone(), specs, library.clone());
-            let thread = DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
-                .map_err(|cause| StartError::Device {
-                    device: name.clone(),
-                    cause,
-                })?;
-            devices.insert(id, Device::Own(thread.handle()));
+            let failed = |cause| StartError::Device {
+                device: name.clone(),
+                cause,
+            };
+            let mut measured: Arc<[MeasuredStatus]> = Arc::default();
+            let thread = match shared.swap_remove(&id) {
+                Some(SharedDevice {
+                    memory,
+                    weights,
+                    measured: of,
+                }) => {
+                    measured = of;
+                    let policy = config.policy.with_memory(Memory::new(memory));
+                    let config = DeviceConfig { policy, ..config };
+                    let upstream = upstream.clone();
+                    DeviceThread::start_with_weights(config, clock, &timers, upstream, weights)
+                }
+                None => {
+                    let executor = executor_factory(name.clone(), specs, library.clone());
+                    DeviceThread::start(config, clock, &timers, upstream.clone(), executor)
+                }
+            };
+            let thread = thread.map_err(failed)?;
+            devices.insert(id, Device::Own(thread.handle(), measured));
             threads.push((name, Threads::Own(thread)));
         }
         let planners = TimerThread::start(clock, "planner")?;

@@ -6,6 +6,7 @@ mod contents;
 mod expected;
 mod host;
 mod plan;
+mod shared;
 mod simulated;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use spillgate_controller_policy::fleet::Fleet;
 use spillgate_controller_policy::placement::{self, DeviceSpec, Model, Placement, PlacementConfig};
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
-use spillgate_pipeline::placement::PlacementName;
+use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::placed::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
@@ -29,17 +30,19 @@ use spillgate_worker_policy::actions::Actions;
 
 use crate::embedded::StartError;
 use crate::upstreams::Upstreams;
-use expected::{Expected, ExpectedRun, guessed_load};
+use expected::guessed_load;
+use expected::{Expected, ExpectedRun};
 pub use host::FleetHost;
 use plan::PlannedModel;
 pub(crate) use plan::{FleetPlan, plan};
-pub use simulated::{Weights, loads, simulated};
+pub(crate) use shared::SharedDevice;
+pub use simulated::{Weights, loads, memory, simulated};
 
 /// How the devices of a server are shared by models.
 #[derive(Clone, Debug)]
 pub struct Placing {
-    /// The placement.
-    pub name: PlacementName,
+    /// What decides about them.
+    pub decider: Decider,
     /// Models get fair shares of device time.
     pub is_fair: bool,
     /// Bytes for weights, by device: `cuda:0`, or `emulated` for each emulated one. Of a device that is not here all fit.
@@ -49,7 +52,7 @@ pub struct Placing {
 impl Default for Placing {
     fn default() -> Self {
         Placing {
-            name: PlacementName::Spillgate,
+            decider: Decider::default(),
             is_fair: true,
             memory: IndexMap::new(),
         }
@@ -246,6 +249,7 @@ impl FleetPlan {
     /// When a device is missing, or a model that is to be there from the start cannot be loaded or fits nowhere.
     pub(crate) fn start(
         mut self,
+        name: PlacementName,
         placing: &Placing,
         around: &Around<'_>,
     ) -> Result<StartedFleet, StartError> {
@@ -271,7 +275,7 @@ impl FleetPlan {
         let weights: Arc<[WeightsSpec]> = self.weights.clone().into();
         let variants: Arc<[usize]> = self.models.iter().map(|m| m.variant).collect();
         let config = self.config(placing, &expected);
-        let fleet = Fleet::new(Placement::new(placing.name, config), self.workers.clone());
+        let fleet = Fleet::new(Placement::new(name, config), self.workers.clone());
         let host = FleetHost::new(fleet, measured, Arc::clone(upstream), *clock, timers);
         let pages: Vec<u32> = (0..weights.len() as u32)
             .map(|i| self.pages(WeightsId(i)))

@@ -62,7 +62,7 @@ impl Part {
         let of = &self.topology.processes[self.process];
         let memory = of.memory.iter();
         Some(Placing {
-            name: sharing.placement,
+            decider: sharing.decider,
             is_fair: sharing.is_fair,
             memory: memory
                 .map(|(device, bytes)| (resolve_device(device), *bytes))

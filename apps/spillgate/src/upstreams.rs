@@ -9,7 +9,7 @@ use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
 use spillgate_controller::host::{MemberResult, PipelineHost};
 use spillgate_controller::record::BatchRecord;
-use spillgate_pipeline::action::{self, Span};
+use spillgate_pipeline::action::{self, Load};
 use spillgate_pipeline::id::{BatchId, DeviceId, GatewayId, RequestId, WorkerId};
 use spillgate_pipeline::message::{Address, Incarnation, ToGateway};
 use spillgate_pipeline::request::ModuleTimes;
@@ -55,6 +55,7 @@ impl Upstreams {
             results,
             started_at,
             expected,
+            told_end,
             ended_at,
             ..
         } = batch;
@@ -77,6 +78,7 @@ impl Upstreams {
                 size: own.len() as u32,
                 started_at,
                 expected_end: started_at + expected,
+                told_end,
                 ended_at,
                 incarnation: self.life,
                 is_traced: own.iter().any(|(m, _)| m.payload.is_traced()),
@@ -109,7 +111,7 @@ fn times(
     batch: &BatchRecord,
     arrived_at: Timestamp,
     batched_at: Timestamp,
-    load: Option<Span>,
+    load: Option<Load>,
 ) -> ModuleTimes {
     ModuleTimes {
         module: batch.module,
@@ -136,6 +138,7 @@ impl Upstream for Upstreams {
             batch,
             results,
             load,
+            told_end,
             ended_at,
             forecasters,
         } = finished;
@@ -152,6 +155,7 @@ impl Upstream for Upstreams {
             size: batch.members.len() as u32,
             started_at: batch.started_at,
             expected_end: batch.expected_end,
+            told_end,
             ended_at,
             incarnation: self.life,
             is_traced: batch.members.iter().any(|m| m.payload.is_traced()),
@@ -161,7 +165,13 @@ impl Upstream for Upstreams {
         let members = all.map(|(member, result)| MemberResult {
             request: member.request,
             job: member.payload,
-            times: times(&record, member.arrived_at, member.batched_at, load),
+            times: times(
+                &record,
+                member.arrived_at,
+                member.batched_at,
+                // What was read before it came, it did not wait for.
+                load.filter(|load| member.arrived_at < load.to),
+            ),
             result,
         });
         self.host(record.worker)

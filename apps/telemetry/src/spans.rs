@@ -130,6 +130,7 @@ impl SpanBuilder {
         let expected = record.expected_end.since(record.started_at);
         let measured = record.ended_at.since(record.started_at);
         let error_ms = record.ended_at.budget_at(record.expected_end).as_ms_f64();
+        let completion_ms = record.ended_at.budget_at(record.told_end).as_ms_f64();
         span.attributes = vec![
             KeyValue::new("spillgate.pipeline", pipeline.name.clone()),
             KeyValue::new("spillgate.module", module_name(pipeline, record.module)),
@@ -139,6 +140,7 @@ impl SpanBuilder {
             KeyValue::new("spillgate.expected_ms", milliseconds(expected)),
             KeyValue::new("spillgate.measured_ms", milliseconds(measured)),
             KeyValue::new("spillgate.prediction_error_ms", error_ms),
+            KeyValue::new("spillgate.completion_error_ms", completion_ms),
         ];
         let module = pipeline.modules.get(record.module.idx());
         if module.is_some_and(|module| module.variants.len() > 1) {
@@ -235,7 +237,7 @@ impl SpanBuilder {
                 end: load.to,
             };
             let mut span = self.span("load", place);
-            let cause = "the weights of its model were not on the device";
+            let cause = load.cause.name();
             span.attributes = vec![KeyValue::new("spillgate.load.cause", cause)];
             out.push(span);
         }

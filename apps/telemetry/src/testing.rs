@@ -131,6 +131,7 @@ pub fn batch() -> BatchRecord {
         size: 4,
         started_at: at(1061),
         expected_end: at(1121),
+        told_end: at(1119),
         ended_at: at(1125),
         incarnation: LIFE,
         is_traced: true,

@@ -25,9 +25,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use rustc_hash::FxBuildHasher;
-use spillgate_pipeline::action::{Action, Done, Ended, Member, Span, Work};
+use spillgate_pipeline::action::{Action, Done, Ended, Load, LoadCause, Member, Work};
 use spillgate_pipeline::id::{
     ActionId, DeviceId, ModelId, ModuleId, RequestId, WeightsId, WorkerId,
 };
@@ -157,7 +157,9 @@ pub struct Fleet<T> {
     /// By device.
     accounts: Vec<DeviceAccount>,
     /// When weights were read last.
-    loads: IndexMap<WeightsId, Span, FxBuildHasher>,
+    loads: IndexMap<WeightsId, Load, FxBuildHasher>,
+    /// Weights that gave way once.
+    gave_way: IndexSet<WeightsId, FxBuildHasher>,
     /// Of each model that ran, how long the outputs of its batches take to make.
     finishes: IndexMap<ModelId, Estimator, FxBuildHasher>,
     homes: Homes,
@@ -197,6 +199,7 @@ impl<T: Clone> Fleet<T> {
         Fleet {
             accounts,
             loads: IndexMap::default(),
+            gave_way: IndexSet::default(),
             finishes: IndexMap::default(),
             placement,
             workers,
@@ -364,7 +367,13 @@ impl<T: Clone> Fleet<T> {
                 let took = match ended {
                     Ended::Ran { at, took } => {
                         let from = at - took;
-                        self.loads.insert(weights, Span { from, to: at });
+                        let cause = match self.gave_way.contains(&weights) {
+                            _ if self.placement.is_held_beside(weights, device) => LoadCause::Copy,
+                            true => LoadCause::GaveWay,
+                            false => LoadCause::First,
+                        };
+                        let to = at;
+                        self.loads.insert(weights, Load { from, to, cause });
                         Some(took)
                     }
                     Ended::Refused(_) | Ended::Failed(_) => None,
@@ -529,6 +538,7 @@ impl<T: Clone> Fleet<T> {
             Work::Unload(weights) => {
                 self.homes.moved(weights);
                 self.accounts[device.idx()].unloads += 1;
+                self.gave_way.insert(weights);
                 Work::Unload(weights)
             }
             Work::Infer {

@@ -92,8 +92,10 @@ pub struct BatchRecord {
     pub size: u32,
     /// t_e.
     pub started_at: Timestamp,
-    /// When it was expected to end.
+    /// When it was expected to end when it began.
     pub expected_end: Timestamp,
+    /// When it was expected to end as it was bound, which others were told.
+    pub told_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
     /// The life in which it has its id: see [`ModuleTimes::incarnation`].

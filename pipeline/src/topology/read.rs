@@ -7,7 +7,7 @@ use crate::Pipeline;
 use crate::diagnostic::{Diagnostics, Place, Sink};
 use crate::document::{Content, Node};
 use crate::id::{GatewayId, ModuleId};
-use crate::placement::{PlacementName, Sharing, parse_memory};
+use crate::placement::{Decider, Sharing, parse_memory};
 use crate::problem::Problem;
 use crate::reader::{self, Field, Fields};
 
@@ -97,9 +97,9 @@ impl Reading<'_> {
     /// Devices are under a placement where one is named, or a device has memory for weights.
     fn sharing(&mut self, sink: &mut Sink, fields: &Fields<'_>) {
         let placement = fields.get("placement").and_then(|f| {
-            let names = PlacementName::ALL.map(PlacementName::name);
+            let names = Decider::ALL.map(Decider::name);
             let chosen = reader::choice(sink, f.node, &f.place, "placement", &names)?;
-            Some(PlacementName::ALL[chosen])
+            Some(Decider::ALL[chosen])
         });
         let fairness = fields.get("fairness").and_then(|f| {
             let chosen = reader::choice(sink, f.node, &f.place, "fairness", &["on", "off"])?;
@@ -109,7 +109,7 @@ impl Reading<'_> {
         let has_memory = processes.any(|p| !p.memory.is_empty());
         if placement.is_some() || has_memory {
             self.topology.sharing = Some(Sharing {
-                placement: placement.unwrap_or_default(),
+                decider: placement.unwrap_or_default(),
                 is_fair: fairness.is_none_or(|(is_fair, _)| is_fair),
             });
         } else if let Some((_, place)) = fairness {

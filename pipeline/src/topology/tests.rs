@@ -117,7 +117,7 @@ fn devices_are_under_a_placement_where_one_is_named_or_memory_is_given() {
         let topology = parse(&format!("{whole}{more}"))?;
         let memory = topology.processes[4].memory.clone();
         let sharing = topology.sharing;
-        Ok::<_, String>((sharing.map(|s| (s.placement.name(), s.is_fair)), memory))
+        Ok::<_, String>((sharing.map(|s| (s.decider.name(), s.is_fair)), memory))
     };
     assert_eq!(sharing("", "").unwrap(), (None, vec![]));
     let lru = sharing("placement: lru\nfairness: off", "");

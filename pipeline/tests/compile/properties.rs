@@ -117,6 +117,12 @@ fn dag() -> impl Strategy<Value = Vec<(Vec<usize>, Option<usize>, u32)>> {
     (1usize..14).prop_flat_map(move |n| (0..n).map(module).collect::<Vec<_>>())
 }
 
+#[test]
+fn a_key_without_text_at_the_end_is_on_the_last_line() {
+    exercise("? ");
+    exercise("name: p\n? ");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

@@ -56,6 +56,11 @@ pub(super) enum Occurrence {
         worker: WorkerId,
         life: u32,
     },
+    /// What a device read is there.
+    ReadEnd {
+        device: usize,
+        life: u32,
+    },
     Disturbance(Disturbance),
     Cluster(Due),
     /// On a device of a fleet.

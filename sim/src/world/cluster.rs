@@ -256,6 +256,7 @@ impl World {
             | Occurrence::BatchEnd { device, .. }
             | Occurrence::RerunEnd { device, .. }
             | Occurrence::LoadEnd { device, .. }
+            | Occurrence::ReadEnd { device, .. }
             | Occurrence::DeviceWakeup { device } => of_device(*device),
             Occurrence::GatewayWakeup { home } => Address::Gateway(GatewayId(*home as u16)),
             Occurrence::ControllerWakeup { module, .. } => Address::Controller(*module),

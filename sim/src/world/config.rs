@@ -14,6 +14,8 @@ use super::cameras::SimCamera;
 use super::cluster::Bug;
 use super::fleets::SimFleet;
 use super::work::DynamicWork;
+use spillgate_worker_policy::memory::MemoryConfig;
+
 use crate::clients::ClientLoad;
 use crate::families::SimFamilies;
 
@@ -76,6 +78,8 @@ pub struct SimConfig {
     pub work: Option<DynamicWork>,
     /// The models of families that requests name; `None`: all name the first, and no model has to be read.
     pub families: Option<Arc<SimFamilies>>,
+    /// By device: its memory for weights, which give way to each other. Without one, what was read stays.
+    pub memory: Vec<MemoryConfig>,
     /// Devices for which a placement decides. They are in the process of the only gateway, and none of them dies.
     pub fleets: Vec<SimFleet>,
     /// Workers come and go with the load; without it, all serve all the time.
@@ -139,6 +143,7 @@ impl SimConfig {
             disturbances: Vec::new(),
             work: None,
             families: None,
+            memory: Vec::new(),
             fleets: Vec::new(),
             scaling: None,
             cluster: None,

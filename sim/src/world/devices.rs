@@ -81,6 +81,7 @@ impl World {
                 DeviceCommand::Execute(batch) => self.bound(device, batch)?,
                 DeviceCommand::Rerun(rerun) => self.run_again(device, &rerun)?,
                 DeviceCommand::Load(worker) => self.load(device, worker),
+                DeviceCommand::Read(weights, _) => self.read(device, weights),
                 DeviceCommand::Unload(worker) => self.forget_models(device, worker),
                 DeviceCommand::Tell { home, message, .. } => {
                     let gateway = Address::Gateway(home);
@@ -399,7 +400,7 @@ impl World {
         let d = &mut self.devices[id.idx()];
         d.life += 1;
         d.is_down = true;
-        d.policy = Device::new(d.brokers.clone(), self.config.handoff);
+        d.policy = self.config.device_policy(id.idx(), &d.brokers);
         d.bound.clear();
         d.models.clear();
         d.rerun_since = None;

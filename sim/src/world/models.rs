@@ -1,4 +1,4 @@
-//! Models in the memory of devices without a placement. A model of a family is read when a batch needs it first, by the device and
+//! Models in the memory of devices that keep what they have read. A model of a family is read when a batch needs it first, by the device and
 //! before that batch, and stays. The default of a family is there from the start.
 
 use std::time::Duration;
@@ -12,6 +12,9 @@ impl World {
     /// How long a batch waits for its model, if that is not in memory. It is from now on.
     pub(super) fn read_model(&mut self, device: usize, batch: &Batch<()>) -> Option<Duration> {
         let families = self.config.families.as_ref()?;
+        if self.devices[device].policy.memory().is_some() {
+            return None;
+        }
         let module = &self.config.pipeline.modules[batch.module.idx()];
         let member = batch.members.first()?.request.member;
         let load = families.load(batch.module, member);

@@ -13,6 +13,8 @@
 
 mod ahead;
 mod background;
+mod cold;
+mod config;
 mod core;
 mod decoding;
 mod formation;
@@ -25,89 +27,23 @@ mod tests;
 
 use std::time::Duration;
 
-use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{GatewayId, MemberId, ModuleId, RequestId, VariantId};
 use spillgate_pipeline::message::{Answer, Lent};
-use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::policy::Guidance;
-use spillgate_pipeline::policy::recipe::Recipe;
 use spillgate_pipeline::queue::Waiting;
 use spillgate_pipeline::request::{Drop, DropReason, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
 use self::core::{Core, Offers};
-use crate::schedule::{Lengths, SchedulerConfig};
+use crate::schedule::Lengths;
 use background::Background;
+use cold::Cold;
+pub use config::BrokerConfig;
 use formation::Formation;
 
 /// A broker that chooses among the requests of several gateways asks for this many times its batch.
 const OFFERS: u32 = 3;
-
-/// What a broker is built from.
-#[derive(Clone, Debug)]
-pub struct BrokerConfig {
-    /// The module it serves.
-    pub module: ModuleId,
-    /// Most requests that wait, the forming batch included.
-    pub capacity: usize,
-    /// Requests in a batch, as planned.
-    pub batch: u32,
-    /// Expected execution times by variant and batch size. At least `batch` sizes.
-    pub execution: ModuleExecution,
-    /// The drop policy: which requests are kept, which are served first, and when they are bound.
-    pub recipe: &'static Recipe,
-    /// It asks gateways for requests.
-    pub pulls: bool,
-    /// The module has a family of models: requests of different members share no batch.
-    pub is_family: bool,
-    /// Each request has a variant of its own: those of different variants share no batch.
-    pub is_adapted: bool,
-    /// The model of the family that is loaded with the worker, if any.
-    pub default_member: Option<MemberId>,
-    /// How long reading a model of the family is expected to take until one was read.
-    pub first_load: Duration,
-    /// Most requests without an SLO that wait, beside the others.
-    pub background: usize,
-    /// Longest time of a batch of requests without an SLO, as far as one request alone does not take longer.
-    pub background_time: Duration,
-    /// Forms the batches of a module whose time depends on the contents of requests, and decides which requests are
-    /// given up. `None`: batches as planned.
-    pub schedule: Option<SchedulerConfig>,
-}
-
-impl BrokerConfig {
-    /// The broker of a worker of that module, with the plan's batch size and execution times, and the module's batch
-    /// scheduler if it has one. At the source wait as many requests as may be in flight; elsewhere the module's `queue:`
-    /// bounds them. Nothing is known of loads.
-    pub fn of(
-        pipeline: &Pipeline,
-        module: ModuleId,
-        batch: u32,
-        execution: ModuleExecution,
-        schedule: Option<SchedulerConfig>,
-    ) -> Self {
-        let family = pipeline.modules[module.idx()].family.as_ref();
-        BrokerConfig {
-            module,
-            capacity: match module {
-                ModuleId::SOURCE => pipeline.limits.in_flight,
-                _ => pipeline.modules[module.idx()].queue,
-            },
-            batch,
-            execution,
-            recipe: pipeline.policy.drop.recipe(),
-            pulls: pipeline.is_pulled(module),
-            is_family: family.is_some(),
-            is_adapted: pipeline.adapted() == Some(module),
-            default_member: family.and_then(|family| family.default),
-            first_load: Duration::ZERO,
-            background: pipeline.limits.background(),
-            background_time: pipeline.background_time(),
-            schedule,
-        }
-    }
-}
 
 /// A request in a forming or running batch, with what its driver attached to it.
 #[derive(Debug)]
@@ -177,6 +113,8 @@ pub struct Broker<T> {
     core: Core<T>,
     formation: Formation<T>,
     background: Background<T>,
+    /// Requests that wait for weights.
+    cold: Cold<T>,
     /// What the controller said last, and when.
     told: (Guidance, Timestamp),
 }
@@ -195,6 +133,7 @@ impl<T> Broker<T> {
         Broker {
             formation: Formation::new(&config),
             background: Background::default(),
+            cold: Cold::default(),
             core: Core::new(config),
             told: (Guidance::NONE, Timestamp::ZERO),
         }
@@ -207,12 +146,23 @@ impl<T> Broker<T> {
 
     /// Requests that wait, those that are bound included, and those without an SLO.
     pub fn waiting(&self) -> usize {
-        self.in_time() + self.background.len()
+        self.in_time() + self.in_background()
     }
 
     /// Requests that wait to be in time: all but those without an SLO.
     pub fn in_time(&self) -> usize {
-        self.core.queue.len() + self.formation.len()
+        self.core.queue.len() + self.formation.len() + self.cold.in_time()
+    }
+
+    fn in_background(&self) -> usize {
+        self.background.len() + self.cold.in_background()
+    }
+
+    fn holds(&self, id: RequestId) -> bool {
+        self.formation.holds(id)
+            || self.core.queue.contains(id)
+            || self.background.contains(id)
+            || self.cold.contains(id)
     }
 
     /// How urgent its next batch of requests without an SLO is; `None` when none waits.
@@ -301,6 +251,11 @@ impl<T> Broker<T> {
         self.core.loaded.ran(member, load);
     }
 
+    /// Weights give way to each other on its device: requests come to batches when theirs are there.
+    pub(crate) fn share_memory(&mut self) {
+        self.core.shares_memory = true;
+    }
+
     /// Its worker gave back what it held.
     pub fn unloaded(&mut self) {
         self.core.loaded.unloaded();
@@ -337,6 +292,7 @@ impl<T> Broker<T> {
 
     fn follow(&mut self, now: Timestamp, guidance: Guidance) {
         let before = std::mem::replace(&mut self.core.guidance, guidance);
+        self.look_at_cold();
         let moved = guidance.downstream != before.downstream || guidance.share != before.share;
         if let Formation::Scheduled(scheduled) = &mut self.formation
             && moved
@@ -381,7 +337,7 @@ impl<T> Broker<T> {
         payload: T,
         out: &mut Vec<Rejected<T>>,
     ) {
-        if self.background.len() < self.core.config.background {
+        if self.in_background() < self.core.config.background {
             self.background.push(now, request, payload);
         } else if !self.background.contains(request.id) {
             let reason = DropReason::QueueFull;
@@ -529,7 +485,11 @@ impl<T> Broker<T> {
                 .min(),
             false => held.filter(|_| self.is_scheduled()),
         };
-        let all = [in_time, self.background.next_expiry()];
+        let all = [
+            in_time,
+            self.background.next_expiry(),
+            self.cold.next_expiry(),
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -538,6 +498,7 @@ impl<T> Broker<T> {
         self.core.queue.cancel(id)
             || self.formation.take(id).is_some()
             || self.background.cancel(id)
+            || self.cold.cancel(id)
     }
 
     /// Rejects one request for that reason, if it waits here.
@@ -551,7 +512,8 @@ impl<T> Broker<T> {
         let held = self.formation.take(id);
         let gone = held.or_else(|| {
             let waiting = self.core.queue.remove(id);
-            let waiting = waiting.or_else(|| self.background.remove(id))?;
+            let waiting = waiting.or_else(|| self.background.remove(id));
+            let waiting = waiting.or_else(|| self.cold.remove(id))?;
             Some((waiting.request, waiting.payload))
         });
         if let Some((request, payload)) = gone {
@@ -564,6 +526,7 @@ impl<T> Broker<T> {
         let mut ids: Vec<RequestId> = self.core.queue.iter().map(|w| w.request.id).collect();
         ids.extend(self.formation.ids());
         ids.extend(self.background.ids());
+        ids.extend(self.cold.ids());
         for id in ids.into_iter().filter(|id| id.home() == home) {
             self.cancel(id);
         }
@@ -575,7 +538,9 @@ impl<T> Broker<T> {
             out.push(self.core.reject(now, request, payload, reason, None));
         }
         let waiting = std::iter::from_fn(|| self.core.queue.pop_first());
-        let all: Vec<Waiting<T>> = waiting.chain(self.background.take_all()).collect();
+        let others = self.background.take_all().into_iter();
+        let others = others.chain(self.cold.take_all());
+        let all: Vec<Waiting<T>> = waiting.chain(others).collect();
         for next in all {
             out.push(
                 self.core

@@ -13,7 +13,8 @@
 //! Requests without an SLO run when nothing else waits at any of its workers. Their batch is bound when the device is free, never
 //! behind a running one, so that what arrives meanwhile goes before it. Reruns go before them.
 //!
-//! Workers are loaded between two batches, and unloaded once they have no request here.
+//! Workers are loaded between two batches, and unloaded once they have no request here. Where memory is bounded, weights are read beside the
+//! batches, and requests for them wait apart meanwhile.
 //!
 //! Invariants: at most one batch, rerun or load runs, and at most one batch is bound behind it, behind a load none; the device
 //! never idles while a broker has something to run; every arrival leaves in exactly one `Execute` or `Drop`, or is cancelled.
@@ -21,7 +22,9 @@
 mod asks;
 mod events;
 mod idle;
+mod leave;
 mod loads;
+mod models;
 mod pull;
 mod running;
 
@@ -36,6 +39,7 @@ use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
+use crate::memory::Memory;
 use crate::profiler::{Kept, Profiler};
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
@@ -67,6 +71,8 @@ pub struct Device<T> {
     closed: Option<DropReason>,
     next_batch: u64,
     profiler: Profiler<T>,
+    /// Where weights give way to each other.
+    memory: Option<Memory>,
     errors: PredictionErrors,
     rejected: Vec<Rejected<T>>,
 }
@@ -92,6 +98,7 @@ impl<T> Device<T> {
             closed: None,
             next_batch: 0,
             profiler: Profiler::new(),
+            memory: None,
             errors: PredictionErrors::default(),
             rejected: Vec::new(),
         }
@@ -112,6 +119,7 @@ impl<T> Device<T> {
                 if !self.homes.contains(&home) {
                     self.homes.push(home);
                     self.ask_newcomer(now, home, out);
+                    self.tell_all_held(home, out);
                     if self.is_leaving {
                         self.say_leave(home, out);
                     }
@@ -149,6 +157,7 @@ impl<T> Device<T> {
                 load,
                 sampled,
             } => self.ended(now, batch, (took, load), sampled),
+            DeviceEvent::ReadEnded(is_there) => self.read_ended(now, is_there, out),
             DeviceEvent::Reran { batch, took } => self.reran(now, batch, took),
             // Nothing new is served any more.
             DeviceEvent::Load(_) | DeviceEvent::Unload(_) if !self.takes_requests() => {}
@@ -178,6 +187,7 @@ impl<T> Device<T> {
             DeviceEvent::Leave => self.depart(out),
             DeviceEvent::Close(reason) => self.close(now, reason, out),
         }
+        self.expire_cold(now, out);
         self.collect(now, out);
         self.start(now, out);
         // Mostly there is none, and this is asked with each event.
@@ -186,6 +196,8 @@ impl<T> Device<T> {
         }
         self.rerun(now, out);
         self.start_background(now, out);
+        // What a batch was just bound of stays.
+        self.read_next(now, out);
         if self.pulls {
             self.ask(now, out);
         }
@@ -292,11 +304,17 @@ impl<T> Device<T> {
                 request,
                 payload,
             } = arrival;
+            let cold = self.cold(now, worker, &request);
             // A gateway that takes another device for this one hears nothing, and ends its request by its own timer.
             let Some(broker) = self.workers.get_mut(&worker) else {
                 continue;
             };
-            broker.arrive(now, request, payload, &mut rejected);
+            match cold {
+                None => broker.arrive(now, request, payload, &mut rejected),
+                Some(weights) => {
+                    broker.arrive_cold(now, weights, request, payload, &mut rejected);
+                }
+            }
             if let Some(reason) = self.closed {
                 broker.reject_all(now, reason, &mut rejected);
             }
@@ -467,6 +485,7 @@ impl<T> Device<T> {
             lengths,
         } = formed;
         let id = self.next_id();
+        let read = self.read_for(worker, &members);
         let broker = &self.workers[&worker];
         let module = broker.module();
         let background = members.iter().any(|m| m.request.background);
@@ -520,6 +539,7 @@ impl<T> Device<T> {
             started_at: starts_at,
             expected_end: bound.expected_end,
             load,
+            read,
             members,
             sampled,
         }));
@@ -530,33 +550,6 @@ impl<T> Device<T> {
         };
         *slot = Some(bound);
         self.close_asks(out);
-    }
-
-    fn depart(&mut self, out: &mut Vec<DeviceCommand<T>>) {
-        self.is_leaving = true;
-        self.profiler.clear();
-        self.loads.clear();
-        for &home in &self.homes {
-            self.say_leave(home, out);
-        }
-    }
-
-    fn say_leave(&self, home: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
-        out.extend(self.workers.keys().map(|&worker| DeviceCommand::Tell {
-            worker,
-            home,
-            message: ToGateway::Leaves(worker),
-        }));
-    }
-
-    fn close(&mut self, now: Timestamp, reason: DropReason, out: &mut Vec<DeviceCommand<T>>) {
-        self.closed = Some(reason);
-        self.profiler.clear();
-        self.loads.clear();
-        for (&worker, broker) in &mut self.workers {
-            broker.reject_all(now, reason, &mut self.rejected);
-            drain_rejected(worker, &mut self.rejected, out);
-        }
     }
 }
 

@@ -11,6 +11,7 @@
 pub mod actions;
 pub mod broker;
 pub mod device;
+pub mod memory;
 pub mod pages;
 pub mod profiler;
 pub mod schedule;

@@ -4,12 +4,15 @@
 //! thread sleeps only while nothing waits. When a batch ends its results are delivered *before* the policy
 //! hears of the end, so that what they bring to modules on the same device competes for the next batch.
 //!
+//! Where weights give way to each other, a second thread reads them, beside the batches.
+//!
 //! A panic while a batch runs fails that batch and ends the thread: its workers are reported down, what
 //! waits is answered, and readiness sees it.
 
 mod handle;
 mod shared;
 mod thread;
+mod weights;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +20,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate_backend::job::{Job, Ran};
 use spillgate_backend::operator::OperatorError;
-use spillgate_pipeline::action::Span;
+use spillgate_pipeline::action::Load;
 use spillgate_pipeline::id::{DeviceId, GatewayId, WorkerId};
 use spillgate_pipeline::message::ToGateway;
 use spillgate_pipeline::time::Timestamp;
@@ -28,6 +31,7 @@ use crate::executor::Executor;
 pub use handle::DeviceHandle;
 pub use thread::DeviceThread;
 pub(crate) use thread::panic_text;
+pub use weights::{WeightsConfig, WeightsWorker};
 
 /// A batch that ended, with one result a member.
 pub struct Finished {
@@ -37,8 +41,10 @@ pub struct Finished {
     pub batch: Batch<Arc<Job>>,
     /// One result a member, in order.
     pub results: Vec<Ran>,
-    /// When the model was read for which it waited, if it did.
-    pub load: Option<Span>,
+    /// How the model was read for which it waited, if it did.
+    pub load: Option<Load>,
+    /// When it was expected to end as it was bound.
+    pub told_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
     /// The gateways that hear of its end, even if they have no request in it.

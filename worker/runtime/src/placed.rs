@@ -73,6 +73,8 @@ pub struct RanBatch {
     pub started_at: Timestamp,
     /// How long it was expected to take.
     pub expected: Duration,
+    /// When it was expected to end as it was sent.
+    pub told_end: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
 }

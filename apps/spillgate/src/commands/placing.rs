@@ -6,15 +6,22 @@ use indexmap::IndexMap;
 use spillgate::fleets::Placing;
 use spillgate::placement::resolve_device;
 use spillgate_controller_policy::placement::recipe_of;
-use spillgate_pipeline::placement::PlacementName;
+use spillgate_pipeline::placement::Decider;
 
 use super::ranges::memory;
 
 /// A placement by its name, with its summary for `--help`.
 pub(crate) fn placement() -> impl TypedValueParser<Value = String> {
-    let explained = |p: PlacementName| PossibleValue::new(p.name()).help(recipe_of(p).summary);
-    PossibleValuesParser::new(PlacementName::ALL.map(explained))
+    let explained = |decider: Decider| {
+        let summary = decider.placement().map(|p| recipe_of(p).summary);
+        PossibleValue::new(decider.name()).help(summary.unwrap_or(BROKERS))
+    };
+    PossibleValuesParser::new(Decider::ALL.map(explained))
 }
+
+/// What `brokers` does.
+const BROKERS: &str = "none: each device forms batches by the drop policy and the batch schedulers of the file, and reads a model before its batch; \
+     the models that are asked for least give way";
 
 /// Whether models get fair shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,10 +53,10 @@ impl PlacingArgs {
         if self.placement.is_none() && self.device.is_empty() {
             return None;
         }
-        let name = self.placement.as_deref().and_then(PlacementName::by_name);
+        let decider = self.placement.as_deref().and_then(Decider::by_name);
         let memory: IndexMap<String, u64> = self.device.iter().cloned().collect();
         Some(Placing {
-            name: name.unwrap_or(PlacementName::Spillgate),
+            decider: decider.unwrap_or_default(),
             is_fair: self.fairness == Fairness::On,
             memory,
         })

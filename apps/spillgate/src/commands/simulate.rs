@@ -253,7 +253,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
                 let mut run = setup.run(contender, &plan, &load, config)?;
                 run.adapt.clone_from(&adapt);
                 run.schedule = schedule.map(ScheduleName::name);
-                run.placement = placing.map(|placing| placing.name.name());
+                run.placement = placing.map(|placing| placing.decider.name());
                 // Devices that modules share or that vary, clusters, and a part of the requests are beyond the bound.
                 let is_bounded = args.noise == 0.0
                     && work.is_none()
@@ -302,7 +302,7 @@ fn check(args: &SimulateArgs) -> anyhow::Result<()> {
     let gate = args.gate.is_none_or(|g| g.is_finite() && g >= 0.0);
     anyhow::ensure!(gate, "--gate is 0, for none, or above");
     anyhow::ensure!(
-        args.adapt.is_empty() || args.models.placement.is_empty(),
+        args.adapt.is_empty() || args.models.placement.iter().all(|p| p == "brokers"),
         "--adapt: a placement has one variant of each module in memory; leave --placement out"
     );
     anyhow::ensure!(args.row_seconds > 0, "--row-seconds must be above 0");
@@ -551,7 +551,7 @@ fn text_of(run: &Run) -> Result<String, std::fmt::Error> {
         )?;
     }
     if let Some(of) = &r.models {
-        text.push_str(&models::text_of(of));
+        text.push_str(&models::text_of(of, run.placement.is_some()));
     }
     if let Some(counts) = &r.cluster {
         writeln!(text, "  {}", cluster::text_of(counts))?;

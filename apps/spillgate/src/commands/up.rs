@@ -216,7 +216,10 @@ fn sharing(placing: &Placing) -> String {
         true => "on",
         false => "off",
     };
-    format!("placement: {}\nfairness: {fairness}\n", placing.name.name())
+    format!(
+        "placement: {}\nfairness: {fairness}\n",
+        placing.decider.name()
+    )
 }
 
 /// The field of a process that says how much memory its device has for weights, if that is bounded.

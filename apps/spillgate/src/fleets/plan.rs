@@ -10,7 +10,9 @@ use indexmap::IndexMap;
 use spillgate_backend::operator::Library;
 use spillgate_controller_policy::fleet::FleetWorker;
 use spillgate_controller_policy::plan::Planned;
-use spillgate_pipeline::id::{DeviceId, MemberId, ModelId, ModuleId, VariantId, WeightsId};
+use spillgate_pipeline::id::{
+    DeviceId, MemberId, ModelId, ModuleId, VariantId, WeightsId, WorkerId,
+};
 use spillgate_pipeline::pipeline::Pipeline;
 use spillgate_pipeline::profile::device_kind;
 use spillgate_worker::executor::WorkerSpec;
@@ -26,6 +28,8 @@ pub(crate) struct FleetPlan {
     pub(super) kind: String,
     pub(super) devices: Vec<(DeviceId, String)>,
     pub(super) workers: Vec<FleetWorker>,
+    /// The device of each worker.
+    devices_of: IndexMap<WorkerId, DeviceId>,
     pub(super) weights: Vec<WeightsSpec>,
     /// By weights.
     pub(super) bytes: Vec<u64>,
@@ -70,6 +74,7 @@ pub(crate) fn plan<'p>(
             kind,
             devices: Vec::new(),
             workers: Vec::new(),
+            devices_of: IndexMap::new(),
             weights: Vec::new(),
             bytes: Vec::new(),
             models: Vec::new(),
@@ -91,6 +96,7 @@ pub(crate) fn plan<'p>(
                 background: spec.pipeline.limits.background(),
                 downstream,
             };
+            fleet.devices_of.insert(spec.worker, id);
             fleet.workers.push(worker);
         }
     }
@@ -141,6 +147,12 @@ fn downstream(pipeline: &Pipeline, planned: &Planned, module: ModuleId) -> Durat
 }
 
 impl FleetPlan {
+    /// The workers of a device.
+    pub(super) fn workers_of(&self, device: DeviceId) -> impl Iterator<Item = &FleetWorker> {
+        let is_there = move |of: &&FleetWorker| self.devices_of[&of.worker] == device;
+        self.workers.iter().filter(is_there)
+    }
+
     /// The models of a worker, by member or by variant.
     fn models_of(
         &mut self,

@@ -8,9 +8,11 @@ use spillgate_backend::operator::Library;
 use spillgate_pipeline::family::FamilyMember;
 use spillgate_pipeline::id::{DeviceId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::placement::PlacementName;
 use spillgate_sim::SimFleet;
+use spillgate_worker_policy::memory::MemoryConfig;
 
-use super::{Placing, guessed_load, plan};
+use super::{FleetPlan, Placing, guessed_load, plan};
 use crate::embedded::{Deployment, StartError};
 use crate::placement::{load, place, resolve_device};
 
@@ -39,11 +41,53 @@ impl Weights {
 /// When a device that was given memory serves nothing, or a model fits on no device.
 pub fn simulated(
     deployment: &Deployment,
-    placing: &Placing,
+    (name, placing): (PlacementName, &Placing),
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<SimFleet>, StartError> {
-    let placement = place(&[deployment.under_placement(false)], 0, None)?;
+    let deployment = deployment.under_placement(false);
+    let mut fleets = Vec::new();
+    for plan in plans(&deployment, placing, weights, library)? {
+        let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
+        fleets.push(SimFleet {
+            name,
+            config: plan.config(placing, &expected),
+            devices: plan.devices.iter().map(|(id, _)| id.0).collect(),
+            workers: plan.workers,
+        });
+    }
+    Ok(fleets)
+}
+
+/// By device, the memory of a pipeline whose brokers form the batches.
+///
+/// # Errors
+/// When a device that was given memory serves nothing, or a model fits on no device.
+pub fn memory(
+    deployment: &Deployment,
+    placing: &Placing,
+    weights: &Weights,
+    library: &Library,
+) -> Result<Vec<MemoryConfig>, StartError> {
+    let mut memory = Vec::new();
+    for plan in plans(deployment, placing, weights, library)? {
+        let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
+        let of =
+            |device: &(DeviceId, String)| (device.0, plan.memory(placing, device, &expected.loads));
+        memory.extend(plan.devices.iter().map(of));
+    }
+    memory.sort_by_key(|(device, _)| *device);
+    Ok(memory.into_iter().map(|(_, memory)| memory).collect())
+}
+
+/// The fleets of a pipeline, with weights of these sizes.
+fn plans(
+    deployment: &Deployment,
+    placing: &Placing,
+    weights: &Weights,
+    library: &Library,
+) -> Result<Vec<FleetPlan>, StartError> {
+    let placement = place(std::slice::from_ref(deployment), 0, None)?;
     let names = placement.devices.keys().map(String::as_str);
     if let Some(error) = placing.unknown(names) {
         return Err(error);
@@ -51,8 +95,8 @@ pub fn simulated(
     let devices = (0..).map(DeviceId).zip(&placement.devices);
     let devices = devices.map(|(id, (name, places))| (id, name.as_str(), places));
     let planned = Arc::clone(&placement.planned[0]);
-    let mut fleets = Vec::new();
-    for mut plan in plan(devices, |_| planned.clone(), library) {
+    let mut plans = plan(devices, |_| planned.clone(), library);
+    for plan in &mut plans {
         for (spec, bytes) in plan.weights.iter().zip(&mut plan.bytes) {
             *bytes = weights.bytes[spec.first().module().id.idx()].unwrap_or(*bytes);
         }
@@ -60,15 +104,8 @@ pub fn simulated(
         if let Some(error) = plan.too_large(placing, all) {
             return Err(error);
         }
-        let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));
-        fleets.push(SimFleet {
-            name: placing.name,
-            config: plan.config(placing, &expected),
-            devices: plan.devices.iter().map(|(id, _)| id.0).collect(),
-            workers: plan.workers,
-        });
     }
-    Ok(fleets)
+    Ok(plans)
 }
 
 /// By module and member, how long reading the models of a pipeline's families takes.

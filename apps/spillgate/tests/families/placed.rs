@@ -18,7 +18,16 @@ fn padded(bytes: Vec<u8>, by: usize) -> Vec<u8> {
 
 #[test]
 fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
-    let folder = Folder::new("placed", "default_model: a1");
+    share_the_memory_of_two("spillgate", "more memory than any device has");
+}
+
+#[test]
+fn members_whose_batches_brokers_form_do_so_too() {
+    share_the_memory_of_two("brokers", "more memory than its device has");
+}
+
+fn share_the_memory_of_two(placement: &str, too_large: &str) {
+    let folder = Folder::new(&format!("placed-{placement}"), "default_model: a1");
     for i in 1..=8 {
         folder.member(&format!("a{i}"), &model("", i));
     }
@@ -27,7 +36,9 @@ fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
     folder.member("large", &padded(model("", 3), 40 << 20));
     // It has the architecture of the others, and comes before them.
     folder.member("a0", &damaged(model("", 0)));
-    let served = folder.serve_with(&["--device", "cpu,memory=32MiB"]);
+    let device = ["--device", "cpu,memory=32MiB", "--placement", placement];
+    let served = folder.serve_with(&device);
+    let admin = served.admin();
     let line = served.line_with("cannot be measured");
     assert!(line.contains("a0"), "{line}");
     served.line_with("measured: one of its architecture");
@@ -50,8 +61,13 @@ fn members_share_the_memory_of_two_and_bad_ones_fail_alone() {
         assert!(text.contains("is damaged: Invalid checksum"), "{text}");
         let status = served.ask("large").unwrap_err();
         let text = status.message();
-        assert!(text.contains("more memory than any device has"), "{text}");
+        assert!(text.contains(too_large), "{text}");
     }
+    let did = served.did(&admin);
+    assert!(
+        did.pages <= 2 && did.loads > 9 && did.failed_loads > 0,
+        "{did:?}"
+    );
     assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
 }
 

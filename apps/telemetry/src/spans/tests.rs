@@ -2,6 +2,7 @@ use std::fmt::Write;
 
 use expect_test::{Expect, expect};
 use opentelemetry::trace::SpanContext;
+use spillgate_pipeline::action::{Load, LoadCause};
 use spillgate_pipeline::id::WorkerId;
 
 use super::*;
@@ -233,6 +234,33 @@ fn a_failure_is_an_error_at_its_module_and_of_the_whole() {
 }
 
 #[test]
+fn a_request_that_waited_for_weights_shows_how_they_were_read_and_why() {
+    let pipeline = testing::pipeline();
+    let mut record = testing::completed(&pipeline);
+    let ms = |ms: u64| Timestamp::from_ns(ms * 1_000_000);
+    let times = (record.times.iter_mut()).find(|times| times.batched_at > times.arrived_at);
+    let times = times.expect("one waited for its batch");
+    times.load = Some(Load {
+        from: ms(1),
+        to: times.batched_at,
+        cause: LoadCause::GaveWay,
+    });
+    let (arrived, batched) = (times.arrived_at, times.batched_at);
+    let spans = spans_of(&record);
+    let load = spans.iter().find(|span| span.name == "load");
+    let load = load.expect("a span of the load");
+    let above = |span: &&SpanData| span.span_context.span_id() == load.parent_span_id;
+    let queueing = spans.iter().find(above).expect("its parent");
+    assert_eq!(queueing.name, "queueing");
+    // It began before the request came.
+    assert_eq!(load.start_time, queueing.start_time);
+    let took = load.end_time.duration_since(load.start_time).unwrap();
+    assert_eq!(took, batched.since(arrived));
+    let cause = KeyValue::new("spillgate.load.cause", "gave-way");
+    assert_eq!(load.attributes, [cause]);
+}
+
+#[test]
 fn the_clients_span_is_the_parent() {
     let mut record = testing::completed(&testing::pipeline());
     record.trace.parent_span_id = 0xabc;
@@ -287,6 +315,7 @@ fn an_execution_links_to_the_span_of_its_batch() {
         spillgate.batch_size=4
         spillgate.expected_ms=60
         spillgate.measured_ms=64
-        spillgate.prediction_error_ms=4"#]],
+        spillgate.prediction_error_ms=4
+        spillgate.completion_error_ms=6"#]],
     );
 }

@@ -40,6 +40,10 @@ impl<T> Ahead<T> {
         std::mem::take(&mut self.members)
     }
 
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.members.iter().map(|m| &m.request)
+    }
+
     pub(super) fn ids(&self) -> Vec<RequestId> {
         self.members.iter().map(|m| m.request.id).collect()
     }

@@ -69,12 +69,26 @@ impl<T> Background<T> {
         members
     }
 
+    /// Takes out these requests.
+    pub(super) fn take_those(&mut self, is_one: impl Fn(&Request) -> bool) -> Vec<Waiting<T>> {
+        self.waiting.take_those(is_one)
+    }
+
+    /// Takes in requests that were taken out.
+    pub(super) fn put_back(&mut self, waiting: Vec<Waiting<T>>) {
+        self.waiting.put_back(waiting);
+    }
+
     pub(super) fn cancel(&mut self, id: RequestId) -> bool {
         self.waiting.cancel(id)
     }
 
     pub(super) fn remove(&mut self, id: RequestId) -> Option<Waiting<T>> {
         self.waiting.remove(id)
+    }
+
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.waiting.iter().map(|w| &w.request)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = RequestId> {

@@ -52,6 +52,8 @@ pub(super) struct Core<T> {
     bound_batch: Option<usize>,
     /// Which models of its family are in memory.
     pub(super) loaded: Loaded,
+    /// No batch waits for weights: requests whose weights are not there wait apart.
+    pub(super) shares_memory: bool,
     predictor: Predictor,
     /// At the source, where clients share the time for decoding.
     decoding: DecodingShares,
@@ -66,6 +68,7 @@ impl<T> Core<T> {
             queue: Queue::default(),
             offers: Offers::default(),
             bound_batch: None,
+            shares_memory: false,
             predictor: Predictor::new(Rule::ByPace(PaceRule::Ewma)),
             decoding: DecodingShares::default(),
         }
@@ -127,9 +130,14 @@ impl<T> Core<T> {
         member.map_or(Duration::ZERO, |member| self.load_of(member))
     }
 
+    /// Whether a batch may wait for the load of its model.
+    pub(super) fn may_be_cold(&self) -> bool {
+        self.config.is_family && !self.shares_memory
+    }
+
     /// How long a batch of that member is expected to wait for its load; zero where the module has no family.
     pub(super) fn load_of(&self, member: MemberId) -> Duration {
-        match self.config.is_family {
+        match self.may_be_cold() {
             true => self.loaded.wait_of(member),
             false => Duration::ZERO,
         }
@@ -137,7 +145,7 @@ impl<T> Core<T> {
 
     /// The same as far as it is a reason to give a request up ([`Loaded::counted_of`]).
     pub(super) fn load_counted(&self, member: MemberId, is_alone: bool) -> Duration {
-        match self.config.is_family {
+        match self.may_be_cold() {
             true => self.loaded.counted_of(member, is_alone),
             false => Duration::ZERO,
         }

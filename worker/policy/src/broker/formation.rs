@@ -50,6 +50,15 @@ impl<T> Formation<T> {
         }
     }
 
+    /// The same, whole.
+    pub(super) fn requests(&self) -> Vec<&Request> {
+        match self {
+            Formation::Ahead(ahead) => ahead.requests().collect(),
+            Formation::Late(_) => Vec::new(),
+            Formation::Scheduled(scheduled) => scheduled.requests().collect(),
+        }
+    }
+
     /// Whether it holds that request.
     pub(super) fn holds(&self, id: RequestId) -> bool {
         match self {

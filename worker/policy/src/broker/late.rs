@@ -261,7 +261,7 @@ fn drop_cold<T>(
     starts_at: Timestamp,
     out: &mut Vec<Rejected<T>>,
 ) {
-    if !core.config.is_family {
+    if !core.may_be_cold() {
         return;
     }
     let first = core.queue.first().map(|w| w.request.member);

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use spillgate_pipeline::id::RequestId;
 use spillgate_pipeline::queue::Waiting;
-use spillgate_pipeline::request::Estimate;
+use spillgate_pipeline::request::{Estimate, Request};
 use spillgate_pipeline::schedule::Application;
 use spillgate_pipeline::time::Timestamp;
 
@@ -55,6 +55,10 @@ impl<T> Scheduled<T> {
     pub(super) fn urgency(&self) -> Option<Timestamp> {
         let first = self.scheduler.next_expiry();
         first.filter(|_| !self.declined)
+    }
+
+    pub(super) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.waiting.values().map(|w| &w.request)
     }
 
     pub(super) fn ids(&self) -> Vec<RequestId> {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WorkerId};
+use spillgate_pipeline::action::Load;
+use spillgate_pipeline::id::{BatchId, GatewayId, ModuleId, RequestId, WeightsId, WorkerId};
 use spillgate_pipeline::message::{Answer, Arrival, ToGateway};
 use spillgate_pipeline::policy::Guidance;
 use spillgate_pipeline::request::{DropReason, ModelChoice};
@@ -41,6 +42,8 @@ pub enum DeviceEvent<'a, T> {
         /// The payload that [`Batch::sampled`] asked for, unless that member failed.
         sampled: Option<T>,
     },
+    /// What [`DeviceCommand::Read`] asked for has ended. False: it could not be read.
+    ReadEnded(bool),
     /// The rerun ended.
     Reran {
         /// The rerun.
@@ -84,6 +87,9 @@ pub enum DeviceCommand<T> {
     Rerun(Rerun<T>),
     /// Make this worker ready, now, and say [`DeviceEvent::LoadEnded`].
     Load(WorkerId),
+    /// Read these weights beside what runs, and say [`DeviceEvent::ReadEnded`]. The others give way before. No batch that is bound is of one of
+    /// them.
+    Read(WeightsId, Vec<WeightsId>),
     /// Give back what this worker holds. It holds nothing from then on; requests that come all the same load it again.
     Unload(WorkerId),
     /// Tell this to a gateway.
@@ -112,6 +118,8 @@ pub struct Batch<T> {
     pub expected_end: Timestamp,
     /// How long of that it is expected to wait for the load of its model.
     pub load: Duration,
+    /// How the weights of its model were read, where one of its requests waited for that.
+    pub read: Option<Load>,
     /// Its requests, at least one.
     pub members: Vec<Member<T>>,
     /// The request among them whose payload is to be handed back when the batch ends, to be run again.

@@ -28,6 +28,10 @@ impl<T> Device<T> {
         let Some(kept) = self.profiler.next(now) else {
             return;
         };
+        if !self.is_there(now, kept.worker, kept.model) {
+            // Its weights gave way. They are not read for a rerun.
+            return;
+        }
         let Some(broker) = self.workers.get(&kept.worker) else {
             return;
         };

@@ -1,7 +1,7 @@
 //! How a device asks gateways for requests, and hands back what its batch has no room for (dispatch `pull`).
 
-use spillgate_pipeline::id::{GatewayId, RequestId, WorkerId};
-use spillgate_pipeline::message::{Answer, Ask, Returned, ToGateway};
+use spillgate_pipeline::id::{GatewayId, RequestId, WeightsId, WorkerId};
+use spillgate_pipeline::message::{Answer, Ask, Lent, Returned, ToGateway};
 use spillgate_pipeline::time::Timestamp;
 
 use super::asks::Asks;
@@ -105,13 +105,13 @@ impl<T> Device<T> {
         &mut self,
         now: Timestamp,
         home: GatewayId,
-        answer: Answer<T>,
+        mut answer: Answer<T>,
         out: &mut Vec<DeviceCommand<T>>,
     ) {
         let worker = answer.worker;
-        let Some(broker) = self.workers.get_mut(&worker) else {
+        if !self.workers.contains_key(&worker) {
             return;
-        };
+        }
         self.asks.answered(now, home, worker, answer.serial);
         self.asks.waits(home, worker, answer.waiting);
         if self.closed.is_none() && !self.asks.is_open() {
@@ -123,12 +123,39 @@ impl<T> Device<T> {
         if !answer.requests.is_empty() {
             self.asks.came(now, self.homes.len() > 1);
         }
+        let cold = self.take_cold(now, &mut answer);
+        let Some(broker) = self.workers.get_mut(&worker) else {
+            return;
+        };
+        for (
+            weights,
+            Lent {
+                request, payload, ..
+            },
+        ) in cold
+        {
+            broker.arrive_cold(now, weights, request, payload, &mut self.rejected);
+        }
         let left = broker.offered(answer);
         give_back(&mut self.asks, worker, left, out);
         if let Some(reason) = self.closed {
             broker.reject_all(now, reason, &mut self.rejected);
         }
         drain_rejected(worker, &mut self.rejected, out);
+    }
+
+    /// Takes the requests out of an answer whose weights are not there.
+    fn take_cold(&mut self, now: Timestamp, answer: &mut Answer<T>) -> Vec<(WeightsId, Lent<T>)> {
+        let mut cold = Vec::new();
+        if self.memory.is_some() {
+            for lent in std::mem::take(&mut answer.requests) {
+                match self.cold(now, answer.worker, &lent.request) {
+                    Some(weights) => cold.push((weights, lent)),
+                    None => answer.requests.push(lent),
+                }
+            }
+        }
+        cold
     }
 
     /// The batch is bound: nothing more is wanted, and what it has no room for goes back.

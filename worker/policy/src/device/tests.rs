@@ -1,5 +1,6 @@
 mod background;
 mod loads;
+mod models;
 mod pull;
 
 use std::time::Duration;

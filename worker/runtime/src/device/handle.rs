@@ -9,6 +9,7 @@ use spillgate_pipeline::message::{Address, ToDevice};
 use spillgate_pipeline::predict::PredictionErrors;
 use spillgate_pipeline::request::DropReason;
 use spillgate_worker_policy::device::DeviceEvent;
+use spillgate_worker_policy::memory::MemoryAccount;
 
 use super::shared::Shared;
 
@@ -71,6 +72,13 @@ impl DeviceHandle {
     /// By how much its predictions were wrong since it began.
     pub fn prediction_errors(&self) -> PredictionErrors {
         self.shared.state.lock().policy.prediction_errors().clone()
+    }
+
+    /// What became of weights that give way to each other, and the pages that they have, of all; `None` where none gives way.
+    pub fn memory(&self) -> Option<(MemoryAccount, (u32, u32))> {
+        let state = self.shared.state.lock();
+        let memory = state.policy.memory()?;
+        Some((memory.account(), memory.pages()))
     }
 
     /// Whether its thread lives.

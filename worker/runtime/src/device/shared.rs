@@ -12,6 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 use spillgate_worker_policy::device::{Batch, Device, DeviceCommand, DeviceEvent, Rerun};
 
 use super::Upstream;
+use super::weights::Reads;
 use crate::clock::Clock;
 use crate::timer::{Alarm, Sleeper};
 
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) state: Mutex<State>,
     pub(super) work: Condvar,
+    /// Weights that are to be read.
+    pub(super) reads: Reads,
     pub(super) upstream: Arc<dyn Upstream>,
     /// Set before the device is driven.
     pub(super) alarm: OnceLock<Alarm>,
@@ -79,6 +82,7 @@ impl Shared {
                 stop: false,
             }),
             work: Condvar::new(),
+            reads: Reads::default(),
             upstream,
             alarm: OnceLock::new(),
             alive: AtomicBool::new(true),
@@ -105,6 +109,11 @@ impl Shared {
                 DeviceCommand::Rerun(rerun) => Task::Rerun(rerun),
                 DeviceCommand::Load(worker) => Task::Load(worker),
                 DeviceCommand::Unload(worker) => Task::Unload(worker),
+                DeviceCommand::Read(weights, gone) => {
+                    // The policy asks for one at a time.
+                    self.reads.push(weights, gone);
+                    continue;
+                }
                 DeviceCommand::Tell {
                     worker,
                     home,

@@ -10,12 +10,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate_backend::job::{Failure, Job, Ran};
 use spillgate_backend::operator::OperatorError;
-use spillgate_pipeline::action::Span;
+use spillgate_pipeline::action::{Load, LoadCause};
 use spillgate_pipeline::id::WorkerId;
 use spillgate_pipeline::request::{DropReason, ModelChoice};
 use spillgate_worker_policy::device::{Batch, DeviceEvent, Rerun};
 
 use super::shared::{Shared, Task};
+use super::weights::{self, WeightsConfig};
 use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
 use crate::clock::Clock;
 use crate::executor::Executor;
@@ -25,6 +26,8 @@ use crate::timer::TimerThread;
 pub struct DeviceThread {
     handle: DeviceHandle,
     thread: JoinHandle<()>,
+    /// Reads weights, where these give way to each other.
+    loader: Option<JoinHandle<()>>,
 }
 
 impl DeviceThread {
@@ -39,15 +42,42 @@ impl DeviceThread {
         upstream: Arc<dyn Upstream>,
         executor: ExecutorFactory<E>,
     ) -> Result<Self, E> {
-        let DeviceConfig { id, name, policy } = config;
-        let shared = Arc::new(Shared::new(id, name.clone(), policy, clock, upstream));
-        let _ = shared.alarm.set(timers.add(shared.clone()));
+        let shared = begin(config, clock, timers, upstream);
+        Self::run(shared, None, executor)
+    }
+
+    /// Starts a device whose weights give way to each other, and waits until those that are there from the start are read.
+    ///
+    /// # Errors
+    /// When the loader cannot be built, or something that is there from the start cannot be read.
+    pub fn start_with_weights(
+        config: DeviceConfig,
+        clock: Clock,
+        timers: &TimerThread,
+        upstream: Arc<dyn Upstream>,
+        weights: WeightsConfig,
+    ) -> Result<Self, OperatorError> {
+        let shared = begin(config, clock, timers, upstream);
+        let (executor, loader) = weights::start(&shared, weights)?;
+        let executor = Box::new(executor) as Box<dyn Executor + Send>;
+        Self::run(
+            shared,
+            Some(loader),
+            Box::new(move || Ok(executor as Box<dyn Executor>)),
+        )
+    }
+
+    fn run<E: Send + 'static>(
+        shared: Arc<Shared>,
+        loader: Option<JoinHandle<()>>,
+        executor: ExecutorFactory<E>,
+    ) -> Result<Self, E> {
         let handle = DeviceHandle {
             shared: shared.clone(),
         };
         let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
-            .name(format!("device {name}"))
+            .name(format!("device {}", shared.name))
             .spawn(move || match executor() {
                 Ok(mut executor) => {
                     let _ = ready_tx.send(Ok(()));
@@ -70,7 +100,11 @@ impl DeviceThread {
         ready_rx
             .recv()
             .expect("the thread says how its start went")?;
-        Ok(DeviceThread { handle, thread })
+        Ok(DeviceThread {
+            handle,
+            thread,
+            loader,
+        })
     }
 
     /// Reaches the device.
@@ -84,14 +118,17 @@ impl DeviceThread {
         self.handle.close(DropReason::Draining);
         self.handle.shared.state.lock().stop = true;
         self.handle.shared.work.notify_one();
+        self.handle.shared.reads.stop();
+        let threads = std::iter::once(self.thread).chain(self.loader);
+        let threads: Vec<JoinHandle<()>> = threads.collect();
         let give_up = std::time::Instant::now() + limit;
-        while !self.thread.is_finished() {
+        while !threads.iter().all(JoinHandle::is_finished) {
             if std::time::Instant::now() >= give_up {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.thread.join().is_ok()
+        threads.into_iter().all(|thread| thread.join().is_ok())
     }
 }
 
@@ -132,6 +169,20 @@ fn died(shared: &Shared, cause: &str) {
     shared.drive(DeviceEvent::Close(DropReason::NoWorker));
     // What was bound behind it went down with its workers.
     shared.state.lock().tasks.clear();
+    shared.reads.stop();
+}
+
+/// What the threads of a device and its handles share.
+fn begin(
+    config: DeviceConfig,
+    clock: Clock,
+    timers: &TimerThread,
+    upstream: Arc<dyn Upstream>,
+) -> Arc<Shared> {
+    let DeviceConfig { id, name, policy } = config;
+    let shared = Arc::new(Shared::new(id, name, policy, clock, upstream));
+    let _ = shared.alarm.set(timers.add(shared.clone()));
+    shared
 }
 
 /// Executes a batch and tells who is to know. `Err` when the module panicked.
@@ -146,12 +197,14 @@ fn run_batch(
     let asked_at = shared.clock.now();
     let ready = catch_unwind(AssertUnwindSafe(|| executor.ready(of.0, of.1)));
     // The policy says how long it takes; when it starts is seen here.
+    let told_end = batch.expected_end;
     let execution = batch.expected_end.since(batch.started_at + batch.load);
     batch.started_at = shared.clock.now();
     batch.expected_end = batch.started_at + execution;
-    let load = matches!(ready, Ok(Ok(true))).then_some(Span {
+    let load = matches!(ready, Ok(Ok(true))).then_some(Load {
         from: asked_at,
         to: batch.started_at,
+        cause: LoadCause::First,
     });
     let jobs: SmallVec<[&Job; 16]> = batch.members.iter().map(|m| &*m.payload).collect();
     let outcome = match ready {
@@ -175,6 +228,7 @@ fn run_batch(
             Err(cause),
         ),
     };
+    let read = batch.read;
     let sampled = batch.sampled.filter(|&i| results[i].is_ok());
     let sampled = sampled.map(|i| batch.members[i].payload.clone());
     let forecasters = shared.state.lock().policy.forecasters(batch.worker).into();
@@ -182,7 +236,8 @@ fn run_batch(
         device: shared.id,
         batch,
         results,
-        load,
+        load: load.or(read),
+        told_end,
         ended_at,
         forecasters,
     });

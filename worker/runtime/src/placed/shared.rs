@@ -27,6 +27,7 @@ pub(super) struct Batch {
     pub(super) weights: WeightsId,
     pub(super) members: Vec<Member<Arc<Job>>>,
     pub(super) expected: Duration,
+    pub(super) told_end: Timestamp,
     pub(super) prepared: Prepared,
     /// How long that took.
     pub(super) prepare: Duration,
@@ -152,6 +153,7 @@ impl Shared {
                         weights,
                         members,
                         expected: expected_end.since(starts_at),
+                        told_end: expected_end,
                         prepared: Prepared::Whole,
                         prepare: Duration::ZERO,
                     };

@@ -232,6 +232,7 @@ fn execute(shared: &Shared) {
             weights,
             members,
             expected,
+            told_end,
             prepared,
             prepare,
         } = batch;
@@ -266,6 +267,7 @@ fn execute(shared: &Shared) {
             results: Vec::new(),
             started_at,
             expected,
+            told_end,
             ended_at,
         };
         shared.report([Report::Ran(Executed {

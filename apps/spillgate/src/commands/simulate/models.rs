@@ -8,11 +8,11 @@ use indexmap::IndexMap;
 use spillgate::embedded::Deployment;
 use spillgate::files::LoadedPipeline;
 use spillgate::fleets::{self, Placing, Weights};
-use spillgate_controller_policy::placement::PlacementName;
 use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::family::{Family, FamilyMember, MEMBERS_MAX};
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::pipeline::Module;
+use spillgate_pipeline::placement::Decider;
 use spillgate_sim::SimConfig;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{ARRIVAL_COLUMNS, Arrival, parse_arrivals};
@@ -32,14 +32,14 @@ const MB: f64 = 1e6;
 pub(super) struct ModelsArgs {
     /// Placement of models and batches on devices; repeat it to compare [default: spillgate where --scenario or --device is given;
     /// else devices decide themselves, and keep the models that they have read]
-    #[arg(long, value_name = "NAME", value_parser = placement(), conflicts_with_all = BESIDE)]
+    #[arg(long, value_name = "NAME", value_parser = placement())]
     pub(super) placement: Vec<String>,
     /// Whether models get fair shares of device time, under placements that know them.
     #[arg(long, value_enum, default_value = "on")]
     pub(super) fairness: Fairness,
     /// Memory that a device has for weights, like cuda:0,memory=12GiB; `emulated` stands for each emulated one (repeatable). On others
     /// all models fit
-    #[arg(long, value_name = "NAME,memory=SIZE", value_parser = device, conflicts_with = "scenario", conflicts_with_all = BESIDE)]
+    #[arg(long, value_name = "NAME,memory=SIZE", value_parser = device, conflicts_with = "scenario")]
     device: Vec<(String, u64)>,
     /// Each module has a family of that many models, in place of those of the file.
     #[arg(long, value_name = "N", value_parser = number(1u16, MEMBERS_MAX as u16, "a family has so many models"), conflicts_with = "scenario")]
@@ -57,18 +57,62 @@ pub(super) struct ModelsArgs {
     zipf: Option<f64>,
 }
 
-/// Devices under a placement are those of the pipeline file, all in the gateway's process, and take neither a drop policy nor a scheduler.
-const BESIDE: [&str; 9] = [
-    "policy",
-    "schedule",
-    "gpus",
-    "cold_start",
-    "gateways",
-    "network_delay",
-    "cluster",
-    "jitter",
-    "clock_skew",
-];
+/// Flags that say something else than the placements that were named, with why.
+fn check_beside(all: &SimulateArgs, placings: &[Placing]) -> anyhow::Result<()> {
+    let is_placement = |placing: &&Placing| placing.decider.placement().is_some();
+    let n_placements = placings.iter().filter(is_placement).count();
+    anyhow::ensure!(
+        n_placements == 0 || n_placements == placings.len(),
+        "--placement brokers serves by the policies of the file, and a placement in their place; run them one after the other"
+    );
+    let has_apart = all.gateways.is_some() || all.network_delay.is_some() || all.cluster.is_some();
+    let varies = !all.jitter.is_zero() || !all.clock_skew.is_zero();
+    let of_placement = [
+        (
+            "--policy",
+            !all.policy.is_empty(),
+            "decides about batches, too",
+        ),
+        (
+            "--schedule",
+            !all.schedule.is_empty(),
+            "decides about batches, too",
+        ),
+        (
+            "--dispatch",
+            all.dispatch.is_some(),
+            "has all devices in one process",
+        ),
+        (
+            "--gateways, --network-delay, --cluster",
+            has_apart,
+            "has all devices in one process",
+        ),
+        (
+            "--jitter, --clock-skew",
+            varies,
+            "has all devices in one process",
+        ),
+    ];
+    let of_all = [
+        ("--gpus", all.gpus.is_some(), "has the devices of the file"),
+        (
+            "--cold-start",
+            all.cold_start.is_some(),
+            "has all workers from the start",
+        ),
+    ];
+    let given = |(_, is_given, _): &&(&str, bool, &str)| *is_given;
+    let beside_placement = of_placement.iter().filter(|_| n_placements > 0).find(given);
+    let beside_any = of_all.iter().filter(|_| !placings.is_empty()).find(given);
+    if let Some((flag, _, why)) = beside_any {
+        anyhow::bail!("{flag}: what shares memory {why}; leave it out");
+    }
+    if let Some((flag, _, why)) = beside_placement {
+        anyhow::bail!("{flag}: a placement {why}; leave it out, or give --placement brokers");
+    }
+    Ok(())
+}
 
 /// The models of a pipeline, and the placements to compare.
 pub(super) struct Simulated {
@@ -89,16 +133,17 @@ impl Simulated {
             args.fairness == Fairness::On || !placings.is_empty(),
             "--fairness: no placement is simulated; give --placement or --device"
         );
-        anyhow::ensure!(
-            all.dispatch.is_none() || placings.is_empty(),
-            "--dispatch: the devices under a placement are in one process; leave it out"
-        );
+        check_beside(all, &placings)?;
         if let Some(n) = args.models {
             give_models(Arc::make_mut(&mut loaded.pipeline), n);
         }
-        if !placings.is_empty() {
+        let is_placement = |placing: &Placing| placing.decider.placement().is_some();
+        if let Some(first) = placings.first() {
             let pipeline = Arc::make_mut(&mut loaded.pipeline);
-            pipeline.go_under_placement();
+            match is_placement(first) {
+                true => pipeline.go_under_placement(),
+                false => pipeline.share_memory(),
+            }
         }
         let pipeline = &loaded.pipeline;
         let has_families = pipeline.families().next().is_some();
@@ -173,19 +218,25 @@ impl Simulated {
         if let Some(asked) = &self.asked {
             config.timeouts = Some(asked.iter().map(|request| request.slo).collect());
         }
-        if let Some(placing) = placing {
+        let Some(placing) = placing else {
+            return Ok(());
+        };
+        if let Some(name) = placing.decider.placement() {
             anyhow::ensure!(
                 config.work.is_none(),
                 "--placement: requests with lengths need a batch scheduler; give --arrivals without lengths"
             );
             config.fleets = fleets::simulated(
                 &self.deployment,
-                placing,
+                (name, placing),
                 &self.weights,
                 &spillgate_modules::library(),
             )?;
             // A placement runs a model on any device of its fleet.
             config.workers = devices.to_vec();
+        } else {
+            let library = spillgate_modules::library();
+            config.memory = fleets::memory(&self.deployment, placing, &self.weights, &library)?;
         }
         Ok(())
     }
@@ -233,21 +284,18 @@ fn asked(file: &Path, pipeline: &Pipeline) -> anyhow::Result<Option<Vec<Arrival>
 
 impl ModelsArgs {
     fn placings(&self) -> Vec<Placing> {
-        let mut names: Vec<PlacementName> = self
-            .placement
-            .iter()
-            .filter_map(|p| PlacementName::by_name(p))
-            .collect();
-        if names.is_empty() && !self.device.is_empty() {
-            names.push(PlacementName::Spillgate);
+        let names = self.placement.iter();
+        let mut deciders: Vec<Decider> = names.filter_map(|p| Decider::by_name(p)).collect();
+        if deciders.is_empty() && !self.device.is_empty() {
+            deciders.push(Decider::default());
         }
         let memory: IndexMap<String, u64> = self.device.iter().cloned().collect();
-        let placing = |name| Placing {
-            name,
+        let placing = |decider| Placing {
+            decider,
             is_fair: self.fairness == Fairness::On,
             memory: memory.clone(),
         };
-        names.into_iter().map(placing).collect()
+        deciders.into_iter().map(placing).collect()
     }
 
     /// Bytes of each model of a module; `None`: the size of its file.
@@ -292,8 +340,8 @@ fn give_models(pipeline: &mut Pipeline, n: u16) {
     }
 }
 
-/// What happened to models, in a line or two.
-pub(super) fn text_of(models: &Models) -> String {
+/// What happened to models, in a line or two. `is_shared`: memory is, so they are read beside batches.
+pub(super) fn text_of(models: &Models, is_shared: bool) -> String {
     let Models {
         loads,
         cold_requests,
@@ -301,9 +349,9 @@ pub(super) fn text_of(models: &Models) -> String {
         load_utilisation,
         refused,
     } = models;
-    let of = match refused {
-        Some(_) => "links",
-        None => "devices",
+    let of = match is_shared {
+        true => "links",
+        false => "devices",
     };
     let mut text = format!(
         "  models: {loads} loads, {cold_requests} cold requests, {unloads} gave way; {of} read {:.1}% of the time\n",

@@ -66,6 +66,12 @@ pub(super) fn run(
     json: bool,
 ) -> anyhow::Result<()> {
     let scenario = read(folder)?;
+    anyhow::ensure!(
+        placements
+            .iter()
+            .all(|p| PlacementName::by_name(p).is_some()),
+        "--placement brokers: a scenario has no pipeline file whose policies would serve; name a placement"
+    );
     let mut named: Vec<PlacementName> = placements
         .iter()
         .filter_map(|p| PlacementName::by_name(p))

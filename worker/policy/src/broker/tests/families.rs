@@ -1,5 +1,6 @@
 //! Modules with a family of models: a batch holds requests of one member.
 
+use crate::schedule::SchedulerConfig;
 use spillgate_pipeline::distribution::WINDOW_DEFAULT;
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::schedule::ScheduleName;

@@ -1,5 +1,6 @@
 //! Modules whose variants are chosen request by request: a batch holds requests of one variant, and takes that variant's time.
 
+use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::VariantId;
 
 use super::*;

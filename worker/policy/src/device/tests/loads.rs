@@ -23,7 +23,7 @@ fn done(out: Vec<DeviceCommand<()>>) -> Vec<Does> {
         )),
         DeviceCommand::Load(worker) => Some(Does::Load(worker.0)),
         DeviceCommand::Unload(worker) => Some(Does::Unload(worker.0)),
-        DeviceCommand::Rerun(_) | DeviceCommand::Tell { .. } => None,
+        DeviceCommand::Read(..) | DeviceCommand::Rerun(_) | DeviceCommand::Tell { .. } => None,
     };
     out.into_iter().filter_map(does).collect()
 }

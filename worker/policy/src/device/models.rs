@@ -1,0 +1,236 @@
+//! A device with memory for some of its weights ([`crate::memory`]): what it reads, and what gives way.
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::action::Load;
+use spillgate_pipeline::id::{GatewayId, MemberId, WeightsId, WorkerId};
+use spillgate_pipeline::message::ToGateway;
+use spillgate_pipeline::predict::{Action, ActionKind, ActionRecord};
+use spillgate_pipeline::request::{ModelChoice, Request};
+use spillgate_pipeline::time::Timestamp;
+
+use super::running::Running;
+use super::{Device, DeviceCommand, drain_rejected};
+use crate::broker::Member;
+use crate::memory::{Memory, Reading, Wanted};
+
+impl<T> Device<T> {
+    /// The same device with memory for some of its weights, which give way to each other. Its driver has in memory what is there from the
+    /// start.
+    #[must_use]
+    pub fn with_memory(mut self, memory: Memory) -> Self {
+        for broker in self.workers.values_mut() {
+            broker.share_memory();
+        }
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Its memory for weights; `None`: all stay that were read.
+    pub fn memory(&self) -> Option<&Memory> {
+        self.memory.as_ref()
+    }
+
+    /// Weights that a request at a worker waits for: they are not there.
+    pub(super) fn cold(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        request: &Request,
+    ) -> Option<WeightsId> {
+        let memory = self.memory.as_mut()?;
+        let weights = memory.weights_of(worker, request.model())?;
+        memory.asked(now, weights);
+        (!memory.serves(now, weights)).then_some(weights)
+    }
+
+    /// Whether the weights of a model are there, as far as weights give way.
+    pub(super) fn is_there(&self, now: Timestamp, worker: WorkerId, model: ModelChoice) -> bool {
+        let Some(memory) = &self.memory else {
+            return true;
+        };
+        let weights = memory.weights_of(worker, model);
+        weights.is_none_or(|weights| memory.serves(now, weights))
+    }
+
+    /// Drops the requests that their load makes late.
+    pub(super) fn expire_cold(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        for (&worker, broker) in &mut self.workers {
+            let there_at = |weights| memory.there_at(now, weights);
+            broker.expire_cold(now, there_at, &mut self.rejected);
+            drain_rejected(worker, &mut self.rejected, out);
+        }
+    }
+
+    /// How the weights of a batch were read, if one of its requests waited for that.
+    pub(super) fn read_for(&mut self, worker: WorkerId, members: &[Member<T>]) -> Option<Load> {
+        let memory = self.memory.as_mut()?;
+        let model = members.first()?.request.model();
+        let weights = memory.weights_of(worker, model)?;
+        memory.bound(weights, members.iter().map(|m| m.arrived_at))
+    }
+
+    /// Reads what is worth most, if nothing is read.
+    pub(super) fn read_next(&mut self, now: Timestamp, out: &mut Vec<DeviceCommand<T>>) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        let is_cold = self.workers.values().any(|broker| broker.has_cold());
+        if !is_cold || memory.reading().is_some() {
+            return;
+        }
+        let wanted = self.wanted(now, memory);
+        let (waiting, stays) = (self.warm(memory), self.stays(memory));
+        let Some(memory) = &mut self.memory else {
+            return;
+        };
+        let Some((next, gone)) = memory.read_next(now, wanted, &waiting, &stays) else {
+            return;
+        };
+        for weights in &gone {
+            self.went(*weights);
+        }
+        self.tell_held(&[(next, true)], &gone, out);
+        out.push(DeviceCommand::Read(next, gone));
+        self.look_at_cold();
+    }
+
+    /// What was read is there, or cannot be.
+    pub(super) fn read_ended(
+        &mut self,
+        now: Timestamp,
+        is_there: bool,
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        let ended = self.memory.as_mut();
+        let Some(Reading { weights, load }) =
+            ended.and_then(|memory| memory.read_ended(now, is_there))
+        else {
+            return;
+        };
+        for broker in self.workers.values_mut() {
+            // Where it could not be read, these requests hear why.
+            broker.weights_came(weights);
+        }
+        self.look_at_cold();
+        if !is_there {
+            self.tell_held(&[(weights, false)], &[], out);
+            return;
+        }
+        let first = self.workers.values().next();
+        if let Some(broker) = first {
+            self.errors.record(&ActionRecord {
+                action: Action {
+                    kind: ActionKind::Load,
+                    ..Action::execute(broker.module(), 1)
+                },
+                expected: load.to.since(load.from),
+                took: now.since(load.from),
+                expected_end: load.to,
+                ended_at: now,
+            });
+        }
+    }
+
+    /// A gateway that greets hears which models are here.
+    pub(super) fn tell_all_held(&self, home: GatewayId, out: &mut Vec<DeviceCommand<T>>) {
+        if let Some(memory) = &self.memory {
+            let held: Vec<_> = memory.held().map(|weights| (weights, true)).collect();
+            tell(memory, &[home], &held, out);
+        }
+    }
+
+    fn tell_held(
+        &self,
+        moved: &[(WeightsId, bool)],
+        gone: &[WeightsId],
+        out: &mut Vec<DeviceCommand<T>>,
+    ) {
+        if let Some(memory) = &self.memory {
+            let gone = gone.iter().map(|weights| (*weights, false));
+            let moved: Vec<_> = moved.iter().copied().chain(gone).collect();
+            tell(memory, &self.homes, &moved, out);
+        }
+    }
+
+    fn look_at_cold(&mut self) {
+        self.workers.values_mut().for_each(|b| b.look_at_cold());
+    }
+
+    /// Weights gave way.
+    fn went(&mut self, weights: WeightsId) {
+        let Some(memory) = &self.memory else {
+            return;
+        };
+        for (worker, broker) in &mut self.workers {
+            let of = |request: &Request| memory.weights_of(*worker, request.model());
+            broker.weights_went(weights, |request| of(request) == Some(weights));
+        }
+    }
+
+    /// What requests wait for, over all workers.
+    fn wanted(&self, now: Timestamp, memory: &Memory) -> Vec<Wanted> {
+        let mut all: IndexMap<WeightsId, Wanted, FxBuildHasher> = IndexMap::default();
+        for broker in self.workers.values() {
+            for one in broker.wanted_weights(|weights| memory.there_at(now, weights)) {
+                let sum = all
+                    .entry(one.weights)
+                    .or_insert(Wanted { in_time: 0, ..one });
+                sum.in_time += one.in_time;
+                sum.deadline = sum.deadline.min(one.deadline);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// How many requests wait for batches, by what is there.
+    fn warm(&self, memory: &Memory) -> IndexMap<WeightsId, usize, FxBuildHasher> {
+        let mut waiting: IndexMap<WeightsId, usize, FxBuildHasher> = IndexMap::default();
+        for (worker, broker) in &self.workers {
+            for request in broker.warm() {
+                if let Some(weights) = memory.weights_of(*worker, request.model()) {
+                    *waiting.entry(weights).or_default() += 1;
+                }
+            }
+        }
+        waiting
+    }
+
+    /// What must not give way: a batch of it runs, is bound or is formed.
+    fn stays(&self, memory: &Memory) -> Vec<WeightsId> {
+        let on_device = [&self.running, &self.bound].into_iter().flatten();
+        let on_device = on_device.filter_map(|r: &Running| memory.weights_of(r.worker, r.model));
+        let formed = self.workers.iter().flat_map(|(worker, broker)| {
+            let requests = broker.forming().into_iter();
+            requests.filter_map(|request| memory.weights_of(*worker, request.model()))
+        });
+        on_device.chain(formed).collect()
+    }
+}
+
+/// Tells gateways which models are in memory, or no longer.
+fn tell<T>(
+    memory: &Memory,
+    homes: &[GatewayId],
+    moved: &[(WeightsId, bool)],
+    out: &mut Vec<DeviceCommand<T>>,
+) {
+    let mut by_worker: IndexMap<WorkerId, Vec<(MemberId, bool)>, FxBuildHasher> =
+        IndexMap::default();
+    for (weights, is_held) in moved {
+        for (worker, member) in memory.members(*weights) {
+            let of_worker = by_worker.entry(*worker).or_default();
+            of_worker.push((*member, *is_held));
+        }
+    }
+    for (worker, models) in by_worker {
+        out.extend(homes.iter().map(|&home| DeviceCommand::Tell {
+            worker,
+            home,
+            message: ToGateway::Holds(worker, models.clone()),
+        }));
+    }
+}

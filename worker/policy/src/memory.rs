@@ -1,0 +1,421 @@
+//! The memory for weights of a device whose brokers form its batches: which weights are there, which are read, and which give way.
+//!
+//! Requests whose weights are not there wait apart (`broker/cold.rs`) until these are read, beside the batches and one after another. The
+//! weights that are asked for least give way. How often weights are asked for is counted with requests that are dropped, as those are asked
+//! for, too; an earlier request counts less ([`FORGOTTEN`]).
+//!
+//! What is read next: that for which most requests wait that it makes in time or are expected within [`AHEAD`], for the time of reading it.
+//! It is worth what gives way if more requests wait for it than for that. What is expected of both counts by the part of the time in which
+//! the link was busy: while it has time to spare, what gave way is read again when it is asked for.
+//!
+//! Source: Clockwork (§5.1) for pages, of 16 MiB. Clockwork's own rule is that the least recently used model gives way; a rate is not
+//! misled by one request for a model that hardly anybody asks for.
+//!
+//! Invariants: the pages of the weights that are there or read are at most those of the device; one is read at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::{IndexMap, IndexSet};
+use rustc_hash::FxBuildHasher;
+use spillgate_pipeline::action::{Load, LoadCause};
+use spillgate_pipeline::id::{MemberId, WeightsId, WorkerId};
+use spillgate_pipeline::predict::{Cap, Estimator, EstimatorName};
+use spillgate_pipeline::request::ModelChoice;
+use spillgate_pipeline::time::Timestamp;
+
+/// A request of so long ago counts as 1/e of one, and so does the time in which the link was busy.
+pub const FORGOTTEN: Duration = Duration::from_secs(10);
+/// Requests that are expected within this time count for their weights.
+pub const AHEAD: Duration = Duration::from_secs(1);
+/// What is read is worth so many requests more than what gives way. Less is chance.
+const WORTH_MIN: f64 = 0.01;
+/// Weights that could not be read are not read again within this time: their requests fail.
+pub const FAILED_FOR: Duration = Duration::from_secs(1);
+
+/// Weights that may be in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightsSize {
+    /// Pages that they take.
+    pub pages: u32,
+    /// How long reading them is expected to take, until it was measured.
+    pub load: Duration,
+}
+
+/// What the models of a worker run with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerWeights {
+    /// By member of the family of its module or by variant; one where there is neither.
+    pub weights: Vec<WeightsId>,
+    /// They are those of variants.
+    pub by_variant: bool,
+}
+
+impl WorkerWeights {
+    /// The weights of a model.
+    fn of(&self, model: ModelChoice) -> Option<WeightsId> {
+        let ordinal = match self.by_variant {
+            true => model.variant.idx(),
+            false => model.member.idx(),
+        };
+        self.weights.get(ordinal).copied()
+    }
+}
+
+/// What the memory of a device is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryConfig {
+    /// Pages of the device.
+    pub pages: u32,
+    /// All weights, by id.
+    pub weights: Arc<[WeightsSize]>,
+    /// The workers of the device.
+    pub workers: Vec<(WorkerId, WorkerWeights)>,
+    /// What is there from the start. It fits.
+    pub resident: Vec<WeightsId>,
+}
+
+/// What became of weights on a device, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryAccount {
+    /// Batches.
+    pub batches: u64,
+    /// Requests that waited for weights.
+    pub cold: u64,
+    /// Weights that were read.
+    pub loads: u64,
+    /// Weights that could not be read.
+    pub failed_loads: u64,
+    /// Weights that gave way.
+    pub unloads: u64,
+}
+
+/// A quantity that fades.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fading {
+    value: f64,
+    at: Timestamp,
+}
+
+impl Fading {
+    fn at(self, now: Timestamp) -> f64 {
+        let ages = now.since(self.at).as_secs_f64() / FORGOTTEN.as_secs_f64();
+        self.value * (-ages).exp()
+    }
+
+    fn add(&mut self, now: Timestamp, value: f64) {
+        *self = Fading {
+            value: self.at(now) + value,
+            at: now,
+        };
+    }
+}
+
+/// What is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) weights: WeightsId,
+    /// When it began, and is expected to end.
+    pub(crate) load: Load,
+}
+
+/// Waiting requests that weights would serve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) weights: WeightsId,
+    /// Requests that would be in time.
+    pub(crate) in_time: usize,
+    /// The earliest deadline of all.
+    pub(crate) deadline: Timestamp,
+}
+
+/// The memory of one device.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    free: u32,
+    config: MemoryConfig,
+    workers: IndexMap<WorkerId, WorkerWeights, FxBuildHasher>,
+    /// The workers that serve members of families with weights.
+    members: IndexMap<WeightsId, Vec<(WorkerId, MemberId)>, FxBuildHasher>,
+    /// What is there, or read, and how that was read if it was.
+    held: IndexMap<WeightsId, Option<Load>, FxBuildHasher>,
+    reading: Option<Reading>,
+    /// What could not be read, and until when it is not tried again.
+    failed: IndexMap<WeightsId, Timestamp, FxBuildHasher>,
+    asked: IndexMap<WeightsId, Fading, FxBuildHasher>,
+    loads: IndexMap<WeightsId, Estimator, FxBuildHasher>,
+    /// Seconds in which something was read.
+    busy: Fading,
+    /// What gave way once.
+    known: IndexSet<WeightsId, FxBuildHasher>,
+    account: MemoryAccount,
+}
+
+impl Memory {
+    /// The memory of a device that begins to serve.
+    pub fn new(config: MemoryConfig) -> Self {
+        let mut members: IndexMap<WeightsId, Vec<_>, FxBuildHasher> = IndexMap::default();
+        // Gateways send requests by member; which variants are there is no matter of theirs.
+        for (worker, of) in config.workers.iter().filter(|(_, of)| !of.by_variant) {
+            for (member, weights) in (0..).map(MemberId).zip(&of.weights) {
+                members.entry(*weights).or_default().push((*worker, member));
+            }
+        }
+        let mut memory = Memory {
+            free: config.pages,
+            workers: config.workers.iter().cloned().collect(),
+            members,
+            held: IndexMap::default(),
+            reading: None,
+            failed: IndexMap::default(),
+            asked: IndexMap::default(),
+            loads: IndexMap::default(),
+            busy: Fading::default(),
+            known: IndexSet::default(),
+            account: MemoryAccount::default(),
+            config,
+        };
+        for weights in memory.config.resident.clone() {
+            memory.hold(weights, None);
+        }
+        memory
+    }
+
+    /// Pages that weights have, and those of the device.
+    pub fn pages(&self) -> (u32, u32) {
+        (self.config.pages - self.free, self.config.pages)
+    }
+
+    /// What became of weights.
+    pub fn account(&self) -> MemoryAccount {
+        self.account
+    }
+
+    /// What a model of a worker runs with. `None`: it needs nothing.
+    pub(crate) fn weights_of(&self, worker: WorkerId, model: ModelChoice) -> Option<WeightsId> {
+        let of = self.workers.get(&worker)?;
+        of.of(model).filter(|weights| self.pages_of(*weights) > 0)
+    }
+
+    /// Whether requests for weights go to batches: they are there, or can never be, or just could not be read, which these requests are to
+    /// hear.
+    pub(crate) fn serves(&self, now: Timestamp, weights: WeightsId) -> bool {
+        let is_read = self.reading.is_some_and(|read| read.weights == weights);
+        let failed = self.failed.get(&weights).is_some_and(|until| now < *until);
+        let is_too_large = self.pages_of(weights) > self.config.pages;
+        self.held.contains_key(&weights) && !is_read || failed || is_too_large
+    }
+
+    /// What is read now.
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        self.reading
+    }
+
+    /// When weights can be there at the earliest.
+    pub(crate) fn there_at(&self, now: Timestamp, weights: WeightsId) -> Timestamp {
+        match self.reading {
+            Some(read) if read.weights == weights => read.load.to.max(now),
+            Some(read) => read.load.to.max(now) + self.load_of(weights),
+            None => now + self.load_of(weights),
+        }
+    }
+
+    /// A request came for weights.
+    pub(crate) fn asked(&mut self, now: Timestamp, weights: WeightsId) {
+        self.asked.entry(weights).or_default().add(now, 1.0);
+    }
+
+    /// A batch of that model is bound, whose requests came at these times. Returns how its weights were read, if one of them waited for that.
+    pub(crate) fn bound(
+        &mut self,
+        weights: WeightsId,
+        came: impl Iterator<Item = Timestamp>,
+    ) -> Option<Load> {
+        self.account.batches += 1;
+        let read = (*self.held.get(&weights)?)?;
+        let waited = came.filter(|at| *at < read.to).count() as u64;
+        self.account.cold += waited;
+        (waited > 0).then_some(read)
+    }
+
+    /// Chooses what is read next, and begins. `wanted`: what requests wait for. `waiting`: by weights, the requests that wait for batches with
+    /// what is there. `stays`: what must not give way. Returns what is read and what gives way.
+    pub(crate) fn read_next(
+        &mut self,
+        now: Timestamp,
+        wanted: Vec<Wanted>,
+        waiting: &IndexMap<WeightsId, usize, FxBuildHasher>,
+        stays: &[WeightsId],
+    ) -> Option<(WeightsId, Vec<WeightsId>)> {
+        if self.reading.is_some() {
+            return None;
+        }
+        let gain = |w: &Wanted| w.in_time as f64 + self.expected(now, w.weights);
+        let rate = |w: &Wanted| gain(w) / self.load_of(w.weights).as_secs_f64().max(1e-6);
+        let mut ranked: Vec<(f64, Wanted)> = wanted.into_iter().map(|w| (rate(&w), w)).collect();
+        ranked.sort_by(|(a, of_a), (b, of_b)| {
+            let by_deadline = of_a.deadline.cmp(&of_b.deadline);
+            let by_rate = (of_b.in_time > 0)
+                .cmp(&(of_a.in_time > 0))
+                .then(b.total_cmp(a));
+            by_rate
+                .then(by_deadline)
+                .then(of_a.weights.cmp(&of_b.weights))
+        });
+        let link = self.link_use(now);
+        for (_, wants) in &ranked {
+            let Some(out) = self.make_room(now, wants.weights, waiting, stays) else {
+                continue;
+            };
+            let waits = |weights: &WeightsId| waiting.get(weights).copied().unwrap_or_default();
+            let wait: usize = out.iter().map(waits).sum();
+            let expected: f64 = out.iter().map(|w| self.expected(now, *w)).sum();
+            let surplus = self.expected(now, wants.weights) - expected;
+            let worth = wants.in_time as f64 - wait as f64 + link * surplus;
+            // Where nothing gives way, nothing is lost. Requests without an SLO have idle time: what is asked for less gives way to them.
+            let is_idle = wait == 0 && surplus > WORTH_MIN;
+            if out.is_empty() || is_idle || worth > WORTH_MIN {
+                self.begin(now, wants.weights, &out);
+                return Some((wants.weights, out));
+            }
+        }
+        None
+    }
+
+    /// Weights were read, or could not be. Returns what was expected of it.
+    pub(crate) fn read_ended(&mut self, now: Timestamp, is_there: bool) -> Option<Reading> {
+        let expected = self.reading.take()?;
+        let weights = expected.weights;
+        let load = Load {
+            to: now,
+            ..expected.load
+        };
+        let took = now.since(load.from);
+        self.busy.add(now, took.as_secs_f64());
+        if is_there {
+            self.held.insert(weights, Some(load));
+            self.failed.swap_remove(&weights);
+            self.estimator(weights).observe(took);
+        } else {
+            self.account.failed_loads += 1;
+            self.release(weights);
+            self.failed.insert(weights, now + FAILED_FOR);
+        }
+        Some(expected)
+    }
+
+    /// The members that workers serve with weights.
+    pub(crate) fn members(&self, weights: WeightsId) -> &[(WorkerId, MemberId)] {
+        self.members.get(&weights).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is there, or read.
+    pub(crate) fn held(&self) -> impl Iterator<Item = WeightsId> {
+        self.held.keys().copied()
+    }
+
+    fn pages_of(&self, weights: WeightsId) -> u32 {
+        self.config
+            .weights
+            .get(weights.idx())
+            .map_or(0, |w| w.pages)
+    }
+
+    fn estimator(&mut self, weights: WeightsId) -> &mut Estimator {
+        let first = self.config.weights[weights.idx()].load;
+        let of = self.loads.entry(weights);
+        of.or_insert_with(|| Estimator::new(EstimatorName::LastMedian, Cap::None, first))
+    }
+
+    fn load_of(&self, weights: WeightsId) -> Duration {
+        let first = self.config.weights[weights.idx()].load;
+        self.loads.get(&weights).map_or(first, Estimator::estimate)
+    }
+
+    /// Requests for weights that are expected within [`AHEAD`].
+    fn expected(&self, now: Timestamp, weights: WeightsId) -> f64 {
+        let asked = self.asked.get(&weights).map_or(0.0, |asked| asked.at(now));
+        asked * AHEAD.as_secs_f64() / FORGOTTEN.as_secs_f64()
+    }
+
+    /// The part of the time in which something was read.
+    fn link_use(&self, now: Timestamp) -> f64 {
+        (self.busy.at(now) / FORGOTTEN.as_secs_f64()).min(1.0)
+    }
+
+    /// What gives way to weights: what is asked for least, as much as needed. `None`: they do not fit beside what stays.
+    fn make_room(
+        &self,
+        now: Timestamp,
+        weights: WeightsId,
+        waiting: &IndexMap<WeightsId, usize, FxBuildHasher>,
+        stays: &[WeightsId],
+    ) -> Option<Vec<WeightsId>> {
+        let pages = self.pages_of(weights);
+        let mut missing = pages.saturating_sub(self.free);
+        if missing == 0 {
+            return Some(Vec::new());
+        }
+        let count = |weights: &WeightsId| {
+            let waits = waiting.get(weights).copied().unwrap_or_default();
+            waits as f64 + self.expected(now, *weights)
+        };
+        let others = self.held.keys().filter(|weights| !stays.contains(weights));
+        let mut others: Vec<(f64, WeightsId)> = others.map(|w| (count(w), *w)).collect();
+        others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut out = Vec::new();
+        for (_, other) in others {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(self.pages_of(other));
+            out.push(other);
+        }
+        if missing > 0 {
+            return None;
+        }
+        // A large one that was taken last may make earlier ones needless.
+        let given: u32 = out.iter().map(|other| self.pages_of(*other)).sum();
+        let mut spare = given + self.free - pages;
+        out.retain(|other| {
+            let stays = self.pages_of(*other) <= spare;
+            spare -= if stays { self.pages_of(*other) } else { 0 };
+            !stays
+        });
+        Some(out)
+    }
+
+    fn begin(&mut self, now: Timestamp, weights: WeightsId, out: &[WeightsId]) {
+        for other in out {
+            self.account.unloads += 1;
+            self.known.insert(*other);
+            self.release(*other);
+        }
+        self.account.loads += 1;
+        self.hold(weights, None);
+        let load = Load {
+            from: now,
+            to: now + self.load_of(weights),
+            cause: match self.known.contains(&weights) {
+                true => LoadCause::GaveWay,
+                false => LoadCause::First,
+            },
+        };
+        self.reading = Some(Reading { weights, load });
+    }
+
+    fn hold(&mut self, weights: WeightsId, read: Option<Load>) {
+        if self.held.insert(weights, read).is_none() {
+            self.free -= self.pages_of(weights);
+        }
+    }
+
+    fn release(&mut self, weights: WeightsId) {
+        if self.held.swap_remove(&weights).is_some() {
+            self.free += self.pages_of(weights);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
