@@ -379,7 +379,10 @@ impl Cameras {
             return;
         }
         let served = outlook.execution.len() - 1;
-        let variants = self.pooled(outlook);
+        let (batch, beside) = (outlook.batch, outlook.beside);
+        let variants: Vec<PooledVariant> = (self.variants.iter().zip(&outlook.by_size))
+            .map(|((accuracy, _), times)| PooledVariant::new(*accuracy, times, batch, beside))
+            .collect();
         let mut demands: Vec<Demand> = self
             .cameras
             .values()
@@ -413,25 +416,6 @@ impl Cameras {
             camera.seat = seat;
             camera.obstacle = obstacle;
         }
-    }
-
-    /// The variants with the batches in force.
-    fn pooled(&self, outlook: &Outlook) -> Vec<PooledVariant> {
-        let variants = self.variants.iter().zip(&outlook.by_size);
-        let variant = |((accuracy, _), times): (&(f64, Option<u32>), &Vec<Duration>)| {
-            let sizes = times.iter().take(outlook.batch.max(1) as usize);
-            let mut sizes: Vec<f64> = sizes.map(Duration::as_secs_f64).collect();
-            if sizes.is_empty() {
-                // It takes no time.
-                sizes.push(0.0);
-            }
-            PooledVariant {
-                accuracy: *accuracy,
-                times: sizes,
-                beside: outlook.beside,
-            }
-        };
-        variants.map(variant).collect()
     }
 
     /// What each stream gets from now on.

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::commands::placing::Fairness;
 use anyhow::Context;
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, ValueEnum};
 use indexmap::IndexSet;
 use models::Simulated;
 use spillgate::files::{self, LoadedPipeline};
@@ -89,7 +89,7 @@ pub(crate) struct SimulateArgs {
     warmup: Duration,
     /// How requests arrive without a trace.
     #[arg(long, value_enum, default_value = "poisson", conflicts_with_all = ["trace", "arrivals"])]
-    law: Law,
+    law: load::Law,
     /// Drop policy; repeat it to compare on equal arrivals [default: the pipeline's]
     #[arg(long, value_parser = PossibleValuesParser::new(DropPolicyName::ALL.map(explained)))]
     policy: Vec<String>,
@@ -173,14 +173,6 @@ pub(crate) struct SimulateArgs {
 /// A drop policy with its summary, for `--help`.
 fn explained(policy: DropPolicyName) -> PossibleValue {
     PossibleValue::new(policy.name()).help(policy.recipe().summary)
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Law {
-    /// Equal gaps.
-    Constant,
-    /// A Poisson process.
-    Poisson,
 }
 
 /// Runs each policy with each seed.

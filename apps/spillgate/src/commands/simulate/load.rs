@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use spillgate_backend::file;
@@ -14,13 +15,21 @@ use spillgate_sim::placement::Arrival;
 use spillgate_sim::trace::{self, Window};
 use spillgate_sim::workload::{self, Arrivals};
 
+use super::SimulateArgs;
 use super::work::Work;
-use super::{Law, SimulateArgs};
 
 /// Most requests of a run: more would fill the memory before the first is served.
 const REQUESTS_MAX: f64 = 1e8;
 /// How long load is offered unless said otherwise.
 const DURATION_DEFAULT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Law {
+    /// Equal gaps.
+    Constant,
+    /// A Poisson process.
+    Poisson,
+}
 
 /// The load that the arguments ask for: `work` and `asked` are what `--arrivals` says besides times. `capacity` is the bottleneck throughput of the reference plan.
 pub(super) fn load(
