@@ -101,7 +101,10 @@ fn a_pipeline_under_a_placement_is_in_one_process() {
     let output = simulate(&[&[file.as_str()], &THREE[..], &args].concat());
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("--dispatch: the devices under"), "{error}");
+    assert!(
+        error.contains("--dispatch: a placement has all devices in one process"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -402,8 +405,18 @@ fn what_is_wrong_with_models_is_said() {
         ),
         (
             &["--placement", "lru", "--policy", "pard"],
-            2,
-            "error: the argument '--placement <NAME>' cannot be used with '--policy <POLICY>'",
+            1,
+            "error: --policy: a placement decides about batches, too; leave it out, or give --placement brokers",
+        ),
+        (
+            &["--placement", "brokers", "--placement", "lru"],
+            1,
+            "error: --placement brokers serves by the policies of the file, and a placement in their place; run them one after the other",
+        ),
+        (
+            &["--placement", "brokers", "--gpus", "4"],
+            1,
+            "error: --gpus: what shares memory has the devices of the file; leave it out",
         ),
         (
             &[
