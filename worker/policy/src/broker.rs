@@ -1,7 +1,7 @@
 //! The Request Broker (PARD §4.3): owns the requests that wait for one module on one device, moves them into batches,
 //! or drops them.
 //!
-//! Requests wait in a double-ended priority queue ([`spillgate_pipeline::queue`]). The [`Recipe`] of a drop policy says
+//! Requests wait in a double-ended priority queue ([`spillgate_pipeline::queue`]). The [`Recipe`](spillgate_pipeline::policy::recipe::Recipe) of a drop policy says
 //! in which order requests are served and which requests are kept. The [`Guidance`] of the State Planner says how much
 //! time is reserved downstream. Batches are formed in one of three ways: *ahead*, as in PARD; *late*, when the device
 //! is about to be free; or by a batch *scheduler*. The broker starts nothing itself: [`crate::device::Device`] takes
