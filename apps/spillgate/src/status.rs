@@ -180,13 +180,13 @@ pub struct DeviceStatus {
     pub is_alive: bool,
     /// Requests that wait at its workers.
     pub waiting: usize,
-    /// Under a placement: the weights that it holds, and what came of its actions.
+    /// Where its memory holds some of the models: the weights that are there, and what became of them.
     #[serde(default)]
     pub weights: Option<WeightsReading>,
     /// By how much predictions were wrong since it began.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,
-    /// Under a placement: how long models take, as measured when it started, one of each architecture.
+    /// There, too: how long models take, as measured when it started, one of each architecture.
     #[serde(default)]
     pub measured: Vec<MeasuredStatus>,
 }

@@ -293,6 +293,7 @@ impl Memory {
         let took = now.since(load.from);
         self.busy.add(now, took.as_secs_f64());
         if is_there {
+            self.account.loads += 1;
             self.held.insert(weights, Some(load));
             self.failed.swap_remove(&weights);
             self.estimator(weights).observe(took);
@@ -391,7 +392,6 @@ impl Memory {
             self.known.insert(*other);
             self.release(*other);
         }
-        self.account.loads += 1;
         self.hold(weights, None);
         let load = Load {
             from: now,

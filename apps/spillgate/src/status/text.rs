@@ -56,7 +56,7 @@ pub(super) fn text(status: &Status) -> String {
     text
 }
 
-/// What devices under a placement hold, and what they did.
+/// What devices hold whose memory holds some of the models, and what they did.
 fn placed(text: &mut String, devices: &[DeviceStatus]) {
     let head = [
         "device",

@@ -14,7 +14,7 @@ use super::{
     DEVICE_UNLOADS, DEVICE_WEIGHT_PAGES, DEVICE_WEIGHT_PAGES_LIMIT,
 };
 
-/// The weights of a device under a placement, and what came of its actions since it began.
+/// The weights of a device whose memory holds some of the models, and what became of them since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsReading {
     /// Pages of 16 MiB that hold weights, or are to.
@@ -80,7 +80,7 @@ pub struct ErrorReading {
 pub struct DeviceReading {
     /// Its name.
     pub device: String,
-    /// Under a placement.
+    /// Where its memory holds some of the models.
     pub weights: Option<WeightsReading>,
     /// Of each kind of action that ended.
     pub errors: Vec<ErrorReading>,

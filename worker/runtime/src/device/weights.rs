@@ -207,8 +207,16 @@ pub(super) fn start(
                 match begun {
                     Ok(mut loader) => {
                         let _ = started.send(Ok(()));
-                        while let Some((weights, gone)) = shared.reads.next() {
-                            read(&shared, &store, &mut *loader, weights, &gone);
+                        let reads = AssertUnwindSafe(|| {
+                            while let Some((weights, gone)) = shared.reads.next() {
+                                read(&shared, &store, &mut *loader, weights, &gone);
+                            }
+                        });
+                        // Nothing is read any more: readiness is to show it.
+                        if let Err(panic) = catch_unwind(reads) {
+                            let cause = panic_text(&*panic);
+                            tracing::error!(device = shared.name, cause, "loading thread died");
+                            shared.alive.store(false, Ordering::Release);
                         }
                     }
                     Err(error) => {
