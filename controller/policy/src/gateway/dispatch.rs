@@ -178,8 +178,9 @@ impl Stage {
             }
         };
         let ends_at = starts_at + door.execution + door.downstream;
-        let slo = request.deadline.since(request.sent_at);
-        let is_late = ends_at + slo.mul_f64(door.margin) > request.deadline;
+        // A part of the time that is left: a request that came over a slow link has used some of its own without any backlog.
+        let left = request.deadline.since(now);
+        let is_late = ends_at + left.mul_f64(door.margin) > request.deadline;
         is_late.then_some((
             DropReason::Predicted,
             Some(Estimate {
