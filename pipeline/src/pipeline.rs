@@ -320,12 +320,14 @@ impl Pipeline {
     }
 
     /// Devices whose weights give way to each other serve it, by the drop policy and the batch schedulers that it names. Requests go to where
-    /// their model is, unless `dispatch:` says otherwise.
+    /// their model is, unless `dispatch:` says otherwise. Those of an adapted module are sent to workers, which read weights for what waits there.
     pub fn share_memory(&mut self) {
-        if self.families().next().is_some() {
-            let dispatch = &mut self.policy.dispatch;
-            dispatch.get_or_insert(DispatchPolicyName::Affinity);
-        }
+        let has_families = self.families().next().is_some();
+        let usual = match has_families {
+            true => DispatchPolicyName::Affinity,
+            false => self.policy.dispatch(),
+        };
+        self.policy.dispatch.get_or_insert(usual);
     }
 
     /// The same with these variants of a module alone, which are counted from 0 then: what weights that serve them are read with.
@@ -355,7 +357,7 @@ impl Pipeline {
         let schedule = self.modules[module.idx()].schedule;
         let is_scheduled = schedule.is_some_and(|s| s != ScheduleName::Static);
         let binds_late = is_scheduled || self.policy.drop.recipe().bind == Bind::Late;
-        let pulls = self.policy.dispatch() == DispatchPolicyName::Pull;
+        let pulls = self.dispatch_to(module) == DispatchPolicyName::Pull;
         // A stream that is bound to a worker is sent there.
         let binds_streams = self.binds_streams_at(module);
         pulls && binds_late && !binds_streams && module != ModuleId::SOURCE
@@ -367,12 +369,35 @@ impl Pipeline {
         adapt.is_some_and(|adapt| adapt.name == AdaptName::Jellyfish)
     }
 
-    /// The dispatch policy in force at a module. Only the models of a family can be told apart.
+    /// The dispatch policy in force at a module. Only the models of a family can be told apart. Unless a policy is named, requests of an adapted
+    /// module wait where all workers see them, if batches are bound late: a worker takes all that wait for one variant, while those sent to
+    /// workers would be divided into smaller batches.
     pub fn dispatch_to(&self, module: ModuleId) -> DispatchPolicyName {
         let is_family = self.modules[module.idx()].family.is_some();
-        match self.policy.dispatch() {
-            DispatchPolicyName::Affinity if !is_family => DispatchPolicyName::LeastOutstanding,
-            dispatch => dispatch,
+        let is_divided = self.adapted() == Some(module) && !self.binds_streams_at(module);
+        let binds_late = self.policy.drop.recipe().bind == Bind::Late;
+        match self.policy.dispatch {
+            None if is_divided && binds_late => DispatchPolicyName::Pull,
+            Some(DispatchPolicyName::Affinity) if !is_family => {
+                DispatchPolicyName::LeastOutstanding
+            }
+            _ => self.policy.dispatch(),
+        }
+    }
+
+    /// The dispatch policy in force, for people, and that of the adapted module where it has another one.
+    pub fn dispatch_names(&self) -> String {
+        let all = self.policy.dispatch();
+        let at_module = |module: ModuleId| (self.dispatch_to(module), module);
+        match self.adapted().map(at_module) {
+            Some((DispatchPolicyName::Pull, module)) if all != DispatchPolicyName::Pull => {
+                format!(
+                    "{}, pull at {}",
+                    all.name(),
+                    self.modules[module.idx()].name
+                )
+            }
+            _ => all.name().to_owned(),
         }
     }
 

@@ -83,19 +83,19 @@ impl PolicyConfig {
         self.dispatch.unwrap_or(self.drop.recipe().dispatch)
     }
 
-    /// The dispatch policy in force where so many gateways decide and modules have these schedulers. Several gateways that push
+    /// The `dispatch:` where so many gateways decide and modules have these schedulers. Several gateways that push
     /// to the worker that seems to start first all choose the same one. So our own policies pull there; published ones push.
     pub fn dispatch_of(
         &self,
         n_gateways: usize,
         schedules: impl IntoIterator<Item = Option<ScheduleName>>,
-    ) -> DispatchPolicyName {
+    ) -> Option<DispatchPolicyName> {
         let is_late = self.drop.recipe().bind == Bind::Late;
         let mut schedules = schedules.into_iter();
         let is_ours = is_late || schedules.any(|s| s == Some(ScheduleName::Goodput));
         match self.dispatch {
-            None if n_gateways > 1 && is_ours => DispatchPolicyName::Pull,
-            _ => self.dispatch(),
+            None if n_gateways > 1 && is_ours => Some(DispatchPolicyName::Pull),
+            named => named,
         }
     }
 

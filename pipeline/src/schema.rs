@@ -129,8 +129,9 @@ fn policy() -> Value {
             },
             "dispatch": {
                 "description": "Which worker of a module a request goes to. Default: earliest-start \
-                                for spillgate (pull where several gateways decide), least-outstanding \
-                                for the others. Only policies that bind late can pull.",
+                                for spillgate (pull where several gateways decide, and at the module whose \
+                                variants are chosen), least-outstanding for the others. Only policies \
+                                that bind late can pull.",
                 "enum": DispatchPolicyName::ALL.map(DispatchPolicyName::name),
             },
             "lambda": {

@@ -173,7 +173,7 @@ pub fn draw(seed: u64) -> SimConfig {
     let pulls = seed.is_multiple_of(4) && pipeline.policy.drop.recipe().bind == Bind::Late;
     pipeline.policy.dispatch = match pulls {
         true => Some(DispatchPolicyName::Pull),
-        false => Some(pipeline.policy.dispatch_of(cluster.shares().len(), [])),
+        false => pipeline.policy.dispatch_of(cluster.shares().len(), []),
     };
     let most = 1000.0 / f64::from(base + slope) * per_module as f64;
     let rate = (most * rng.random_range(0.2..1.2)).clamp(15.0, 120.0);

@@ -92,7 +92,7 @@ pub struct PipelineStatus {
     pub slo_ms: f64,
     /// Its drop policy.
     pub drop: String,
-    /// Its dispatch policy.
+    /// Its dispatch policy, and that of the adapted module where it has another one.
     pub dispatch: String,
     /// Requests of this gateway that have not ended; `null` where the process is no gateway.
     pub in_flight: Option<usize>,
@@ -334,7 +334,7 @@ impl StatusReader {
             name: pipeline.name.clone(),
             slo_ms: pipeline.slo.as_secs_f64() * 1e3,
             drop: pipeline.policy.drop.name().to_owned(),
-            dispatch: pipeline.policy.dispatch().name().to_owned(),
+            dispatch: pipeline.dispatch_names(),
             in_flight: gateway.as_ref().map(|g| g.in_flight),
             gate: gateway.as_ref().and_then(|g| g.gate),
             next: gateway

@@ -10,7 +10,7 @@
 //! A burst finds room: all rates together are planned as high as they were in the highest of the last periods.
 //!
 //! How much of the devices' time may be spent follows from what happens: while requests are lost though some stream could be served
-//! smaller, the part falls by as much as is lost (`FALL`); else it rises by `RISE`, up to [`PART_MAX`].
+//! smaller, the part falls by as much as is lost; else it rises (`planned.rs`).
 //!
 //! No client makes the variants of others small by asking for more than its share of the devices' time: what it asks beyond that, with the best
 //! variants of all streams, counts neither as demand nor as lost. The entry gate refuses it.
@@ -21,6 +21,7 @@
 mod bound;
 mod outlook;
 mod past;
+mod planned;
 mod pooled;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ use crate::shares::water;
 use bound::Bound;
 pub use outlook::{Asked, CameraKey, FrameSize, Outlook, Seat, Seating};
 use past::{Bursts, Mixes};
+use planned::{PART_MAX, PlannedPart};
 use pooled::{Answer, Choice, Demand, Pool, PooledVariant};
 pub use view::{CameraView, Obstacle};
 
@@ -63,19 +65,6 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 const PEAK_KEPT: f64 = 0.98;
 /// How much the newest period counts in a stream's rate.
 const RATE_WEIGHT: f64 = 0.5;
-/// Of the devices' time, at most this part is planned: arrivals are uneven.
-pub const PART_MAX: f64 = 0.97;
-/// The least part.
-const PART_MIN: f64 = 0.3;
-/// In a period in which more than [`LOSS`] of the requests were lost, the part falls by so many times what is beyond that: losses are weighed
-/// against the accuracy that less of the devices' time costs.
-const FALL: f64 = 1.0;
-/// It falls by no more than this part of it in a period.
-const FALL_MAX: f64 = 0.15;
-/// What the part gains in a period without such losses.
-const RISE: f64 = 0.015;
-/// Losses of a period that are too many, as a part of its requests.
-const LOSS: f64 = 0.01;
 /// The present variants stay until others would have gained this part of a period's accuracy, counted over the periods since the last
 /// change: a stream is not sent to and fro for nothing, and a small gain that lasts is not left.
 const WORTH_A_SWITCH: f64 = 0.02;
@@ -115,7 +104,7 @@ pub struct Cameras {
     least_side: u32,
     cameras: IndexMap<CameraKey, Camera, FxBuildHasher>,
     decides_at: Option<Timestamp>,
-    part: f64,
+    planned: PlannedPart,
     lost: u32,
     offered: u32,
     decided_at: Timestamp,
@@ -141,7 +130,7 @@ impl Cameras {
             least_side,
             cameras: IndexMap::default(),
             decides_at: None,
-            part: PART_MAX,
+            planned: PlannedPart::default(),
             lost: 0,
             offered: 0,
             decided_at: Timestamp::ZERO,
@@ -181,7 +170,7 @@ impl Cameras {
 
     /// The part of the devices' time that may be planned.
     pub fn part(&self) -> f64 {
-        self.part
+        self.planned.part()
     }
 
     /// How long requests take now, over those of the variant that serves where none is chosen.
@@ -388,7 +377,7 @@ impl Cameras {
             .values()
             .map(|camera| self.demand(camera, outlook))
             .collect();
-        let planned = if self.binds() { PART_MAX } else { self.part };
+        let planned = if self.binds() { PART_MAX } else { self.part() };
         let capacity = planned * outlook.devices * outlook.part;
         self.hold_to_shares(&variants, &mut demands, capacity);
         let choices = self.choices(outlook, &variants, &demands, capacity);
@@ -439,6 +428,7 @@ impl Cameras {
                 variants,
                 capacity,
                 devices: outlook.devices,
+                pulls: outlook.pulls,
             };
             let present: Vec<Choice> = self.cameras.values().map(|c| c.choice).collect();
             let present = pool.kept(demands, present);
@@ -499,12 +489,8 @@ impl Cameras {
         self.decides_at = (!self.cameras.is_empty()).then(|| now + PERIOD);
         let lost = f64::from(self.lost) / f64::from(self.offered.max(1));
         let is_least = |c: &Camera| c.choice.variant == VariantId(0) && c.choice.better.is_none();
-        if lost <= LOSS {
-            self.part = (self.part + RISE).min(PART_MAX);
-        } else if !self.cameras.values().all(is_least) {
-            let fall = (FALL * (lost - LOSS)).min(FALL_MAX);
-            self.part = (self.part * (1.0 - fall)).max(PART_MIN);
-        }
+        let may_fall = !self.cameras.values().all(is_least);
+        self.planned.period_ended(lost, may_fall);
         (self.lost, self.offered) = (0, 0);
     }
 

@@ -82,6 +82,25 @@ fn variants_with_accuracies_are_chosen_by_ours_unless_something_else_is_named() 
 }
 
 #[test]
+fn requests_of_an_adapted_module_are_pulled_unless_something_else_is_named() {
+    let of = |policy| {
+        let mut pipeline = compiled(&RATED, policy);
+        let pulls = [1, 0].map(|m| pipeline.is_pulled(ModuleId(m)));
+        let names = pipeline.dispatch_names();
+        pipeline.share_memory();
+        (pulls, names, pipeline.is_pulled(ModuleId(1)))
+    };
+    let pulled = "earliest-start, pull at detect".to_owned();
+    assert_eq!(of("drop: spillgate"), ([true, false], pulled, false));
+    let sent = |policy, name: &str| assert_eq!(of(policy), ([false; 2], name.to_owned(), false));
+    sent("adapt: fixed", "earliest-start");
+    sent("adapt: jellyfish", "earliest-start");
+    sent("dispatch: earliest-start", "earliest-start");
+    // It binds batches ahead.
+    sent("drop: pard, adapt: spillgate", "least-outstanding");
+}
+
+#[test]
 fn streams_that_are_bound_to_workers_are_not_pulled() {
     let pulled = |policy| compiled(&RATED, policy).is_pulled(ModuleId(1));
     assert!(pulled("dispatch: pull, adapt: spillgate"));

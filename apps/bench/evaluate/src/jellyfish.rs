@@ -144,7 +144,7 @@ fn describe(given: &Given, report: &mut Report) {
          exponential that saturates, through {points} pixels. B_L, B_M and B_H run the lowest, middle (352) and highest variant on all \
          workers with one queue, earliest deadline first; of the others, frames of clients without a worker run in idle time. Cameras of `spillgate` decide as `spillgate stream` \
          does, by the same code; those of the others as the authors' do (§3.3). `adapt: spillgate` and `adapt: jellyfish` are what serves: the same cameras, links and devices, \
-         with a pipeline of one module between them, any worker for any variant, the default drop policy, and cameras of ours. *Reference* is an independent program, *paper* what the paper's text says. A \
+         with a pipeline of one module between them, one queue of which any worker takes any variant, the default drop policy, and cameras of ours. *Reference* is an independent program, *paper* what the paper's text says. A \
          cell is empty where there is no figure.",
         given.zoo.sizes().len(),
         given.seconds,

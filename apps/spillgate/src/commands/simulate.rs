@@ -483,7 +483,7 @@ fn policies(
                 // The file of a cluster says how many gateways there are.
                 dispatch: match args.cluster {
                     Some(_) => named.dispatch,
-                    None => Some(named.dispatch_of(n_gateways, schedules)),
+                    None => named.dispatch_of(n_gateways, schedules),
                 },
                 ..named
             },

@@ -134,6 +134,7 @@ mod tests {
             by_size: [5, 10, 20].map(times).to_vec(),
             workers: vec![WorkerId(3), WorkerId(7)],
             devices: 2.0,
+            pulls: false,
             part: 1.0,
             beside: 0.0,
             rest: Duration::ZERO,

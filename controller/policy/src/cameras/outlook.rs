@@ -75,6 +75,8 @@ pub struct Outlook {
     pub workers: Vec<WorkerId>,
     /// Devices that run the module.
     pub devices: f64,
+    /// They take requests from one queue of the gateway (dispatch `pull`).
+    pub pulls: bool,
     /// The part of the module's requests that are this gateway's.
     pub part: f64,
     /// Device time that each request takes at other modules on these devices.

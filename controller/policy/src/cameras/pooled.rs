@@ -4,8 +4,9 @@
 //! A stream has a rate, and for each variant a budget: the time that its requests may spend at the module. Devices take what waits once they are
 //! free, one variant in a batch. So batches are as large as they have to be: of each variant, what comes until it has its turn again. The
 //! [turn](Pool::turn) is the time in which the devices together run one of these batches of each variant in use. A request waits at one device while that runs a
-//! batch of each, or for the longest of them, and then its own batch takes its time. All of it must be within the budget. So the more variants are in use, the
-//! longer requests wait. With one variant this is Jellyfish's condition (§4.1, equation 6).
+//! batch of each, or for the longest of them, and then its own batch takes its time. Where devices take requests from one queue (dispatch `pull`), a request waits
+//! for a turn of all devices. All of it must be within the budget. So the more variants are in use, the
+//! longer requests wait. With one variant on one device this is Jellyfish's condition (§4.1, equation 6).
 //!
 //! For each few variants (a *ladder*, [`LADDER_MAX`] of them at most) all streams begin on the lowest one, and climb in order of the accuracy that
 //! they gain for device time, as far as no stream is lost and devices bear it. As many streams as possible are served in time, then accuracy counts, weighted
@@ -29,6 +30,9 @@ const DOWN_PART: usize = 8;
 const TURN_MAX: f64 = 10.0;
 /// Halvings of the search for a turn, and for the part of a stream that climbs: to 40 microseconds of the longest turn.
 const HALVINGS: usize = 18;
+/// Devices that take requests from one queue begin batches at equal distances at best, and all at once at worst. They are taken to be in this part of the
+/// way from the one to the other.
+const BUNCHED: f64 = 0.5;
 /// Device time is a sum of quotients: so much more, in seconds, is as good as none.
 const ROUNDING: f64 = 1e-9;
 
@@ -142,6 +146,8 @@ pub(super) struct Pool<'a> {
     pub(super) capacity: f64,
     /// How many they are.
     pub(super) devices: f64,
+    /// They take requests from one queue.
+    pub(super) pulls: bool,
 }
 
 /// What requests of each variant meet.
@@ -181,9 +187,16 @@ impl Pool<'_> {
         let flow = self.flow(&choices, demands)?;
         let mut streams = choices.iter().zip(demands);
         let fits = |(choice, demand): (&Choice, &Demand)| {
-            !choice.fits || choice.parts().all(|(v, _)| flow.fits(demand, v))
+            let mut parts = choice.parts();
+            !choice.fits || parts.all(|(v, _)| self.may(demand, v) && flow.fits(demand, v))
         };
         streams.all(fits).then(|| self.answer(choices, demands))
+    }
+
+    /// Whether requests of a stream are in time with a variant behind one other request of it. Links change, so budgets are not used up to their end.
+    fn may(&self, demand: &Demand, variant: usize) -> bool {
+        let budget = demand.budgets[variant].as_secs_f64();
+        2.0 * self.variants[variant].times[0] <= budget + ROUNDING
     }
 
     fn answer(&self, choices: Vec<Choice>, demands: &[Demand]) -> Answer {
@@ -237,7 +250,17 @@ impl Pool<'_> {
         let batches = in_use.iter();
         let batches = batches.map(|(v, rate)| self.variants[*v].time(rate * turn));
         let longest = batches.fold(0.0, f64::max);
-        Some((turn, (turn * self.devices).max(longest)))
+        Some((turn, self.wait_of(turn, longest)))
+    }
+
+    /// How long a request waits for its batch, by the turn and by how long the longest batch takes.
+    fn wait_of(&self, turn: f64, longest: f64) -> f64 {
+        let devices = self.devices.max(1.0);
+        if !self.pulls {
+            return (turn * devices).max(longest);
+        }
+        let apart = longest / devices;
+        turn.max(apart) + BUNCHED * (longest - apart)
     }
 
     /// The time in which devices run one batch of each variant, or as many as it needs, of what comes of it in this time. 0: they keep up with
@@ -334,7 +357,7 @@ struct Climbs<'a> {
     order: Vec<usize>,
     /// By stream and variant: budgets in seconds.
     budgets: Vec<Vec<f64>>,
-    /// By stream and variant: it fits if nobody else is there but one request.
+    /// By stream and variant ([`Pool::may`]).
     may: Vec<Vec<bool>>,
 }
 
@@ -343,11 +366,8 @@ impl<'a> Climbs<'a> {
         let mut order: Vec<usize> = (0..demands.len()).collect();
         order.sort_by(|a, b| demands[*a].rate.total_cmp(&demands[*b].rate).then(a.cmp(b)));
         let may = |demand: &Demand| {
-            let all = pool.variants.iter().zip(&demand.budgets);
-            let fits = |(v, budget): (&PooledVariant, &Duration)| {
-                2.0 * v.times[0] <= budget.as_secs_f64() + ROUNDING
-            };
-            all.map(fits).collect()
+            let all = 0..pool.variants.len();
+            all.map(|v| pool.may(demand, v)).collect()
         };
         let budgets = |demand: &Demand| demand.budgets.iter().map(Duration::as_secs_f64).collect();
         Climbs {

@@ -219,6 +219,7 @@ impl<P, L: Clone> Gateway<P, L> {
             by_size,
             workers: self.serving_workers(module),
             devices: devices.len() as f64,
+            pulls: stage.pool.is_some(),
             part: stage.plan.part,
             beside: self.beside(module, &devices),
             rest: before + self.after(module),

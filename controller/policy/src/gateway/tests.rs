@@ -1,11 +1,11 @@
 mod bound;
+mod door;
 mod pull;
 mod suspected;
 
 use std::time::Duration;
 
 use spillgate_pipeline::id::{BatchId, ClientId};
-use spillgate_pipeline::message::DoorPlan;
 use spillgate_pipeline::policy::DropPolicyName;
 use spillgate_pipeline::request::{Drop, DropReason};
 use spillgate_pipeline::testing::noop_pipeline;
@@ -151,8 +151,12 @@ impl Home {
     }
 
     fn submit_by(&mut self, id: u64, party: Party) {
+        self.submit_sent(id, party, self.now);
+    }
+
+    fn submit_sent(&mut self, id: u64, party: Party, sent_at: Timestamp) {
         let offer = Offer {
-            sent_at: self.now,
+            sent_at,
             timeout: None,
             decoding: Duration::ZERO,
             application: Application::default(),
@@ -444,54 +448,6 @@ fn a_superseded_request_asked_for_nothing() {
     }
     home.at(100).on(Event::Wakeup);
     assert_eq!(home.unasked, [(0, 0), (1, 1)]);
-}
-
-/// The door counts the backlog before a request: workers serve it before waiting requests of a lower class.
-#[test]
-fn the_door_drops_no_request_for_those_of_a_lower_class() {
-    for (drop, expected) in [
-        (
-            DropPolicyName::Spillgate,
-            vec![(3, "dropped"), (6, "dropped")],
-        ),
-        (
-            DropPolicyName::Deadline,
-            vec![
-                (3, "dropped"),
-                (4, "dropped"),
-                (5, "dropped"),
-                (6, "dropped"),
-            ],
-        ),
-    ] {
-        let mut pipeline = noop_pipeline(SLO, &[&[0], &[1]], &[]);
-        pipeline.policy.drop = drop;
-        let mut home = home_of(pipeline, 1);
-        let plan = ModulePlan {
-            shape: BatchShape {
-                size: 1,
-                execution: MS * 30,
-            },
-            admits: 1.0,
-            door: Some(DoorPlan {
-                execution: MS * 30,
-                downstream: MS * 20,
-                margin: 0.1,
-            }),
-            part: 1.0,
-            knows_gateways: true,
-            guidance: Guidance::NONE,
-        };
-        let controller = Address::Controller(ModuleId(1));
-        home.on(Event::Greeted(controller, LIFE));
-        let plan = ToGateway::Plan(ModuleId(1), Box::new(plan));
-        home.on(Event::Message(controller, LIFE, plan));
-        // A request must begin within 40 ms, so that two may wait.
-        for (id, class) in [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)] {
-            home.submit_of(id, class);
-        }
-        assert_eq!(home.ended, expected);
-    }
 }
 
 #[test]

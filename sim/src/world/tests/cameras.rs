@@ -3,11 +3,11 @@
 use spillgate_pipeline::bandwidth::BandwidthTrace;
 use spillgate_pipeline::execution::{ExecutionTimes, ModuleExecution};
 use spillgate_pipeline::pipeline::Variant;
-use spillgate_pipeline::policy::{Adapt, AdaptName};
+use spillgate_pipeline::policy::{Adapt, AdaptName, DispatchPolicyName};
 
 use super::*;
 use crate::network::Link;
-use crate::world::{FrameBits, FramesReport, SimCamera};
+use crate::world::{CameraFigures, FrameBits, FramesReport, SimCamera};
 
 /// Side, accuracy, and milliseconds of a batch of `n`: 4 and so many times `n`.
 const VARIANTS: [(u32, f64, u32); 3] = [(128, 0.6, 2), (256, 0.8, 6), (512, 0.9, 12)];
@@ -120,6 +120,42 @@ fn a_camera_whose_link_does_not_bear_its_fixed_size_misses_and_one_that_adapts_d
     assert!(adapting.miss_rate < 0.005, "{adapting:?}");
     assert!(adapting.side_mean < 400.0, "{adapting:?}");
     assert!(adapting.accuracy_mean > Some(0.75), "{adapting:?}");
+}
+
+/// A worker takes what waits for one variant from one queue: batches are larger, so larger variants are in time.
+#[test]
+fn from_one_queue_more_is_served_than_where_requests_are_sent_to_workers() {
+    let of = |n: u32, devices: u16, dispatch| {
+        let rates = [12.0, 15.0, 20.0];
+        let cameras = (0..n).map(|i: u32| SimCamera {
+            starts: Timestamp::ZERO + MS * (7 * i),
+            rate: rates[i as usize % rates.len()],
+            ..camera(
+                &format!("camera-{i}"),
+                mbps([6.0, 20.0, 50.0][i as usize % 3]),
+            )
+        });
+        let mut config = served(cameras.collect(), devices);
+        config.noise = 0.02;
+        // Batches of any size take 20 ms, and so many for each member.
+        let times = |each: u32| (1..=8).map(|n| MS * (20 + each * n)).collect();
+        let times = ModuleExecution::of_variants([2, 4, 7].map(times).to_vec());
+        let planned = Arc::make_mut(&mut config.planned);
+        planned.execution.set(ModuleId(1), times);
+        let pipeline = Arc::make_mut(&mut config.pipeline);
+        pipeline.policy.dispatch = dispatch;
+        frames(config).all
+    };
+    for (n, devices) in [(40, 4), (64, 8)] {
+        let pushed = of(n, devices, Some(DispatchPolicyName::EarliestStart));
+        let pulled = of(n, devices, None);
+        let goodput = |all: &CameraFigures| all.goodput_weighted.unwrap();
+        assert!(
+            goodput(&pulled) > 1.01 * goodput(&pushed),
+            "{pulled:?} {pushed:?}"
+        );
+        assert!(pulled.miss_rate < 0.005, "{pulled:?}");
+    }
 }
 
 /// From 20 to 3 Mbit/s at 30 s.

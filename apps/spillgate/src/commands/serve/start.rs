@@ -246,10 +246,9 @@ fn read_part(file: &PartFile, all: &mut [LoadedPipeline]) -> anyhow::Result<Part
     };
     let pipeline = Arc::make_mut(&mut loaded.pipeline);
     let schedules = pipeline.modules.iter().map(|m| m.schedule);
-    let dispatch = pipeline
+    pipeline.policy.dispatch = pipeline
         .policy
         .dispatch_of(topology.n_gateways(), schedules);
-    pipeline.policy.dispatch = Some(dispatch);
     Ok(Part {
         topology: Arc::new(topology),
         process,

@@ -19,10 +19,9 @@ pub(super) fn apply(file: &Path, config: &mut SimConfig) -> anyhow::Result<()> {
     config.gateways = cluster.shares();
     let pipeline = Arc::make_mut(&mut config.pipeline);
     let schedules = pipeline.modules.iter().map(|m| m.schedule);
-    let dispatch = pipeline
+    pipeline.policy.dispatch = pipeline
         .policy
         .dispatch_of(config.gateways.len(), schedules);
-    pipeline.policy.dispatch = Some(dispatch);
     config.cluster = Some(Arc::new(cluster));
     Ok(())
 }

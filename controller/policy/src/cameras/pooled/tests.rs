@@ -34,6 +34,7 @@ fn solve(variants: &[PooledVariant], demands: &[Demand], capacity: f64) -> Answe
         variants,
         capacity,
         devices: capacity.ceil(),
+        pulls: false,
     };
     pool.solve(demands)
 }
@@ -105,6 +106,7 @@ fn a_turn_is_as_long_as_the_batches_of_what_comes_in_it() {
         variants: &variants,
         capacity: 2.0,
         devices: 2.0,
+        pulls: false,
     };
     // 87 a second are borne one by one.
     assert_eq!(pool.turn(&[(0, 86.0)]), Some(0.0));
@@ -128,6 +130,27 @@ fn batches_are_no_larger_than_they_have_to_be() {
     // With more of them batches are longer, and only smaller variants are in time.
     let answer = solve(&variants, &vec![one; 4], 0.97);
     assert_eq!((chosen(&answer), answer.n_fit), (vec![0; 4], 4));
+}
+
+#[test]
+fn from_one_queue_requests_wait_for_a_turn_of_all_devices() {
+    let variants = [batched(0.5, 20.0, 4.0, 8)];
+    let wait = |devices, pulls, turn| {
+        let pool = Pool {
+            variants: &variants,
+            capacity: 1.0,
+            devices,
+            pulls,
+        };
+        (pool.wait_of(turn, 0.04) * 1e3).round()
+    };
+    // One device goes through all batches, whether requests wait there or not.
+    assert_eq!([false, true].map(|pulls| wait(1.0, pulls, 0.07)), [70.0; 2]);
+    // Four devices with queues of their own each go through all batches.
+    assert_eq!(wait(4.0, false, 0.07), 280.0);
+    // From one queue they begin a batch every 10 ms, or all at once every 40 ms.
+    assert_eq!(wait(4.0, true, 0.07), 70.0 + 15.0);
+    assert_eq!(wait(4.0, true, 0.0), 10.0 + 15.0);
 }
 
 #[test]
@@ -170,6 +193,7 @@ fn present_choices_are_kept_while_they_are_an_answer() {
         variants: &variants,
         capacity: 0.9,
         devices: 1.0,
+        pulls: false,
     };
     let present = || vec![Choice::of(2, true)];
     let kept = pool.kept(&[demand(30.0, &[60; 3], false)], present());
@@ -198,6 +222,7 @@ proptest! {
         streams in prop::collection::vec((1u32..40, prop::collection::vec(0u32..90, 3)), 1..5),
         capacity in 0.1f64..2.0,
         most in 1u32..5,
+        pulls: bool,
     ) {
         let variants = [(0.4, 2.0, 3.0), (0.7, 4.0, 6.0), (0.8, 12.0, 18.0)]
             .map(|(accuracy, first, more)| batched(accuracy, first, more, most));
@@ -210,7 +235,7 @@ proptest! {
                 demand(f64::from(*rate), &budgets, false)
             })
             .collect();
-        let pool = Pool { variants: &variants, capacity, devices: capacity.ceil() };
+        let pool = Pool { variants: &variants, capacity, devices: capacity.ceil(), pulls };
         let answer = pool.solve(&demands);
         match exhaustive(pool, &demands) {
             None => prop_assert!(answer.choices.iter().all(|c| c.variant == VariantId(0))),
