@@ -64,7 +64,7 @@ fn gateway(bencher: divan::Bencher<'_, '_>, name: AdaptName) {
             .collect(),
         workers: (0..WORKERS).map(WorkerId).collect(),
         devices: f64::from(WORKERS),
-        pulls: false,
+        pulls: name != AdaptName::Jellyfish,
         part: 1.0,
         beside: 0.0,
         rest: Duration::from_millis(2),

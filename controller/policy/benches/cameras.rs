@@ -40,7 +40,7 @@ fn cameras(name: AdaptName, streams: u64, variants: usize) -> (Cameras, Outlook)
             .collect(),
         workers: (0..streams.div_ceil(10) as u32).map(WorkerId).collect(),
         devices: streams as f64 / 10.0,
-        pulls: false,
+        pulls: name != AdaptName::Jellyfish,
         part: 1.0,
         beside: 0.0,
         rest: Duration::ZERO,
