@@ -33,6 +33,8 @@ const POPULAR: usize = 40;
 const WARM_UP_S: usize = 5;
 /// Everything fits.
 const RESIDENT: &str = "all resident";
+/// The placement under which devices form batches from their brokers.
+const BROKERS: &str = "brokers";
 
 struct Options {
     common: super::Common,
@@ -108,7 +110,8 @@ struct Row {
     rate: f64,
     placement: String,
     live: f64,
-    simulated: f64,
+    /// `None` under `brokers`: a scenario has no pipeline file, whose policies would serve.
+    simulated: Option<f64>,
     p99_ms: f64,
     cold: f64,
     loads: f64,
@@ -122,8 +125,10 @@ struct Row {
 }
 
 impl Row {
-    fn points(&self) -> f64 {
-        100.0 * (self.live - self.simulated)
+    /// What the simulator says, and the points by which the server is above it.
+    fn beside(&self) -> Option<(f64, f64)> {
+        let simulated = self.simulated?;
+        Some((100.0 * simulated, 100.0 * (self.live - simulated)))
     }
 }
 
@@ -250,7 +255,7 @@ fn row(
         rate,
         placement: placement.to_owned(),
         live: count("completed") / requests.max(1.0),
-        simulated: 0.0,
+        simulated: None,
         p99_ms: said["latency_ms"]["p99"].as_f64().unwrap_or(f64::NAN),
         cold: counted("spillgate_device_cold_requests_total")?,
         loads: counted("spillgate_device_loads_total")?,
@@ -267,6 +272,9 @@ fn row(
         completion: error("completion", "0.99")?,
     };
     server.stop()?;
+    if name == BROKERS {
+        return Ok(row);
+    }
     let mut simulate = workspace.program(program);
     simulate.args([
         "simulate",
@@ -277,9 +285,8 @@ fn row(
         "--json",
     ]);
     let said: Value = serde_json::from_str(&process::capture(&mut simulate)?)?;
-    row.simulated = said["runs"][0]["share"]
-        .as_f64()
-        .context("simulate gives no share")?;
+    let share = said["runs"][0]["share"].as_f64();
+    row.simulated = Some(share.context("simulate gives no share")?);
     Ok(row)
 }
 
@@ -373,13 +380,14 @@ fn arrivals(models: usize, rate: f64, seconds: f64, seed: u64) -> String {
 }
 
 fn line(row: &Row) -> String {
+    let simulated = row.beside().map_or_else(String::new, |(share, points)| {
+        format!(", {share:.1}% simulated ({points:+.1} points)")
+    });
     format!(
-        "live: {} at {}/s: in time {:.1}% live, {:.1}% simulated ({:+.1} points); {} loads, {} cold requests",
+        "live: {} at {}/s: in time {:.1}% live{simulated}; {} loads, {} cold requests",
         row.placement,
         row.rate,
         100.0 * row.live,
-        100.0 * row.simulated,
-        row.points(),
         row.loads,
         row.cold
     )
@@ -392,15 +400,17 @@ fn table(rows: &[Row]) -> String {
     );
     for row in rows {
         let [p1, p50, p99] = row.errors;
+        let simulated = row.beside().map_or_else(
+            || "- | -".to_owned(),
+            |(share, points)| format!("{share:.1}% | {points:+.1}"),
+        );
         let part = |late: f64, ran: f64| 100.0 * late / (late + ran).max(1.0);
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1}% | {:.1}% | {:+.1} | {:.1} | {} | {} | {:.2}%, {:.2}% | {p1:+.2} / {p50:+.2} / {p99:+.2} | {:+.2} |",
+            "| {} | {} | {:.1}% | {simulated} | {:.1} | {} | {} | {:.2}%, {:.2}% | {p1:+.2} / {p50:+.2} / {p99:+.2} | {:+.2} |",
             row.rate,
             row.placement,
             100.0 * row.live,
-            100.0 * row.simulated,
-            row.points(),
             row.p99_ms,
             row.loads,
             row.cold,
