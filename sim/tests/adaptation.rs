@@ -135,16 +135,20 @@ fn print(load: f64, way: Way, drop: DropPolicyName, report: &Report) {
 #[test]
 fn smaller_variants_serve_more_before_requests_are_dropped() {
     const LARGEST: Way = Way::Fixed(VARIANTS.len() - 1);
+    const GREEDY: Way = Way::By(AdaptName::Greedy);
     const OURS: Way = Way::By(AdaptName::Spillgate);
     let drop = DropPolicyName::Spillgate;
     for sends in [Sends::Poisson, Sends::Evenly, Sends::Alternating] {
         for load in [0.5, 0.8, 1.0, 1.3, 2.0, 3.0] {
             let fixed = report(LARGEST, drop, sends, load);
+            let greedy = report(GREEDY, drop, sends, load);
             let ours = report(OURS, drop, sends, load);
             print(load, LARGEST, drop, &fixed);
+            print(load, GREEDY, drop, &greedy);
             print(load, OURS, drop, &ours);
             let said = format!("{sends:?} {load}");
             assert!(weighted(&ours) > 0.999 * weighted(&fixed), "{said}");
+            assert!(weighted(&ours) > 0.99 * weighted(&greedy), "{said}");
             if load >= 1.3 {
                 assert!(weighted(&ours) > 1.25 * weighted(&fixed), "{said}");
             }
