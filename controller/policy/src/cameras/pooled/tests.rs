@@ -153,6 +153,22 @@ fn from_one_queue_requests_wait_for_a_turn_of_all_devices() {
     assert_eq!(wait(4.0, true, 0.0), 10.0 + 15.0);
 }
 
+/// Two devices would begin soon enough, but a link may change: no answer may rest on that.
+#[test]
+fn from_one_queue_a_budget_is_not_used_up_to_its_end_either() {
+    let variants = [batched(0.4, 0.0, 5.0, 1), batched(0.8, 0.0, 10.0, 1)];
+    let pool = Pool {
+        variants: &variants,
+        capacity: 2.0,
+        devices: 2.0,
+        pulls: true,
+    };
+    // 7.5 ms of waiting and 10 ms of its own, with 18 of 20 ms.
+    let demands = [demand(1.0, &[18, 18], false)];
+    assert_eq!(pool.kept(&demands, vec![Choice::of(1, true)]), None);
+    assert_eq!(chosen(&pool.solve(&demands)), [0]);
+}
+
 #[test]
 fn few_variants_are_in_use_where_each_makes_turns_longer() {
     let variants: Vec<PooledVariant> = (0..6)
