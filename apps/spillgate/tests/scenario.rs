@@ -518,3 +518,59 @@ fn published_placements_do_as_an_independent_program_found() {
     }
     assert_eq!(n_compared, 30, "ten scenarios, three placements");
 }
+
+/// The report of two cameras whose links have that rate, with frames of 250 kbit.
+fn cameras(mbps: &str, more: &[&str]) -> Result<serde_json::Value, String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let trace = folder.join(format!("link-{mbps}.csv"));
+    std::fs::write(&trace, format!("second,mbps\n0,{mbps}\n")).unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pipelines/tm.yaml");
+    let (file, trace) = (file.to_str().unwrap(), trace.to_str().unwrap());
+    let args = [
+        file,
+        "--cameras",
+        "2",
+        "--camera-link",
+        trace,
+        "--camera-kbit",
+        "250",
+        "--duration",
+        "5s",
+        "--json",
+    ];
+    let output = simulate(&[&args[..], more].concat());
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+#[test]
+fn frames_of_cameras_take_the_time_that_their_links_take() {
+    let reports = ["5", "20"].map(|mbps| cameras(mbps, &[]).unwrap());
+    let [slow, fast] = reports
+        .each_ref()
+        .map(|json| &json["runs"][0]["cameras"]["all"]);
+    for all in [slow, fast] {
+        assert_eq!(all["frames"], 100, "{all}");
+        assert_eq!(all["miss_rate"], 0.0, "{all}");
+    }
+    let ms = |all: &serde_json::Value| all["latency_ms_p50"].as_f64().unwrap();
+    // 250 kbit take 50 ms at 5 Mbit/s and 12.5 at 20.
+    let difference = ms(slow) - ms(fast);
+    assert!((difference - 37.5).abs() < 0.5, "{difference} ms");
+}
+
+#[test]
+fn a_link_that_carries_nothing_and_one_that_is_none_are_told() {
+    let none = cameras("0.001", &[]).unwrap();
+    let all = &none["runs"][0]["cameras"]["all"];
+    assert_eq!(all["miss_rate"], 1.0, "{all}");
+    let error = cameras("-3", &[]).unwrap_err();
+    assert!(
+        error.contains("link--3.csv: trace:2: mbps is \"-3\"; it must be a number from 0"),
+        "{error}"
+    );
+    let error = cameras("5", &["--rate", "10"]).unwrap_err();
+    assert!(error.contains("cannot be used with"), "{error}");
+}
