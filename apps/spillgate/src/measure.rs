@@ -13,7 +13,7 @@ use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::profile::{
     BatchLatency, ModuleProfile, ProfileSet, batch_sizes, device_kind,
 };
-use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
+use spillgate_worker::executor::{WorkerSpec, build_operator, serving_operator};
 
 use crate::embedded::Deployment;
 use crate::placement::resolve_device;
@@ -149,8 +149,7 @@ pub(crate) fn timed_load(
 ) -> Result<(Box<dyn Operator>, Duration), OperatorError> {
     let mut load = || {
         let start = Instant::now();
-        let mut operator = build_operator(spec, member, library, backend)?;
-        warm_up(spec, &mut *operator, 0);
+        let operator = serving_operator(spec, member, library, backend)?;
         Ok::<_, OperatorError>((operator, start.elapsed()))
     };
     let (mut operator, took) = load()?;

@@ -14,7 +14,6 @@
 
 mod child;
 mod family;
-mod form;
 mod look;
 mod message;
 mod sandbox;
@@ -30,7 +29,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-use spillgate_backend::{file, torch};
+use spillgate_backend::file;
+use spillgate_backend::torch::{self, Archive, FormId};
 use spillgate_controller::convert::is_emulated;
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::pipeline::Module;
@@ -83,30 +83,42 @@ struct Approved {
     /// Files with these contents.
     contents: HashSet<Hash>,
     /// Files of these forms in these folders: members of families.
-    forms: HashSet<(PathBuf, Hash)>,
+    forms: HashSet<(PathBuf, FormId)>,
     /// Forms of which a member ran as a module of that kind: type, options, variants. With how long its load took.
-    ran: HashMap<(Arc<str>, Hash), Duration>,
+    ran: HashMap<(Arc<str>, FormId), Duration>,
 }
 
 impl Approved {
-    /// Whether these bytes of that file may be loaded.
-    fn allows(&self, path: &Path, bytes: &[u8]) -> Result<(), String> {
-        let hash: Hash = Sha256::digest(bytes).into();
+    /// Whether this content of that file may be loaded. Its form is found in less time than a hash of all of it.
+    fn allows(&self, path: &Path, archive: &Archive) -> Result<(), String> {
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        let has_forms = self.forms.iter().any(|(of, _)| *of == folder);
+        let form = has_forms.then(|| looked_at(archive));
+        let intact = match &form {
+            Some(Ok(form)) if self.forms.contains(&(folder, *form)) => Some(archive.intact()),
+            _ => None,
+        };
+        if let Some(Ok(())) = intact {
+            return Ok(());
+        }
+        let hash: Hash = Sha256::digest(archive.bytes()).into();
         if self.contents.contains(&hash) {
             return Ok(());
         }
-        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        if self.forms.iter().any(|(of, _)| *of == folder) {
-            let form = form::form(&mut std::io::Cursor::new(bytes))?;
-            if self.forms.contains(&(folder, form)) {
-                return form::intact(bytes);
-            }
+        if let (Some(Err(why)), _) | (_, Some(Err(why))) = (form.map(|f| f.map(|_| ())), intact) {
+            return Err(why);
         }
         Err(
             "its content is not what was checked when the server listed it; restart the server, or let it read its files again (SIGHUP)"
                 .to_owned(),
         )
     }
+}
+
+/// The form of an archive, after a look at it.
+fn looked_at(archive: &Archive) -> Result<FormId, String> {
+    look::look(&mut std::io::Cursor::new(archive.bytes()))?;
+    archive.form().map(|form| form.id)
 }
 
 /// Asks processes of their own about models, and keeps what may be loaded.
@@ -152,9 +164,9 @@ impl Checks {
     /// From now on this process loads only what passed, wherever it lies.
     pub fn guard_loading(&self) {
         let Asker { config, approved } = self.asker.clone();
-        torch::approve_with(move |path, bytes| {
+        torch::approve_with(move |path, archive| {
             inside(config.model_dir.as_deref(), path)?;
-            approved.read().allows(path, bytes)
+            approved.read().allows(path, archive)
         });
     }
 

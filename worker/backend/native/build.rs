@@ -1,4 +1,4 @@
-//! Builds what tch does not bind (`cuda.cpp`), with the headers of the libtorch that torch-sys found, and then tells the linker
+//! Builds what tch does not bind (`cuda.cpp`, `network.cpp`), with the headers of the libtorch that torch-sys found, and then tells the linker
 //! where libtorch lies, as for other packages.
 
 #[path = "../build.rs"]
@@ -6,14 +6,15 @@ mod link;
 
 fn main() {
     #[cfg(feature = "tch")]
-    cuda();
+    native();
     link::main();
 }
 
 #[cfg(feature = "tch")]
-fn cuda() {
+fn native() {
     let given = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
     println!("cargo::rerun-if-changed=native/cuda.cpp");
+    println!("cargo::rerun-if-changed=native/network.cpp");
     println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
     let lib = given("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch lies");
     let beside = lib.parent().map(std::path::Path::to_path_buf);
@@ -25,5 +26,6 @@ fn cuda() {
         .include(include)
         .flag("-Wno-unused-parameter")
         .file("native/cuda.cpp")
-        .compile("spillgate_cuda");
+        .file("native/network.cpp")
+        .compile("spillgate_native");
 }

@@ -28,7 +28,7 @@ unsafe extern "C" {
 }
 
 /// What a function said: null, or a text that is ours.
-fn said(text: *mut c_char) -> Result<(), String> {
+pub(crate) fn said(text: *mut c_char) -> Result<(), String> {
     if text.is_null() {
         return Ok(());
     }

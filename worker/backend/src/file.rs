@@ -58,25 +58,39 @@ pub fn open(path: &Path) -> Result<File, FileError> {
 /// # Errors
 /// When it cannot be read, is longer, or is a pipe that does not end.
 pub fn read(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
-    let mut file = open(path)?;
-    let is_pipe = !file.metadata()?.is_file();
-    // A FIFO without a writer looks like one at its end.
-    let is_fifo = file.metadata()?.file_type().is_fifo();
-    let give_up = Instant::now() + PIPE_LIMIT;
     let mut bytes = Vec::new();
-    let mut chunk = vec![0; 64 << 10];
+    read_into(path, limit, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same into memory that is there, in place of what it held.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_into(path: &Path, limit: usize, bytes: &mut Vec<u8>) -> Result<(), FileError> {
+    let mut file = open(path)?;
+    let found = file.metadata()?;
+    let is_pipe = !found.is_file();
+    // A FIFO without a writer looks like one at its end.
+    let is_fifo = found.file_type().is_fifo();
+    let give_up = Instant::now() + PIPE_LIMIT;
+    bytes.clear();
+    let length = usize::try_from(found.len()).unwrap_or(usize::MAX);
+    // One more shows the end without growing.
+    bytes.reserve(length.min(limit).saturating_add(1));
     loop {
-        let n = match file.read(&mut chunk) {
+        let left = (limit - bytes.len()).saturating_add(1);
+        let n = match file.by_ref().take(left as u64).read_to_end(bytes) {
             Ok(0) if is_fifo && bytes.is_empty() => None,
             Ok(n) => Some(n),
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => return Err(error.into()),
         };
+        if bytes.len() > limit {
+            return Err(FileError::TooLong { limit });
+        }
         match n {
-            Some(0) => return Ok(bytes),
-            Some(n) if bytes.len() + n > limit => return Err(FileError::TooLong { limit }),
-            Some(n) => bytes.extend_from_slice(&chunk[..n]),
+            Some(_) => return Ok(()),
             None => std::thread::sleep(PIPE_POLL),
         }
         if is_pipe && Instant::now() > give_up {

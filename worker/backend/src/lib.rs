@@ -39,6 +39,11 @@ pub trait Backend {
         1
     }
 
+    /// Whether the first runs take longer than later ones, of a model that was loaded since this was asked last.
+    fn take_cold(&mut self) -> bool {
+        true
+    }
+
     /// Whether cores of the host are free while models run, so that several can prepare a batch.
     fn leaves_cores(&self) -> bool {
         false

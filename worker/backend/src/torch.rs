@@ -12,9 +12,12 @@
 //! model is soon ready once it is loaded. The first call of each shape still pays for memory and cuDNN's choice of algorithm: warm up
 //! with the batch sizes that will be served.
 
+pub mod archive;
 mod gpu;
+mod network;
 mod recorded;
 
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once, OnceLock};
 
@@ -24,7 +27,9 @@ use crate::cuda::{Urgency, enter};
 use crate::file;
 use crate::value::Tensor;
 use crate::{Backend, BackendError, Copier, Model};
+pub use archive::{Archive, FormId};
 use gpu::{GpuCopier, GpuModel};
+use network::Lent;
 
 /// The name of the best device here: `cuda:0` where libtorch finds a usable GPU, else `cpu:0`. This is
 /// what `auto` in a pipeline means.
@@ -50,24 +55,32 @@ pub fn devices() -> Vec<String> {
         .collect()
 }
 
-/// Largest model file that is loaded where loading is guarded, in bytes: the whole file is in memory then.
+/// Largest model file that is loaded, in bytes: the whole file is in memory then.
 const MODEL_BYTES_MAX: usize = 16 << 30;
+/// Memory for files that a backend keeps from one to the next, in bytes.
+const BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Decides whether a file with this content may be loaded; an error gives the reason why not.
-type Approve = Box<dyn Fn(&Path, &[u8]) -> Result<(), String> + Send + Sync>;
+type Approve = Box<dyn Fn(&Path, &Archive) -> Result<(), String> + Send + Sync>;
 
 /// See [`approve_with`].
 static APPROVE: OnceLock<Approve> = OnceLock::new();
 
 /// From now on each model file that this process loads is read once and shown to `approve`, and exactly these bytes
 /// are loaded. Only the first call counts.
-pub fn approve_with(approve: impl Fn(&Path, &[u8]) -> Result<(), String> + Send + Sync + 'static) {
+pub fn approve_with(
+    approve: impl Fn(&Path, &Archive) -> Result<(), String> + Send + Sync + 'static,
+) {
     let _ = APPROVE.set(Box::new(approve));
 }
 
 /// Runs TorchScript models on one device.
 pub struct TorchBackend {
     device: Device,
+    /// Holds the file that is loaded.
+    buffer: Vec<u8>,
+    /// Whether a model was loaded whose first runs take longer.
+    has_cold: bool,
 }
 
 impl TorchBackend {
@@ -81,6 +94,8 @@ impl TorchBackend {
         configure();
         Ok(TorchBackend {
             device: parse(device)?,
+            buffer: Vec::new(),
+            has_cold: false,
         })
     }
 }
@@ -147,32 +162,26 @@ impl Backend for TorchBackend {
         if let Device::Cuda(index) = self.device {
             enter(index, Urgency::Loading).map_err(|e| error(one_line(&e)))?;
         }
-        let loaded = match APPROVE.get() {
-            Some(approve) => {
-                let bytes = file::read(path, MODEL_BYTES_MAX).map_err(|e| error(e.to_string()))?;
-                approve(path, &bytes).map_err(&error)?;
-                CModule::load_data_on_device(&mut bytes.as_slice(), self.device)
+        let mut bytes = take(&mut self.buffer);
+        let read = file::read_into(path, MODEL_BYTES_MAX, &mut bytes).map_err(|e| e.to_string());
+        let loaded = read.and_then(|()| {
+            let archive = Archive::new(&bytes);
+            if let Some(approve) = APPROVE.get() {
+                approve(path, &archive)?;
             }
-            None => {
-                // libtorch's own message for a missing file is a stack of C++ names.
-                file::open(path).map_err(|e| error(e.to_string()))?;
-                CModule::load_on_device(path, self.device)
-            }
-        };
-        let mut module = loaded.map_err(|e| {
-            error(format!(
-                "no TorchScript model: {}",
-                one_line(&e.to_string())
-            ))
-        })?;
-        module
-            .f_set_eval()
-            .map_err(|e| error(one_line(&e.to_string())))?;
+            network::load(&archive, self.device)
+                .map_err(|e| format!("no TorchScript model: {}", one_line(&e)))
+        });
+        if bytes.capacity() <= BUFFER_BYTES_MAX {
+            self.buffer = bytes;
+        }
+        let lent = loaded.map_err(error)?;
+        self.has_cold |= lent.is_cold;
         Ok(match self.device {
-            Device::Cuda(index) => Box::new(GpuModel::new(path, module, index)),
+            Device::Cuda(index) => Box::new(GpuModel::new(path, lent, index)),
             _ => Box::new(TorchModel {
                 path: path.to_path_buf(),
-                module,
+                lent,
             }),
         })
     }
@@ -182,6 +191,10 @@ impl Backend for TorchBackend {
             Device::Cuda(_) => recorded::RECORDED_AT as usize,
             _ => 1,
         }
+    }
+
+    fn take_cold(&mut self) -> bool {
+        take(&mut self.has_cold)
     }
 
     fn leaves_cores(&self) -> bool {
@@ -199,7 +212,7 @@ impl Backend for TorchBackend {
 /// A model on the CPU.
 struct TorchModel {
     path: PathBuf,
-    module: CModule,
+    lent: Lent,
 }
 
 impl Model for TorchModel {
@@ -216,7 +229,7 @@ impl TorchModel {
             tensor.and_then(|t| t.f_reshape(&input.shape)).map_err(say)
         };
         let arguments = inputs.iter().map(given).collect::<Result<_, _>>()?;
-        let outputs = call(&self.module, arguments)?;
+        let outputs = call(self.lent.network.module(), arguments)?;
         outputs.iter().map(|t| to_host(t).map_err(say)).collect()
     }
 }

@@ -1,7 +1,8 @@
 //! Executors: they run a batch on a device thread, with the operators of its modules, emulated time, or the decoding of
 //! frames. An executor is built on the device's thread and stays there.
 
-use std::panic::AssertUnwindSafe;
+mod build;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use indexmap::map::Entry;
 use spillgate_backend::account::Lease;
 use spillgate_backend::emulated;
 use spillgate_backend::job::{Failure, Job, Ran};
-use spillgate_backend::operator::{BuildContext, Inputs, Library, Operator, OperatorError};
+use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::picture::{Picture, PictureKind};
 use spillgate_backend::value::{Image, Value};
 use spillgate_backend::{Backend, BackendError};
@@ -25,20 +26,14 @@ use spillgate_pipeline::request::ModelChoice;
 
 use crate::decode::{self, NotDecoded};
 use crate::members::Members;
+pub(crate) use build::may_load;
+pub use build::{EXAMPLE_OBJECTS, build_operator, serving_operator, warm_up};
 
-/// Most time for which a model runs on its own example before it serves, if it is loaded when its device starts. It
-/// runs at least [`FIRST_RUNS`] times. A model that is loaded while others serve runs just so many times.
-const WARM_UP_MAX: Duration = Duration::from_secs(2);
-/// libtorch prepares a graph in its first run, which takes several times as long as the others.
-const FIRST_RUNS: usize = 2;
 /// Decoding is stopped after this many times the time that the picture's header says. The factor allows for a busy
 /// machine.
 const DECODING_SLACK: u32 = 8;
 /// But no decoding is stopped before it took this long.
 const DECODING_LEAST: Duration = Duration::from_millis(100);
-/// Objects of an example frame, for modules that work on objects.
-pub const EXAMPLE_OBJECTS: usize = 3;
-
 /// Runs batches on one device.
 pub trait Executor {
     /// Reads that model of the worker, unless it is in memory. True: it was read now. One of a module without
@@ -142,119 +137,18 @@ impl OperatorExecutor {
             Entry::Occupied(loaded) => loaded.into_mut(),
             Entry::Vacant(place) => {
                 may_load(spec, member)?;
-                let backend = &mut *self.backend;
-                let mut operator = build_operator(spec, member, &self.library, backend)?;
-                let of_larger = if spec.from_start {
-                    backend.first_runs()
-                } else {
-                    0
-                };
-                warm_up(spec, &mut *operator, of_larger);
-                place.insert(operator)
+                let (library, backend) = (&self.library, &mut *self.backend);
+                place.insert(match spec.from_start {
+                    true => {
+                        let mut operator = build_operator(spec, member, library, backend)?;
+                        warm_up(spec, &mut *operator, backend.first_runs());
+                        operator
+                    }
+                    false => serving_operator(spec, member, library, backend)?,
+                })
             }
         };
         Ok((spec, &mut **operator))
-    }
-}
-
-/// Whether a member of the module's family may be loaded.
-pub(crate) fn may_load(spec: &WorkerSpec, member: MemberId) -> Result<(), OperatorError> {
-    let module = &spec.pipeline.modules[spec.module.idx()];
-    let (Some(family), Some(members)) = (&module.family, &spec.members) else {
-        return Ok(());
-    };
-    members.may_load(member).map_err(|why| {
-        let name = family.name(member).unwrap_or("?");
-        OperatorError::Other(format!("module {}: model {name}: {why}", module.name))
-    })
-}
-
-/// Builds the operator of one module, for that member of its family if it has one.
-///
-/// # Errors
-/// When a model or another file is missing or does not fit.
-pub fn build_operator(
-    spec: &WorkerSpec,
-    member: MemberId,
-    library: &Library,
-    backend: &mut dyn Backend,
-) -> Result<Box<dyn Operator>, OperatorError> {
-    let all = &spec.pipeline.modules[spec.module.idx()];
-    let one;
-    let module = match &all.family {
-        None => all,
-        Some(family) if family.name(member).is_none() => {
-            let (name, n) = (&all.name, family.members.len());
-            return Err(OperatorError::Other(format!(
-                "module {name}: its family has no model {}, counted from 0; it has {n}",
-                member.idx()
-            )));
-        }
-        Some(_) => {
-            one = all.of_member(member);
-            &one
-        }
-    };
-    let kind = library.get(&module.op).ok_or_else(|| {
-        OperatorError::Other(format!(
-            "module {}: no type \"{}\" in this server",
-            module.name, module.op
-        ))
-    })?;
-    let context = BuildContext {
-        module,
-        base_dir: &spec.base_dir,
-        limits: &spec.pipeline.limits,
-        backend,
-    };
-    kind.build(context)
-        .map_err(|e| OperatorError::Other(format!("module {} ({}): {e}", module.name, module.op)))
-}
-
-/// Runs a model on its own example, each variant that may serve at each batch size that it may have to serve. The first run of a size
-/// allocates memory and makes kernels and plans of execution, and requests should not wait for that. Larger sizes than 1 run `of_larger` times
-/// each ([`Backend::first_runs`]): none where requests wait for the model. A model that fails or panics
-/// on its example serves all the same, because real requests may differ.
-pub fn warm_up(spec: &WorkerSpec, operator: &mut dyn Operator, of_larger: usize) {
-    let module = &spec.pipeline.modules[spec.module.idx()];
-    if module.variants.is_empty() {
-        return;
-    }
-    let start = Instant::now();
-    let most = match of_larger > 0 && module.family.is_none() {
-        true => module.batch.max,
-        false => 1,
-    };
-    let served = module.served();
-    let variants = match spec.pipeline.adapted() == Some(spec.module) {
-        true => 0..module.variants.len(),
-        false => served..served + 1,
-    };
-    let first = variants.clone().flat_map(|v| [(v, 1); FIRST_RUNS]);
-    let larger = (2..=most).flat_map(|size| {
-        let each = variants.clone().map(move |v| (v, size));
-        each.flat_map(|run| std::iter::repeat_n(run, of_larger))
-    });
-    let n_first = FIRST_RUNS * variants.len();
-    for (run, (variant, size)) in first.chain(larger).enumerate() {
-        if run >= n_first && start.elapsed() > WARM_UP_MAX {
-            return;
-        }
-        let inputs: Vec<Inputs> = (0..size)
-            .map(|_| operator.example(EXAMPLE_OBJECTS))
-            .collect();
-        let results = AssertUnwindSafe(|| operator.run(variant, &inputs));
-        let error = match std::panic::catch_unwind(results) {
-            Ok(results) => results
-                .into_iter()
-                .find_map(Result::err)
-                .map(|e| e.to_string()),
-            Err(_) => Some("it panicked".to_owned()),
-        };
-        if let Some(error) = error {
-            tracing::warn!(module = module.name, error, "fails on its own example");
-            return;
-        }
     }
 }
 
@@ -494,7 +388,7 @@ fn held(mut lease: Lease, rgb: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use spillgate_backend::operator::{ModuleKind, Outputs};
+    use spillgate_backend::operator::{BuildContext, ModuleKind, Outputs};
     use spillgate_pipeline::catalog::{ModuleType, ValueType};
     use spillgate_pipeline::compile::compile;
 

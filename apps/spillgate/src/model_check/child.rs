@@ -15,7 +15,7 @@ use spillgate_backend::torch::{self, TorchBackend};
 use spillgate_pipeline::compile::{Outside, compile_with};
 use spillgate_pipeline::execution::ModuleExecution;
 use spillgate_pipeline::id::{MemberId, WorkerId};
-use spillgate_worker::executor::{WorkerSpec, build_operator, warm_up};
+use spillgate_worker::executor::{WorkerSpec, build_operator, serving_operator};
 
 use super::look::{look, search_code};
 use super::message::{Answer, Question};
@@ -104,7 +104,8 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
     let module = named.clone();
     let pipeline = Arc::new(pipeline);
     let say = say.clone();
-    torch::approve_with(move |path, bytes| {
+    torch::approve_with(move |path, archive| {
+        let bytes = archive.bytes();
         let (path, hash) = (path.to_owned(), Sha256::digest(bytes).into());
         say.answer(&Answer::Loads { path, hash });
         // Further parts of a model are seen here for the first time.
@@ -123,11 +124,9 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
         members: None,
         load: None,
     };
-    let mut build = || {
-        let built = build_operator(&spec, MemberId::default(), &library, &mut backend);
-        built.map_err(|e| e.to_string())
-    };
-    let mut operator = build()?;
+    let member = MemberId::default();
+    let built = build_operator(&spec, member, &library, &mut backend);
+    let mut operator = built.map_err(|e| e.to_string())?;
     for _ in 0..RUNS {
         let inputs: Inputs = operator.example(1);
         let results = operator.run(module.served(), &[inputs]);
@@ -144,7 +143,7 @@ fn check(question: &Question, say: &Arc<Say>) -> Result<Answer, String> {
     if question.model.is_some() {
         // The first load of a process also makes libtorch ready.
         let begun = Instant::now();
-        warm_up(&spec, &mut *build()?, 0);
+        serving_operator(&spec, member, &library, &mut backend).map_err(|e| e.to_string())?;
         load = Some(begun.elapsed());
     }
     Ok(Answer::Ran { error: None, load })

@@ -1,5 +1,5 @@
 //! The files of families: listed when the server starts, and checked in the background. One check is made for each form of
-//! archive ([`super::form`]), because members of one form have the same code. A member that is asked for before its turn
+//! archive ([`form`]), because members of one form have the same code. A member that is asked for before its turn
 //! is checked next.
 //!
 //! A member that cannot be served is refused by itself. So is one whose file has changed or is gone since it was listed;
@@ -15,14 +15,16 @@ use indexmap::IndexMap;
 use parking_lot::{Condvar, Mutex};
 use sha2::{Digest, Sha256};
 use spillgate_backend::file;
+use spillgate_backend::torch::archive::form;
+use spillgate_backend::torch::{Archive, FormId};
 use spillgate_pipeline::family::Family;
 use spillgate_pipeline::id::{MemberId, ModuleId};
 use spillgate_worker::listed::ListedFile;
 use spillgate_worker::members::Members;
 
-use super::form::{form, intact};
+use super::look::look;
 use super::message::{Hash, Question};
-use super::{Asker, inside};
+use super::{Asker, inside, looked_at};
 
 /// Members that are checked before the server starts, until one is good.
 const FIRST_MAX: usize = 8;
@@ -117,9 +119,9 @@ struct State {
     /// Members that were asked for before their turn, the latest last; each once.
     asked: VecDeque<MemberId>,
     /// Forms of good members, in the order in which they were found, with how long the load of one took.
-    good: IndexMap<Hash, Duration>,
+    good: IndexMap<FormId, Duration>,
     /// Members that failed, by form, while none was good.
-    failures: HashMap<Hash, u32>,
+    failures: HashMap<FormId, u32>,
     closed: bool,
 }
 
@@ -246,7 +248,7 @@ impl Members for FamilyFiles {
         verdict.map_err(|why| why.to_string())
     }
 
-    fn form(&self, member: MemberId) -> Option<Hash> {
+    fn form(&self, member: MemberId) -> Option<FormId> {
         self.inner.listed(member).ok()?.form().ok()
     }
 
@@ -376,7 +378,7 @@ impl Inner {
     }
 
     /// Whether a member of that form ran, here or in the families that this one takes the place of.
-    fn is_good(&self, form: Hash) -> bool {
+    fn is_good(&self, form: FormId) -> bool {
         if self.state.lock().good.contains_key(&form) {
             return true;
         }
@@ -394,7 +396,7 @@ impl Inner {
             file::read(path, MODEL_BYTES_MAX).map_err(|e| format!("{}: {e}", path.display()))
         };
         let bytes = read(listed.found.path())?;
-        intact(&bytes)?;
+        Archive::new(&bytes).intact()?;
         let question = Question {
             model: Some(listed.file.clone()),
             memory: self.asker.memory(bytes.len() as u64),
@@ -412,7 +414,7 @@ impl Inner {
             if found != hash {
                 return Err(format!("{} changed while it was checked", path.display()));
             }
-            let form = form(&mut std::io::Cursor::new(&bytes))?;
+            let form = looked_at(&Archive::new(&bytes))?;
             let folder = path.parent().map(PathBuf::from).unwrap_or_default();
             self.asker.approved.write().forms.insert((folder, form));
         }
@@ -421,8 +423,9 @@ impl Inner {
 }
 
 impl Listed {
-    fn form(&self) -> Result<Hash, String> {
+    fn form(&self) -> Result<FormId, String> {
         let mut file = file::open(self.found.path()).map_err(|e| e.to_string())?;
-        form(&mut file)
+        look(&mut file)?;
+        form(&mut file).map(|form| form.id)
     }
 }

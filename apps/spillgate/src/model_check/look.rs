@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
+use spillgate_backend::torch::archive::{ends_plainly, entry};
 use zip::read::ZipArchive;
 use zip::result::ZipError;
 
@@ -136,6 +137,8 @@ fn damaged(error: &ZipError) -> String {
 }
 
 fn archive(file: &mut (impl Read + Seek), length: u64) -> Result<(), String> {
+    ends_plainly(file)?;
+    file.rewind().map_err(|e| e.to_string())?;
     let left = DIRECTORY_BYTES_MAX;
     let mut zip = ZipArchive::new(Budget { inner: file, left }).map_err(|e| damaged(&e))?;
     sizes(&mut zip, length)?;
@@ -165,7 +168,8 @@ fn archive(file: &mut (impl Read + Seek), length: u64) -> Result<(), String> {
         );
     };
     let mut bytes = Vec::new();
-    let entry = zip.by_name(&name).map_err(|e| damaged(&e))?;
+    let entry = zip.by_name_decrypt(&name, b"").map_err(|e| damaged(&e))?;
+    let entry = entry.map_err(|_| "an entry of it is encrypted".to_owned())?;
     // A pickle that cannot be read names no classes.
     let _ = entry.take(PICKLE_BYTES_MAX).read_to_end(&mut bytes);
     Err(pickled(&bytes))
@@ -221,7 +225,7 @@ pub(super) fn search_code(bytes: &[u8]) -> Result<(), String> {
     let mut zip = ZipArchive::new(io::Cursor::new(bytes)).map_err(|e| damaged(&e))?;
     let mut left = UNPACKED_SUM_MAX;
     for i in 0..zip.len() {
-        let entry = zip.by_index(i).map_err(|e| damaged(&e))?;
+        let entry = entry(&mut zip, i)?;
         let name = entry.name().to_owned();
         if !name.ends_with(".py") {
             continue;

@@ -6,8 +6,9 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use tch::{CModule, Device, Kind};
+use tch::{Device, Kind};
 
+use super::network::{Lent, Loaded};
 use super::recorded::Recorded;
 use super::{call, check, failed, one_line, say, to_host};
 use crate::cuda::{self, Urgency, enter};
@@ -17,20 +18,19 @@ use crate::{BackendError, Copier, Fetch, Input, Model, OnDevice, Output};
 /// A model on a GPU.
 pub(super) struct GpuModel {
     path: PathBuf,
-    /// Gone before the weights that it reads.
-    recorded: Recorded,
-    module: CModule,
+    lent: Lent,
     index: usize,
 }
 
 impl GpuModel {
-    pub(super) fn new(path: &Path, module: CModule, index: usize) -> Self {
-        GpuModel {
-            path: path.to_path_buf(),
-            recorded: Recorded::new(path, index),
-            module,
-            index,
+    pub(super) fn new(path: &Path, mut lent: Lent, index: usize) -> Self {
+        match &mut lent.recorded {
+            // The records of a spare run with its new weights.
+            Some(recorded) => recorded.serve(path),
+            none => *none = Some(Recorded::new(path, index)),
         }
+        let path = path.to_path_buf();
+        GpuModel { path, lent, index }
     }
 
     /// The outputs for inputs in the GPU's memory, computed when this returns.
@@ -39,15 +39,18 @@ impl GpuModel {
             [input] => Some(input.shallow_clone()),
             _ => None,
         };
-        if let Some(input) = &single
-            && let Some(outputs) = self.recorded.run(input)?
+        let Loaded { recorded, network } = &mut *self.lent;
+        if let (Some(input), Some(recorded)) = (&single, recorded.as_mut())
+            && let Some(outputs) = recorded.run(input)?
         {
             return Ok(outputs);
         }
-        let outputs = call(&self.module, inputs)?;
+        let outputs = call(network.module(), inputs);
+        // Also after an error: what was begun reads the weights, which may soon be others.
         cuda::synchronize(self.index)?;
-        if let Some(input) = &single {
-            self.recorded.has_run(&self.module, input, &outputs);
+        let outputs = outputs?;
+        if let (Some(input), Some(recorded)) = (&single, recorded.as_mut()) {
+            recorded.has_run(network.module(), input, &outputs);
         }
         Ok(outputs)
     }

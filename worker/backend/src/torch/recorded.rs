@@ -61,6 +61,16 @@ impl Recorded {
         }
     }
 
+    /// From now on its model is that of another file.
+    pub(super) fn serve(&mut self, path: &Path) {
+        path.clone_into(&mut self.path);
+    }
+
+    /// Whether no execution is recorded yet, and some can be.
+    pub(super) fn is_cold(&self) -> bool {
+        self.gpu.is_some() && self.shapes.iter().all(|s| s.execution.is_none())
+    }
+
     /// Executions that are recorded.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {

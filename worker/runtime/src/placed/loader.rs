@@ -12,7 +12,9 @@ use spillgate_pipeline::id::{MemberId, VariantId, WeightsId};
 use spillgate_pipeline::pipeline::Module;
 
 use super::Loader;
-use crate::executor::{BackendFactory, WorkerSpec, build_operator, may_load, warm_up};
+use crate::executor::{
+    BackendFactory, WorkerSpec, build_operator, may_load, serving_operator, warm_up,
+};
 use crate::listed::ListedFile;
 
 /// Sources of weights that are read before a load fails. Their files are equal, so a further one seldom helps.
@@ -142,8 +144,11 @@ impl Source {
     ) -> Result<Box<dyn Operator>, OperatorError> {
         let Source { worker, member, .. } = self;
         may_load(worker, *member)?;
+        if is_serving {
+            return serving_operator(worker, *member, library, backend);
+        }
         let mut operator = build_operator(worker, *member, library, backend)?;
-        let of_larger = match worker.from_start && !is_serving {
+        let of_larger = match worker.from_start {
             true => backend.first_runs(),
             false => 0,
         };

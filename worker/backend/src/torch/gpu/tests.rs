@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use tch::{CModule, Device, Kind};
 
-use super::super::{TorchBackend, devices};
+use super::super::archive::Archive;
+use super::super::recorded::Recorded;
+use super::super::{TorchBackend, devices, network};
 use super::GpuModel;
 use crate::cuda::{Urgency, enter};
 use crate::value::Tensor;
@@ -68,8 +70,13 @@ fn load(file: &File, device: &str) -> Box<dyn Model> {
 fn on_gpu(path: &Path) -> GpuModel {
     TorchBackend::new(GPU).expect("the device is there");
     enter(0, Urgency::Loading).expect("a stream");
-    let module = CModule::load_on_device(path, Device::Cuda(0)).expect("a model");
-    GpuModel::new(path, module, 0)
+    let bytes = std::fs::read(path).expect("a file");
+    let lent = network::load_apart(&Archive::new(&bytes), Device::Cuda(0)).expect("a model");
+    GpuModel::new(path, lent, 0)
+}
+
+fn records(model: &mut GpuModel) -> &mut Recorded {
+    model.lent.recorded.as_mut().expect("each model has them")
 }
 
 fn input(n: usize, seed: usize) -> Tensor {
@@ -113,7 +120,7 @@ fn a_gpu_gives_what_the_cpu_gives_recorded_or_not() {
             assert_close(&executed(&mut model, &tensor.into()), &expected, &of);
         }
     }
-    assert_eq!(model.recorded.count(), 3, "one for each size");
+    assert_eq!(records(&mut model).count(), 3, "one for each size");
 }
 
 #[test]
@@ -253,7 +260,7 @@ fn a_recorded_execution_takes_less_time_than_one_kernel_after_another() {
         let tensor = Tensor::new(shape, (0..n).map(|i| (i % 97) as f32 / 97.0).collect());
         let path = models.join(name);
         let mut plain = on_gpu(&path);
-        plain.recorded.record_nothing();
+        records(&mut plain).record_nothing();
         let mut recorded = on_gpu(&path);
         let begun = |model: &mut GpuModel| {
             let begun = Instant::now();
@@ -269,4 +276,121 @@ fn a_recorded_execution_takes_less_time_than_one_kernel_after_another() {
         );
         assert!(recorded[0] < plain[0]);
     }
+}
+
+#[test]
+fn a_model_takes_the_place_of_another_of_its_form_with_its_records() {
+    if !has_gpu() {
+        return;
+    }
+    let files = [
+        network("place-a", 8),
+        network("place-b", 9),
+        network("place-c", 10),
+    ];
+    for round in 0..4 {
+        let file = &files[round % files.len()];
+        let mut backend = TorchBackend::new(GPU).expect("the device is there");
+        let begun = Instant::now();
+        let mut model = backend.load(&file.0).expect("a model");
+        println!("round {round}: loaded in {:?}", begun.elapsed());
+        for n in [1, 4, 1, 4, 1, 4] {
+            let tensor = input(n, round);
+            let given = executed(&mut *model, &tensor.clone().into());
+            assert_close(
+                &given,
+                &on_cpu(file, &tensor),
+                &format!("round {round}, {n} pictures"),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_names_the_cpu_runs_on_a_gpu() {
+    if !has_gpu() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    for name in [
+        "traced-1",
+        "traced-2",
+        "frozen-1",
+        "frozen-2",
+        "scripted-1",
+        "scripted-2",
+    ] {
+        let path = folder.join(format!("{name}.pt"));
+        let load = |device| TorchBackend::new(device).unwrap().load(&path).unwrap();
+        let (mut on_cpu, mut model) = (load("cpu:0"), load(GPU));
+        for round in 0..4 {
+            let tensor = input(2, round);
+            let expected = on_cpu.forward(std::slice::from_ref(&tensor)).unwrap();
+            assert_close(&executed(&mut *model, &tensor.into()), &expected[0], name);
+        }
+    }
+    // It reads numbers of characters.
+    let path = folder.join("../../../apps/modules/models/say.pt");
+    let load = |device| TorchBackend::new(device).unwrap().load(&path).unwrap();
+    let (mut on_cpu, mut model) = (load("cpu:0"), load(GPU));
+    let tensor = Tensor::new(vec![3, 9], (0..27).map(|i| (i % 9) as f32).collect());
+    let expected = on_cpu.forward(std::slice::from_ref(&tensor)).unwrap();
+    assert_close(&executed(&mut *model, &tensor.into()), &expected[0], "say");
+}
+
+/// Medians of what it takes to load, and of the first two runs.
+fn load_times(load: &mut dyn FnMut(usize) -> GpuModel, tensor: &Tensor) -> [Duration; 3] {
+    let mut all = [const { Vec::new() }; 3];
+    for i in 0..40 {
+        let begun = Instant::now();
+        let mut model = load(i);
+        all[0].push(begun.elapsed());
+        for run in &mut all[1..] {
+            let begun = Instant::now();
+            executed(&mut model, &tensor.clone().into());
+            run.push(begun.elapsed());
+        }
+    }
+    all.map(|mut times| {
+        times.sort_unstable();
+        times[20]
+    })
+}
+
+#[test]
+fn a_further_archive_of_a_form_takes_less_time_to_load() {
+    if !has_gpu() {
+        return;
+    }
+    let archives = [1, 2].map(|seed| network::tests::traced(384, seed));
+    let tensor = Tensor::new(vec![1, 3, 32, 32], vec![0.5; 3 * 1024]);
+    TorchBackend::new(GPU).expect("the device is there");
+    enter(0, Urgency::Loading).expect("a stream");
+    let path = Path::new("none.pt");
+    let load = |i: usize, apart: bool| {
+        let archive = Archive::new(&archives[i % 2]);
+        let lent = match apart {
+            true => network::load_apart(&archive, Device::Cuda(0)),
+            false => network::load(&archive, Device::Cuda(0)),
+        };
+        GpuModel::new(path, lent.expect("a model"), 0)
+    };
+    let apart = load_times(&mut |i| load(i, true), &tensor);
+    // None is given back, so each is a copy.
+    let mut kept = Vec::new();
+    let mut copied = Vec::new();
+    for i in 0..40 {
+        let begun = Instant::now();
+        kept.push(load(i, false));
+        copied.push(begun.elapsed());
+    }
+    copied.sort_unstable();
+    drop(kept);
+    let exchanged = load_times(&mut |i| load(i, false), &tensor);
+    println!("{} bytes: load, first and second run", archives[0].len());
+    println!(
+        "compiled {apart:?}; copied {:?}; exchanged {exchanged:?}",
+        copied[20]
+    );
+    assert!(exchanged[0] < apart[0]);
 }

@@ -1,15 +1,15 @@
 //! Models that several modules name by equal files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use spillgate_backend::operator::{BuildContext, ModuleKind};
+use spillgate_backend::{BackendError, Model};
 use spillgate_pipeline::catalog::{ModuleType, ValueType};
 use spillgate_pipeline::compile::compile;
 use spillgate_pipeline::id::{ModuleId, WorkerId};
 
 use super::*;
-use crate::executor::NoModels;
 
 /// A type whose outputs are the content of its file. One of the content `bad` cannot be read.
 #[derive(Default)]
@@ -65,8 +65,29 @@ struct World {
     largest: Arc<AtomicUsize>,
 }
 
+/// A backend whose models ran before, or did not.
+struct Ran(bool);
+
+impl Backend for Ran {
+    fn device_kind(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn load(&mut self, _: &Path) -> Result<Box<dyn Model>, BackendError> {
+        unreachable!("the type of these tests has no model")
+    }
+
+    fn take_cold(&mut self) -> bool {
+        !self.0
+    }
+}
+
 impl World {
     fn new(name: &str, n: usize, content: &str) -> Self {
+        World::on(Ran(false), name, n, content)
+    }
+
+    fn on(backend: Ran, name: &str, n: usize, content: &str) -> Self {
         let of = format!("spillgate-sources-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(of);
         std::fs::create_dir_all(&folder).unwrap();
@@ -103,7 +124,7 @@ impl World {
             files: vec![ListedFile::now(folder.join(format!("{i}.pt")))],
         };
         let sources = (1..=n).map(source).collect();
-        let backend: BackendFactory = Box::new(|| Ok(Box::new(NoModels)));
+        let backend: BackendFactory = Box::new(|| Ok(Box::new(backend)));
         let weights = Arc::from([WeightsSpec { sources }]);
         let loader = OperatorLoader::new(backend, Arc::new(library), weights).unwrap();
         World {
@@ -140,9 +161,14 @@ impl Drop for World {
 }
 
 #[test]
-fn while_the_device_serves_a_model_runs_alone_before_it_is_there() {
-    for (is_serving, largest) in [(true, 1), (false, 4)] {
-        let mut world = World::new("largest", 1, "one");
+fn while_the_device_serves_a_model_runs_alone_before_it_is_there_unless_one_like_it_ran() {
+    for (has_ran, is_serving, largest) in [
+        (false, true, 1),
+        (false, false, 4),
+        (true, true, 0),
+        (true, false, 4),
+    ] {
+        let mut world = World::on(Ran(has_ran), "largest", 1, "one");
         world.loader.load(WeightsId(0), is_serving).unwrap();
         assert_eq!(world.largest.load(Ordering::Relaxed), largest);
     }
