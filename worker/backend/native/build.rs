@@ -15,6 +15,7 @@ fn native() {
     let given = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
     println!("cargo::rerun-if-changed=native/cuda.cpp");
     println!("cargo::rerun-if-changed=native/network.cpp");
+    println!("cargo::rerun-if-changed=native/told.h");
     println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
     let lib = given("DEP_TCH_LIBTORCH_LIB").expect("torch-sys says where libtorch lies");
     let beside = lib.parent().map(std::path::Path::to_path_buf);

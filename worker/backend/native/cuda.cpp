@@ -8,11 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <exception>
 #include <new>
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "told.h"
 
 namespace {
 
@@ -75,18 +76,6 @@ VirtualGuardImpl guard() {
 
 Device device_of(int index) {
   return Device(DeviceType::CUDA, static_cast<DeviceIndex>(index));
-}
-
-template <typename F>
-char* told(F run) {
-  try {
-    run();
-    return nullptr;
-  } catch (const std::exception& error) {
-    return strdup(error.what());
-  } catch (...) {
-    return strdup("an exception without a text");
-  }
 }
 
 // Where executions are recorded: a stream that does nothing else, and memory that all recorded executions use in turn.

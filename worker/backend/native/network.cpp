@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -24,6 +23,8 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include "told.h"
+
 namespace {
 
 using c10::IValue;
@@ -35,18 +36,6 @@ using torch::jit::Node;
 using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
 
 constexpr size_t NO_PART = SIZE_MAX;
-
-template <typename F>
-char* told(F run) {
-  try {
-    run();
-    return nullptr;
-  } catch (const std::exception& error) {
-    return strdup(error.what());
-  } catch (...) {
-    return strdup("an exception without a text");
-  }
-}
 
 // Why the numbers of a module cannot be exchanged.
 struct Fixed : std::runtime_error {

@@ -10,8 +10,10 @@
 #![expect(unsafe_code, reason = "calls of C++ functions")]
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
+
+use crate::native::said;
 
 unsafe extern "C" {
     fn spillgate_cuda_enter(index: c_int, urgent: bool) -> *mut c_char;
@@ -24,20 +26,6 @@ unsafe extern "C" {
     fn spillgate_cuda_recorded(graph: *mut c_void) -> *mut c_char;
     fn spillgate_cuda_launch(graph: *mut c_void) -> *mut c_char;
     fn spillgate_cuda_graph_free(graph: *mut c_void);
-    fn free(text: *mut c_void);
-}
-
-/// What a function said: null, or a text that is ours.
-pub(crate) fn said(text: *mut c_char) -> Result<(), String> {
-    if text.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the functions above return null or a text from `strdup`, which nothing else holds.
-    unsafe {
-        let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
-        free(text.cast());
-        Err(owned)
-    }
 }
 
 thread_local! {

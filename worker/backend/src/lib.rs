@@ -10,6 +10,8 @@ mod cuda;
 pub mod emulated;
 pub mod file;
 pub mod job;
+#[cfg(feature = "tch")]
+mod native;
 pub mod operator;
 pub mod picture;
 #[cfg(feature = "tch")]

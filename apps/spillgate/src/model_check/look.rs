@@ -4,9 +4,8 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use spillgate_backend::torch::archive::{ends_plainly, entry};
+use spillgate_backend::torch::archive::{damaged, ends_plainly, entry};
 use zip::read::ZipArchive;
-use zip::result::ZipError;
 
 /// Bytes of an archive that are read to learn what is in it: a directory of some hundred thousand entries.
 const DIRECTORY_BYTES_MAX: u64 = 8 << 20;
@@ -130,10 +129,6 @@ impl<R: Seek> Seek for Budget<R> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.inner.seek(to)
     }
-}
-
-fn damaged(error: &ZipError) -> String {
-    format!("it is a damaged zip archive: {error}; fetch or write it again")
 }
 
 fn archive(file: &mut (impl Read + Seek), length: u64) -> Result<(), String> {

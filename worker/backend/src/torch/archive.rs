@@ -71,7 +71,7 @@ impl<'a> Archive<'a> {
     /// The first entry that is damaged.
     pub fn intact(&self) -> Result<(), String> {
         ends_plainly(&mut Cursor::new(self.bytes))?;
-        let mut zip = ZipArchive::new(Cursor::new(self.bytes)).map_err(damaged)?;
+        let mut zip = ZipArchive::new(Cursor::new(self.bytes)).map_err(|e| damaged(&e))?;
         for i in 0..zip.len() {
             let mut entry = entry(&mut zip, i)?;
             let name = entry.name().to_owned();
@@ -128,7 +128,7 @@ pub fn ends_plainly(file: &mut (impl Read + Seek)) -> Result<(), String> {
 /// # Errors
 /// When it is damaged or encrypted.
 pub fn entry<R: Read + Seek>(zip: &mut ZipArchive<R>, i: usize) -> Result<ZipFile<'_>, String> {
-    let found = zip.by_index_decrypt(i, b"").map_err(damaged)?;
+    let found = zip.by_index_decrypt(i, b"").map_err(|e| damaged(&e))?;
     found.map_err(|_| "an entry of it is encrypted; write it anew".to_owned())
 }
 
@@ -140,7 +140,7 @@ pub fn form(file: &mut (impl Read + Seek)) -> Result<Form, String> {
     ends_plainly(file)?;
     let length = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
     file.rewind().map_err(|e| e.to_string())?;
-    let mut zip = ZipArchive::new(file).map_err(damaged)?;
+    let mut zip = ZipArchive::new(file).map_err(|e| damaged(&e))?;
     if zip.offset() != 0 {
         return Err("something is in front of its archive; write it anew".to_owned());
     }
@@ -200,7 +200,8 @@ pub fn form(file: &mut (impl Read + Seek)) -> Result<Form, String> {
     })
 }
 
-fn damaged(error: ZipError) -> String {
+/// What is said of an archive that cannot be read.
+pub fn damaged(error: &ZipError) -> String {
     format!("it is a damaged zip archive: {error}; fetch or write it again")
 }
 

@@ -22,6 +22,7 @@ use tch::{CModule, Device};
 use super::archive::{Archive, Form, FormId};
 use super::recorded::Recorded;
 use crate::cuda;
+use crate::native::said;
 
 /// Most forms that are kept compiled. The one that was compiled first gives way.
 const FORMS_MAX: usize = 256;
@@ -163,9 +164,7 @@ pub(super) fn load(archive: &Archive, device: Device) -> Result<Lent, String> {
 fn compiled(archive: &Archive, device: Device) -> Result<Loaded, String> {
     let (bytes, mut module) = (archive.bytes(), null_mut());
     // SAFETY: the bytes live until it returns, and `module` is written before it returns null.
-    cuda::said(unsafe {
-        spillgate_compiled(bytes.as_ptr(), bytes.len(), number(device)?, &mut module)
-    })?;
+    said(unsafe { spillgate_compiled(bytes.as_ptr(), bytes.len(), number(device)?, &mut module) })?;
     // SAFETY: it is a module that nothing else holds.
     let module = unsafe { owned(module) };
     let exchange = None;
@@ -256,7 +255,7 @@ impl Template {
         let (mut out, mut why) = (null_mut(), null_mut());
         // SAFETY: both arrays have `n_parts` numbers, which name parts of the bytes; they are read until it returns, and `out` and `why` are
         // written.
-        cuda::said(unsafe {
+        said(unsafe {
             spillgate_template(
                 bytes.as_ptr(),
                 bytes.len(),
@@ -269,7 +268,7 @@ impl Template {
             )
         })?;
         let Some(handle) = NonNull::new(out) else {
-            let why = cuda::said(why).err().unwrap_or_default();
+            let why = said(why).err().unwrap_or_default();
             tracing::info!(why, "models of one architecture are compiled at each load");
             return Ok(None);
         };
@@ -290,7 +289,7 @@ impl Template {
     ) -> Result<Network, String> {
         let (mut module, mut parts) = (null_mut(), null_mut());
         // SAFETY: the template lives, and both are written before it returns null.
-        cuda::said(unsafe {
+        said(unsafe {
             spillgate_copy(
                 self.handle.as_ptr(),
                 number(device)?,
@@ -357,7 +356,7 @@ impl Exchange {
     fn fill(&mut self, archive: &Archive, form: &Form, device: Device) -> Result<(), String> {
         assert_eq!(form.sizes, self.template.sizes, "numbers of another form");
         // SAFETY: there is a start for each entry; they name parts of the bytes, of the same sizes, and the bytes live until the copies are done.
-        cuda::said(unsafe {
+        said(unsafe {
             spillgate_fill(
                 self.storages.0.as_ptr(),
                 archive.bytes().as_ptr(),

@@ -148,6 +148,8 @@ fn what_a_model_did_to_itself_is_gone_when_it_is_loaded_again() {
     for (name, exchanges, is_kept) in [
         // It sets an attribute.
         ("stateful", false, false),
+        // A part of it does.
+        ("nested", false, false),
         // It adds to numbers in their place.
         ("counting", true, true),
         // Its numbers get other memory.
