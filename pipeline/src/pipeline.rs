@@ -12,6 +12,7 @@ use crate::clients::Clients;
 use crate::distribution::Window;
 use crate::family::Family;
 use crate::id::{MemberId, ModuleId, VariantId};
+use crate::placement::PlacementName;
 use crate::policy::recipe::Bind;
 use crate::policy::{Adapt, AdaptName, DispatchPolicyName, PolicyConfig};
 use crate::schedule::ScheduleName;
@@ -314,9 +315,13 @@ impl Pipeline {
         self.modules.iter().map(|m| of(m.id)).collect()
     }
 
-    /// From now on a placement decides which requests are served ([`PolicyConfig::under_placement`]).
-    pub fn go_under_placement(&mut self) {
-        self.policy = self.policy.under_placement();
+    /// From now on a placement decides which requests are served ([`PolicyConfig::under_placement`]). The entry gate of a pipeline with one
+    /// module is open, unless the file names one: what the placement drops there has cost nothing yet, and it chooses better.
+    pub fn go_under_placement(&mut self, placement: PlacementName) {
+        self.policy = self.policy.under_placement(placement);
+        if self.modules.len() == 2 {
+            self.policy.gate.get_or_insert(0.0);
+        }
     }
 
     /// Devices whose weights give way to each other serve it, by the drop policy and the batch schedulers that it names. Requests go to where
@@ -356,7 +361,7 @@ impl Pipeline {
     pub fn is_pulled(&self, module: ModuleId) -> bool {
         let schedule = self.modules[module.idx()].schedule;
         let is_scheduled = schedule.is_some_and(|s| s != ScheduleName::Static);
-        let binds_late = is_scheduled || self.policy.drop.recipe().bind == Bind::Late;
+        let binds_late = is_scheduled || self.policy.recipe().bind == Bind::Late;
         let pulls = self.dispatch_to(module) == DispatchPolicyName::Pull;
         // A stream that is bound to a worker is sent there.
         let binds_streams = self.binds_streams_at(module);
@@ -375,7 +380,7 @@ impl Pipeline {
     pub fn dispatch_to(&self, module: ModuleId) -> DispatchPolicyName {
         let is_family = self.modules[module.idx()].family.is_some();
         let is_divided = self.adapted() == Some(module) && !self.binds_streams_at(module);
-        let binds_late = self.policy.drop.recipe().bind == Bind::Late;
+        let binds_late = self.policy.recipe().bind == Bind::Late;
         match self.policy.dispatch {
             None if is_divided && binds_late => DispatchPolicyName::Pull,
             Some(DispatchPolicyName::Affinity) if !is_family => {

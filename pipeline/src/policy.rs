@@ -3,6 +3,7 @@
 mod adapt;
 mod age;
 mod drop;
+mod placed;
 pub mod recipe;
 
 pub use adapt::{Adapt, AdaptName};
@@ -11,17 +12,20 @@ pub use drop::DropPolicyName;
 
 use std::time::Duration;
 
+use crate::placement::PlacementName;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::schedule::ScheduleName;
 use crate::time::Timestamp;
-use recipe::Bind;
+use recipe::{Bind, Recipe};
 
 /// Which policies decide, and their settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyConfig {
     /// Which requests are dropped.
     pub drop: DropPolicyName,
+    /// The placement that serves them, where one does: then it decides which requests brokers would drop.
+    pub placement: Option<PlacementName>,
     /// The file names it. If not, a scheduler that drops by itself may take its place ([`PolicyConfig::drop_under`]).
     pub drop_is_named: bool,
     /// Which worker a request goes to; `None`: the dispatch policy of the drop policy's recipe.
@@ -42,6 +46,7 @@ pub const WINDOW_DEFAULT: Duration = Duration::from_secs(5);
 /// Policies of a file that names none.
 pub const POLICY_DEFAULT: PolicyConfig = PolicyConfig {
     drop: DropPolicyName::Spillgate,
+    placement: None,
     drop_is_named: false,
     dispatch: None,
     lambda: None,
@@ -67,20 +72,28 @@ impl PolicyConfig {
         }
     }
 
-    /// The same where a placement decides which requests are served: no entry gate, unless one is named, and no drop policy of
-    /// brokers.
+    /// The same where a placement decides which requests are served: brokers drop nothing. Published placements know their own module
+    /// alone. Ours counts with the modules after it, and has an entry gate.
     #[must_use]
-    pub fn under_placement(&self) -> Self {
+    pub fn under_placement(&self, placement: PlacementName) -> Self {
         PolicyConfig {
             drop: DropPolicyName::None,
-            gate: self.gate.or(Some(0.0)),
+            placement: Some(placement),
             ..self.clone()
+        }
+    }
+
+    /// What brokers, State Planners, the entry gate and plans go by.
+    pub fn recipe(&self) -> &'static Recipe {
+        match self.placement {
+            Some(PlacementName::Spillgate) => &placed::RECIPE,
+            Some(_) | None => self.drop.recipe(),
         }
     }
 
     /// The dispatch policy in force.
     pub fn dispatch(&self) -> DispatchPolicyName {
-        self.dispatch.unwrap_or(self.drop.recipe().dispatch)
+        self.dispatch.unwrap_or(self.recipe().dispatch)
     }
 
     /// The `dispatch:` where so many gateways decide and modules have these schedulers. Several gateways that push
@@ -90,7 +103,7 @@ impl PolicyConfig {
         n_gateways: usize,
         schedules: impl IntoIterator<Item = Option<ScheduleName>>,
     ) -> Option<DispatchPolicyName> {
-        let is_late = self.drop.recipe().bind == Bind::Late;
+        let is_late = self.recipe().bind == Bind::Late;
         let mut schedules = schedules.into_iter();
         let is_ours = is_late || schedules.any(|s| s == Some(ScheduleName::Goodput));
         match self.dispatch {
@@ -116,12 +129,12 @@ impl PolicyConfig {
 
     /// The quantile in force.
     pub fn lambda(&self) -> f64 {
-        self.lambda.unwrap_or(self.drop.recipe().lambda)
+        self.lambda.unwrap_or(self.recipe().lambda)
     }
 
     /// The gate in force.
     pub fn gate(&self) -> Option<f64> {
-        let gate = self.gate.or(self.drop.recipe().gate);
+        let gate = self.gate.or(self.recipe().gate);
         gate.filter(|gate| *gate > 0.0)
     }
 }
@@ -262,8 +275,10 @@ impl Guidance {
 
 #[cfg(test)]
 mod tests {
+    use super::recipe::Reserve;
     use super::*;
     use crate::id::RequestId;
+    use crate::testing::noop_pipeline;
 
     #[test]
     fn names_are_found_again_and_differ() {
@@ -286,6 +301,33 @@ mod tests {
         .assert_eq(&names);
         let names = PlanName::ALL.map(PlanName::name).join(" ");
         expect_test::expect!["reference spillgate"].assert_eq(&names);
+    }
+
+    #[test]
+    fn our_placement_has_a_gate_where_modules_follow_each_other() {
+        let gate = |name, modules: &[&[u16]], named| {
+            let mut pipeline = noop_pipeline(Duration::from_millis(100), modules, &[]);
+            pipeline.policy.gate = named;
+            pipeline.go_under_placement(name);
+            pipeline.policy.gate()
+        };
+        let ours = PlacementName::Spillgate;
+        assert!(gate(ours, &[&[0], &[1]], None).is_some());
+        assert_eq!(gate(ours, &[&[0]], None), None);
+        for modules in [&[&[0][..], &[1]][..], &[&[0]]] {
+            assert_eq!(gate(ours, modules, Some(0.0)), None);
+            assert_eq!(gate(ours, modules, Some(1.2)), Some(1.2));
+            for published in PlacementName::ALL.into_iter().filter(|name| *name != ours) {
+                assert_eq!(gate(published, modules, None), None);
+            }
+        }
+    }
+
+    #[test]
+    fn our_placement_reserves_what_the_state_planner_estimates() {
+        let reserve = |name| POLICY_DEFAULT.under_placement(name).recipe().reserve;
+        assert_eq!(reserve(PlacementName::Spillgate), Reserve::Estimate);
+        assert_eq!(reserve(PlacementName::Clockwork), Reserve::Nothing);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct Contender {
 impl Contender {
     /// The plan in force.
     pub fn plan(&self) -> PlanName {
-        self.plan.unwrap_or(self.policy.drop.recipe().plan)
+        self.plan.unwrap_or(self.policy.recipe().plan)
     }
 }
 

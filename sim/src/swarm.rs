@@ -170,7 +170,7 @@ pub fn draw(seed: u64) -> SimConfig {
     let n_devices = workers.iter().flatten().max().map_or(0, |d| d + 1);
     let cluster = cluster(rng, n_modules, n_devices);
     // Without a drawn number, so that seeds that broke before stay what they are.
-    let pulls = seed.is_multiple_of(4) && pipeline.policy.drop.recipe().bind == Bind::Late;
+    let pulls = seed.is_multiple_of(4) && pipeline.policy.recipe().bind == Bind::Late;
     pipeline.policy.dispatch = match pulls {
         true => Some(DispatchPolicyName::Pull),
         false => pipeline.policy.dispatch_of(cluster.shares().len(), []),

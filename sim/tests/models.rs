@@ -145,8 +145,7 @@ fn shared(mut config: SimConfig, pages: u32, resident: &[u16]) -> SimConfig {
 /// from the start.
 fn placed(mut config: SimConfig, name: PlacementName, pages: u32, resident: &[u16]) -> SimConfig {
     let mut pipeline = (*config.pipeline).clone();
-    pipeline.policy.drop = DropPolicyName::None;
-    pipeline.policy.gate = Some(0.0);
+    pipeline.go_under_placement(name);
     let loads = config
         .families
         .as_ref()
@@ -279,6 +278,29 @@ fn under_a_placement_a_load_occupies_the_link_and_not_the_device() {
             "{}",
             models.load_utilisation
         );
+    }
+}
+
+/// Requests in time a second of a chain of three modules under our placement, while each module bears 400 a second.
+fn in_time(models: u16, pages: u32, rate: f64) -> f64 {
+    let (seconds, load) = (20, MS * 4);
+    let three: &[&[u16]] = &[&[0], &[1], &[2]];
+    let config = families(three, models, load, poisson(rate, seconds, 1), 1);
+    done(placed(config, PlacementName::Spillgate, pages, &[0])).good as f64 / seconds as f64
+}
+
+#[test]
+fn modules_before_an_overloaded_one_serve_under_our_placement_what_it_can_serve() {
+    // With all models in memory, and where they have to be read.
+    for (models, pages) in [(1, 1), (30, 20)] {
+        let bears = in_time(models, pages, 400.0);
+        for rate in [600.0, 1200.0] {
+            let good = in_time(models, pages, rate);
+            assert!(
+                good > 0.95 * bears,
+                "{models} models: {bears}, {good} of {rate}"
+            );
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use spillgate_link::links::Links;
 use spillgate_pipeline::id::DeviceId;
 use spillgate_pipeline::message::{Envelope, Incarnation, Message, Place};
 use spillgate_pipeline::pipeline::Pipeline;
-use spillgate_pipeline::placement::Decider;
+use spillgate_pipeline::placement::{Decider, PlacementName};
 use spillgate_pipeline::policy::{BudgetOrder, DispatchPolicyName};
 use spillgate_pipeline::profile::{ProfileSet, device_kind};
 use spillgate_pipeline::time::Timestamp;
@@ -75,9 +75,9 @@ pub struct Deployment {
 impl Deployment {
     /// The same where a placement decides which requests are served. Each process of a topology has a placement of its own, so requests go
     /// there by model.
-    pub(crate) fn under_placement(&self, is_part: bool) -> Self {
+    pub(crate) fn under_placement(&self, name: PlacementName, is_part: bool) -> Self {
         let mut pipeline = (*self.pipeline).clone();
-        pipeline.go_under_placement();
+        pipeline.go_under_placement(name);
         if is_part {
             pipeline.policy.dispatch = Some(DispatchPolicyName::Affinity);
         }
@@ -200,7 +200,7 @@ impl Embedded {
             None => deployments,
             Some(placing) => {
                 let adapt = |of: &Deployment| match placing.decider {
-                    Decider::Placement(_) => of.under_placement(part.is_some()),
+                    Decider::Placement(name) => of.under_placement(name, part.is_some()),
                     Decider::Brokers => of.sharing_memory(),
                 };
                 adapted = deployments.iter().map(adapt).collect();

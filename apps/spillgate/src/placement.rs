@@ -140,7 +140,7 @@ pub(crate) fn place(
         };
         let execution = ExecutionTimes::of(pipeline, &deployment.profiles, first)?;
         let execution = execution.with_decoding(pipeline);
-        let name = pipeline.policy.drop.recipe().plan;
+        let name = pipeline.policy.recipe().plan;
         let (planned, problem) = workers.plan(name, pipeline, execution);
         if let Some(problem) = problem {
             tracing::warn!(pipeline = pipeline.name, %problem, "requests will be late or dropped");

@@ -59,6 +59,7 @@ impl Upstreams {
             ended_at,
             ..
         } = batch;
+        let ran_together = members.len() as u32;
         let mut rest: Vec<_> = members.into_iter().zip(results).collect();
         while let Some((first, _)) = rest.first() {
             let worker = first.worker;
@@ -76,6 +77,7 @@ impl Upstreams {
                     .map(|(m, _)| m.request.variant)
                     .unwrap_or_default(),
                 size: own.len() as u32,
+                ran_together,
                 started_at,
                 expected_end: started_at + expected,
                 told_end,
@@ -153,6 +155,7 @@ impl Upstream for Upstreams {
                 .map(|m| m.request.variant)
                 .unwrap_or_default(),
             size: batch.members.len() as u32,
+            ran_together: batch.members.len() as u32,
             started_at: batch.started_at,
             expected_end: batch.expected_end,
             told_end,

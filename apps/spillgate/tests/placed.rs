@@ -175,13 +175,13 @@ fn by_simulator(
         link: None,
     };
     let mut pipeline = (*deployment.pipeline).clone();
-    let mut plan = pipeline.policy.drop.recipe().plan;
+    let mut plan = pipeline.policy.recipe().plan;
     let (mut fleets, mut memory) = (Vec::new(), Vec::new());
     let library = spillgate_modules::library();
     match placing.decider {
         Decider::Placement(name) => {
             fleets = simulated(deployment, (name, placing), &weights, &library).unwrap();
-            pipeline.go_under_placement();
+            pipeline.go_under_placement(name);
             plan = PlanName::Reference;
         }
         Decider::Brokers => {

@@ -27,6 +27,7 @@ fn main() {
                 batch: BatchId(times.batch.0),
                 module: times.module,
                 size: times.batch_size,
+                ran_together: times.batch_size,
                 started_at: times.started_at,
                 ended_at: times.ended_at,
                 ..testing::batch()

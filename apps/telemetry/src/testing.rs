@@ -129,6 +129,7 @@ pub fn batch() -> BatchRecord {
         worker: WorkerId(1),
         variant: Default::default(),
         size: 4,
+        ran_together: 4,
         started_at: at(1061),
         expected_end: at(1121),
         told_end: at(1119),

@@ -390,7 +390,7 @@ impl EntryGate {
     /// Whether all workers serve requests of a higher rank first. Batch schedulers do not look at ranks.
     fn overtakes(&self) -> bool {
         let mut modules = self.pipeline.modules.iter();
-        self.pipeline.policy.drop.recipe().ranks && modules.all(|m| m.schedule.is_none())
+        self.pipeline.policy.recipe().ranks && modules.all(|m| m.schedule.is_none())
     }
 
     /// Whether the module's batch scheduler drops by itself.
@@ -403,7 +403,7 @@ impl EntryGate {
     /// the wrong moment, and only brokers know which. Where modules share devices the part counts as 1: the brokers
     /// have more requests to choose from.
     fn part_in_time(&self, known: &[Bound]) -> f64 {
-        let overfills = self.pipeline.policy.drop.recipe().gate_overfills;
+        let overfills = self.pipeline.policy.recipe().gate_overfills;
         if !overfills || self.devices.iter().any(|on| on.len() > 1) {
             return 1.0;
         }

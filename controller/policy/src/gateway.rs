@@ -215,7 +215,7 @@ impl<P, L: Clone> Gateway<P, L> {
                     guidance: Guidance::NONE,
                 },
                 state: None,
-                ranks: pipeline.policy.drop.recipe().ranks,
+                ranks: pipeline.policy.recipe().ranks,
                 told: (Guidance::NONE, born),
                 rng: ChaCha8Rng::seed_from_u64(seed ^ u64::from(module.0)),
             }

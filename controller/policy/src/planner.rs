@@ -97,7 +97,7 @@ impl StatePlanner {
         seed: u64,
         born: Timestamp,
     ) -> Self {
-        let recipe = pipeline.policy.drop.recipe();
+        let recipe = pipeline.policy.recipe();
         let length = pipeline.policy.window;
         let successors: Arc<[Vec<ModuleId>]> = pipeline
             .modules
@@ -172,7 +172,7 @@ impl StatePlanner {
     fn planned_time(&self, report: &BatchReport) -> Option<Duration> {
         let times = self.planned.execution.of_module(self.module);
         let times = times.of_variant(report.variant);
-        times.get(report.members.len().wrapping_sub(1)).copied()
+        times.get((report.size as usize).wrapping_sub(1)).copied()
     }
 
     /// Part of the requests of the pipeline that run the module, 1 before any came.

@@ -113,7 +113,7 @@ impl Pool {
         let of = &pipeline.modules[module.idx()];
         Pool {
             module,
-            recipe: pipeline.policy.drop.recipe(),
+            recipe: pipeline.policy.recipe(),
             planned: planned.clone(),
             is_scheduled: of.schedule.is_some(),
             is_mixed: of.family.is_some() || pipeline.adapted() == Some(module),

@@ -88,8 +88,10 @@ pub struct BatchRecord {
     pub worker: WorkerId,
     /// The variant of the module that ran; the first one where it has no others.
     pub variant: VariantId,
-    /// Requests in it.
+    /// Requests of its worker in it.
     pub size: u32,
+    /// All requests in it: under a placement those of other workers, too.
+    pub ran_together: u32,
     /// t_e.
     pub started_at: Timestamp,
     /// When it was expected to end when it began.

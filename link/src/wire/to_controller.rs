@@ -134,6 +134,7 @@ fn encode_report(report: &BatchReport) -> pb::BatchReport {
         variant: u32::from(report.variant.0),
         started_at: report.started_at.as_ns(),
         ended_at: report.ended_at.as_ns(),
+        size: report.size,
         members: report.members.iter().map(member).collect(),
     }
 }
@@ -152,6 +153,7 @@ fn decode_report(report: pb::BatchReport) -> Result<BatchReport, WireError> {
         variant: VariantId(of("variant").u16(report.variant)?),
         started_at: of("started_at").time(report.started_at)?,
         ended_at: of("ended_at").time(report.ended_at)?,
+        size: of("size").up_to(report.size, BATCH_MAX)?,
         members: members?,
     })
 }

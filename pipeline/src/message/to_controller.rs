@@ -102,7 +102,9 @@ pub struct BatchReport {
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// t_r and t_b of each member.
+    /// Requests that ran together: under a placement those of other workers too, and those without an SLO.
+    pub size: u32,
+    /// t_r and t_b of each member of this worker that has an SLO.
     pub members: Vec<(Timestamp, Timestamp)>,
 }
 

@@ -106,7 +106,7 @@ impl World {
         let ids = self.counted(&ids);
         self.checker
             .batch_bound(DeviceId(device as u16), batch.id, self.now, &ids)?;
-        let binds_late = self.config.pipeline.policy.drop.recipe().bind == Bind::Late;
+        let binds_late = self.config.pipeline.policy.recipe().bind == Bind::Late;
         let d = &mut self.devices[device];
         d.bound.push_back(batch);
         if d.running.is_none() && d.rerun_since.is_none() && d.bound.len() == 1 {
@@ -295,6 +295,7 @@ impl World {
                 .unwrap_or_default(),
             started_at: clock.read(started_at),
             ended_at: clock.read(self.now),
+            size: members.len() as u32,
             members: members
                 .iter()
                 .filter(|m| !m.request.background)

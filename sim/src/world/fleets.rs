@@ -289,7 +289,8 @@ impl World {
         held: Held<Member<()>>,
         (at, took): (Timestamp, Duration),
     ) -> Result<(), Violation> {
-        let share = took.as_nanos() as u64 / held.members.len() as u64;
+        let size = held.members.len() as u32;
+        let share = took.as_nanos() as u64 / u64::from(size);
         for member in &held.members {
             self.charge(member.request.id, share);
         }
@@ -306,9 +307,9 @@ impl World {
                 variant: own.first().map(|m| m.request.variant).unwrap_or_default(),
                 started_at: at - took,
                 ended_at: at,
+                size,
                 members: timed.map(|m| (m.arrived_at, m.batched_at)).collect(),
             };
-            let size = own.len() as u32;
             for home in self.gateways() {
                 let of = own.iter().filter(|m| m.request.id.home() == home);
                 let members = of.map(|member| Finished {

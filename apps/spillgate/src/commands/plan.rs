@@ -58,7 +58,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let execution = execution_times(pipeline, &loaded.profiles)
         .map_err(|missing| super::unprofiled(&loaded, &missing))?;
     let name = args.plan.as_deref().and_then(PlanName::by_name);
-    let name = name.unwrap_or(pipeline.policy.drop.recipe().plan);
+    let name = name.unwrap_or(pipeline.policy.recipe().plan);
     let share: Vec<f64> = pipeline
         .modules
         .iter()

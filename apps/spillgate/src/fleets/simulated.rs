@@ -45,7 +45,7 @@ pub fn simulated(
     weights: &Weights,
     library: &Library,
 ) -> Result<Vec<SimFleet>, StartError> {
-    let deployment = deployment.under_placement(false);
+    let deployment = deployment.under_placement(name, false);
     let mut fleets = Vec::new();
     for plan in plans(&deployment, placing, weights, library)? {
         let expected = plan.profiled(|bytes, profiled| weights.load(bytes, profiled));

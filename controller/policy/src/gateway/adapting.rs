@@ -181,7 +181,7 @@ impl<P, L: Clone> Gateway<P, L> {
         if let Some(adapting) = &self.adapting {
             let (module, mix) = (adapting.module, adapting.cameras.mix());
             // Published policies trust the profile: the capacity that their planners report is that of the variant that serves by default.
-            let change = match self.pipeline.policy.drop.recipe().learns_pace {
+            let change = match self.pipeline.policy.recipe().learns_pace {
                 true => mix / adapting.cameras.past_mix(),
                 false => mix,
             };

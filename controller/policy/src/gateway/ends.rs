@@ -20,7 +20,7 @@ const GRACE_LATE: Duration = Duration::from_secs(60);
 /// How long after its deadline the answer of a request is waited for: the SLO, but no less than a second. No less than a
 /// minute where waiting requests are not sorted by deadline, because they are not answered when it passes.
 pub(super) fn grace(pipeline: &Pipeline) -> Duration {
-    let expires = pipeline.policy.drop.recipe().order.is_by_deadline();
+    let expires = pipeline.policy.recipe().order.is_by_deadline();
     let least = if expires { GRACE_MIN } else { GRACE_LATE };
     pipeline.slo.max(least)
 }

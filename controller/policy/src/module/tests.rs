@@ -292,6 +292,7 @@ fn ran(module: &mut Module, worker: u32, at: u64, took: u64) -> Vec<String> {
         variant: Default::default(),
         started_at: ms(at - took),
         ended_at: ms(at),
+        size: 4,
         members: vec![(ms(at - took), ms(at - took)); 4],
     };
     let report = ToController::Report(report);

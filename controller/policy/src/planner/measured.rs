@@ -110,7 +110,7 @@ impl Measured {
             }
         }
         if let Some(planned) = planned {
-            let action = Action::execute(self.module, n);
+            let action = Action::execute(self.module, report.size as usize);
             self.predictor.observe(now, action, planned, took);
         }
         if let Some(variant) = self.variants.get_mut(report.variant.idx()) {

@@ -1,4 +1,5 @@
 use spillgate_pipeline::id::WorkerId;
+use spillgate_pipeline::placement::PlacementName;
 use spillgate_pipeline::policy::{DropPolicyName, POLICY_DEFAULT, PolicyConfig};
 use spillgate_pipeline::schedule::ScheduleName;
 use spillgate_pipeline::testing::noop_pipeline;
@@ -173,6 +174,7 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
             ended_at: ms(965),
             worker: WorkerId(0),
             variant: Default::default(),
+            size: 2,
             members: members.to_vec(),
         };
         p.batch(ms(965), &report);
@@ -180,6 +182,37 @@ fn executions_that_a_scheduler_forms_are_exchanged_one_a_request() {
         let expected: &[f32] = if exchanged { &[0.015, 0.015] } else { &[] };
         assert_eq!(&*state.executions, expected, "{drop:?} {schedule:?}");
     }
+}
+
+/// Under a placement a batch may have requests of several workers, each of which reports its own.
+#[test]
+fn a_batch_took_as_long_as_all_its_requests_take() {
+    let mut pipeline = noop_pipeline(span(400), &[&[0], &[1]], &[]);
+    pipeline.go_under_placement(PlacementName::Spillgate);
+    let execution = vec![
+        vec![],
+        (1..=8).map(|n| span(10 * n)).collect(),
+        vec![span(1); 8],
+    ];
+    let planned = Planned {
+        batch: vec![1, 8, 8],
+        execution: execution.into(),
+        workers: vec![1, 2, 2],
+        alone: true,
+    };
+    let (pipeline, planned) = (Arc::new(pipeline), Arc::new(planned));
+    let mut p = StatePlanner::new(pipeline, ModuleId(1), planned, 2, 1, Timestamp::ZERO);
+    let report = BatchReport {
+        started_at: ms(900),
+        ended_at: ms(980),
+        worker: WorkerId(0),
+        variant: Default::default(),
+        size: 8,
+        members: vec![(ms(850), ms(900)); 3],
+    };
+    p.batch(ms(980), &report);
+    let state = wake(&mut p, ms(1_000)).expect("a second has passed");
+    assert_eq!((state.pace, state.capacity), (1.0, 2.0 * 8.0 / 0.08));
 }
 
 #[test]
@@ -210,6 +243,7 @@ fn its_state_is_what_it_saw() {
         ended_at: ms(970),
         worker: WorkerId(0),
         variant: Default::default(),
+        size: 2,
         members: members.to_vec(),
     };
     p.batch(ms(970), &report);

@@ -48,6 +48,7 @@ impl PipelineHost {
             variant: batch.variant,
             started_at: batch.started_at,
             ended_at: batch.ended_at,
+            size: batch.ran_together,
             members: Vec::with_capacity(n_members),
         };
         // What is brought for requests that have ended, and may be the last to hold them: freed without the host's lock.
@@ -86,7 +87,7 @@ impl PipelineHost {
                     worker: batch.worker,
                     batch: batch.batch,
                     took: batch.ended_at.since(batch.started_at),
-                    size: batch.size,
+                    size: batch.ran_together,
                     members: home.members,
                 };
                 let envelope = say(Address::Gateway(home.id), Message::Gateway(finished));

@@ -206,6 +206,7 @@ fn report() -> impl Strategy<Value = BatchReport> {
             variant: VariantId(variant),
             started_at,
             ended_at,
+            size: members.len() as u32,
             members,
         }
     })

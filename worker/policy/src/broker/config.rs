@@ -61,7 +61,7 @@ impl BrokerConfig {
             },
             batch,
             execution,
-            recipe: pipeline.policy.drop.recipe(),
+            recipe: pipeline.policy.recipe(),
             pulls: pipeline.is_pulled(module),
             is_family: family.is_some(),
             is_adapted: pipeline.adapted() == Some(module),

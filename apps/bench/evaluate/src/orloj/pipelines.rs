@@ -146,7 +146,7 @@ fn config(
         u32::from(WORKERS),
         u32::from(WORKERS),
     ];
-    let plan = policy.drop.recipe().plan;
+    let plan = policy.recipe().plan;
     pipeline.policy = policy;
     // All have the same capacity, so load is of any.
     let capacity =

@@ -137,12 +137,11 @@ impl Simulated {
         if let Some(n) = args.models {
             give_models(Arc::make_mut(&mut loaded.pipeline), n);
         }
-        let is_placement = |placing: &Placing| placing.decider.placement().is_some();
         if let Some(first) = placings.first() {
             let pipeline = Arc::make_mut(&mut loaded.pipeline);
-            match is_placement(first) {
-                true => pipeline.go_under_placement(),
-                false => pipeline.share_memory(),
+            match first.decider.placement() {
+                Some(name) => pipeline.go_under_placement(name),
+                None => pipeline.share_memory(),
             }
         }
         let pipeline = &loaded.pipeline;
