@@ -217,11 +217,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
                 .iter()
                 .flat_map(|c| placings.iter().map(move |p| (c, *p)));
             for ((contender, schedule), placing) in all {
-                let (mut contender, schedule) = (contender.clone(), *schedule);
-                if let Some(name) = placing.and_then(|placing| placing.decider.placement()) {
-                    contender.policy = contender.policy.under_placement(name);
-                }
-                let contender = &contender;
+                let (contender, schedule) = (&models::placed(contender, placing), *schedule);
                 let plan = plan_of(args, &setup, &placed, contender.plan())?;
                 let mut config = setup.config(contender, &plan, &load, seed);
                 if args.gpus.is_none() {

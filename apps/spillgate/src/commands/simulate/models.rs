@@ -13,10 +13,10 @@ use spillgate_pipeline::family::{Family, FamilyMember, MEMBERS_MAX};
 use spillgate_pipeline::id::MemberId;
 use spillgate_pipeline::pipeline::Module;
 use spillgate_pipeline::placement::Decider;
-use spillgate_sim::SimConfig;
 use spillgate_sim::families::{Named, SimFamilies, Zipf};
 use spillgate_sim::placement::{ARRIVAL_COLUMNS, Arrival, parse_arrivals};
 use spillgate_sim::report::Models;
+use spillgate_sim::{Contender, SimConfig};
 
 use super::{SimulateArgs, load};
 use crate::commands::placing::{Fairness, device, placement};
@@ -322,6 +322,15 @@ impl ModelsArgs {
             ),
         }
     }
+}
+
+/// The policies of a run under a placement.
+pub(super) fn placed(contender: &Contender, placing: Option<&Placing>) -> Contender {
+    let mut contender = contender.clone();
+    if let Some(name) = placing.and_then(|placing| placing.decider.placement()) {
+        contender.policy = contender.policy.under_placement(name);
+    }
+    contender
 }
 
 /// Gives each module a family of that many models. Modules share none.
