@@ -34,7 +34,7 @@ pub struct PolicyConfig {
     /// `None`: the drop policy's own.
     pub lambda: Option<f64>,
     /// Requests are refused at the gateway over this multiple of the bottleneck's capacity; 0: never. `None`:
-    /// the drop policy's own, which is never for published ones.
+    /// that of the [recipe](PolicyConfig::recipe), which is never for published policies and placements.
     pub gate: Option<f64>,
     /// Length of the sliding windows of the State Planners (PARD §4.2: 5 s).
     pub window: Duration,

@@ -22,7 +22,7 @@ pub enum ToGateway {
         batch: BatchId,
         /// How long it took.
         took: Duration,
-        /// Requests in it, those of other gateways included.
+        /// Requests in it, those of other gateways included, and under a placement those of other workers.
         size: u32,
         /// Its members that are the gateway's.
         members: Vec<Finished>,
