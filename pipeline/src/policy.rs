@@ -91,6 +91,14 @@ impl PolicyConfig {
         }
     }
 
+    /// What decides about drops, as people read it: the drop policy, or `placement NAME` where a placement decides.
+    pub fn dropper(&self) -> String {
+        match self.placement {
+            Some(placement) => format!("placement {}", placement.name()),
+            None => self.drop.name().to_owned(),
+        }
+    }
+
     /// The dispatch policy in force.
     pub fn dispatch(&self) -> DispatchPolicyName {
         self.dispatch.unwrap_or(self.recipe().dispatch)
@@ -321,6 +329,13 @@ mod tests {
                 assert_eq!(gate(published, modules, None), None);
             }
         }
+    }
+
+    #[test]
+    fn under_a_placement_nobody_reads_that_nothing_is_dropped() {
+        assert_eq!(POLICY_DEFAULT.dropper(), "spillgate");
+        let placed = POLICY_DEFAULT.under_placement(PlacementName::Lru);
+        assert_eq!(placed.dropper(), "placement lru");
     }
 
     #[test]

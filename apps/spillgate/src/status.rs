@@ -90,7 +90,7 @@ pub struct PipelineStatus {
     pub name: String,
     /// Its objective in milliseconds.
     pub slo_ms: f64,
-    /// Its drop policy.
+    /// Its drop policy, or `placement NAME` where a placement decides.
     pub drop: String,
     /// Its dispatch policy, and that of the adapted module where it has another one.
     pub dispatch: String,
@@ -333,7 +333,7 @@ impl StatusReader {
         PipelineStatus {
             name: pipeline.name.clone(),
             slo_ms: pipeline.slo.as_secs_f64() * 1e3,
-            drop: pipeline.policy.drop.name().to_owned(),
+            drop: pipeline.policy.dropper(),
             dispatch: pipeline.dispatch_names(),
             in_flight: gateway.as_ref().map(|g| g.in_flight),
             gate: gateway.as_ref().and_then(|g| g.gate),

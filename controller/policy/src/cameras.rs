@@ -55,6 +55,8 @@ const QUICK: Duration = Duration::from_millis(100);
 const QUICK_BOUND: Duration = Duration::from_millis(250);
 /// A link has changed when it is this many times as fast as it was, or that part: then a decision does not wait.
 const LINK_JUMP: f64 = 1.3;
+/// A frame is expected to take its link so many times what its bits take now: links become slower while it is on its way.
+const LINK_SLOWS: f64 = 1.05;
 /// Streams that are told apart: a decision about so many takes a few milliseconds.
 pub const CAMERAS_MAX: usize = 512;
 /// How much the newest frame counts in the bits of a stream's pictures.
@@ -562,7 +564,7 @@ impl Cameras {
             let side = input.map_or(source, |input| input.max(self.least_side).min(source));
             let bits = camera.density.bits(f64::from(side) * f64::from(side));
             match link.bears(bits, rate) {
-                true => left.saturating_sub(link.carries_in(bits)),
+                true => left.saturating_sub(link.carries_in(LINK_SLOWS * bits)),
                 false => Duration::ZERO,
             }
         };

@@ -396,7 +396,7 @@ fn describe(host: &PipelineHost) -> pb::PipelineDescription {
         source: pipeline.source.ty.name().to_owned(),
         modules,
         outputs,
-        drop_policy: pipeline.policy.drop.name().to_owned(),
+        drop_policy: pipeline.policy.dropper(),
         dispatch_policy: pipeline.policy.dispatch().name().to_owned(),
         in_flight_max: pipeline.limits.in_flight as u32,
         in_flight_per_stream_max: pipeline.limits.in_flight_per_stream as u32,

@@ -5,7 +5,7 @@ pub(super) const PART_MAX: f64 = 0.97;
 /// The least part.
 const PART_MIN: f64 = 0.3;
 /// Losses of a period that are too many, as a part of its requests.
-const LOSS: f64 = 0.01;
+const LOSS: f64 = 0.005;
 /// In a period in which more than [`LOSS`] of the requests were lost, the part falls by so many times what is beyond that: losses are weighed
 /// against the accuracy that less of the devices' time costs.
 const FALL: f64 = 1.0;
@@ -80,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_by_what_is_lost_beyond_one_in_a_hundred() {
+    fn it_falls_by_what_is_lost_beyond_one_in_two_hundred() {
         let mut planned = PlannedPart::default();
         assert_eq!(periods(&mut planned, 1, LOSS), [PART_MAX]);
-        let fallen = periods(&mut planned, 2, 0.06);
+        let fallen = periods(&mut planned, 2, 0.055);
         assert!(is_close(fallen[1], PART_MAX * 0.95 * 0.95), "{fallen:?}");
         let fallen = periods(&mut planned, 1, 0.5);
         assert!(
