@@ -32,7 +32,7 @@ const TURN_MAX: f64 = 10.0;
 const HALVINGS: usize = 18;
 /// Devices that take requests from one queue begin batches at equal distances at best, and all at once at worst. They are taken to be in this part of the
 /// way from the one to the other.
-const BUNCHED: f64 = 0.65;
+const BUNCHED: f64 = 0.5;
 /// Device time is a sum of quotients: so much more, in seconds, is as good as none.
 const ROUNDING: f64 = 1e-9;
 

@@ -142,15 +142,15 @@ fn from_one_queue_requests_wait_for_a_turn_of_all_devices() {
             devices,
             pulls,
         };
-        (pool.wait_of(turn, 0.04) * 1e4).round() / 10.0
+        (pool.wait_of(turn, 0.04) * 1e3).round()
     };
     // One device goes through all batches, whether requests wait there or not.
     assert_eq!([false, true].map(|pulls| wait(1.0, pulls, 0.07)), [70.0; 2]);
     // Four devices with queues of their own each go through all batches.
     assert_eq!(wait(4.0, false, 0.07), 280.0);
-    // From one queue they begin a batch every 10 ms, or all at once every 40 ms: 0.65 of the way.
-    assert_eq!(wait(4.0, true, 0.07), 70.0 + 19.5);
-    assert_eq!(wait(4.0, true, 0.0), 10.0 + 19.5);
+    // From one queue they begin a batch every 10 ms, or all at once every 40 ms.
+    assert_eq!(wait(4.0, true, 0.07), 70.0 + 15.0);
+    assert_eq!(wait(4.0, true, 0.0), 10.0 + 15.0);
 }
 
 /// Two devices would begin soon enough, but a link may change: no answer may rest on that.
@@ -163,8 +163,8 @@ fn from_one_queue_a_budget_is_not_used_up_to_its_end_either() {
         devices: 2.0,
         pulls: true,
     };
-    // 8.25 ms of waiting and 10 ms of its own, with 19 of 20 ms.
-    let demands = [demand(1.0, &[19, 19], false)];
+    // 7.5 ms of waiting and 10 ms of its own, with 18 of 20 ms.
+    let demands = [demand(1.0, &[18, 18], false)];
     assert_eq!(pool.kept(&demands, vec![Choice::of(1, true)]), None);
     assert_eq!(chosen(&pool.solve(&demands)), [0]);
 }
