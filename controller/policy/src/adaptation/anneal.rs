@@ -7,7 +7,8 @@
 //! sizes and variants included ([`super::pair`]).
 //!
 //! The start is the best of what Algorithm 2 reaches in a few steps, all clients in a row by their caps, and the present split. Where that
-//! does not serve all clients, the first part of the search only counts: it maximises clients served, then small loads. The temperature
+//! does not serve all clients, the first part of the search only counts: it maximises clients served, then small loads. Single moves and
+//! rows follow the relaxed value ([`super::table::Value`]), the best split is the one with the highest exact value. The temperature
 //! follows how much of the time is over, which the driver tells: the search reads no clock.
 
 use rand::Rng;
@@ -26,6 +27,10 @@ const T_POWER: f64 = 1.3;
 const T_WORKERS: f64 = 4.0;
 /// Last temperature, as a part of the first one.
 const T_LAST: f64 = 0.1;
+/// The temperature falls this often; each time but the first from the best split so far.
+const COOLINGS: f64 = 2.0;
+/// First temperature of a cooling, as a part of the one before.
+const T_NEXT: f64 = 0.7;
 /// Longest part of the search that counts.
 const COUNTING: f64 = 0.3;
 /// Temperatures while counting, in clients.
@@ -68,6 +73,8 @@ pub(super) struct Annealing {
     is_counting: bool,
     /// Part of the time that was over when counting ended.
     counted_at: f64,
+    /// Coolings that ended.
+    cooling: f64,
     n_servable: i64,
     mean_units: f64,
     /// Value of accuracy 1 for all clients of one worker.
@@ -95,6 +102,7 @@ impl Annealing {
             row_hope: 1.0,
             is_counting: true,
             counted_at: 0.0,
+            cooling: 0.0,
             n_servable: n_servable as i64,
             mean_units: (units / table.n_clients().max(1) as f64).max(1.0),
             scale: units * ACCURACY_SCALE / n_workers,
@@ -110,12 +118,7 @@ impl Annealing {
             self.counted_at = part;
             self.current.clone_from(&self.best);
         }
-        let over = if self.is_counting {
-            0.0
-        } else {
-            (part - self.counted_at) / (1.0 - self.counted_at).max(f64::MIN_POSITIVE)
-        };
-        let temperature = self.t_first * T_LAST.powf(over);
+        let temperature = self.temperature(part);
         let [hot, cold] = T_COUNTING;
         let temperature_of_moves = if self.is_counting {
             hot * (cold / hot).powf(part / COUNTING)
@@ -133,6 +136,20 @@ impl Annealing {
             self.row_hope += (seen - self.row_hope) * ROW_MEMORY;
         }
         self.split_pair(table, rng, temperature * self.scale);
+    }
+
+    /// The temperature after counting. Where another cooling begins, the search goes back to the best split.
+    fn temperature(&mut self, part: f64) -> f64 {
+        if self.is_counting {
+            return self.t_first;
+        }
+        let over = (part - self.counted_at) / (1.0 - self.counted_at).max(f64::MIN_POSITIVE);
+        let cooling = (over * COOLINGS).floor().min(COOLINGS - 1.0);
+        if cooling > self.cooling {
+            self.cooling = cooling;
+            self.current.clone_from(&self.best);
+        }
+        self.t_first * T_NEXT.powf(cooling) * T_LAST.powf(over * COOLINGS - cooling)
     }
 
     /// Puts the clients of a few workers in a row and cuts it anew. Returns whether there are cuts that serve them all.
@@ -164,7 +181,10 @@ impl Annealing {
         let Some(value) = self.cutter.cut(table, &self.row, n_drawn) else {
             return false;
         };
-        let before: i64 = workers.iter().map(|w| self.current.bins[*w].value).sum();
+        let before: i64 = workers
+            .iter()
+            .map(|w| self.current.bins[*w].value.relaxed)
+            .sum();
         let gain = (value - before) as f64 / self.scale;
         if gain < 0.0 && rng.random::<f64>() >= (gain / temperature).exp() {
             return true;
@@ -210,7 +230,7 @@ impl Annealing {
             return;
         }
         let bins = &self.current.bins;
-        let floor = bins[a].value + bins[b].value;
+        let floor = bins[a].value.exact + bins[b].value.exact;
         let question = Question {
             workers: [a, b],
             comes: &[],
@@ -326,7 +346,7 @@ impl Annealing {
     fn gain(&self, table: &Table, exchange: Exchange<'_>, outcome: Outcome) -> f64 {
         let served = outcome.gain.served as f64;
         if !self.is_counting {
-            return outcome.gain.value as f64 / self.scale + served * self.client_worth;
+            return outcome.relaxed as f64 / self.scale + served * self.client_worth;
         }
         let units = |movers: &[u16]| movers.iter().map(|c| table.units[*c as usize]).sum::<i32>();
         let moved = f64::from(units(exchange.movers[0]) - units(exchange.movers[1]));

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::assignment::Assignment;
 use super::instance::Instance;
-use super::table::{Caps, Table, UNLIMITED};
+use super::table::{Caps, Table, UNLIMITED, Value};
 
 /// The clients of one worker.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Bin {
     pub(super) members: Vec<u16>,
     pub(super) load: i32,
     pub(super) rank: usize,
-    pub(super) value: i64,
+    pub(super) value: Value,
 }
 
 /// Who is where.
@@ -48,9 +48,11 @@ pub(super) struct Exchange<'a> {
 pub(super) struct Outcome {
     load: [i32; 2],
     rank: [usize; 2],
-    value: [i64; 2],
+    value: [Value; 2],
     /// Change of the whole score.
     pub(super) gain: Score,
+    /// Change of the sum of the relaxed values.
+    pub(super) relaxed: i64,
 }
 
 impl Partition {
@@ -105,9 +107,12 @@ impl Partition {
         bin.members.push(client);
         bin.load += table.units[client as usize];
         bin.rank = rank;
-        self.score.value -= bin.value;
-        bin.value = table.accuracy[rank] * i64::from(bin.load);
-        self.score.value += bin.value;
+        let exact = table.accuracy[rank] * i64::from(bin.load);
+        self.score.value += exact - bin.value.exact;
+        bin.value = Value {
+            exact,
+            relaxed: exact,
+        };
         self.score.served += 1;
     }
 
@@ -129,7 +134,7 @@ impl Partition {
             }
         }
         let mut rank = [0; 2];
-        let mut value = [0; 2];
+        let mut value = [Value::default(); 2];
         for side in [0, 1] {
             let bin = exchange.bins[side];
             if bin == self.outside() || load[side] == 0 {
@@ -145,7 +150,7 @@ impl Partition {
                 }
             }
             rank[side] = table.best_rank(&caps, load[side])?;
-            value[side] = table.accuracy[rank[side]] * i64::from(load[side]);
+            value[side] = table.value(&caps, rank[side], load[side]);
         }
         let gained = |bin: usize, comes: &[u16], leaves: &[u16]| {
             if bin == self.outside() {
@@ -154,16 +159,21 @@ impl Partition {
                 0
             }
         };
+        let change = |of: fn(Value) -> i64| {
+            let before = of(self.bins[a].value) + of(self.bins[b].value);
+            of(value[0]) + of(value[1]) - before
+        };
         let [out_a, out_b] = exchange.movers;
         let gain = Score {
             served: gained(a, out_b, out_a) + gained(b, out_a, out_b),
-            value: value[0] + value[1] - self.bins[a].value - self.bins[b].value,
+            value: change(|value| value.exact),
         };
         Some(Outcome {
             load,
             rank,
             value,
             gain,
+            relaxed: change(|value| value.relaxed),
         })
     }
 
@@ -227,7 +237,7 @@ impl Partition {
     /// Gives a worker these clients in place of its own. Bins of clients and the number of clients that are served are left to the caller.
     fn fill(&mut self, table: &Table, worker: usize, members: &[u16]) {
         let bin = &mut self.bins[worker];
-        self.score.value -= bin.value;
+        let before = bin.value.exact;
         bin.members.clear();
         bin.members.extend_from_slice(members);
         bin.load = members.iter().map(|c| table.units[*c as usize]).sum();
@@ -235,14 +245,16 @@ impl Partition {
         members
             .iter()
             .for_each(|c| table.lower(&mut caps, *c as usize));
-        bin.rank = match bin.load {
-            0 => 0,
-            load => table
-                .best_rank(&caps, load)
-                .expect("a split serves its clients"),
+        (bin.rank, bin.value) = match bin.load {
+            0 => (0, Value::default()),
+            load => {
+                let rank = table
+                    .best_rank(&caps, load)
+                    .expect("a split serves its clients");
+                (rank, table.value(&caps, rank, load))
+            }
         };
-        bin.value = table.accuracy[bin.rank] * i64::from(bin.load);
-        self.score.value += bin.value;
+        self.score.value += bin.value.exact - before;
     }
 
     /// Deals the clients of some workers out among them anew: each of them gets its part of the row.

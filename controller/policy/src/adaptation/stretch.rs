@@ -6,13 +6,46 @@
 use std::ops::Range;
 
 use super::partition::Partition;
-use super::table::{Caps, Table, UNLIMITED};
+use super::table::{Caps, LANES, Table, UNLIMITED};
 
-/// Clients next to each other that one worker serves.
+/// Clients next to each other, one after another, and what a worker that serves them is worth.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    length: u16,
-    value: i64,
+    caps: Caps,
+    load: i32,
+    /// The best rank that serves them: it falls as the stretch grows.
+    rank: usize,
+}
+
+impl Stretch {
+    fn empty() -> Self {
+        Stretch {
+            caps: UNLIMITED,
+            load: 0,
+            rank: usize::MAX,
+        }
+    }
+
+    /// Takes one client more. Returns whether a worker serves them all.
+    #[inline]
+    fn grow(&mut self, table: &Table, client: u16) -> bool {
+        table.lower(&mut self.caps, usize::from(client));
+        self.load += table.units[usize::from(client)];
+        self.rank = self.rank.min(table.best_alone[usize::from(client)]);
+        let cap = |rank: usize| i32::from(self.caps[rank / LANES][rank % LANES]);
+        while cap(self.rank) < self.load {
+            if self.rank == 0 {
+                return false;
+            }
+            self.rank -= 1;
+        }
+        true
+    }
+
+    /// Its relaxed value.
+    fn value(&self, table: &Table) -> i64 {
+        table.value(&self.caps, self.rank, self.load).relaxed
+    }
 }
 
 /// The best cuts of the row's begin.
@@ -23,52 +56,59 @@ struct Cuts {
     last: u16,
 }
 
-/// No cuts serve all.
-const NONE: Cuts = Cuts {
-    value: i64::MIN,
-    last: 0,
-};
-
 /// Finds cuts. Keeps its room between calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cutter {
-    /// Stretches that a worker serves, in order of their ends.
-    stretches: Vec<Stretch>,
+    /// By number of workers: the first and the last end that they reach and from which the other workers reach the row's end.
+    windows: Vec<[usize; 2]>,
+    /// Values of the stretches that a worker serves, in order of their ends, the shortest first.
+    values: Vec<i64>,
     /// For each end where its stretches begin, and those of the next one.
     begins: Vec<usize>,
-    /// By number of workers and end.
+    /// By number of workers and end. What lies outside of the windows is old.
     cuts: Vec<Cuts>,
-    /// Where the workers' stretches begin and end in the row that was cut last.
+    /// Where the workers' stretches begin and end in the row that was cut last, the last one first.
     pub(super) parts: Vec<Range<usize>>,
 }
 
 impl Cutter {
-    /// Cuts a row for that many workers. Returns the value of the best cuts, or `None` where no cuts serve all.
+    /// Cuts a row for that many workers. Returns the relaxed value of the best cuts, or `None` where no cuts serve all.
     pub(super) fn cut(&mut self, table: &Table, row: &[u16], n_workers: usize) -> Option<i64> {
-        self.list_stretches(table, row);
+        if !self.find_windows(table, row, n_workers) {
+            return None;
+        }
+        self.list_values(table, row);
         let width = row.len() + 1;
         let nobody = Cuts { value: 0, last: 0 };
-        self.cuts.clear();
-        self.cuts.push(nobody);
-        self.cuts.resize(width, NONE);
-        for worker in 0..n_workers {
-            let before = worker * width;
-            self.cuts.push(nobody);
-            for end in 1..width {
+        self.cuts
+            .resize(self.cuts.len().max((n_workers + 1) * width), nobody);
+        self.cuts[0] = nobody;
+        for worker in 1..=n_workers {
+            let [first_before, last_before] = self.windows[worker - 1];
+            let [first, last] = self.windows[worker];
+            let (before, own) = self.cuts.split_at_mut(worker * width);
+            let before = &before[(worker - 1) * width..];
+            for end in first..=last {
+                // The worker serves nobody.
                 let mut best = Cuts {
+                    value: if end <= last_before {
+                        before[end].value
+                    } else {
+                        i64::MIN
+                    },
                     last: 0,
-                    ..self.cuts[before + end]
                 };
-                for stretch in &self.stretches[self.begins[end]..self.begins[end + 1]] {
-                    let others = self.cuts[before + end - usize::from(stretch.length)].value;
-                    if others != i64::MIN && others + stretch.value > best.value {
-                        best = Cuts {
-                            value: others + stretch.value,
-                            last: stretch.length,
-                        };
+                let values = &self.values[self.begins[end]..self.begins[end + 1]];
+                let longest = values.len().min(end - first_before.min(end));
+                let shortest = end.saturating_sub(last_before).max(1);
+                for length in shortest..=longest {
+                    let value = before[end - length].value + values[length - 1];
+                    if value > best.value {
+                        let last = length as u16;
+                        best = Cuts { value, last };
                     }
                 }
-                self.cuts.push(best);
+                own[end] = best;
             }
         }
         self.parts.clear();
@@ -78,27 +118,58 @@ impl Cutter {
             self.parts.push(begin..end);
             end = begin;
         }
-        let value = self.cuts[n_workers * width + row.len()].value;
-        (value != i64::MIN).then_some(value)
+        Some(self.cuts[n_workers * width + row.len()].value)
     }
 
-    fn list_stretches(&mut self, table: &Table, row: &[u16]) {
-        self.stretches.clear();
+    /// Finds the windows. Returns whether any cuts serve all: then each window has an end.
+    ///
+    /// A part of a stretch that a worker serves is one, too. So workers that take as much as they can, one after another, reach the last
+    /// end of each window, and from the row's end back they reach the first one.
+    fn find_windows(&mut self, table: &Table, row: &[u16], n_workers: usize) -> bool {
+        self.windows.clear();
+        self.windows.resize(n_workers + 1, [0, 0]);
+        let mut end = 0;
+        for window in &mut self.windows[1..] {
+            let mut stretch = Stretch::empty();
+            end += row[end..]
+                .iter()
+                .take_while(|c| stretch.grow(table, **c))
+                .count();
+            window[1] = end;
+        }
+        if end < row.len() {
+            return false;
+        }
+        let mut begin = row.len();
+        for window in self.windows.iter_mut().rev() {
+            window[0] = begin;
+            let mut stretch = Stretch::empty();
+            let clients = row[..begin].iter().rev();
+            begin -= clients.take_while(|c| stretch.grow(table, **c)).count();
+        }
+        true
+    }
+
+    /// Lists the values of stretches that end in some window.
+    fn list_values(&mut self, table: &Table, row: &[u16]) {
+        self.values.clear();
         self.begins.clear();
-        self.begins.push(0);
-        for end in 0..=row.len() {
-            let mut caps: Caps = UNLIMITED;
-            let mut load = 0;
-            for (length, client) in (1..).zip(row[..end].iter().rev()) {
-                table.lower(&mut caps, usize::from(*client));
-                load += table.units[usize::from(*client)];
-                let Some(rank) = table.best_rank(&caps, load) else {
+        self.begins.resize(row.len() + 2, 0);
+        let mut end = 0;
+        let mut windows = self.windows.iter().peekable();
+        while end <= row.len() {
+            // Windows begin one after another.
+            while windows.next_if(|[_, last]| *last < end).is_some() {}
+            let is_used = windows.peek().is_some_and(|[first, _]| *first <= end);
+            let mut stretch = Stretch::empty();
+            for client in row[..end].iter().rev().filter(|_| is_used) {
+                if !stretch.grow(table, *client) {
                     break;
-                };
-                let value = table.accuracy[rank] * i64::from(load);
-                self.stretches.push(Stretch { length, value });
+                }
+                self.values.push(stretch.value(table));
             }
-            self.begins.push(self.stretches.len());
+            end += 1;
+            self.begins[end] = self.values.len();
         }
     }
 }

@@ -32,6 +32,19 @@ const ACCURACY_MAX: f64 = 16.0;
 /// Units of a client beyond are cut: no cap is as high, so it is not served, and sums over all clients fit.
 const UNITS_MAX: u32 = 1 << 16;
 
+/// The next rank of a worker counts from this part of its load on that it bears.
+const NEARLY: f64 = 0.8;
+
+/// What the clients of one worker are worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Value {
+    /// Accuracy times units.
+    pub(super) exact: i64,
+    /// The same, and a part of what the next rank would add: the more of the load that rank bears, the more. A search that follows it
+    /// sees which workers come close to their next rank; the exact value is the same until the last client fits.
+    pub(super) relaxed: i64,
+}
+
 /// What solvers know.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
@@ -41,6 +54,8 @@ pub(super) struct Table {
     pub(super) units: Vec<i32>,
     /// Highest cap of each client.
     pub(super) highest: Vec<i32>,
+    /// Best rank of a worker that serves the client alone; the lowest where none does.
+    pub(super) best_alone: Vec<usize>,
     /// Accuracy by rank, in billionths.
     pub(super) accuracy: Vec<i64>,
     /// Variant by rank.
@@ -89,12 +104,17 @@ impl Table {
         }
         let rows = |client: usize| &caps[client * blocks..(client + 1) * blocks];
         let highest = |c| rows(c).iter().flatten().copied().max().unwrap_or(0);
+        let best_alone = |c: usize| {
+            let levels = &level_of[c * order.len()..(c + 1) * order.len()];
+            levels.iter().rposition(|l| *l != NO_LEVEL).unwrap_or(0)
+        };
         let scaled = |v: &usize| accuracy(*v).clamp(-ACCURACY_MAX, ACCURACY_MAX) * ACCURACY_SCALE;
         Table {
             n_workers: instance.n_workers(),
             blocks,
             units,
             highest: (0..n_clients).map(|c| i32::from(highest(c))).collect(),
+            best_alone: (0..n_clients).map(best_alone).collect(),
             accuracy: order.iter().map(|v| scaled(v).round() as i64).collect(),
             variants: order.iter().map(|v| VariantId(*v as u16)).collect(),
             caps,
@@ -183,6 +203,26 @@ impl Table {
             }
         }
         None
+    }
+
+    /// What clients with these caps and this load are worth, at the best rank that serves them.
+    #[inline]
+    pub(super) fn value(&self, caps: &Caps, rank: usize, load: i32) -> Value {
+        let exact = self.accuracy[rank] * i64::from(load);
+        let next = rank + 1;
+        let Some(accuracy) = self.accuracy.get(next) else {
+            return Value {
+                exact,
+                relaxed: exact,
+            };
+        };
+        let borne = f64::from(caps[next / LANES][next % LANES]) / f64::from(load);
+        let reached = ((borne - NEARLY) / (1.0 - NEARLY)).max(0.0);
+        let gain = (accuracy * i64::from(load) - exact) as f64;
+        Value {
+            exact,
+            relaxed: exact + (gain * reached * reached) as i64,
+        }
     }
 
     /// The assignment of sets of clients to workers at given ranks. Each worker gets the smallest batch that serves its
