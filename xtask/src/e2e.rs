@@ -1,7 +1,7 @@
 //! `e2e`: the end-to-end suite, `apps/spillgate/tests/e2e.rs`, against real foreign programs.
 //!
-//! The suite finds them through the environment and starts and stops them itself; without the
-//! variables (as in a plain `cargo test`) it has nothing to run against and says so.
+//! The suite finds them through the environment and starts and stops them itself. A plain `cargo test`
+//! leaves it out.
 
 use std::process::Command;
 
@@ -24,14 +24,7 @@ pub(crate) fn test_command(workspace: &Workspace) -> Result<Command> {
     let jaeger = tools::build_jaeger(workspace)?;
     let mut cargo = workspace.cargo();
     cargo
-        .args([
-            "test",
-            "--workspace",
-            "--features",
-            "spillgate/e2e",
-            "--test",
-            "e2e",
-        ])
+        .args(["test", "--workspace", "--test", "e2e"])
         .env("SPILLGATE_JAEGER", jaeger)
         .env(
             "SPILLGATE_JAEGER_CONFIG",

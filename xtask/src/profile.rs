@@ -18,9 +18,9 @@ impl Profile {
     /// The program of a package, which has its name. It is built if need be.
     pub(crate) fn program(self, workspace: &Workspace, package: &str) -> Result<PathBuf> {
         let (folder, args) = match self {
-            // With the features of the whole workspace, as the tests are built: others would compile dependencies once more.
-            Profile::Tests => ("debug", ["--workspace", "--bin", package]),
-            Profile::Release => ("release", ["--release", "-p", package]),
+            // With the features of the whole workspace and its tests, as these are built: others would compile dependencies once more.
+            Profile::Tests => ("debug", vec!["--workspace", "--tests", "--bin", package]),
+            Profile::Release => ("release", vec!["--release", "-p", package]),
         };
         workspace.build(&args)?;
         Ok(workspace.target_dir()?.join(folder).join(package))

@@ -142,14 +142,9 @@ pub(super) fn load(archive: &Archive, device: Device) -> Result<Lent, String> {
             let is_cold = spare.recorded.as_ref().is_some_and(Recorded::is_cold);
             return Ok(Lent::new(spare, device, is_cold));
         }
-        let (template, is_first) = Template::of(archive, form, device)?;
+        let (template, is_first) = with_room(device, || Template::of(archive, form, device))?;
         if let Some(template) = template {
-            let copy = || template.copy(archive, form, device);
-            // Where memory is short, that of spares is given up.
-            let network = copy().or_else(|why| match drop_spares(device) {
-                0 => Err(why),
-                _ => copy(),
-            })?;
+            let network = with_room(device, || template.copy(archive, form, device))?;
             let loaded = Loaded {
                 recorded: None,
                 network,
@@ -157,7 +152,21 @@ pub(super) fn load(archive: &Archive, device: Device) -> Result<Lent, String> {
             return Ok(Lent::new(loaded, device, is_first || device.is_cuda()));
         }
     }
-    Ok(Lent::new(compiled(archive, device)?, device, true))
+    let loaded = with_room(device, || compiled(archive, device))?;
+    Ok(Lent::new(loaded, device, true))
+}
+
+/// Makes something on a device. Where memory is short, that of the spares there is given up, and it is made once more.
+fn with_room<T>(device: Device, make: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    make().or_else(|why| match is_short(&why) && drop_spares(device) > 0 {
+        true => make(),
+        false => Err(why),
+    })
+}
+
+/// Whether libtorch's text says that there was no memory: of a GPU, or of the host.
+fn is_short(why: &str) -> bool {
+    why.contains("out of memory") || why.contains("can't allocate memory")
 }
 
 /// One whose numbers stay.

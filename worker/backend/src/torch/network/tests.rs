@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -218,6 +219,37 @@ fn spares_have_a_bound_in_bytes_and_the_oldest_give_way() {
     }
     assert_eq!(n_spares(&archives[15]), 1);
     assert_eq!(n_spares(&archives[0]), 0);
+}
+
+#[test]
+fn where_memory_is_short_that_of_spares_is_given_up() {
+    // Other tests count the spares of the CPU.
+    let elsewhere = Device::Vulkan;
+    let n_spares = || {
+        let spares = SPARES.lock();
+        spares.iter().filter(|(on, _)| *on == elsewhere).count()
+    };
+    let spare = loaded(&traced(11, 1)).loaded.take().expect("it is there");
+    give_back(spare, elsewhere);
+    assert_eq!(n_spares(), 1);
+    // What is given back after a first try that fails with this text, and how many tries there are.
+    let tried = |why: &str| {
+        let n_tries = Cell::new(0);
+        let made = with_room(elsewhere, || {
+            n_tries.set(n_tries.get() + 1);
+            match n_tries.get() {
+                1 => Err(why.to_owned()),
+                _ => Ok(()),
+            }
+        });
+        (made, n_tries.get())
+    };
+    assert_eq!(tried("not a model"), (Err("not a model".to_owned()), 1));
+    assert_eq!(n_spares(), 1, "another error frees nothing");
+    assert_eq!(tried("CUDA out of memory. Tried"), (Ok(()), 2));
+    assert_eq!(n_spares(), 0);
+    let host = "DefaultCPUAllocator: can't allocate memory: you tried";
+    assert_eq!(tried(host), (Err(host.to_owned()), 1), "there is no spare");
 }
 
 #[test]
