@@ -30,13 +30,12 @@ impl Options {
         profile: Profile::Tests,
         only: None,
         seconds: 2,
-        soak: 30,
+        soak: 60,
     };
 
     fn parse(args: Args) -> Result<Options> {
         let mut options = Options {
             seconds: 10,
-            soak: 60,
             profile: Profile::Release,
             ..Options::CI
         };

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::partition::Partition;
 use super::table::{Caps, LANES, Table, UNLIMITED};
 
-/// Clients next to each other, one after another, and what a worker that serves them is worth.
+/// Clients next to each other in the row, which are added one by one, and how a worker serves them.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     caps: Caps,
@@ -18,6 +18,7 @@ struct Stretch {
 }
 
 impl Stretch {
+    /// Without clients: no rank is too high.
     fn empty() -> Self {
         Stretch {
             caps: UNLIMITED,
@@ -89,7 +90,7 @@ impl Cutter {
             let (before, own) = self.cuts.split_at_mut(worker * width);
             let before = &before[(worker - 1) * width..];
             for end in first..=last {
-                // The worker serves nobody.
+                // The worker may serve nobody. No end comes before the first one of the worker before.
                 let mut best = Cuts {
                     value: if end <= last_before {
                         before[end].value
@@ -99,7 +100,7 @@ impl Cutter {
                     last: 0,
                 };
                 let values = &self.values[self.begins[end]..self.begins[end + 1]];
-                let longest = values.len().min(end - first_before.min(end));
+                let longest = values.len().min(end - first_before);
                 let shortest = end.saturating_sub(last_before).max(1);
                 for length in shortest..=longest {
                     let value = before[end - length].value + values[length - 1];
@@ -154,22 +155,21 @@ impl Cutter {
     fn list_values(&mut self, table: &Table, row: &[u16]) {
         self.values.clear();
         self.begins.clear();
-        self.begins.resize(row.len() + 2, 0);
-        let mut end = 0;
+        self.begins.push(0);
         let mut windows = self.windows.iter().peekable();
-        while end <= row.len() {
+        for end in 0..=row.len() {
             // Windows begin one after another.
             while windows.next_if(|[_, last]| *last < end).is_some() {}
             let is_used = windows.peek().is_some_and(|[first, _]| *first <= end);
+            let clients = if is_used { &row[..end] } else { &[] };
             let mut stretch = Stretch::empty();
-            for client in row[..end].iter().rev().filter(|_| is_used) {
+            for client in clients.iter().rev() {
                 if !stretch.grow(table, *client) {
                     break;
                 }
                 self.values.push(stretch.value(table));
             }
-            end += 1;
-            self.begins[end] = self.values.len();
+            self.begins.push(self.values.len());
         }
     }
 }

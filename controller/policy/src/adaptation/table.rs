@@ -32,7 +32,7 @@ const ACCURACY_MAX: f64 = 16.0;
 /// Units of a client beyond are cut: no cap is as high, so it is not served, and sums over all clients fit.
 const UNITS_MAX: u32 = 1 << 16;
 
-/// The next rank of a worker counts from this part of its load on that it bears.
+/// The next rank of a worker counts where it bears more than this part of the load.
 const NEARLY: f64 = 0.8;
 
 /// What the clients of one worker are worth.
@@ -40,8 +40,8 @@ const NEARLY: f64 = 0.8;
 pub(super) struct Value {
     /// Accuracy times units.
     pub(super) exact: i64,
-    /// The same, and a part of what the next rank would add: the more of the load that rank bears, the more. A search that follows it
-    /// sees which workers come close to their next rank; the exact value is the same until the last client fits.
+    /// The same, and a part of what the next rank would add. The part grows with how much of the load that rank bears. So it shows which
+    /// workers come close to their next rank, where the exact value does not change until that rank bears all.
     pub(super) relaxed: i64,
 }
 

@@ -158,15 +158,21 @@ pub(super) fn load(archive: &Archive, device: Device) -> Result<Lent, String> {
 
 /// Makes something on a device. Where memory is short, that of the spares there is given up, and it is made once more.
 fn with_room<T>(device: Device, make: impl Fn() -> Result<T, String>) -> Result<T, String> {
-    make().or_else(|why| match is_short(&why) && drop_spares(device) > 0 {
-        true => make(),
-        false => Err(why),
-    })
+    match make() {
+        Err(why) if is_short(&why) && drop_spares(device) > 0 => make(),
+        made => made,
+    }
 }
 
-/// Whether libtorch's text says that there was no memory: of a GPU, or of the host.
+/// Whether the text of an error says that there was no memory: libtorch's for a GPU and for the host, a library's on the GPU, or C++'s.
 fn is_short(why: &str) -> bool {
-    why.contains("out of memory") || why.contains("can't allocate memory")
+    const SAID: [&str; 4] = [
+        "out of memory",
+        "can't allocate memory",
+        "ALLOC_FAILED",
+        "bad_alloc",
+    ];
+    SAID.iter().any(|said| why.contains(said))
 }
 
 /// One whose numbers stay.
