@@ -87,6 +87,11 @@ pub enum Cap {
     /// This many times the lower median of the window. A single duration is its own median: the cap holds from the second
     /// duration on.
     Median(f64),
+    /// This many times what the action typically takes, and no duration counts for more in a mean: the larger of the seed
+    /// and of the lower median of a full window, in which the seed stands for durations that were not measured yet. So no
+    /// few outliers raise it, not even the first durations, and an action that has become slower than its profile is
+    /// believed once half of the window says so.
+    Typical(f64),
 }
 
 /// The rolling profile of one action: what it was profiled to take, and what it took.
@@ -147,22 +152,39 @@ impl Estimator {
         }
         self.measured.push_back(took);
         self.sorted.insert(self.place(took), took);
-        self.mean_ns += EWMA_WEIGHT * (took.as_nanos() as f64 - self.mean_ns);
+        let cap = match self.cap {
+            Cap::None => Duration::MAX,
+            Cap::Seed(times) => most(self.seed, times),
+            Cap::Median(times) => most(self.median(), times),
+            Cap::Typical(times) => most(self.typical(), times),
+        };
+        let counts_at_most = match self.cap {
+            Cap::Typical(_) => cap,
+            Cap::None | Cap::Seed(_) | Cap::Median(_) => Duration::MAX,
+        };
+        let took_ns = took.min(counts_at_most).as_nanos() as f64;
+        self.mean_ns += EWMA_WEIGHT * (took_ns - self.mean_ns);
         let uncapped = match self.name {
             EstimatorName::LastMax => self.nth((self.measured.len() * 99).div_ceil(100)),
             EstimatorName::LastMean => {
-                let sum: Duration = self.measured.iter().sum();
+                let counted = self.measured.iter().map(|d| *d.min(&counts_at_most));
+                let sum: Duration = counted.sum();
                 nanoseconds(sum.as_nanos() as f64 / self.measured.len() as f64)
             }
             EstimatorName::LastMedian => self.median(),
             EstimatorName::Ewma => nanoseconds(self.mean_ns),
         };
-        let cap = match self.cap {
-            Cap::None => uncapped,
-            Cap::Seed(times) => most(self.seed, times),
-            Cap::Median(times) => most(self.median(), times),
-        };
         self.estimate = uncapped.min(cap);
+    }
+
+    /// The larger of the seed and of the lower median of a full window, in which the seed stands for what is not measured
+    /// yet.
+    fn typical(&self) -> Duration {
+        let missing = self.window - self.measured.len();
+        match self.window.div_ceil(2).checked_sub(missing) {
+            Some(n) if n > 0 => self.nth(n).max(self.seed),
+            _ => self.seed,
+        }
     }
 
     fn median(&self) -> Duration {
@@ -250,5 +272,32 @@ mod tests {
                 assert!(estimator.estimate() <= ms(6), "{}", name.name());
             }
         }
+    }
+
+    #[test]
+    fn a_device_that_is_always_slower_than_its_profile_is_believed() {
+        let ms = Duration::from_millis;
+        for name in EstimatorName::ALL {
+            let mut estimator = Estimator::new(name, Cap::Typical(1.5), ms(4));
+            for n in 1..60 {
+                estimator.observe(ms(20));
+                // Five of ten durations are half of the window.
+                let cap = if n < 5 { ms(6) } else { ms(30) };
+                assert!(estimator.estimate() <= cap, "{} {n}", name.name());
+            }
+            let estimate = estimator.estimate().as_secs_f64();
+            assert!((estimate - 0.02).abs() < 1e-6, "{}", name.name());
+        }
+    }
+
+    #[test]
+    fn a_mean_with_a_cap_forgets_an_outlier_soon() {
+        let ms = Duration::from_millis;
+        let mut estimator = Estimator::new(EstimatorName::Ewma, Cap::Typical(1.5), ms(4));
+        estimator.observe(ms(40_000));
+        assert_eq!(estimator.estimate(), Duration::from_micros(4_400));
+        let mut by_seed = Estimator::new(EstimatorName::Ewma, Cap::Seed(1.5), ms(4));
+        by_seed.observe(ms(40_000));
+        assert_eq!(by_seed.estimate(), ms(6));
     }
 }

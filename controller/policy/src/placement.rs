@@ -19,6 +19,7 @@ mod choose;
 mod events;
 mod fair;
 mod infer;
+mod lateness;
 mod load;
 mod most;
 mod queues;
@@ -36,6 +37,7 @@ use spillgate_pipeline::time::Timestamp;
 use crate::fleet::AROUND;
 pub use events::{Ended, PlacementCommand, PlacementEvent};
 use fair::Fairness;
+use lateness::Lateness;
 use load::{Demands, Rates};
 use queues::{Queues, Waiting};
 
@@ -119,6 +121,8 @@ pub struct Placement {
     fairness: Option<Fairness>,
     /// Time that the last request of each model had.
     slos: Vec<Duration>,
+    /// Of all devices.
+    lateness: Lateness,
     /// No batch was ever expected to take longer.
     longest: Duration,
     /// Time to copy the inputs of the largest batch of any model.
@@ -209,6 +213,7 @@ impl Placement {
             rates,
             fairness,
             slos: vec![Duration::MAX; n_models],
+            lateness: Lateness::default(),
             longest,
             longest_input,
             weighs_on: false,
@@ -249,9 +254,14 @@ impl Placement {
                 }
                 let slo = deadline.since(now);
                 self.slos[model.idx()] = slo;
+                let kept_free = match deadline {
+                    Timestamp::MAX => Duration::ZERO,
+                    _ => self.lateness.kept_free(slo, self.recipe.kept_back),
+                };
                 let waiting = Waiting {
                     id: request,
-                    deadline,
+                    deadline: deadline - kept_free,
+                    kept_free,
                     slo,
                 };
                 self.queues.push(model, waiting);

@@ -18,6 +18,7 @@ fn cap() -> impl Strategy<Value = Cap> {
         Just(Cap::None),
         (1.0..4.0f64).prop_map(Cap::Seed),
         (1.0..4.0f64).prop_map(Cap::Median),
+        (1.0..4.0f64).prop_map(Cap::Typical),
     ]
 }
 
@@ -35,19 +36,42 @@ fn slow(name: EstimatorName, cap: Cap, seed: u64, window: usize, history: &[u64]
     let mut sorted = last.to_vec();
     sorted.sort_unstable();
     let quantile = |q: f64| sorted[(q * last.len() as f64).ceil() as usize - 1] as f64;
+    // What a duration counted at most when it was the `n`-th, from 1.
+    let most = |n: usize| match cap {
+        Cap::Typical(times) => (times * typical(seed, window, &history[..n])).floor(),
+        Cap::None | Cap::Seed(_) | Cap::Median(_) => f64::INFINITY,
+    };
+    let now = most(history.len());
     let estimate = match name {
         EstimatorName::LastMax => quantile(0.99),
         EstimatorName::LastMedian => quantile(0.5),
-        EstimatorName::LastMean => last.iter().sum::<u64>() as f64 / last.len() as f64,
-        EstimatorName::Ewma => history
-            .iter()
-            .fold(seed as f64, |mean, &took| 0.8 * mean + 0.2 * took as f64),
+        EstimatorName::LastMean => {
+            last.iter().map(|&took| now.min(took as f64)).sum::<f64>() / last.len() as f64
+        }
+        EstimatorName::Ewma => (1..).zip(history).fold(seed as f64, |mean, (n, &took)| {
+            0.8 * mean + 0.2 * most(n).min(took as f64)
+        }),
     };
     match cap {
         Cap::None => estimate,
         Cap::Seed(times) => estimate.min(times * seed as f64),
         Cap::Median(times) => estimate.min(times * quantile(0.5)),
+        Cap::Typical(_) => estimate.min(now),
     }
+}
+
+/// The larger of the seed and of the lower median of the last durations, before which the seed was measured for ever.
+fn typical(seed: u64, window: usize, history: &[u64]) -> f64 {
+    let always = std::iter::repeat(&seed);
+    let mut last: Vec<u64> = history
+        .iter()
+        .rev()
+        .chain(always)
+        .take(window)
+        .copied()
+        .collect();
+    last.sort_unstable();
+    last[last.len().div_ceil(2) - 1].max(seed) as f64
 }
 
 proptest! {
@@ -84,7 +108,7 @@ proptest! {
         let mut durations = usual;
         let place = place.index(durations.len() + 1);
         durations.insert(place, outlier);
-        for cap in [Cap::Seed(1.5), Cap::Median(1.5)] {
+        for cap in [Cap::Seed(1.5), Cap::Median(1.5), Cap::Typical(1.5)] {
             let mut estimator = Estimator::new(name, cap, seed);
             for (n, took) in durations.iter().enumerate() {
                 estimator.observe(ns(*took));

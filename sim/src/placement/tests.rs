@@ -1,5 +1,6 @@
 mod divided;
 mod errors;
+mod given_way;
 mod runs;
 mod shares;
 

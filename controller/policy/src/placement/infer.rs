@@ -127,7 +127,7 @@ impl Placement {
             Latest::LastUseful => {
                 let last = members
                     .iter()
-                    .map(|m| m.deadline)
+                    .map(|m| m.deadline + m.kept_free)
                     .max()
                     .unwrap_or(starts_at);
                 let takes = self.estimate(model, at) + self.recipe.kept_back;
@@ -138,6 +138,7 @@ impl Placement {
         let id = self.next_id();
         let weights = self.weights_of(model);
         let copied = self.copies(model, size);
+        let expected_end = starts_at + estimate;
         let shadow = &mut self.devices[device.idx()];
         let input_ends = arrival.max(shadow.input_free()) + copied;
         let counted = if self.recipe.counts_input {
@@ -152,11 +153,11 @@ impl Placement {
             at,
             earliest: earliest.max(counted),
             estimate,
+            expected_end,
             sent_at: now,
             input_ends,
             members: members.clone(),
         });
-        let expected_end = starts_at + estimate;
         if let Some(fairness) = &mut self.fairness {
             fairness.sent(model, estimate, size);
         }
@@ -194,7 +195,10 @@ impl Placement {
         };
         self.queues.came_back(sent.model, &sent.members);
         match ended {
-            Ended::Ran { took, .. } => {
+            Ended::Ran { at, took } => {
+                if self.recipe.knows_lateness {
+                    self.lateness.note(at.since(sent.expected_end));
+                }
                 let estimator = &mut self.executions[sent.model.idx()][sent.at];
                 estimator.observe(took);
                 let takes = estimator.estimate() + self.recipe.kept_back;

@@ -221,27 +221,34 @@ impl Placement {
         match self.recipe.eviction {
             Eviction::LeastRecentlyUsed => Box::new(shadow.least_recent()),
             Eviction::LeastRate => {
-                let least = self.rates.least(device).filter(|w| shadow.is_idle(*w));
-                let first = self.least_worth(device);
-                let others = least.skip(first.len());
-                Box::new(first.into_iter().chain(others))
+                let of = move |asked_for| self.least_asked_for(device, asked_for);
+                Box::new([false, true].into_iter().flat_map(of))
             }
         }
     }
 
-    /// The first weights of a device that give way, where their order is not just that of their rates: those of a model that got less than its
-    /// fair share count more.
-    fn least_worth(&self, device: DeviceId) -> Vec<WeightsId> {
-        let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
-        if !is_short {
-            return Vec::new();
-        }
+    /// The weights of a device that may give way, the least rate first: those with or without requests that wait. Where devices are
+    /// short of time, those of a model that got less than its fair share count more.
+    fn least_asked_for(
+        &self,
+        device: DeviceId,
+        asked_for: bool,
+    ) -> impl Iterator<Item = WeightsId> + '_ {
         let shadow = &self.devices[device.idx()];
-        let least = self.rates.least(device).filter(|w| shadow.is_idle(*w));
-        let weighed = least.take(VICTIMS_WEIGHED_MAX);
-        let weighed = weighed.map(|w| (self.rates.order(w) * self.worth_of(w), w));
-        let mut weighed: Vec<(f64, WeightsId)> = weighed.collect();
-        weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
-        weighed.into_iter().map(|(_, weights)| weights).collect()
+        let may = move |w: &WeightsId| shadow.is_idle(*w) && self.is_asked_for(*w) == asked_for;
+        let mut least = self.rates.least(device).filter(may);
+        let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
+        let weighed = if is_short { VICTIMS_WEIGHED_MAX } else { 0 };
+        let first = least.by_ref().take(weighed);
+        let first = first.map(|w| (self.rates.order(w) * self.worth_of(w), w));
+        let mut first: Vec<(f64, WeightsId)> = first.collect();
+        first.sort_by(|a, b| a.0.total_cmp(&b.0));
+        first.into_iter().map(|(_, weights)| weights).chain(least)
+    }
+
+    /// A request of a model that runs with the weights waits.
+    fn is_asked_for(&self, weights: WeightsId) -> bool {
+        let mut models = self.models(weights).iter();
+        models.any(|model| self.queues.len(*model) > 0)
     }
 }

@@ -20,8 +20,11 @@ const ROUNDS: f64 = 1e-9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) id: RequestId,
+    /// The moment by which its batch is to end.
     pub(super) deadline: Timestamp,
-    /// From its arrival to its deadline.
+    /// From there to the moment from which on it is late.
+    pub(super) kept_free: Duration,
+    /// From its arrival to the moment from which on it is late.
     pub(super) slo: Duration,
 }
 

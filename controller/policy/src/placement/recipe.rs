@@ -138,6 +138,8 @@ pub struct Recipe {
     pub(super) counts_input: bool,
     /// Time before the deadline that stays free, for outputs.
     pub(super) kept_back: Duration,
+    /// Beside that as much time stays free as batches end later than expected.
+    pub(super) knows_lateness: bool,
     /// Requests of a refused action wait again.
     pub(super) requeues: bool,
     pub(super) choice: Choice,

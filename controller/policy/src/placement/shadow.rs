@@ -25,6 +25,7 @@ pub(super) struct Sent {
     pub(super) at: usize,
     pub(super) earliest: Timestamp,
     pub(super) estimate: Duration,
+    pub(super) expected_end: Timestamp,
     pub(super) sent_at: Timestamp,
     pub(super) input_ends: Timestamp,
     pub(super) members: Vec<Waiting>,

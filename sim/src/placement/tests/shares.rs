@@ -12,7 +12,7 @@ const SECONDS: u32 = 15;
 const RATES: [u32; 2] = [10, 5];
 const MODEL_COUNT: usize = 80;
 /// Models for which the device has room.
-const ROOM: u32 = 54;
+const ROOM: u32 = 46;
 
 /// One device that is asked for one and a half times what it can execute, by more models than it has room for.
 fn crowded(seed: u64) -> Scenario {

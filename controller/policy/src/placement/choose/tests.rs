@@ -46,6 +46,7 @@ fn placement(offers: &[Offer<'_>]) -> Placement {
             let waiting = Waiting {
                 id: RequestId(0),
                 deadline: Timestamp::from_ns(*deadline),
+                kept_free: Duration::ZERO,
                 slo: Duration::from_millis(100),
             };
             placement.queues.push(ModelId(i as u32), waiting);

@@ -1,8 +1,9 @@
 //! Our LOADs: those that gain the most requests in time.
 //!
 //! A LOAD gains the waiting requests that it still helps, of all models that run with the weights, and those that are expected in the next
-//! second, less what is lost with the weights that give way. That is what they are expected to be asked for, or less: where there is time for a LOAD before
-//! their deadlines, they cost the link that LOAD, at the price of the link's time. A link with time to spare has no price. Where
+//! second, less what is lost with the weights that give way. That is what they are expected to be asked for, or less: where no request waits for
+//! them, and there is time for a LOAD before the deadlines of those that come, they cost the link that LOAD, at the price of the link's time. A
+//! link with time to spare has no price. Weights that requests wait for give way last: they were loaded for these requests, most likely. Where
 //! device time is short, a request gains the less, the more of it its execution takes: it displaces
 //! others. A further copy of weights gains the part of their requests that their holders cannot serve, and goes to devices with little
 //! load. A request of a model that got less than its fair share counts more than one (`fair.rs`), also where it would give way.
@@ -233,7 +234,11 @@ impl<'a> Room<'a> {
         let waiting: usize = models.clone().map(|m| placement.queues.len(*m)).sum();
         let expected: f64 = models.map(|m| placement.expected(now, *m)).sum();
         let worth = placement.worth_of(victim);
-        let lost = placement.lost(now, device, victim);
+        // Those that wait would have them loaded again at once.
+        let lost = match waiting {
+            0 => placement.lost(now, device, victim),
+            _ => expected,
+        };
         let mut loss = self.known.last().copied().unwrap_or_default();
         loss.free += placement.weights[victim.idx()].pages;
         loss.requests += (lost + waiting as f64) * worth;

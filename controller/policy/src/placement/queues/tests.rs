@@ -84,6 +84,7 @@ proptest! {
                     let waiting = Waiting {
                         id: RequestId(i as u64),
                         deadline: at(deadline),
+                        kept_free: Duration::ZERO,
                         slo: Duration::from_nanos(slo),
                     };
                     queues.push(model, waiting);

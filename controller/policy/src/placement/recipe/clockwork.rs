@@ -16,6 +16,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     late_loads: LateLoads::Refused,
     counts_input: false,
     kept_back: Duration::ZERO,
+    knows_lateness: false,
     requeues: false,
     choice: Choice::RequiredStart,
     load: LoadRule::Unfulfilled {

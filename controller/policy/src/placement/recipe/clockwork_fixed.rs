@@ -22,6 +22,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     late_loads: LateLoads::Refused,
     counts_input: true,
     kept_back: Duration::from_micros(200),
+    knows_lateness: false,
     requeues: true,
     choice: Choice::RequiredStart,
     load: LoadRule::Unfulfilled {

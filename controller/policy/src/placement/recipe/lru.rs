@@ -17,6 +17,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     late_loads: LateLoads::Refused,
     counts_input: false,
     kept_back: Duration::ZERO,
+    knows_lateness: false,
     requeues: false,
     choice: Choice::EarliestDeadline,
     load: LoadRule::OnDemand,

@@ -1,0 +1,88 @@
+//! By how much batches end later than was expected when they were sent. A placement that is short of devices lets requests wait as long as
+//! they can. Where execution times vary, the half of them would then be late. So as much time is kept free as most batches need.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Batches that are remembered.
+const WINDOW: usize = 100;
+/// The part of the batches that end within the time that is kept free.
+const MOST: f64 = 0.9;
+/// The largest part of a request's time that is kept free.
+const PART_MAX: u32 = 4;
+
+/// The lateness of the last batches.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    /// The oldest first.
+    last: VecDeque<Duration>,
+    /// The same, the smallest first.
+    sorted: Vec<Duration>,
+}
+
+impl Lateness {
+    /// A batch ended so much later than expected, or not later.
+    pub(super) fn note(&mut self, late: Duration) {
+        if self.last.len() == WINDOW
+            && let Some(oldest) = self.last.pop_front()
+        {
+            self.sorted.remove(self.place(oldest));
+        }
+        self.last.push_back(late);
+        self.sorted.insert(self.place(late), late);
+    }
+
+    /// What is kept free of a request that has `slo`, beside what is kept free of all: nothing before the first batch.
+    pub(super) fn kept_free(&self, slo: Duration, of_all: Duration) -> Duration {
+        let most = (self.sorted.len() as f64 * MOST).ceil() as usize;
+        let late = most.checked_sub(1).map(|at| self.sorted[at]);
+        let beside = late.unwrap_or_default().saturating_sub(of_all);
+        beside.min(slo / PART_MAX)
+    }
+
+    /// Where a duration stands in the sorted window.
+    fn place(&self, late: Duration) -> usize {
+        self.sorted.partition_point(|less| *less < late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    proptest! {
+        #[test]
+        fn the_slack_is_a_quantile_of_the_last_batches(late in prop::collection::vec(0u64..5_000, 0..300), slo in 0u64..50_000) {
+            let mut lateness = Lateness::default();
+            late.iter().for_each(|l| lateness.note(us(*l)));
+            let mut last = late[late.len().saturating_sub(WINDOW)..].to_vec();
+            last.sort_unstable();
+            // Nine of ten are no later.
+            let quantile = last.iter().find(|l| {
+                let within = last.iter().filter(|other| other <= l).count();
+                within * 10 >= last.len() * 9
+            });
+            let expected = quantile.map_or(0, |l| l.saturating_sub(200)).min(slo * 1_000 / 4 / 1_000);
+            let kept_free = lateness.kept_free(us(slo), us(200));
+            prop_assert_eq!(kept_free.as_micros() as u64, expected);
+        }
+    }
+
+    #[test]
+    fn few_batches_that_hang_keep_no_time_from_others() {
+        let mut lateness = Lateness::default();
+        for n in 0..100 {
+            lateness.note(if n % 20 == 0 { us(10_000_000) } else { us(0) });
+        }
+        assert_eq!(lateness.kept_free(us(100_000), us(200)), us(0));
+        // A device that hangs always keeps no more than a quarter.
+        (0..100).for_each(|_| lateness.note(us(10_000_000)));
+        assert_eq!(lateness.kept_free(us(100_000), us(200)), us(25_000));
+    }
+}
