@@ -1,13 +1,13 @@
 //! By how much batches end later than was expected when they were sent. A placement that is short of devices lets requests wait as long as
-//! they can. Where execution times vary, the half of them would then be late. So as much time is kept free as most batches need.
+//! they can. Where execution times vary, half of them would then be late. So as much time is kept free as most batches need.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Batches that are remembered.
 const WINDOW: usize = 100;
-/// The part of the batches that end within the time that is kept free.
-const MOST: f64 = 0.9;
+/// Of a hundred batches so many end within the time that is kept free.
+const MOST: usize = 95;
 /// The largest part of a request's time that is kept free.
 const PART_MAX: u32 = 4;
 
@@ -34,7 +34,7 @@ impl Lateness {
 
     /// What is kept free of a request that has `slo`, beside what is kept free of all: nothing before the first batch.
     pub(super) fn kept_free(&self, slo: Duration, of_all: Duration) -> Duration {
-        let most = (self.sorted.len() as f64 * MOST).ceil() as usize;
+        let most = (self.sorted.len() * MOST).div_ceil(100);
         let late = most.checked_sub(1).map(|at| self.sorted[at]);
         let beside = late.unwrap_or_default().saturating_sub(of_all);
         beside.min(slo / PART_MAX)
@@ -63,10 +63,10 @@ mod tests {
             late.iter().for_each(|l| lateness.note(us(*l)));
             let mut last = late[late.len().saturating_sub(WINDOW)..].to_vec();
             last.sort_unstable();
-            // Nine of ten are no later.
+            // Nineteen of twenty are no later.
             let quantile = last.iter().find(|l| {
                 let within = last.iter().filter(|other| other <= l).count();
-                within * 10 >= last.len() * 9
+                within * 20 >= last.len() * 19
             });
             let expected = quantile.map_or(0, |l| l.saturating_sub(200)).min(slo * 1_000 / 4 / 1_000);
             let kept_free = lateness.kept_free(us(slo), us(200));
@@ -78,7 +78,7 @@ mod tests {
     fn few_batches_that_hang_keep_no_time_from_others() {
         let mut lateness = Lateness::default();
         for n in 0..100 {
-            lateness.note(if n % 20 == 0 { us(10_000_000) } else { us(0) });
+            lateness.note(if n % 25 == 0 { us(10_000_000) } else { us(0) });
         }
         assert_eq!(lateness.kept_free(us(100_000), us(200)), us(0));
         // A device that hangs always keeps no more than a quarter.
