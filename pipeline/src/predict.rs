@@ -187,6 +187,14 @@ impl Estimator {
         }
     }
 
+    /// Forgets what was measured, if the action is expected to take more than so many times what was profiled. An action that
+    /// is expected to take too long never runs, and so would never be measured again.
+    pub fn doubt(&mut self, times: f64) {
+        if self.estimate > most(self.seed, times) {
+            *self = Estimator::with_window(self.name, self.cap, self.seed, self.window);
+        }
+    }
+
     fn median(&self) -> Duration {
         self.nth(self.measured.len().div_ceil(2))
     }
@@ -287,6 +295,18 @@ mod tests {
             }
             let estimate = estimator.estimate().as_secs_f64();
             assert!((estimate - 0.02).abs() < 1e-6, "{}", name.name());
+        }
+    }
+
+    #[test]
+    fn only_what_is_far_above_the_profile_is_doubted() {
+        let ms = Duration::from_millis;
+        let mut estimator = Estimator::new(EstimatorName::LastMedian, Cap::Typical(1.5), ms(4));
+        for (took, after) in [(6, 6), (20, 4)] {
+            (0..WINDOW).for_each(|_| estimator.observe(ms(took)));
+            assert_eq!(estimator.estimate(), ms(took));
+            estimator.doubt(1.5);
+            assert_eq!(estimator.estimate(), ms(after));
         }
     }
 

@@ -362,7 +362,27 @@ impl Placement {
             self.queues.drop_before(model, now + alone, |request| {
                 out.push(PlacementCommand::Cancel { request });
             });
+            self.doubt(model, alone);
             self.requeued(model);
+        }
+    }
+
+    /// A request was given up that would run so long alone. Where its time is too short for that, or for a LOAD before it, what is
+    /// expected is doubted: else the model would not run, and not be measured, any more.
+    fn doubt(&mut self, model: ModelId, alone: Duration) {
+        let Cap::Typical(times) = self.recipe.cap else {
+            return;
+        };
+        let slo = self.slos[model.idx()];
+        let is_too_long =
+            |takes: Duration| takes > slo - self.lateness.kept_free(slo, Duration::ZERO);
+        let weights = self.weights_of(model);
+        let load = self.load_time(weights);
+        if is_too_long(alone) {
+            let sizes = &mut self.executions[model.idx()];
+            sizes.iter_mut().for_each(|of| of.doubt(times));
+        } else if self.demands.holders(weights).is_empty() && is_too_long(load + alone) {
+            self.weights[weights.idx()].load.doubt(times);
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
 use spillgate_pipeline::action::{Action, Window, Work};
-use spillgate_pipeline::id::{ActionId, DeviceId};
+use spillgate_pipeline::id::{ActionId, DeviceId, ModelId};
+use spillgate_pipeline::predict::Cap;
 use spillgate_pipeline::time::Timestamp;
 
 use super::Placement;
@@ -181,6 +183,19 @@ impl Placement {
         self.requeued(model);
     }
 
+    /// A batch that took its usual time shows that its device is not slow: what batches of other sizes took while it was is
+    /// forgotten, for none of them may run any more.
+    fn doubt_other_sizes(&mut self, model: ModelId, at: usize, took: Duration) {
+        let Cap::Typical(times) = self.recipe.cap else {
+            return;
+        };
+        let sizes = &mut self.executions[model.idx()];
+        if took <= sizes[at].seed().mul_f64(times) {
+            let others = sizes.iter_mut().enumerate().filter(|(i, _)| *i != at);
+            others.for_each(|(_, of)| of.doubt(times));
+        }
+    }
+
     /// An INFER action has ended.
     pub(super) fn inferred(
         &mut self,
@@ -203,6 +218,7 @@ impl Placement {
                 estimator.observe(took);
                 let takes = estimator.estimate() + self.recipe.kept_back;
                 self.longest = self.longest.max(takes);
+                self.doubt_other_sizes(sent.model, sent.at, took);
                 self.requeued(sent.model);
             }
             Ended::Refused if self.recipe.requeues => {

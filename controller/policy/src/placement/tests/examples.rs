@@ -367,3 +367,31 @@ fn what_is_asked_for_does_not_give_way_for_the_next_variant() {
     let in_time = |s: &Stands| matches!(s, Stands::Answered(_));
     assert!(others.iter().all(in_time), "{others:?}");
 }
+
+#[test]
+fn a_model_whose_device_was_slow_for_a_while_runs_again() {
+    let mut config = world_of(&[1], vec![model(1, 5, 4)]);
+    config.devices[0].resident = vec![WeightsId(0)];
+    let mut placement = Placement::new(PlacementName::Spillgate, config);
+    let ms = Duration::from_millis;
+    for size in &mut placement.executions[0] {
+        (0..10).for_each(|_| size.observe(ms(500)));
+    }
+    let mut said = Vec::new();
+    let mut ask = |at_ms: u64| {
+        said.clear();
+        let arrived = PlacementEvent::Arrived {
+            request: RequestId(at_ms),
+            model: ModelId(0),
+            deadline: at(at_ms + 50),
+        };
+        placement.on_event(at(at_ms), arrived, &mut said);
+        said.clone()
+    };
+    // The first one is given up; the next one runs.
+    let cancelled = PlacementCommand::Cancel {
+        request: RequestId(1),
+    };
+    assert_eq!(ask(1), [cancelled]);
+    assert!(matches!(ask(2)[..], [PlacementCommand::Do { .. }]));
+}
