@@ -72,8 +72,8 @@ impl PolicyConfig {
         }
     }
 
-    /// The same where a placement decides which requests are served: brokers drop nothing. Published placements know their own module
-    /// alone. Ours counts with the modules after it, and has an entry gate.
+    /// The same where a placement decides which requests are served. Published placements know their own module alone, and the brokers of
+    /// decoders before it drop nothing. Ours counts with the modules after it and has an entry gate, and decoders drop what would be late.
     #[must_use]
     pub fn under_placement(&self, placement: PlacementName) -> Self {
         PolicyConfig {

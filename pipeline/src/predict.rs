@@ -24,16 +24,17 @@
 
 mod action;
 mod errors;
+mod last;
 mod pace;
 mod predictor;
 #[cfg(test)]
 mod properties;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 pub use action::{Action, ActionKind, ActionRecord};
 pub use errors::{ErrorSummary, PredictionErrors};
+pub use last::Last;
 pub use pace::{Pace, PaceRule};
 pub use predictor::{Predictor, Rule};
 
@@ -100,11 +101,7 @@ pub struct Estimator {
     name: EstimatorName,
     cap: Cap,
     seed: Duration,
-    /// At most `window` durations, the oldest first.
-    measured: VecDeque<Duration>,
-    /// The same, the shortest first.
-    sorted: Vec<Duration>,
-    window: usize,
+    last: Last,
     mean_ns: f64,
     estimate: Duration,
 }
@@ -120,14 +117,11 @@ impl Estimator {
     /// # Panics
     /// When the window is 0.
     pub fn with_window(name: EstimatorName, cap: Cap, seed: Duration, window: usize) -> Self {
-        assert!(window > 0, "an estimator needs a window");
         Estimator {
             name,
             cap,
             seed,
-            measured: VecDeque::new(),
-            sorted: Vec::new(),
-            window,
+            last: Last::new(window),
             mean_ns: seed.as_nanos() as f64,
             estimate: seed,
         }
@@ -145,17 +139,12 @@ impl Estimator {
 
     /// The action took that long.
     pub fn observe(&mut self, took: Duration) {
-        if self.measured.len() == self.window
-            && let Some(oldest) = self.measured.pop_front()
-        {
-            self.sorted.remove(self.place(oldest));
-        }
-        self.measured.push_back(took);
-        self.sorted.insert(self.place(took), took);
+        self.last.push(took);
+        let median = self.last.percentile(50).unwrap_or(took);
         let cap = match self.cap {
             Cap::None => Duration::MAX,
             Cap::Seed(times) => most(self.seed, times),
-            Cap::Median(times) => most(self.median(), times),
+            Cap::Median(times) => most(median, times),
             Cap::Typical(times) => most(self.typical(), times),
         };
         let counts_at_most = match self.cap {
@@ -165,13 +154,13 @@ impl Estimator {
         let took_ns = took.min(counts_at_most).as_nanos() as f64;
         self.mean_ns += EWMA_WEIGHT * (took_ns - self.mean_ns);
         let uncapped = match self.name {
-            EstimatorName::LastMax => self.nth((self.measured.len() * 99).div_ceil(100)),
+            EstimatorName::LastMax => self.last.percentile(99).unwrap_or(took),
             EstimatorName::LastMean => {
-                let counted = self.measured.iter().map(|d| *d.min(&counts_at_most));
-                let sum: Duration = counted.sum();
-                nanoseconds(sum.as_nanos() as f64 / self.measured.len() as f64)
+                let (len, _) = self.last.len_and_missing();
+                let sum: Duration = self.last.iter().map(|d| d.min(counts_at_most)).sum();
+                nanoseconds(sum.as_nanos() as f64 / len as f64)
             }
-            EstimatorName::LastMedian => self.median(),
+            EstimatorName::LastMedian => median,
             EstimatorName::Ewma => nanoseconds(self.mean_ns),
         };
         self.estimate = uncapped.min(cap);
@@ -180,33 +169,27 @@ impl Estimator {
     /// The larger of the seed and of the lower median of a full window, in which the seed stands for what is not measured
     /// yet.
     fn typical(&self) -> Duration {
-        let missing = self.window - self.measured.len();
-        match self.window.div_ceil(2).checked_sub(missing) {
-            Some(n) if n > 0 => self.nth(n).max(self.seed),
-            _ => self.seed,
-        }
+        let (len, missing) = self.last.len_and_missing();
+        let n = (len + missing).div_ceil(2).saturating_sub(missing);
+        self.last.nth(n).unwrap_or_default().max(self.seed)
     }
 
-    /// Forgets what was measured, if the action is expected to take more than so many times what was profiled. An action that
-    /// is expected to take too long never runs, and so would never be measured again.
+    /// Forgets what was measured. An action that is expected to take too long never runs, and so would never be measured
+    /// again.
+    pub fn forget(&mut self) {
+        let (len, missing) = self.last.len_and_missing();
+        *self = Estimator::with_window(self.name, self.cap, self.seed, len + missing);
+    }
+
+    /// What was measured holds no more, as its device has become faster: the action is expected to take so many times what
+    /// was profiled, at most.
     pub fn doubt(&mut self, times: f64) {
-        if self.estimate > most(self.seed, times) {
-            *self = Estimator::with_window(self.name, self.cap, self.seed, self.window);
+        let expected = most(self.seed, times);
+        if self.estimate > expected {
+            self.forget();
+            self.mean_ns = expected.as_nanos() as f64;
+            self.estimate = expected;
         }
-    }
-
-    fn median(&self) -> Duration {
-        self.nth(self.measured.len().div_ceil(2))
-    }
-
-    /// The `n`-th smallest of the window, from 1.
-    fn nth(&self, n: usize) -> Duration {
-        self.sorted[n - 1]
-    }
-
-    /// Where a duration stands in the sorted window.
-    fn place(&self, took: Duration) -> usize {
-        self.sorted.partition_point(|shorter| *shorter < took)
     }
 }
 
@@ -299,15 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_far_above_the_profile_is_doubted() {
+    fn what_is_doubted_is_expected_to_take_no_longer_than_that_and_what_is_forgotten_the_profile() {
         let ms = Duration::from_millis;
         let mut estimator = Estimator::new(EstimatorName::LastMedian, Cap::Typical(1.5), ms(4));
-        for (took, after) in [(6, 6), (20, 4)] {
+        for (took, after) in [(5, 5), (20, 6)] {
             (0..WINDOW).for_each(|_| estimator.observe(ms(took)));
             assert_eq!(estimator.estimate(), ms(took));
             estimator.doubt(1.5);
             assert_eq!(estimator.estimate(), ms(after));
         }
+        estimator.forget();
+        assert_eq!(estimator.estimate(), ms(4));
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Placement {
             rates,
             fairness,
             slos: vec![Duration::MAX; n_models],
-            lateness: Lateness::default(),
+            lateness: Lateness::new(),
             longest,
             longest_input,
             weighs_on: false,
@@ -362,27 +362,26 @@ impl Placement {
             self.queues.drop_before(model, now + alone, |request| {
                 out.push(PlacementCommand::Cancel { request });
             });
-            self.doubt(model, alone);
+            self.measure_anew(model, alone);
             self.requeued(model);
         }
     }
 
-    /// A request was given up that would run so long alone. Where its time is too short for that, or for a LOAD before it, what is
-    /// expected is doubted: else the model would not run, and not be measured, any more.
-    fn doubt(&mut self, model: ModelId, alone: Duration) {
-        let Cap::Typical(times) = self.recipe.cap else {
+    /// A model would run so long alone, and its first request has expired. Where its requests have too little time for that, or for a
+    /// LOAD before it, what was measured is forgotten: else the model would not run, and not be measured, any more.
+    fn measure_anew(&mut self, model: ModelId, alone: Duration) {
+        if !matches!(self.recipe.cap, Cap::Typical(_)) {
             return;
-        };
+        }
         let slo = self.slos[model.idx()];
-        let is_too_long =
-            |takes: Duration| takes > slo - self.lateness.kept_free(slo, Duration::ZERO);
+        let time = slo - self.lateness.kept_free(slo, self.recipe.kept_back);
         let weights = self.weights_of(model);
-        let load = self.load_time(weights);
-        if is_too_long(alone) {
+        if alone > time {
             let sizes = &mut self.executions[model.idx()];
-            sizes.iter_mut().for_each(|of| of.doubt(times));
-        } else if self.demands.holders(weights).is_empty() && is_too_long(load + alone) {
-            self.weights[weights.idx()].load.doubt(times);
+            sizes.iter_mut().for_each(Estimator::forget);
+        } else if self.demands.holders(weights).is_empty() && self.load_time(weights) + alone > time
+        {
+            self.weights[weights.idx()].load.forget();
         }
     }
 

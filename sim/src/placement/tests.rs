@@ -43,6 +43,28 @@ fn system() -> System {
     }
 }
 
+/// One device with room for so many pages, and nothing in memory. Each arrival is a moment in us and a model, whose requests have 100 ms.
+fn crowded(
+    models: &str,
+    mut arrivals: Vec<(u32, usize)>,
+    pages_per_gpu: u32,
+    (warm_s, end_s): (u32, u32),
+) -> Scenario {
+    arrivals.sort_unstable();
+    let rows = arrivals
+        .iter()
+        .map(|(us, model)| format!("{},{model},100\n", f64::from(*us) * 1e-6));
+    let system = System {
+        pages_per_gpu,
+        warm_s: f64::from(warm_s),
+        end_s: f64::from(end_s),
+        initial: vec![String::new()],
+        ..system()
+    };
+    let rows = ARRIVALS.to_owned() + &rows.collect::<String>();
+    Scenario::parse(system, models, &rows, CLIENTS).expect("the scenario is right")
+}
+
 fn scenario(system: System, arrivals: &str, clients: &str) -> Scenario {
     let arrivals = format!("{ARRIVALS}{arrivals}");
     let clients = format!("{CLIENTS}{clients}");

@@ -184,7 +184,7 @@ impl Placement {
     }
 
     /// A batch that took its usual time shows that its device is not slow: what batches of other sizes took while it was is
-    /// forgotten, for none of them may run any more.
+    /// doubted, for none of them may run any more.
     fn doubt_other_sizes(&mut self, model: ModelId, at: usize, took: Duration) {
         let Cap::Typical(times) = self.recipe.cap else {
             return;

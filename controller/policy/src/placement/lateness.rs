@@ -1,8 +1,9 @@
 //! By how much batches end later than was expected when they were sent. A placement that is short of devices lets requests wait as long as
 //! they can. Where execution times vary, half of them would then be late. So as much time is kept free as most batches need.
 
-use std::collections::VecDeque;
 use std::time::Duration;
+
+use spillgate_pipeline::predict::Last;
 
 /// Batches that are remembered.
 const WINDOW: usize = 100;
@@ -12,37 +13,23 @@ const MOST: usize = 95;
 const PART_MAX: u32 = 4;
 
 /// The lateness of the last batches.
-#[derive(Debug, Default)]
-pub(super) struct Lateness {
-    /// The oldest first.
-    last: VecDeque<Duration>,
-    /// The same, the smallest first.
-    sorted: Vec<Duration>,
-}
+#[derive(Debug)]
+pub(super) struct Lateness(Last);
 
 impl Lateness {
+    pub(super) fn new() -> Self {
+        Lateness(Last::new(WINDOW))
+    }
+
     /// A batch ended so much later than expected, or not later.
     pub(super) fn note(&mut self, late: Duration) {
-        if self.last.len() == WINDOW
-            && let Some(oldest) = self.last.pop_front()
-        {
-            self.sorted.remove(self.place(oldest));
-        }
-        self.last.push_back(late);
-        self.sorted.insert(self.place(late), late);
+        self.0.push(late);
     }
 
     /// What is kept free of a request that has `slo`, beside what is kept free of all: nothing before the first batch.
     pub(super) fn kept_free(&self, slo: Duration, of_all: Duration) -> Duration {
-        let most = (self.sorted.len() * MOST).div_ceil(100);
-        let late = most.checked_sub(1).map(|at| self.sorted[at]);
-        let beside = late.unwrap_or_default().saturating_sub(of_all);
-        beside.min(slo / PART_MAX)
-    }
-
-    /// Where a duration stands in the sorted window.
-    fn place(&self, late: Duration) -> usize {
-        self.sorted.partition_point(|less| *less < late)
+        let late = self.0.percentile(MOST).unwrap_or_default();
+        late.saturating_sub(of_all).min(slo / PART_MAX)
     }
 }
 
@@ -59,7 +46,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_slack_is_a_quantile_of_the_last_batches(late in prop::collection::vec(0u64..5_000, 0..300), slo in 0u64..50_000) {
-            let mut lateness = Lateness::default();
+            let mut lateness = Lateness::new();
             late.iter().for_each(|l| lateness.note(us(*l)));
             let mut last = late[late.len().saturating_sub(WINDOW)..].to_vec();
             last.sort_unstable();
@@ -76,7 +63,7 @@ mod tests {
 
     #[test]
     fn few_batches_that_hang_keep_no_time_from_others() {
-        let mut lateness = Lateness::default();
+        let mut lateness = Lateness::new();
         for n in 0..100 {
             lateness.note(if n % 25 == 0 { us(10_000_000) } else { us(0) });
         }

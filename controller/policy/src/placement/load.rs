@@ -29,6 +29,8 @@ use super::recipe::{Eviction, LateLoads, LinkOrder, LoadRule};
 const REWEIGHED_AFTER: Duration = Duration::from_millis(2);
 /// Weights with the least rate whose fair shares are looked at before some give way.
 const VICTIMS_WEIGHED_MAX: usize = 32;
+/// Weights with the least rate of which those that no request waits for give way first.
+const VICTIMS_LOOKED_AT_MAX: usize = 256;
 
 /// A LOAD that is worth it.
 struct Found {
@@ -221,22 +223,24 @@ impl Placement {
         match self.recipe.eviction {
             Eviction::LeastRecentlyUsed => Box::new(shadow.least_recent()),
             Eviction::LeastRate => {
-                let of = move |asked_for| self.least_asked_for(device, asked_for);
-                Box::new([false, true].into_iter().flat_map(of))
+                let least = move || self.rates.least(device).filter(|w| shadow.is_idle(*w));
+                let first = move || least().take(VICTIMS_LOOKED_AT_MAX);
+                let of = move |asked_for| {
+                    let those = first().filter(move |w| self.is_asked_for(*w) == asked_for);
+                    self.by_worth(those)
+                };
+                let others = least().skip(VICTIMS_LOOKED_AT_MAX);
+                Box::new([false, true].into_iter().flat_map(of).chain(others))
             }
         }
     }
 
-    /// The weights of a device that may give way, the least rate first: those with or without requests that wait. Where devices are
-    /// short of time, those of a model that got less than its fair share count more.
-    fn least_asked_for(
+    /// Weights in the order of their rates, as they give way: where devices are short of time, the first of them in an order in which those
+    /// of a model that got less than its fair share count more.
+    fn by_worth(
         &self,
-        device: DeviceId,
-        asked_for: bool,
-    ) -> impl Iterator<Item = WeightsId> + '_ {
-        let shadow = &self.devices[device.idx()];
-        let may = move |w: &WeightsId| shadow.is_idle(*w) && self.is_asked_for(*w) == asked_for;
-        let mut least = self.rates.least(device).filter(may);
+        mut least: impl Iterator<Item = WeightsId>,
+    ) -> impl Iterator<Item = WeightsId> {
         let is_short = self.fairness.as_ref().is_some_and(Fairness::is_short);
         let weighed = if is_short { VICTIMS_WEIGHED_MAX } else { 0 };
         let first = least.by_ref().take(weighed);

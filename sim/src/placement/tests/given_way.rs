@@ -21,7 +21,7 @@ const SORTS: [&str; 3] = [
 
 /// One device that is asked for more than it can execute, by more models than it has room for. The `n`-th model is asked for `1/n` times
 /// as often as the first.
-fn crowded(seed: u64) -> Scenario {
+fn short_of_both(seed: u64) -> Scenario {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut models =
         "id,name,weights_mb,pages,load_ms,input_kb,output_kb,exec_ms_b1,exec_ms_b2,exec_ms_b4,exec_ms_b8\n"
@@ -42,25 +42,13 @@ fn crowded(seed: u64) -> Scenario {
         let model = drawn.unwrap_or(MODEL_COUNT - 1);
         arrivals.push((rng.random_range(0..SECONDS * 1_000_000), model));
     }
-    arrivals.sort_unstable();
-    let mut rows = ARRIVALS.to_owned();
-    for (us, model) in arrivals {
-        writeln!(rows, "{},{model},100", f64::from(us) * 1e-6).expect("a string grows");
-    }
-    let system = System {
-        pages_per_gpu: ROOM,
-        warm_s: 2.0,
-        end_s: f64::from(SECONDS),
-        initial: vec![String::new()],
-        ..system()
-    };
-    Scenario::parse(system, &models, &rows, CLIENTS).expect("the scenario is right")
+    crowded(&models, arrivals, ROOM, (2, SECONDS))
 }
 
 #[test]
 fn weights_that_requests_wait_for_do_not_give_way_for_others() {
     for seed in 0..3 {
-        let scenario = crowded(seed);
+        let scenario = short_of_both(seed);
         let figures = |name, is_fair| run(&scenario, name, is_fair, false).0;
         let on_demand = figures(PlacementName::Lru, true);
         for is_fair in [true, false] {

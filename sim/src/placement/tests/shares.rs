@@ -15,7 +15,7 @@ const MODEL_COUNT: usize = 80;
 const ROOM: u32 = 46;
 
 /// One device that is asked for one and a half times what it can execute, by more models than it has room for.
-fn crowded(seed: u64) -> Scenario {
+fn seldom_asked_for(seed: u64) -> Scenario {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut models =
         "id,name,weights_mb,pages,load_ms,input_kb,output_kb,exec_ms_b1,exec_ms_b2\n".to_owned();
@@ -26,25 +26,13 @@ fn crowded(seed: u64) -> Scenario {
             arrivals.push((rng.random_range(0..SECONDS * 1_000_000), model));
         }
     }
-    arrivals.sort_unstable();
-    let mut rows = ARRIVALS.to_owned();
-    for (us, model) in arrivals {
-        writeln!(rows, "{},{model},100", f64::from(us) * 1e-6).expect("a string grows");
-    }
-    let system = System {
-        pages_per_gpu: ROOM * 7,
-        warm_s: 5.0,
-        end_s: f64::from(SECONDS),
-        initial: vec![String::new()],
-        ..system()
-    };
-    Scenario::parse(system, &models, &rows, CLIENTS).expect("the scenario is right")
+    crowded(&models, arrivals, ROOM * 7, (5, SECONDS))
 }
 
 #[test]
 fn models_that_are_seldom_asked_for_get_their_shares_where_links_are_short() {
     for seed in 0..2 {
-        let scenario = crowded(seed);
+        let scenario = seldom_asked_for(seed);
         let least = |is_fair: bool| {
             let (figures, _, _) = run(&scenario, PlacementName::Spillgate, is_fair, false);
             figures.least_share.expect("models have enough requests")

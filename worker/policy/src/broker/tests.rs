@@ -1,5 +1,7 @@
 use proptest::prelude::*;
-use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName};
+use spillgate_pipeline::placement::PlacementName;
+use spillgate_pipeline::policy::recipe::Recipe;
+use spillgate_pipeline::policy::{BudgetOrder, DropPolicyName, POLICY_DEFAULT};
 
 use super::*;
 
@@ -7,6 +9,10 @@ mod families;
 mod variants;
 
 fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64> {
+    broker_by(policy.recipe(), capacity, batch_max)
+}
+
+fn broker_by(recipe: &'static Recipe, capacity: usize, batch_max: u32) -> Broker<u64> {
     Broker::new(BrokerConfig {
         module: ModuleId(1),
         capacity,
@@ -15,7 +21,7 @@ fn broker(policy: DropPolicyName, capacity: usize, batch_max: u32) -> Broker<u64
             .map(|n| Duration::from_nanos(10 * u64::from(n)))
             .collect::<Vec<_>>()
             .into(),
-        recipe: policy.recipe(),
+        recipe,
         pulls: false,
         is_family: false,
         is_adapted: false,
@@ -96,6 +102,38 @@ fn under_overload_a_higher_rank_goes_first() {
         broker.arrive(at(0), ranked, 0, &mut out);
     }
     assert_eq!(batch_ids(&mut broker)[..4], [4, 5, 12, 11]);
+}
+
+/// A decoder's broker: what is left of the request does not suffice for the modules after it.
+#[test]
+fn beside_our_placement_a_frame_that_would_be_late_is_not_decoded() {
+    for (placement, is_dropped) in [
+        (PlacementName::Spillgate, true),
+        (PlacementName::Lru, false),
+    ] {
+        let recipe = POLICY_DEFAULT.under_placement(placement).recipe();
+        let mut broker = broker_by(recipe, 8, 1);
+        let mut out = Vec::new();
+        let downstream = Duration::from_nanos(60);
+        broker.guide(
+            at(0),
+            Guidance {
+                downstream,
+                ..Guidance::NONE
+            },
+        );
+        broker.arrive(at(0), request(1, 65), 0, &mut out);
+        broker.arrive(at(0), request(2, 75), 0, &mut out);
+        broker.collect(at(0), at(0), &mut out);
+        let expected: &[u64] = if is_dropped { &[2] } else { &[1] };
+        assert_eq!(batch_ids(&mut broker), expected);
+        let reasons: Vec<DropReason> = out.iter().map(|r| r.drop.reason).collect();
+        assert_eq!(
+            reasons.contains(&DropReason::Predicted),
+            is_dropped,
+            "{reasons:?}"
+        );
+    }
 }
 
 #[test]
