@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate::cores::Cores;
 use spillgate::embedded::Deployment;
 use spillgate::files;
 use spillgate::server::{Server, ServerConfig};
@@ -47,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
         drain: Duration::from_secs(5),
         telemetry: Default::default(),
         placing: None,
+        cores: Cores::default(),
         part: None,
         link_listen: None,
     };

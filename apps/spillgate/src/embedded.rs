@@ -36,10 +36,10 @@ use spillgate_worker::executor::{
 };
 use spillgate_worker::placed::{PlacedDevice, WorkerModules};
 use spillgate_worker::timer::{Sleeper, TimerThread, TimerWatch};
-use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::device::{self};
 use spillgate_worker_policy::memory::Memory;
 
+use crate::cores::Cores;
 use crate::devices::Device;
 use crate::fleets::{self, Around, Placing, SharedDevice};
 use crate::model_check::Families;
@@ -171,6 +171,8 @@ pub struct Surroundings<'a> {
     pub account: Arc<Account>,
     /// What decides about the models of its devices; `None`: they keep all that they have read.
     pub placing: Option<&'a Placing>,
+    /// Cores on which devices execute their batches.
+    pub cores: &'a Cores,
     /// Hears the name of each device before its models are loaded.
     pub loading: &'a dyn Fn(&str),
 }
@@ -193,6 +195,7 @@ impl Embedded {
             replaces,
             account,
             placing,
+            cores,
             loading,
         } = surroundings;
         let adapted: Vec<Deployment>;
@@ -268,8 +271,11 @@ impl Embedded {
         let here = here.map(|(id, (name, places))| (id, process_and_device(name).1, places));
         let serving = here.filter(|(_, device, _)| device_kind(device) != "decode");
         let mut shared: IndexMap<DeviceId, SharedDevice> = IndexMap::new();
+        let names = serving.clone().map(|(_, device, _)| device);
+        if let Some(error) = cores.unknown(names.clone()) {
+            return Err(error);
+        }
         if let Some(placing) = placing {
-            let names = serving.clone().map(|(_, device, _)| device);
             if let Some(error) = placing.unknown(names) {
                 return Err(error);
             }
@@ -290,6 +296,7 @@ impl Embedded {
                 library,
                 upstream: &upstream,
                 modules: &modules,
+                cores,
                 loading,
             };
             for plan in fleets::plan(serving, planned, library) {
@@ -316,29 +323,14 @@ impl Embedded {
                 continue;
             }
             loading(&name);
-            let broker = |Placed {
-                              spec,
-                              batch,
-                              schedule,
-                          }: &Placed| {
-                let (execution, schedule) = (spec.execution.clone(), schedule.clone());
-                let config =
-                    BrokerConfig::of(&spec.pipeline, spec.module, *batch, execution, schedule);
-                let members = spec.members.as_ref();
-                let first_load = members.map_or(Duration::ZERO, |members| members.first_load());
-                let config = BrokerConfig {
-                    first_load,
-                    ..config
-                };
-                (spec.worker, config)
-            };
-            let brokers = places.iter().map(broker).collect();
+            let brokers = places.iter().map(Placed::broker).collect();
             let specs: Vec<WorkerSpec> = places.into_iter().map(|p| p.spec).collect();
             let policy = device::Device::new(brokers, BIND_LEAD);
             let config = DeviceConfig {
                 id,
                 name: name.clone(),
                 policy,
+                core: cores.of(&name),
             };
             let failed = |cause| StartError::Device {
                 device: name.clone(),

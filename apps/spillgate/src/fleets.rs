@@ -28,6 +28,7 @@ use spillgate_worker::placed::{Loader, LoaderFactory, PlacedConfig, PlacedDevice
 use spillgate_worker::timer::TimerThread;
 use spillgate_worker_policy::actions::Actions;
 
+use crate::cores::Cores;
 use crate::embedded::StartError;
 use crate::upstreams::Upstreams;
 use expected::guessed_load;
@@ -238,6 +239,7 @@ pub(crate) struct Around<'a> {
     pub(crate) upstream: &'a Arc<Upstreams>,
     /// The pipeline and module of each worker.
     pub(crate) modules: &'a WorkerModules,
+    pub(crate) cores: &'a Cores,
     /// Hears the name of each device before its models are loaded.
     pub(crate) loading: &'a dyn Fn(&str),
 }
@@ -262,6 +264,7 @@ impl FleetPlan {
             library,
             upstream,
             modules,
+            cores,
             loading,
         } = around;
         let failed = |device: &str| {
@@ -293,6 +296,7 @@ impl FleetPlan {
                 resident,
                 variants: variants.clone(),
                 modules: (*modules).clone(),
+                core: cores.of(name),
             };
             let loader = loader(&self.kind, name.clone(), library, &weights, &expected.loads);
             let device = PlacedDevice::start(config, *clock, timers, host.clone(), loader)

@@ -4,6 +4,7 @@
 pub mod accuracy;
 pub mod admin;
 mod beside;
+pub mod cores;
 pub mod devices;
 pub mod embedded;
 pub mod files;

@@ -12,6 +12,7 @@ use spillgate_worker::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminPort};
+use crate::cores::Cores;
 use crate::embedded::{Deployment, Embedded};
 use crate::part::Part;
 use crate::reload::Reload;
@@ -32,6 +33,8 @@ pub struct MemberConfig {
     pub memory: u64,
     /// How long what its devices have may take to be served after a stop.
     pub drain: Duration,
+    /// Cores on which devices execute their batches.
+    pub cores: Cores,
     /// Traces and metrics.
     pub telemetry: TelemetryConfig,
 }
@@ -103,6 +106,7 @@ impl Member {
                 clock: Clock::start(),
                 n_decoders: config.decoders,
                 placing: placing.as_ref(),
+                cores: &config.cores,
                 part: Some(&config.part),
                 account: Account::new(config.memory),
                 admin: admin.as_ref(),

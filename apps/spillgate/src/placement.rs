@@ -14,6 +14,7 @@ use spillgate_pipeline::pipeline::{Module, Pipeline};
 use spillgate_pipeline::profile::{NoProfile, ProfileSet};
 use spillgate_pipeline::topology::Topology;
 use spillgate_worker::executor::WorkerSpec;
+use spillgate_worker_policy::broker::BrokerConfig;
 use spillgate_worker_policy::schedule::{NoSchedule, SchedulerConfig};
 
 use crate::embedded::Deployment;
@@ -95,6 +96,22 @@ pub(crate) struct Placed {
     pub(crate) batch: u32,
     /// Forms its batches, where the module names a scheduler.
     pub(crate) schedule: Option<SchedulerConfig>,
+}
+
+impl Placed {
+    /// How the worker's requests wait and form batches.
+    pub(crate) fn broker(&self) -> (WorkerId, BrokerConfig) {
+        let (spec, schedule) = (&self.spec, self.schedule.clone());
+        let execution = spec.execution.clone();
+        let config = BrokerConfig::of(&spec.pipeline, spec.module, self.batch, execution, schedule);
+        let members = spec.members.as_ref();
+        let first_load = members.map_or(Duration::ZERO, |members| members.first_load());
+        let config = BrokerConfig {
+            first_load,
+            ..config
+        };
+        (spec.worker, config)
+    }
 }
 
 /// All workers of a server.

@@ -22,6 +22,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
 use crate::admin::{Admin, AdminLimits, AdminPort};
+use crate::cores::Cores;
 use crate::devices::Device;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::fleets::Placing;
@@ -73,6 +74,8 @@ pub struct ServerConfig {
     pub telemetry: TelemetryConfig,
     /// The placement of its devices; `None`: they decide themselves, and keep their models.
     pub placing: Option<Placing>,
+    /// Cores on which devices execute their batches.
+    pub cores: Cores,
     /// What it is in a topology; `None`: it holds all roles.
     pub part: Option<Part>,
     /// Address of the link port of a process that is part of a topology and is reached by others.
@@ -223,6 +226,7 @@ impl Server {
                 clock,
                 n_decoders: config.decoders,
                 placing: config.placing.as_ref(),
+                cores: &config.cores,
                 part: config.part.as_ref(),
                 account: account.clone(),
                 admin: admin.as_ref(),
@@ -292,6 +296,7 @@ impl Server {
             clock,
             n_decoders: config.decoders,
             placing: config.placing.clone(),
+            cores: config.cores.clone(),
             account,
             health: health.clone(),
             frame_bytes,
@@ -410,6 +415,7 @@ pub(crate) struct Around<'a> {
     pub(crate) clock: Clock,
     pub(crate) n_decoders: usize,
     pub(crate) placing: Option<&'a Placing>,
+    pub(crate) cores: &'a Cores,
     pub(crate) part: Option<&'a Part>,
     /// Of what other processes send.
     pub(crate) account: Arc<Account>,
@@ -427,6 +433,7 @@ pub(crate) fn start_observed(
         clock,
         n_decoders,
         placing,
+        cores,
         part,
         account,
         admin,
@@ -451,6 +458,7 @@ pub(crate) fn start_observed(
             replaces: None,
             account,
             placing,
+            cores,
             loading: &loading,
         },
     )?;

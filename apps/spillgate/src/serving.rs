@@ -14,6 +14,7 @@ use spillgate_worker::clock::Clock;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use crate::cores::Cores;
 use crate::embedded::{Deployment, Embedded, StartError, Surroundings};
 use crate::fleets::Placing;
 use crate::health::service_of;
@@ -126,6 +127,7 @@ pub(crate) struct Renewal {
     pub(crate) clock: Clock,
     pub(crate) n_decoders: usize,
     pub(crate) placing: Option<Placing>,
+    pub(crate) cores: Cores,
     pub(crate) account: Arc<Account>,
     pub(crate) health: HealthReporter,
     /// Largest frame that connections take.
@@ -163,6 +165,7 @@ impl Renewal {
                 replaces: Some(&self.serving.now()),
                 account: self.account.clone(),
                 placing: self.placing.as_ref(),
+                cores: &self.cores,
                 loading: &|_| {},
             },
         )?;

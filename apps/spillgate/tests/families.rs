@@ -3,6 +3,8 @@
 
 #[path = "support/archive.rs"]
 mod archive;
+#[path = "families/cores.rs"]
+mod cores;
 #[path = "families/placed.rs"]
 mod placed;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use spillgate::cores::Cores;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::account::Account;
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord};
@@ -85,6 +86,7 @@ fn hand_offs(policy: &str) -> Vec<Duration> {
             replaces: None,
             account: Account::unbounded(),
             placing: None,
+            cores: &Cores::default(),
             loading: &|_| {},
         },
     )

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use calm::Watch;
 use indexmap::IndexMap;
+use spillgate::cores::Cores;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate::fleets::{self, Placing, Weights, loads, simulated};
 use spillgate_backend::account::Account;
@@ -142,6 +143,7 @@ fn served(deployment: Deployment, placing: &Placing, times: &[Timestamp], zipf: 
         replaces: None,
         account: Account::unbounded(),
         placing: Some(placing),
+        cores: &Cores::default(),
         loading: &|_| {},
     };
     let embedded = Embedded::start(&[deployment], &library, around).unwrap();

@@ -81,6 +81,8 @@ pub struct DeviceConfig {
     pub name: String,
     /// Its policy.
     pub policy: Device<Arc<Job>>,
+    /// The core on which its batches execute; `None`: any.
+    pub core: Option<usize>,
 }
 
 /// Makes the executor, on the device's thread.

@@ -4,6 +4,7 @@
 //! nothing itself.
 
 pub mod clock;
+pub mod cores;
 pub mod decode;
 pub mod device;
 pub mod executor;

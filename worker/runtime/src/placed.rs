@@ -102,4 +102,6 @@ pub struct PlacedConfig {
     pub variants: Arc<[usize]>,
     /// The pipeline and module of each worker whose requests it may get: they say where the inputs of a request are.
     pub modules: WorkerModules,
+    /// The core on which its batches execute; `None`: any.
+    pub core: Option<usize>,
 }

@@ -168,6 +168,7 @@ fn start_with(start: Start) -> (DeviceThread, Receiver<Seen>, Clock, TimerThread
         id: DeviceId(0),
         name: "test".to_owned(),
         policy: Device::new(vec![(WORKER, broker)], Duration::ZERO),
+        core: None,
     };
     let clock = Clock::start();
     let timers = TimerThread::start(clock, "timer").unwrap();

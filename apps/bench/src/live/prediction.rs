@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use lexopt::ValueExt as _;
+use nix::sched::{sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use serde_json::Value;
 use xtask::args::Args;
 use xtask::process;
@@ -49,10 +51,14 @@ struct Options {
     load: f64,
     /// Name of the device.
     device: String,
+    /// The core that the device has for itself in a second run of each network.
+    core: Option<usize>,
 }
 
 struct Row {
     network: &'static str,
+    /// The device had a core for itself.
+    has_core: bool,
     /// Of the bare loop, milliseconds: the median, and by how much the 99th percentile exceeds it.
     bare: [f64; 2],
     rate: f64,
@@ -74,11 +80,13 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
         common: super::Common::new(20, &[1.0]),
         load: 0.8,
         device: "cpu:0".to_owned(),
+        core: None,
     };
     let own = |options: &mut Options, name: &str, parser: &mut lexopt::Parser| {
         match name {
             "load" => options.load = parser.value()?.parse()?,
             "device" => options.device = parser.value()?.string()?,
+            "core" => options.core = Some(parser.value()?.parse()?),
             _ => return Ok(false),
         }
         if !(0.05..=1.0).contains(&options.load) {
@@ -92,9 +100,12 @@ pub(crate) fn command(workspace: &Workspace, args: Args) -> Result<()> {
     let mut rows = Vec::new();
     for (network, of) in NETWORKS {
         let pipeline = pipeline(workspace, &out, network, of, &options.device)?;
-        let row = row(workspace, &program, &options, (&out, &pipeline), network)?;
-        println!("{}", line(&row));
-        rows.push(row);
+        for core in std::iter::once(None).chain(options.core.map(Some)) {
+            let of = (network, core);
+            let measured = row(workspace, &program, &options, (&out, &pipeline), of)?;
+            println!("{}", line(&measured));
+            rows.push(measured);
+        }
     }
     println!("\n{}", table(&rows));
     if options.common.write {
@@ -150,20 +161,19 @@ fn row(
     program: &Path,
     options: &Options,
     (out, pipeline): (&Path, &Path),
-    network: &'static str,
+    (network, core): (&'static str, Option<usize>),
 ) -> Result<Row> {
     let [p50, p99, mean] = bare(workspace, program, pipeline)?;
     let rate = (options.load * 1e3 / mean).min(RATE_MAX);
     let device_name = options.device.as_str();
     let memory = format!("{device_name},memory=1GiB");
-    let arguments = ["--device", memory.as_str()];
+    let of_core = core.map(|core| format!("--core={device_name}={core}"));
+    let arguments = ["--device", memory.as_str()].into_iter();
+    let arguments: Vec<&str> = arguments.chain(of_core.as_deref()).collect();
     let mut server = Server::start_with(workspace, program, pipeline, out, &arguments)?;
     let (rate_text, seconds) = (rate.to_string(), format!("{}s", options.common.seconds));
-    let driven = server.drive(
-        workspace,
-        program,
-        &["--rate", &rate_text, "--poisson", "--duration", &seconds],
-    )?;
+    let load = ["--rate", &rate_text, "--poisson", "--duration", &seconds];
+    let driven = kept_off(core, || server.drive(workspace, program, &load))??;
     let status = server.status(workspace, program)?;
     let mut devices = status["devices"].as_array().into_iter().flatten();
     let device = devices.find(|d| d["name"] == device_name);
@@ -180,6 +190,7 @@ fn row(
     let late_batches = server.value("spillgate_device_refused_actions_total", &labels)?;
     let row = Row {
         network,
+        has_core: core.is_some(),
         bare: [p50, p99 - p50],
         rate,
         batches: weights["batches"].as_f64().unwrap_or(f64::NAN),
@@ -194,6 +205,19 @@ fn row(
     Ok(row)
 }
 
+/// Runs what starts processes that are kept off a core.
+fn kept_off<T>(core: Option<usize>, run: impl FnOnce() -> T) -> Result<T> {
+    let Some(core) = core else { return Ok(run()) };
+    let this = Pid::from_raw(0);
+    let all = sched_getaffinity(this)?;
+    let mut others = all;
+    others.unset(core)?;
+    sched_setaffinity(this, &others)?;
+    let outcome = run();
+    sched_setaffinity(this, &all)?;
+    Ok(outcome)
+}
+
 /// The mean execution of the network, as answers say it.
 fn execution_ms(said: &Value) -> Result<f64> {
     let mut modules = said["modules"].as_array().into_iter().flatten();
@@ -205,8 +229,9 @@ fn execution_ms(said: &Value) -> Result<f64> {
 fn line(row: &Row) -> String {
     let part = |ms: f64| 100.0 * ms / row.execution;
     format!(
-        "live-prediction: {} at {:.0}/s: duration p99 {:+.3} ms ({:+.1}%), completion p99 {:+.3} ms; bare loop p99 {:+.3} ms",
+        "live-prediction: {}{} at {:.0}/s: duration p99 {:+.3} ms ({:+.1}%), completion p99 {:+.3} ms; bare loop p99 {:+.3} ms",
         row.network,
+        if row.has_core { ", own core," } else { "" },
         row.rate,
         row.durations[2],
         part(row.durations[2]),
@@ -217,14 +242,15 @@ fn line(row: &Row) -> String {
 
 fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| network | bare loop p50 | its p99 | requests/s | executes | error p1 | p50 | p99 | p99 of execution | completion p99 | refused late | in time | machine busy |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| network | own core | bare loop p50 | its p99 | requests/s | executes | error p1 | p50 | p99 | p99 of execution | completion p99 | refused late | in time | machine busy |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
         let _ = writeln!(
             text,
-            "| {} | {:.3} | {:+.3} ({:+.0}%) | {:.0} | {:.3} | {:+.3} | {:+.3} | {:+.3} | {:+.1}% | {:+.3} | {:.2}% | {:.2}% | {:.0}% |",
+            "| {} | {} | {:.3} | {:+.3} ({:+.0}%) | {:.0} | {:.3} | {:+.3} | {:+.3} | {:+.3} | {:+.1}% | {:+.3} | {:.2}% | {:.2}% | {:.0}% |",
             row.network,
+            if row.has_core { "yes" } else { "no" },
             row.bare[0],
             row.bare[1],
             100.0 * row.bare[1] / row.bare[0],
@@ -245,13 +271,17 @@ fn table(rows: &[Row]) -> String {
 
 fn page(options: &Options, machine: &str, rows: &[Row]) -> Result<String> {
     let (seconds, load, device) = (options.common.seconds, options.load, &options.device);
+    let core = options
+        .core
+        .map(|core| format!(" --core {core}"))
+        .unwrap_or_default();
     Ok(format!(
-        "# Errors of prediction\n\n`cargo xtask live-prediction --seconds {seconds} --load {load} --device {device} --write`, {}, on {machine}\n\n\
+        "# Errors of prediction\n\n`cargo xtask live-prediction --seconds {seconds} --load {load} --device {device}{core} --write`, {}, on {machine}\n\n\
          Each shipped network alone under the placement `spillgate`, in batches of one, with requests as a Poisson process at {load} of what a \
          loop of all its steps reaches, {RATE_MAX} a second at most. Times in ms. An error is measured minus expected, as the server \
          counts it; an expected time follows the last ones (exponentially weighted). The *bare loop* calls the same network {ROUNDS} times in a process \
          of its own with nothing else on the machine: `spillgate profile`, with preparing and finishing; its p99 stands there as the distance from its median. The completion of a batch \
-         counts what was sent to the device before. Clockwork's on a V100: 0.25 ms for the 99th percentile of durations, 1 ms for that of completions.\n\n{}",
+         counts what was sent to the device before. With an *own core* the executing thread has a core on which neither another thread of the server (`--core`) nor the client runs. Clockwork's on a V100: 0.25 ms for the 99th percentile of durations, 1 ms for that of completions.\n\n{}",
         today()?,
         table(rows)
     ))

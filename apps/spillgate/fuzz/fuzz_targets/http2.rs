@@ -15,6 +15,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
+use spillgate::cores::Cores;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::account::Account;
 use spillgate_controller::edge::{Edge, EdgeLimits};
@@ -94,6 +95,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
             part: None,
             replaces: None,
             account: Account::unbounded(),
+            placing: None,
+            cores: &Cores::default(),
             loading: &|_| {},
         },
     )

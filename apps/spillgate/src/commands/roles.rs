@@ -13,6 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, gethostname, getppid};
 use spillgate::admin::AdminPort;
+use spillgate::cores::Cores;
 use spillgate::member::{Member, MemberConfig};
 use spillgate::reload::Reload;
 use spillgate::security::link_warnings;
@@ -22,6 +23,7 @@ use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{complain, say};
 use spillgate_tls::TlsError;
 
+use super::cores::CoreArgs;
 use super::models::ModelArgs;
 use super::ranges::{duration, memory, number};
 use super::serve::signals::Signals;
@@ -185,6 +187,8 @@ pub(crate) struct MemberArgs {
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
     drain: Duration,
     #[command(flatten)]
+    core: CoreArgs,
+    #[command(flatten)]
     otlp: OtlpArgs,
     #[command(flatten)]
     models: ModelArgs,
@@ -207,11 +211,17 @@ pub(crate) enum Holds {
 pub(crate) fn member(args: MemberArgs, holds: Holds) -> anyhow::Result<ExitCode> {
     args.part.follow_parent()?;
     let file = args.part.file()?;
+    let cores = args.core.reserve()?;
     let runtime = serve::runtime(args.threads)?;
-    runtime.block_on(run(args, file, holds))
+    runtime.block_on(run(args, file, cores, holds))
 }
 
-async fn run(args: MemberArgs, file: PartFile, holds: Holds) -> anyhow::Result<ExitCode> {
+async fn run(
+    args: MemberArgs,
+    file: PartFile,
+    cores: Cores,
+    holds: Holds,
+) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let admin = open_admin((!args.no_admin).then_some(args.admin)).await?;
     if let Some(admin) = &admin {
@@ -220,7 +230,7 @@ async fn run(args: MemberArgs, file: PartFile, holds: Holds) -> anyhow::Result<E
             admin.address
         ));
     }
-    let starting = tokio::task::spawn_blocking(move || begin(&args, &file, holds, admin));
+    let starting = tokio::task::spawn_blocking(move || begin(&args, &file, cores, (holds, admin)));
     let member = tokio::select! {
         member = starting => member.context("the start failed")??,
         signal = signals.stop() => {
@@ -261,8 +271,8 @@ async fn run(args: MemberArgs, file: PartFile, holds: Holds) -> anyhow::Result<E
 fn begin(
     args: &MemberArgs,
     file: &PartFile,
-    holds: Holds,
-    admin: Option<AdminPort>,
+    cores: Cores,
+    (holds, admin): (Holds, Option<AdminPort>),
 ) -> anyhow::Result<Member> {
     let pipelines = std::slice::from_ref(&args.pipeline);
     let loaded = start::load(pipelines, args.models.config(), Some(file), admin.as_ref())?;
@@ -296,6 +306,7 @@ fn begin(
         decoders: DECODERS_MIN,
         memory: args.memory,
         drain: args.drain,
+        cores,
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.endpoint(),
             seed: rand::random(),

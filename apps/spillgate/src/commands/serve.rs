@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use clap::builder::FalseyValueParser;
+use spillgate::cores::Cores;
 use spillgate::reload::Reload;
 use spillgate::security::{Security, SecurityError};
 use spillgate::server::{Server, ServerConfig, open_admin};
@@ -23,6 +24,7 @@ use spillgate_pipeline::time::format_duration;
 use spillgate_telemetry::TelemetryConfig;
 use spillgate_telemetry::logging::{flush, say};
 
+use super::cores::CoreArgs;
 use super::models::ModelArgs;
 use super::placing::PlacingArgs;
 use super::ranges::{duration, memory, number};
@@ -121,6 +123,8 @@ pub(crate) struct ServeArgs {
     threads: Option<usize>,
     #[command(flatten)]
     placing: PlacingArgs,
+    #[command(flatten)]
+    core: CoreArgs,
     /// How long requests in flight may take to end after SIGTERM.
     #[arg(long, env = "SPILLGATE_DRAIN", default_value = "10s",
         value_parser = duration(DRAIN_MAX, "a second SIGTERM ends a drain at any time"))]
@@ -175,12 +179,16 @@ pub(crate) fn run_as(args: ServeArgs, part: Option<PartFile>) -> anyhow::Result<
         "--placement, --device, --fairness: these are for `spillgate serve`; a topology says them in its file: placement: NAME, and \
          memory: {{ cuda:0: 12GiB }} of a process (docs/devices.md)"
     );
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let reserved = args.core.reserve()?;
+    // Those that are left for the other threads.
+    let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Of the threads of a runtime each wakes others that look for work, on the way of a request through the links.
     let spared = usize::from(part.is_some());
-    let n_threads = args.threads.unwrap_or(cores.saturating_sub(spared).max(1));
+    let n_threads = args
+        .threads
+        .unwrap_or(n_cores.saturating_sub(spared).max(1));
     let runtime = runtime(n_threads)?;
-    let code = runtime.block_on(serve(args, part, cores));
+    let code = runtime.block_on(serve(args, part, n_cores, reserved));
     runtime.shutdown_timeout(Duration::from_millis(200));
     code
 }
@@ -194,7 +202,12 @@ pub(crate) fn runtime(n_threads: usize) -> std::io::Result<tokio::runtime::Runti
         .build()
 }
 
-async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow::Result<ExitCode> {
+async fn serve(
+    args: ServeArgs,
+    part: Option<PartFile>,
+    n_cores: usize,
+    cores: Cores,
+) -> anyhow::Result<ExitCode> {
     // Before anything else, so that no signal is missed.
     let mut signals = Signals::new()?;
     let security = Security::read(args.tls(), args.tokens.clone());
@@ -220,7 +233,7 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
         idle: args.idle_timeout,
         decoders: args
             .decoders
-            .unwrap_or(cores.saturating_sub(1).max(DECODERS_MIN)),
+            .unwrap_or(n_cores.saturating_sub(1).max(DECODERS_MIN)),
         drain: args.drain,
         telemetry: TelemetryConfig {
             otlp_endpoint: args.otlp.endpoint(),
@@ -234,6 +247,7 @@ async fn serve(args: ServeArgs, part: Option<PartFile>, cores: usize) -> anyhow:
             ..TelemetryConfig::default()
         },
         placing: args.placing.placing(),
+        cores,
         part: None,
         link_listen: None,
     };

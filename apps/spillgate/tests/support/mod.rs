@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use spillgate::cores::Cores;
 use spillgate::embedded::Deployment;
 use spillgate::server::{Ended, Server, ServerConfig};
 use spillgate_backend::emulated;
@@ -179,6 +180,7 @@ impl TestServer {
             drain: Duration::from_secs(3),
             telemetry: TelemetryConfig::default(),
             placing: None,
+            cores: Cores::default(),
             part: None,
             link_listen: None,
         };

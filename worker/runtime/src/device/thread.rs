@@ -19,6 +19,7 @@ use super::shared::{Shared, Task};
 use super::weights::{self, WeightsConfig};
 use super::{DeviceConfig, DeviceHandle, ExecutorFactory, Finished, Upstream};
 use crate::clock::Clock;
+use crate::cores;
 use crate::executor::Executor;
 use crate::timer::TimerThread;
 
@@ -42,8 +43,9 @@ impl DeviceThread {
         upstream: Arc<dyn Upstream>,
         executor: ExecutorFactory<E>,
     ) -> Result<Self, E> {
+        let core = config.core;
         let shared = begin(config, clock, timers, upstream);
-        Self::run(shared, None, executor)
+        Self::run(shared, core, None, executor)
     }
 
     /// Starts a device whose weights give way to each other, and waits until those that are there from the start are read.
@@ -57,11 +59,13 @@ impl DeviceThread {
         upstream: Arc<dyn Upstream>,
         weights: WeightsConfig,
     ) -> Result<Self, OperatorError> {
+        let core = config.core;
         let shared = begin(config, clock, timers, upstream);
         let (executor, loader) = weights::start(&shared, weights)?;
         let executor = Box::new(executor) as Box<dyn Executor + Send>;
         Self::run(
             shared,
+            core,
             Some(loader),
             Box::new(move || Ok(executor as Box<dyn Executor>)),
         )
@@ -69,6 +73,7 @@ impl DeviceThread {
 
     fn run<E: Send + 'static>(
         shared: Arc<Shared>,
+        core: Option<usize>,
         loader: Option<JoinHandle<()>>,
         executor: ExecutorFactory<E>,
     ) -> Result<Self, E> {
@@ -78,22 +83,17 @@ impl DeviceThread {
         let (ready_tx, ready_rx) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name(format!("device {}", shared.name))
-            .spawn(move || match executor() {
-                Ok(mut executor) => {
-                    let _ = ready_tx.send(Ok(()));
-                    let work = AssertUnwindSafe(|| run(&shared, &mut *executor));
-                    // A module's panic is its batch's; any other is ours, and must not leave requests unanswered.
-                    if let Err(panic) = catch_unwind(work) {
-                        let cause = format!("the device panicked: {}", panic_text(&*panic));
-                        let end = AssertUnwindSafe(|| died(&shared, &cause));
-                        if catch_unwind(end).is_err() {
-                            tracing::error!(device = shared.name, "what waited is not answered");
-                        }
+            .spawn(move || {
+                cores::execute_on(core, &shared.name);
+                match executor() {
+                    Ok(mut executor) => {
+                        let _ = ready_tx.send(Ok(()));
+                        serve(&shared, &mut *executor);
                     }
-                }
-                Err(error) => {
-                    shared.alive.store(false, Ordering::Release);
-                    let _ = ready_tx.send(Err(error));
+                    Err(error) => {
+                        shared.alive.store(false, Ordering::Release);
+                        let _ = ready_tx.send(Err(error));
+                    }
                 }
             })
             .expect("the system gives a thread for each device");
@@ -129,6 +129,19 @@ impl DeviceThread {
             std::thread::sleep(Duration::from_millis(1));
         }
         threads.into_iter().all(|thread| thread.join().is_ok())
+    }
+}
+
+/// Runs until told to stop. Whatever happens, what waits is answered.
+fn serve(shared: &Arc<Shared>, executor: &mut dyn Executor) {
+    let work = AssertUnwindSafe(|| run(shared, executor));
+    // A module's panic is its batch's; any other is ours, and must not leave requests unanswered.
+    if let Err(panic) = catch_unwind(work) {
+        let cause = format!("the device panicked: {}", panic_text(&*panic));
+        let end = AssertUnwindSafe(|| died(shared, &cause));
+        if catch_unwind(end).is_err() {
+            tracing::error!(device = shared.name, "what waited is not answered");
+        }
     }
 }
 
@@ -179,7 +192,9 @@ fn begin(
     timers: &TimerThread,
     upstream: Arc<dyn Upstream>,
 ) -> Arc<Shared> {
-    let DeviceConfig { id, name, policy } = config;
+    let DeviceConfig {
+        id, name, policy, ..
+    } = config;
     let shared = Arc::new(Shared::new(id, name, policy, clock, upstream));
     let _ = shared.alarm.set(timers.add(shared.clone()));
     shared

@@ -207,6 +207,7 @@ fn try_start(kinds: &[Kind], resident: &[u32]) -> (Result<Bench, OperatorError>,
         resident,
         variants: (0..=kinds.len()).map(|i| i / kinds.len()).collect(),
         modules: Arc::new(modules.into_iter().collect()),
+        core: None,
     };
     let loader = FakeLoader(stage.clone());
     let loader: LoaderFactory = Box::new(move || Ok(Box::new(loader)));

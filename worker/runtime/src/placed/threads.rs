@@ -21,6 +21,7 @@ use super::shared::{
 };
 use super::{Loader, LoaderFactory, PlacedConfig, PlacedHandle, RanBatch, Reports};
 use crate::clock::Clock;
+use crate::cores;
 use crate::device::panic_text;
 use crate::timer::TimerThread;
 
@@ -52,6 +53,7 @@ impl PlacedDevice {
             resident,
             variants,
             modules,
+            core,
         } = config;
         let shared = Arc::new(Shared {
             id,
@@ -89,8 +91,9 @@ impl PlacedDevice {
             spawn(&shared, format!("input {name}"), |shared| {
                 ends(shared, prepare);
             }),
-            spawn(&shared, format!("device {name}"), |shared| {
-                ends(shared, execute)
+            spawn(&shared, format!("device {name}"), move |shared| {
+                cores::execute_on(core, &shared.name);
+                ends(shared, execute);
             }),
             spawn(&shared, format!("answer {name}"), report),
         ];
