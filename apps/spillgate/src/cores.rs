@@ -90,11 +90,37 @@ impl Cores {
             .filter(|name| devices.clone().all(|d| d != *name));
         let device = unknown.next()?.clone();
         let here: Vec<&str> = devices.collect();
-        let cause = format!(
-            "a core is given for it, but no module runs on it; modules run on {}",
-            here.join(", ")
-        );
+        let right = match here.is_empty() {
+            true => {
+                "no module runs in this process; give it to the one with that device".to_owned()
+            }
+            false => format!("no module runs on it; modules run on {}", here.join(", ")),
+        };
+        let cause = format!("a core is given for it, but {right}");
         let cause = OperatorError::Other(cause);
         Some(StartError::Device { device, cause })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_for_a_device_that_is_not_here_says_what_is() {
+        let cores = Cores(IndexMap::from([("cpu:0".to_owned(), 1)]));
+        let said = |devices: &[&'static str]| {
+            let error = cores.unknown(devices.iter().copied());
+            error.map(|error| error.to_string())
+        };
+        assert_eq!(said(&["cpu:0", "cuda:0"]), None);
+        assert_eq!(
+            said(&["cuda:0", "cuda:1"]).unwrap(),
+            "cpu:0: a core is given for it, but no module runs on it; modules run on cuda:0, cuda:1"
+        );
+        assert_eq!(
+            said(&[]).unwrap(),
+            "cpu:0: a core is given for it, but no module runs in this process; give it to the one with that device"
+        );
     }
 }
