@@ -18,8 +18,8 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::cores::Cores;
 use spillgate::embedded::{Deployment, Embedded, Surroundings};
 use spillgate_backend::account::Account;
+use spillgate_controller::api::Api;
 use spillgate_controller::edge::{Edge, EdgeLimits};
-use spillgate_controller::gateway::Gateway;
 use spillgate_controller::listener::{Services, serve_stream};
 use spillgate_controller::record::{BatchRecord, Observer, RequestRecord, TraceContext};
 use spillgate_controller_policy::door::DoorLimits;
@@ -106,7 +106,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         parent_span_id: 0,
         sampled: false,
     };
-    let gateway = Gateway::new(embedded.hosts.clone(), Arc::new(untraced));
+    let api = Arc::new(Api::new(embedded.hosts.clone(), Arc::new(untraced)));
     let limits = EdgeLimits {
         door: DoorLimits {
             connections: 4,
@@ -127,7 +127,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         .expect("a runtime");
     World {
         runtime,
-        services: Services::new(gateway, Routes::default()),
+        services: Services::new(api, Routes::default()),
         embedded,
         edges,
     }
