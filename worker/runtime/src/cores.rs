@@ -1,5 +1,5 @@
-//! Cores of the machine that the executing threads of devices have for themselves. Elsewhere a thread that wakes up may take the core of a
-//! batch, or a batch may go on with another core's caches: then it takes longer than expected.
+//! Cores of the machine that the executing threads of devices have for themselves. Where threads share cores, one that wakes up may take that
+//! of a batch, and a batch may go on with another core's caches: it takes longer than expected.
 
 use std::io;
 

@@ -4,11 +4,16 @@ use nix::sched::{CpuSet, sched_getaffinity};
 
 use super::*;
 
-/// The cores on which this process may run, and so those that it starts.
-fn cores() -> Vec<usize> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
+/// The cores on which a thread may run; `None`: it has ended.
+fn cores_of(thread: Pid) -> Option<Vec<usize>> {
+    let allowed = sched_getaffinity(thread).ok()?;
     let cores = (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap());
-    cores.collect()
+    Some(cores.collect())
+}
+
+/// Those of this process, and so of those that it starts.
+fn cores() -> Vec<usize> {
+    cores_of(Pid::from_raw(0)).unwrap()
 }
 
 /// The threads of a process by name, with the cores on which each may run.
@@ -17,9 +22,7 @@ fn threads(of: u32) -> Vec<(String, Vec<usize>)> {
     let one = |task: std::fs::DirEntry| {
         let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
         let id = task.file_name().to_str()?.parse().ok()?;
-        let allowed = sched_getaffinity(Pid::from_raw(id)).ok()?;
-        let cores = (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap());
-        Some((name.trim().to_owned(), cores.collect()))
+        Some((name.trim().to_owned(), cores_of(Pid::from_raw(id))?))
     };
     tasks.filter_map(|task| one(task.ok()?)).collect()
 }
