@@ -230,7 +230,7 @@ pub struct Limits {
 }
 
 /// Part of the SLO that a request may lose to batches of requests without one on its whole way.
-const BACKGROUND_PART: f64 = 0.1;
+pub const BACKGROUND_PART: f64 = 0.1;
 
 impl Limits {
     /// Most requests in flight of clients without an SLO, beside [`Limits::in_flight`] of the others: a quarter of that.

@@ -59,6 +59,11 @@ impl Window {
         }
     }
 
+    /// Forgets all values. The time since it began goes on.
+    pub fn clear(&mut self) {
+        self.slots.clear();
+    }
+
     /// Removes one of the newest values, which should not have been counted.
     pub fn take_back(&mut self, mut n: u64) {
         for slot in self.slots.iter_mut().rev() {

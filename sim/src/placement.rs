@@ -18,6 +18,6 @@ pub use divided::run_divided;
 pub use report::{Figures, Logged, REQUESTS_MIN};
 pub use run::{End, Outcome, run};
 pub use scenario::{
-    ARRIVAL_COLUMNS, Arrival, ClosedLoop, Scenario, ScenarioError, ScenarioModel, System,
+    ARRIVAL_COLUMNS, Arrival, ClosedLoop, NO_SLO, Scenario, ScenarioError, ScenarioModel, System,
     parse_arrivals,
 };

@@ -30,12 +30,13 @@ impl Options {
         profile: Profile::Tests,
         only: None,
         seconds: 2,
-        soak: 60,
+        soak: 30,
     };
 
     fn parse(args: Args) -> Result<Options> {
         let mut options = Options {
             seconds: 10,
+            soak: 60,
             profile: Profile::Release,
             ..Options::CI
         };

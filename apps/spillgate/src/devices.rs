@@ -95,7 +95,7 @@ impl Device {
         }
     }
 
-    /// How long its models take, as measured when it started, where memory holds some of them.
+    /// What its models take, as measured when it started, where memory holds some of them.
     pub(crate) fn measured(&self) -> &[MeasuredStatus] {
         match self {
             Device::Own(_, measured) => measured,
@@ -105,6 +105,8 @@ impl Device {
 
     /// What it did since it began, for metrics and its status.
     pub(crate) fn reading(&self) -> DeviceReading {
+        let workspaces = self.measured().iter().map(|of| of.workspace_bytes);
+        let workspace = workspaces.max().flatten();
         let (weights, errors) = match self {
             Device::Own(device, _) => {
                 let weights =
@@ -113,6 +115,7 @@ impl Device {
                         .map(|(account, (pages, pages_limit))| WeightsReading {
                             pages,
                             pages_limit,
+                            workspace,
                             batches: account.batches,
                             cold: account.cold,
                             loads: account.loads,
@@ -128,6 +131,7 @@ impl Device {
                 let weights = WeightsReading {
                     pages,
                     pages_limit,
+                    workspace,
                     batches: account.batches,
                     cold: account.cold,
                     loads: account.loads,

@@ -206,6 +206,8 @@ impl Embedded {
                     Decider::Placement(name) => of.under_placement(name, part.is_some()),
                     Decider::Brokers => of.sharing_memory(),
                 };
+                let named: Vec<_> = deployments.iter().map(|d| d.pipeline.clone()).collect();
+                placing.tell_unheeded(&named);
                 adapted = deployments.iter().map(adapt).collect();
                 &adapted
             }

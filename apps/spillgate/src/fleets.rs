@@ -17,10 +17,14 @@ use spillgate_backend::Backend;
 use spillgate_backend::operator::{Library, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_controller_policy::fleet::Fleet;
-use spillgate_controller_policy::placement::{self, DeviceSpec, Model, Placement, PlacementConfig};
+use spillgate_controller_policy::placement::{
+    self, DeviceSpec, Model, Placement, PlacementConfig, recipe_of,
+};
+use spillgate_pipeline::Pipeline;
 use spillgate_pipeline::action::PAGE_BYTES;
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::placement::{Decider, PlacementName};
+use spillgate_pipeline::policy::POLICY_DEFAULT;
 use spillgate_pipeline::profile::{batch_sizes, device_kind};
 use spillgate_worker::clock::Clock;
 use spillgate_worker::placed::loader::{EmulatedLoader, OperatorLoader, WeightsSpec};
@@ -78,6 +82,37 @@ impl Placing {
         })
     }
 
+    /// Says which settings count nothing here, and what would heed them.
+    pub(crate) fn tell_unheeded(&self, pipelines: &[Arc<Pipeline>]) {
+        for told in self.unheeded(pipelines) {
+            tracing::warn!("{told}");
+        }
+    }
+
+    fn unheeded(&self, pipelines: &[Arc<Pipeline>]) -> Vec<String> {
+        let mut told = Vec::new();
+        let by = self.decider.name();
+        let placement = self.decider.placement();
+        if !self.is_fair && placement.is_none_or(|name| !recipe_of(name).is_fair) {
+            let ours = PlacementName::default().name();
+            told.push(format!(
+                "fair shares are off, but the placement {by} has none; {ours} has"
+            ));
+        }
+        let replaced = pipelines.iter().filter(|_| placement.is_some());
+        for pipeline in replaced {
+            let (name, drop) = (&pipeline.name, pipeline.policy.drop);
+            if drop != POLICY_DEFAULT.drop {
+                told.push(format!(
+                    "pipeline {name}: drop: {} does not count, since the placement {by} decides which requests are served; --placement brokers \
+                     heeds it",
+                    drop.name()
+                ));
+            }
+        }
+        told
+    }
+
     /// Bytes for weights of a device; `None`: all that it is given fits.
     pub fn memory_of(&self, device: &str) -> Option<u64> {
         let memory = self.memory.get(device);
@@ -126,6 +161,25 @@ impl FleetPlan {
                 "of {all} files of models and variants that serve by default {fit} fit into its memory; the others are loaded before they run, \
                  and give way to each other; --device {device},memory={needs}MiB holds all"
             );
+        }
+    }
+
+    /// Bytes that weights may take on a device.
+    fn weights_max(&self, placing: &Placing, device: &str) -> u64 {
+        let weights = (0..self.weights.len() as u32).map(WeightsId);
+        let all = weights.map(|w| u64::from(self.pages(w)) * PAGE_BYTES).sum();
+        placing.memory_of(device).map_or(all, |of| of.min(all))
+    }
+
+    /// Says that a device has too little memory for its weights and for a batch beside them, and what would fit. Of an emulated device, and
+    /// where nothing was measured, that is not known.
+    fn tell_shortage(&self, placing: &Placing, device: &str, workspace: Option<u64>) {
+        let Some(workspace) = workspace else { return };
+        let Some(has) = TorchBackend::new(device).ok().and_then(|of| of.memory()) else {
+            return;
+        };
+        if let Some(told) = shortage(device, self.weights_max(placing, device), workspace, has) {
+            tracing::warn!(device, "{told}");
         }
     }
 
@@ -224,6 +278,25 @@ impl FleetPlan {
     }
 }
 
+/// What is to be said where a device has less memory than its weights and a batch take.
+fn shortage(device: &str, weights: u64, workspace: u64, has: u64) -> Option<String> {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let fits = has.saturating_sub(workspace) / PAGE_BYTES * PAGE_BYTES;
+    let less = match mib(fits) {
+        0 => String::new(),
+        fits => format!("--device {device},memory={fits}MiB fits, and "),
+    };
+    (weights > fits).then(|| {
+        format!(
+            "weights may take {} MiB of its memory, and a batch {} MiB beside them, but it has {} MiB: LOADs and batches may fail; {less}a smaller \
+             batch: max needs less",
+            mib(weights),
+            mib(workspace),
+            mib(has)
+        )
+    })
+}
+
 /// A fleet that serves.
 pub(crate) struct StartedFleet {
     pub(crate) host: Arc<FleetHost>,
@@ -289,6 +362,7 @@ impl FleetPlan {
             let cache = placing.pages(name);
             let resident = self.resident(cache);
             self.tell_left_out(name, resident.len());
+            self.tell_shortage(placing, name, expected.workspace);
             let config = PlacedConfig {
                 id: DeviceId(i as u16),
                 name: name.clone(),
@@ -336,4 +410,61 @@ fn loader(
         let loader = OperatorLoader::new(backend, library, weights)?;
         Ok(Box::new(loader) as Box<dyn Loader>)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate_pipeline::policy::DropPolicyName;
+    use spillgate_pipeline::testing::noop_pipeline;
+
+    use super::*;
+
+    #[test]
+    fn settings_that_do_not_count_are_told() {
+        let mut pipeline = noop_pipeline(Duration::from_millis(100), &[&[0]], &[]);
+        pipeline.policy = POLICY_DEFAULT;
+        let told = |decider: &str, is_fair, pipeline: &Pipeline| {
+            let placing = Placing {
+                decider: Decider::by_name(decider).expect("a name"),
+                is_fair,
+                ..Placing::default()
+            };
+            placing.unheeded(&[Arc::new(pipeline.clone())]).join("\n")
+        };
+        assert_eq!(told("spillgate", false, &pipeline), "");
+        assert_eq!(told("lru", true, &pipeline), "");
+        assert_eq!(
+            told("brokers", false, &pipeline),
+            "fair shares are off, but the placement brokers has none; spillgate has"
+        );
+        pipeline.policy.drop = DropPolicyName::Pard;
+        assert_eq!(told("brokers", true, &pipeline), "");
+        let name = &pipeline.name;
+        assert_eq!(
+            told("lru", true, &pipeline),
+            format!(
+                "pipeline {name}: drop: pard does not count, since the placement lru decides which requests are served; --placement brokers \
+                 heeds it"
+            )
+        );
+    }
+
+    #[test]
+    fn a_device_without_memory_for_weights_and_a_batch_is_told_of() {
+        let gib = 1 << 30;
+        let shortage = |weights, workspace, has| shortage("cuda:0", weights, workspace, has);
+        assert_eq!(shortage(10 * gib, gib, 12 * gib), None);
+        assert_eq!(shortage(11 * gib, gib, 12 * gib), None);
+        let told = shortage(12 * gib, gib + 1, 12 * gib).expect("too little");
+        assert_eq!(
+            told,
+            "weights may take 12288 MiB of its memory, and a batch 1025 MiB beside them, but it has 12288 MiB: LOADs and batches may fail; \
+             --device cuda:0,memory=11248MiB fits, and a smaller batch: max needs less"
+        );
+        let nothing_fits = shortage(gib, 2 * gib, gib).expect("too little");
+        assert!(
+            nothing_fits.ends_with("may fail; a smaller batch: max needs less"),
+            "{nothing_fits}"
+        );
+    }
 }

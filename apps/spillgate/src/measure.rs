@@ -182,14 +182,7 @@ pub(crate) fn measure_sizes(
         let mut times = Vec::with_capacity(effort.rounds);
         for round in 0..effort.warm_up + effort.rounds {
             let start = Instant::now();
-            for result in operator.run(variant, &inputs) {
-                result.map_err(|e| {
-                    OperatorError::Other(format!(
-                        "module {} fails on its own example: {e}",
-                        module.name
-                    ))
-                })?;
-            }
+            run_examples(operator, module, variant, &inputs)?;
             if round >= effort.warm_up {
                 times.push(start.elapsed());
             }
@@ -198,6 +191,27 @@ pub(crate) fn measure_sizes(
         progress(batch);
     }
     Ok(points)
+}
+
+/// Runs a batch of examples.
+///
+/// # Errors
+/// When the module fails on them.
+pub(crate) fn run_examples(
+    operator: &mut dyn Operator,
+    module: &Module,
+    variant: usize,
+    inputs: &[Inputs],
+) -> Result<(), OperatorError> {
+    let failed = operator
+        .run(variant, inputs)
+        .into_iter()
+        .find_map(Result::err);
+    failed.map_or(Ok(()), |error| {
+        let name = &module.name;
+        let why = format!("module {name} fails on its own example: {error}");
+        Err(OperatorError::Other(why))
+    })
 }
 
 fn summarize(batch: u32, mut times: Vec<Duration>) -> BatchLatency {

@@ -186,12 +186,12 @@ pub struct DeviceStatus {
     /// By how much predictions were wrong since it began.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,
-    /// There, too: how long models take, as measured when it started, one of each architecture.
+    /// There, too: what models take, as measured when it started, one of each architecture.
     #[serde(default)]
     pub measured: Vec<MeasuredStatus>,
 }
 
-/// How long models of one architecture take.
+/// What models of one architecture take.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredStatus {
     /// Its module.
@@ -202,6 +202,9 @@ pub struct MeasuredStatus {
     pub load_ms: f64,
     /// A batch of each size from 1 on, in milliseconds.
     pub execution_ms: Vec<f64>,
+    /// Bytes of the device's memory that its largest batch takes while it runs, beside the weights; `null` where that is not known.
+    #[serde(default)]
+    pub workspace_bytes: Option<u64>,
 }
 
 /// Errors of one kind of prediction: measured minus expected.

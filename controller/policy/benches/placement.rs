@@ -25,7 +25,7 @@ const RUNS: usize = 5;
 const TARGET: Duration = Duration::from_micros(50);
 
 fn main() {
-    for name in [PlacementName::Spillgate, PlacementName::Clockwork] {
+    for name in PlacementName::ALL {
         let timed = || {
             let mut world = World::new(name);
             world.warm_up();
@@ -78,7 +78,7 @@ fn report(name: PlacementName, what: &str, steps: &[Step]) {
     }
 }
 
-#[divan::bench(args = [PlacementName::Spillgate, PlacementName::Clockwork])]
+#[divan::bench(args = PlacementName::ALL)]
 fn decision(bencher: divan::Bencher<'_, '_>, name: PlacementName) {
     let mut world = World::new(name);
     world.warm_up();

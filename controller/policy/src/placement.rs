@@ -248,12 +248,15 @@ impl Placement {
                 model,
                 deadline,
             } => {
-                self.rates.arrived(now, model);
-                if let Some(fairness) = &mut self.fairness {
-                    fairness.arrived(model);
-                }
                 let slo = deadline.since(now);
-                self.slos[model.idx()] = slo;
+                // What waits for idle time is no measure for others.
+                if deadline < Timestamp::MAX {
+                    self.rates.arrived(now, model);
+                    if let Some(fairness) = &mut self.fairness {
+                        fairness.arrived(model);
+                    }
+                    self.slos[model.idx()] = slo;
+                }
                 let kept_free = match deadline {
                     Timestamp::MAX => Duration::ZERO,
                     _ => self.lateness.kept_free(slo, self.recipe.kept_back),

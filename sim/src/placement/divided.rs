@@ -91,6 +91,7 @@ pub fn run_divided(
         error_p99_ms: None,
         completion_p99_ms: None,
         least_share: None,
+        background: 0,
     }
 }
 

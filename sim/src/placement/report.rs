@@ -70,6 +70,8 @@ pub struct Figures {
     /// The least that a model got of what an equal split of device time would give it, as far as it asked for that; over the models
     /// with at least [`REQUESTS_MIN`] requests.
     pub least_share: Option<f64>,
+    /// Answers to clients without an SLO, whose requests count nowhere else.
+    pub background: usize,
 }
 
 /// Fewer requests than this say little about a model.

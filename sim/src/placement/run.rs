@@ -14,7 +14,7 @@ use spillgate_worker_policy::actions::Actions;
 use super::device::{Due, Held, PlacedDevice};
 use super::hardware::{Noises, Profiled, copy, only_model};
 use super::report::{Figures, Got, Logged, error, least_share, quantile};
-use super::scenario::Scenario;
+use super::scenario::{NO_SLO, Scenario};
 use crate::agenda::{Agenda, Rank};
 
 /// From a request of a client that ends without an answer to its next one passes at least this time.
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
             devices: devices.collect(),
             travel,
             is_fair,
-            background_time: Duration::MAX,
+            background_time: scenario.background_time(),
         };
         let mut run = Run {
             scenario,
@@ -480,7 +480,8 @@ impl Run<'_> {
 
     pub(super) fn finish(mut self, name: PlacementName) -> (Figures, Vec<Outcome>, Vec<Logged>) {
         let counted = self.asked.iter().filter(|a| a.at >= self.warm_until);
-        let counted: Vec<&Outcome> = counted.collect();
+        let (counted, background): (Vec<&Outcome>, Vec<&Outcome>) =
+            counted.partition(|a| a.slo < NO_SLO);
         let count = |is: fn(&Outcome) -> bool| counted.iter().filter(|a| is(a)).count();
         let in_time = count(Outcome::is_in_time);
         let latencies = counted.iter().filter_map(|a| match a.end {
@@ -519,6 +520,7 @@ impl Run<'_> {
             error_p99_ms: quantile(&self.errors, 0.99),
             completion_p99_ms: quantile(&self.completions, 0.99),
             least_share: least_share(capacity, &self.got),
+            background: background.iter().filter(|a| a.is_in_time()).count(),
         };
         (figures, self.asked, self.log.unwrap_or_default())
     }

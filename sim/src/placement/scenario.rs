@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use spillgate_pipeline::id::{ModelId, WeightsId};
+use spillgate_pipeline::pipeline::BACKGROUND_PART;
 use spillgate_pipeline::time::Timestamp;
 use thiserror::Error;
 
@@ -136,7 +137,10 @@ impl Scenario {
             Ok(ClosedLoop {
                 model: row.model(0, n)?,
                 concurrency: row.count(1, "concurrency")?,
-                slo: row.ms(2, "slo_ms")?,
+                slo: match row.fields[2].trim() {
+                    "none" => NO_SLO,
+                    _ => row.ms(2, "slo_ms")?,
+                },
             })
         })?;
         let mut resident = Vec::new();
@@ -162,6 +166,20 @@ impl Scenario {
         })
     }
 }
+
+impl Scenario {
+    /// The longest time of a batch with requests without an SLO, as [`Pipeline::background_time`](spillgate_pipeline::Pipeline) of one module
+    /// has it.
+    pub(super) fn background_time(&self) -> Duration {
+        let clients = self.clients.iter().map(|c| c.slo);
+        let all = self.arrivals.iter().map(|a| a.slo).chain(clients);
+        let least = all.filter(|slo| *slo < NO_SLO).min();
+        least.map_or(Duration::MAX, |slo| slo.mul_f64(BACKGROUND_PART))
+    }
+}
+
+/// What clients without an SLO have.
+pub const NO_SLO: Duration = Duration::MAX;
 
 /// The columns of the requests of a scenario.
 pub const ARRIVAL_COLUMNS: &str = "time_s,model,slo_ms";

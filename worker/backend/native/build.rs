@@ -1,4 +1,4 @@
-//! Builds what tch does not bind (`cuda.cpp`, `network.cpp`), with the headers of the libtorch that torch-sys found, and then tells the linker
+//! Builds what tch does not bind (the files here), with the headers of the libtorch that torch-sys found, and then tells the linker
 //! where libtorch lies, as for other packages.
 
 #[path = "../build.rs"]
@@ -14,6 +14,7 @@ fn main() {
 fn native() {
     let given = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
     println!("cargo::rerun-if-changed=native/cuda.cpp");
+    println!("cargo::rerun-if-changed=native/memory.cpp");
     println!("cargo::rerun-if-changed=native/network.cpp");
     println!("cargo::rerun-if-changed=native/told.h");
     println!("cargo::rerun-if-env-changed=LIBTORCH_INCLUDE");
@@ -27,6 +28,7 @@ fn native() {
         .include(include)
         .flag("-Wno-unused-parameter")
         .file("native/cuda.cpp")
+        .file("native/memory.cpp")
         .file("native/network.cpp")
         .compile("spillgate_native");
 }

@@ -51,6 +51,13 @@ pub trait Backend {
         false
     }
 
+    /// Runs models on this thread, by `run`, and gives the most bytes of the device's memory that they took at the same time, beside their
+    /// weights. `None` where that is not known.
+    fn workspace(&mut self, run: &mut dyn FnMut()) -> Option<u64> {
+        run();
+        None
+    }
+
     /// What copies inputs to the device while it executes; `None` where models read the host's memory.
     fn copier(&self) -> Option<Arc<dyn Copier>> {
         None

@@ -14,6 +14,7 @@
 
 pub mod archive;
 mod gpu;
+mod memory;
 mod network;
 mod recorded;
 
@@ -97,6 +98,14 @@ impl TorchBackend {
             buffer: Vec::new(),
             has_cold: false,
         })
+    }
+
+    /// Bytes of memory that the device has, or of the host's memory that this process may have, where that is known.
+    pub fn memory(&self) -> Option<u64> {
+        match self.device {
+            Device::Cuda(index) => memory::of_gpu(index),
+            _ => memory::of_host(),
+        }
     }
 }
 
@@ -199,6 +208,10 @@ impl Backend for TorchBackend {
 
     fn leaves_cores(&self) -> bool {
         self.device.is_cuda()
+    }
+
+    fn workspace(&mut self, run: &mut dyn FnMut()) -> Option<u64> {
+        memory::taken_by(self.device, run)
     }
 
     fn copier(&self) -> Option<Arc<dyn Copier>> {

@@ -8,6 +8,8 @@
 //! It is worth what gives way if more requests wait for it than for that. What is expected of both counts by the part of the time in which
 //! the link was busy: while it has time to spare, what gave way is read again when it is asked for.
 //!
+//! Requests without an SLO count nothing in this. What only they wait for is read when nothing else is worth it, into memory that nobody uses.
+//!
 //! Source: Clockwork (§5.1) for pages, of 16 MiB. Clockwork's own rule is that the least recently used model gives way; a rate is not
 //! misled by one request for a model that hardly anybody asks for.
 //!
@@ -30,6 +32,9 @@ pub const FORGOTTEN: Duration = Duration::from_secs(10);
 pub const AHEAD: Duration = Duration::from_secs(1);
 /// What is read is worth so many requests more than what gives way. Less is chance.
 const WORTH_MIN: f64 = 0.01;
+/// Weights for which fewer requests are expected within [`AHEAD`] give way to those that requests without an SLO wait for: less than one in ten
+/// seconds came.
+const UNUSED_BELOW: f64 = 0.1;
 /// Weights that could not be read are not read again within this time: their requests fail.
 pub const FAILED_FOR: Duration = Duration::from_secs(1);
 
@@ -127,6 +132,8 @@ pub(crate) struct Wanted {
     pub(crate) in_time: usize,
     /// The earliest deadline of all.
     pub(crate) deadline: Timestamp,
+    /// None of them has an SLO.
+    pub(crate) is_background: bool,
 }
 
 /// The memory of one device.
@@ -220,7 +227,7 @@ impl Memory {
         }
     }
 
-    /// A request came for weights.
+    /// A request that has an SLO came for weights.
     pub(crate) fn asked(&mut self, now: Timestamp, weights: WeightsId) {
         self.asked.entry(weights).or_default().add(now, 1.0);
     }
@@ -239,7 +246,8 @@ impl Memory {
     }
 
     /// Chooses what is read next, and begins. `wanted`: what requests wait for. `waiting`: by weights, the requests that wait for batches with
-    /// what is there. `stays`: what must not give way. Returns what is read and what gives way.
+    /// what is there; those without an SLO have an entry and count nothing. `stays`: what must not give way. Returns what is read and what gives
+    /// way.
     pub(crate) fn read_next(
         &mut self,
         now: Timestamp,
@@ -258,13 +266,18 @@ impl Memory {
             let by_rate = (of_b.in_time > 0)
                 .cmp(&(of_a.in_time > 0))
                 .then(b.total_cmp(a));
-            by_rate
+            let by_class = of_a.is_background.cmp(&of_b.is_background);
+            by_class
+                .then(by_rate)
                 .then(by_deadline)
                 .then(of_a.weights.cmp(&of_b.weights))
         });
         let link = self.link_use(now);
         for (_, wants) in &ranked {
-            let Some(out) = self.make_room(now, wants.weights, waiting, stays) else {
+            let is_unused =
+                |w: &WeightsId| !waiting.contains_key(w) && self.expected(now, *w) < UNUSED_BELOW;
+            let may_go = |w: &WeightsId| !wants.is_background || is_unused(w);
+            let Some(out) = self.make_room(now, wants.weights, waiting, stays, may_go) else {
                 continue;
             };
             let waits = |weights: &WeightsId| waiting.get(weights).copied().unwrap_or_default();
@@ -272,9 +285,10 @@ impl Memory {
             let expected: f64 = out.iter().map(|w| self.expected(now, *w)).sum();
             let surplus = self.expected(now, wants.weights) - expected;
             let worth = wants.in_time as f64 - wait as f64 + link * surplus;
-            // Where nothing gives way, nothing is lost. Requests without an SLO have idle time: what is asked for less gives way to them.
+            // Where nothing gives way that is used, nothing is lost. What is asked for less gives way to requests that will be late, too, while
+            // none waits for it.
             let is_idle = wait == 0 && surplus > WORTH_MIN;
-            if out.is_empty() || is_idle || worth > WORTH_MIN {
+            if out.is_empty() || wants.is_background || is_idle || worth > WORTH_MIN {
                 self.begin(now, wants.weights, &out);
                 return Some((wants.weights, out));
             }
@@ -344,13 +358,14 @@ impl Memory {
         (self.busy.at(now) / FORGOTTEN.as_secs_f64()).min(1.0)
     }
 
-    /// What gives way to weights: what is asked for least, as much as needed. `None`: they do not fit beside what stays.
+    /// What gives way to weights: what is asked for least of what may go, as much as needed. `None`: they do not fit beside the rest.
     fn make_room(
         &self,
         now: Timestamp,
         weights: WeightsId,
         waiting: &IndexMap<WeightsId, usize, FxBuildHasher>,
         stays: &[WeightsId],
+        may_go: impl Fn(&WeightsId) -> bool,
     ) -> Option<Vec<WeightsId>> {
         let pages = self.pages_of(weights);
         let mut missing = pages.saturating_sub(self.free);
@@ -362,6 +377,7 @@ impl Memory {
             waits as f64 + self.expected(now, *weights)
         };
         let others = self.held.keys().filter(|weights| !stays.contains(weights));
+        let others = others.filter(|weights| may_go(weights));
         let mut others: Vec<(f64, WeightsId)> = others.map(|w| (count(w), *w)).collect();
         others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut out = Vec::new();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use spillgate_backend::Backend;
-use spillgate_backend::operator::{Library, Operator, OperatorError};
+use spillgate_backend::operator::{Inputs, Library, Operator, OperatorError};
 use spillgate_backend::torch::TorchBackend;
 use spillgate_pipeline::id::{ModuleId, VariantId, WeightsId};
 use spillgate_pipeline::profile::{BatchLatency, ModuleProfile};
@@ -13,11 +13,14 @@ use spillgate_worker::executor::EXAMPLE_OBJECTS;
 use spillgate_worker::placed::loader::{Source, WeightsSpec};
 
 use super::{FleetPlan, PlannedModel};
-use crate::measure::{Effort, LOADS_MEASURED, measure_sizes, timed_load};
+use crate::measure::{Effort, LOADS_MEASURED, measure_sizes, run_examples, timed_load};
 use crate::status::MeasuredStatus;
 
-/// Architectures that are measured when a server starts; of others their module's profile is used.
+/// Architectures that are measured when a server starts. The placement learns what others take while they serve; until then it goes by their
+/// module's profile.
 const MEASURED_MAX: usize = 64;
+/// No further one is measured when so much time has passed: the server is to start in seconds.
+const MEASURED_WITHIN: Duration = Duration::from_secs(5);
 /// Weights of an architecture that are tried, while none can be measured.
 const FAILURES_MAX: usize = 8;
 /// Times that the steps of a model that is measured run.
@@ -33,6 +36,8 @@ pub(super) struct Expected {
     pub(super) loads: Vec<Duration>,
     /// By model.
     pub(super) runs: Vec<ExpectedRun>,
+    /// Bytes of a device's memory that a batch takes while it runs, of the model that needs most, as far as it was measured.
+    pub(super) workspace: Option<u64>,
 }
 
 /// How long a model is expected to run.
@@ -44,11 +49,18 @@ pub(super) struct ExpectedRun {
     pub(super) prepare: Duration,
 }
 
-/// How long weights take that were measured.
+/// What was measured of weights.
 struct Measured {
     load: Duration,
     /// By the variant of their operator.
-    runs: IndexMap<usize, ExpectedRun>,
+    runs: IndexMap<usize, MeasuredRun>,
+}
+
+/// What was measured of a model.
+struct MeasuredRun {
+    takes: ExpectedRun,
+    /// Bytes of a device's memory that its largest batch takes while it runs, beside the weights.
+    workspace: Option<u64>,
 }
 
 impl FleetPlan {
@@ -67,6 +79,7 @@ impl FleetPlan {
         Expected {
             loads: loads.collect(),
             runs: self.models.iter().map(run).collect(),
+            workspace: None,
         }
     }
 
@@ -87,11 +100,22 @@ impl FleetPlan {
         let mut measured: IndexMap<Architecture, Measured> = IndexMap::new();
         let mut failures: IndexMap<Architecture, usize> = IndexMap::new();
         let architectures: Vec<Architecture> = self.weights.iter().map(architecture).collect();
-        for (i, (spec, architecture)) in (0..).zip(self.weights.iter().zip(&architectures)) {
+        let begun = Instant::now();
+        let mut left_out: IndexSet<&Architecture> = IndexSet::new();
+        // Those that serve from the start come first.
+        let all = (0..self.weights.len() as u32).map(WeightsId);
+        let order: IndexSet<WeightsId> = self.resident.iter().copied().chain(all).collect();
+        for weights in order {
+            let (spec, architecture) =
+                (&self.weights[weights.idx()], &architectures[weights.idx()]);
             let failed = failures.get(architecture).copied().unwrap_or(0);
             let is_known = measured.contains_key(architecture) || failed == FAILURES_MAX;
-            if !is_known && measured.len() + failures.len() < MEASURED_MAX {
-                let with = self.models.iter().filter(|m| m.weights == WeightsId(i));
+            let is_time = measured.is_empty() || begun.elapsed() < MEASURED_WITHIN;
+            let measures = is_time && measured.len() + failures.len() < MEASURED_MAX;
+            if !is_known && !measures {
+                left_out.insert(architecture);
+            } else if !is_known {
+                let with = self.models.iter().filter(|m| m.weights == weights);
                 let variants: Vec<usize> = with.map(|m| m.variant).collect();
                 let of = measured_of(spec, &variants, library, &mut backend);
                 let (module, model) = (&spec.first().module().name, spec.first().name());
@@ -106,10 +130,11 @@ impl FleetPlan {
                                 _ => spec.first().module().profile_key(*variant),
                             },
                             load_ms: ms(load),
-                            execution_ms: run.execution.iter().map(ms).collect(),
+                            execution_ms: run.takes.execution.iter().map(ms).collect(),
+                            workspace_bytes: run.workspace,
                         }));
                         tracing::info!(module, model, "measured: one of its architecture");
-                        sound.push(WeightsId(i));
+                        sound.push(weights);
                         failures.swap_remove(architecture);
                         measured.insert(architecture.clone(), of);
                     }
@@ -121,6 +146,13 @@ impl FleetPlan {
                 }
             }
         }
+        if !left_out.is_empty() {
+            tracing::info!(
+                "{} architectures are measured, and {} are not: what these take is learnt while they serve",
+                measured.len(),
+                left_out.len()
+            );
+        }
         for (load, architecture) in expected.loads.iter_mut().zip(&architectures) {
             if let Some(of) = measured.get(architecture) {
                 *load = of.load;
@@ -129,9 +161,10 @@ impl FleetPlan {
         for (run, model) in expected.runs.iter_mut().zip(&self.models) {
             let of = measured.get(&architectures[model.weights.idx()]);
             if let Some(of) = of.and_then(|of| of.runs.get(&model.variant)) {
-                run.clone_from(of);
+                run.clone_from(&of.takes);
             }
         }
+        expected.workspace = said.iter().filter_map(|of| of.workspace_bytes).max();
         let all = &self.weights;
         self.resident.retain(|weights| {
             let spec = &all[weights.idx()];
@@ -187,10 +220,29 @@ fn measured_of(
     let (mut operator, load) = timed_load(worker, *member, library, backend, LOADS_MEASURED)?;
     let mut runs = IndexMap::new();
     for &variant in variants {
-        let run = measured_run(source, variant, &mut *operator)?;
+        // The largest batch runs first: what libtorch keeps from a first run on belongs to it.
+        let run = MeasuredRun {
+            workspace: workspace(source, variant, &mut *operator, backend)?,
+            takes: measured_run(source, variant, &mut *operator)?,
+        };
         runs.insert(variant, run);
     }
     Ok(Measured { load, runs })
+}
+
+/// Runs the largest batch of one variant. Gives the bytes of the device's memory that it takes.
+fn workspace(
+    source: &Source,
+    variant: usize,
+    operator: &mut dyn Operator,
+    backend: &mut dyn Backend,
+) -> Result<Option<u64>, OperatorError> {
+    let module = source.module();
+    let inputs = (0..module.batch.max).map(|_| operator.example(EXAMPLE_OBJECTS));
+    let inputs: Vec<Inputs> = inputs.collect();
+    let mut ran = Ok(());
+    let bytes = backend.workspace(&mut || ran = run_examples(operator, module, variant, &inputs));
+    ran.map(|()| bytes)
 }
 
 /// Runs one variant.

@@ -120,7 +120,7 @@ impl FleetHost {
         (fleet.account(device).clone(), fleet.pages(device))
     }
 
-    /// How long its models take, as measured when it started.
+    /// What its models take, as measured when it started.
     pub(crate) fn measured(&self) -> &[MeasuredStatus] {
         &self.measured
     }

@@ -23,7 +23,7 @@ pub(crate) struct SharedDevice {
     pub(crate) memory: MemoryConfig,
     /// Of its threads.
     pub(crate) weights: WeightsConfig,
-    /// How long its models take, as measured.
+    /// What its models take, as measured.
     pub(crate) measured: Arc<[MeasuredStatus]>,
 }
 
@@ -109,6 +109,7 @@ impl FleetPlan {
             let (id, name) = device;
             let memory = self.memory(placing, device, &expected.loads);
             self.tell_left_out(name, memory.resident.len());
+            self.tell_shortage(placing, name, expected.workspace);
             let worker = |of: &FleetWorker| {
                 let (pipeline, module) = &modules[&of.worker];
                 let worker = WeightsWorker {

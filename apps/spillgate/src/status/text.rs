@@ -62,6 +62,7 @@ fn placed(text: &mut String, devices: &[DeviceStatus]) {
         "device",
         "pages",
         "of",
+        "workspace",
         "batches",
         "cold requests",
         "loads",
@@ -80,6 +81,7 @@ fn placed(text: &mut String, devices: &[DeviceStatus]) {
                 &device.name,
                 &of.pages.to_string(),
                 &limit,
+                &of.workspace.map_or_else(|| "-".to_owned(), mib),
                 &of.batches.to_string(),
                 &of.cold.to_string(),
                 &of.loads.to_string(),
@@ -92,6 +94,11 @@ fn placed(text: &mut String, devices: &[DeviceStatus]) {
     if rows.len() > 1 {
         table(text, &rows);
     }
+}
+
+/// Bytes as they are given with `memory=`.
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(1 << 20))
 }
 
 /// Which variant serves each stream, and why nothing better.
@@ -415,6 +422,7 @@ mod tests {
                 weights: Some(WeightsReading {
                     pages: 39,
                     pages_limit: 40,
+                    workspace: Some(31_500_000),
                     batches: 1200,
                     cold: 31,
                     loads: 25,
@@ -484,8 +492,8 @@ stream  requests/s  variant                       asked   not the next better on
 
 device    waiting  state
 decode:0  0        runs
-device    pages  of  batches  cold requests  loads  failed  unloads  refused
-decode:0  39     40  1200     31             25     1       12       2
+device    pages  of  workspace  batches  cold requests  loads  failed  unloads  refused
+decode:0  39     40  31 MiB     1200     31             25     1       12       2
 device    error of          p1        p50       p99
 decode:0  execute duration  -0.210ms  +0.003ms  +0.400ms
 

@@ -27,7 +27,7 @@ fn members_whose_batches_brokers_form_do_so_too() {
 }
 
 fn share_the_memory_of_two(placement: &str, too_large: &str) {
-    let folder = Folder::new(&format!("placed-{placement}"), "default_model: a1");
+    let folder = Folder::new(&format!("placed-{placement}"), "");
     for i in 1..=8 {
         folder.member(&format!("a{i}"), &model("", i));
     }
@@ -68,6 +68,9 @@ fn share_the_memory_of_two(placement: &str, too_large: &str) {
         did.pages <= 2 && did.loads > 9 && did.failed_loads > 0,
         "{did:?}"
     );
+    // At the least the input of a batch of two.
+    let input = 2 * 3 * 48 * 48 * 4;
+    assert!(did.workspace > input && did.workspace < 64 << 20, "{did:?}");
     assert_eq!(served.ask("d").unwrap_err().code(), Code::NotFound);
 }
 
@@ -107,6 +110,7 @@ struct Did {
     pages: u64,
     loads: u64,
     failed_loads: u64,
+    workspace: u64,
 }
 
 impl Served {
@@ -132,6 +136,7 @@ impl Served {
             pages: number("pages"),
             loads: number("loads"),
             failed_loads: number("failed_loads"),
+            workspace: number("workspace"),
         }
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::labels::{DeviceLabels, PredictionLabels, RefusedActionLabels};
 use super::{
     DEVICE_COLD, DEVICE_FAILED_LOADS, DEVICE_LOADS, DEVICE_PREDICTION_ERROR, DEVICE_REFUSED,
-    DEVICE_UNLOADS, DEVICE_WEIGHT_PAGES, DEVICE_WEIGHT_PAGES_LIMIT,
+    DEVICE_UNLOADS, DEVICE_WEIGHT_PAGES, DEVICE_WEIGHT_PAGES_LIMIT, DEVICE_WORKSPACE,
 };
 
 /// The weights of a device whose memory holds some of the models, and what became of them since it began.
@@ -21,6 +21,10 @@ pub struct WeightsReading {
     pub pages: u32,
     /// All its pages.
     pub pages_limit: u32,
+    /// Bytes of its memory that a batch takes while it runs, beside the weights, of the model that needs most; as measured when it
+    /// started.
+    #[serde(default)]
+    pub workspace: Option<u64>,
     /// Batches that ran.
     pub batches: u64,
     /// Requests in them that waited until the weights of their model were read.
@@ -101,22 +105,34 @@ impl fmt::Debug for DeviceCollector {
 }
 
 /// Name, help, and value of a reading.
-type Part = (&'static str, &'static str, fn(&WeightsReading) -> u64);
+type Gauge = (
+    &'static str,
+    &'static str,
+    fn(&WeightsReading) -> Option<u64>,
+);
 
-const GAUGES: [Part; 2] = [
+const GAUGES: [Gauge; 3] = [
     (
         DEVICE_WEIGHT_PAGES,
         "Pages of a device that hold weights, or are to",
-        |r| u64::from(r.pages),
+        |r| Some(u64::from(r.pages)),
     ),
     (
         DEVICE_WEIGHT_PAGES_LIMIT,
         "Pages that a device has for weights",
-        |r| u64::from(r.pages_limit),
+        |r| Some(u64::from(r.pages_limit)),
+    ),
+    (
+        DEVICE_WORKSPACE,
+        "Bytes of a device's memory that a batch takes while it runs, of the model that needs most",
+        |r| r.workspace,
     ),
 ];
 
-const COUNTS: [Part; 4] = [
+/// Name, help, and value of a reading.
+type Count = (&'static str, &'static str, fn(&WeightsReading) -> u64);
+
+const COUNTS: [Count; 4] = [
     (
         DEVICE_COLD,
         "Requests that ran after they had waited for the weights of their model",
@@ -147,7 +163,10 @@ impl Collector for DeviceCollector {
         for (name, help, value) in GAUGES {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, weights) in placed() {
-                let value = value(&weights) as i64;
+                let Some(value) = value(&weights) else {
+                    continue;
+                };
+                let value = value as i64;
                 metric.encode_family(&labels)?.encode_gauge(&value)?;
             }
         }

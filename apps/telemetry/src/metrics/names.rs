@@ -94,6 +94,8 @@ pub const VALUES_REFUSED: &str = "spillgate_values_refused_requests_total";
 pub const DEVICE_WEIGHT_PAGES: &str = "spillgate_device_weight_pages";
 /// Pages that a device has for weights (`--device NAME,memory=SIZE`).
 pub const DEVICE_WEIGHT_PAGES_LIMIT: &str = "spillgate_device_weight_pages_limit";
+/// Bytes of a device's memory that a batch takes while it runs, of the model that needs most, as measured when it started.
+pub const DEVICE_WORKSPACE: &str = "spillgate_device_workspace_bytes";
 /// Requests that ran after they had waited for the weights of their model.
 pub const DEVICE_COLD: &str = "spillgate_device_cold_requests_total";
 /// Models whose weights were read.
@@ -123,7 +125,7 @@ pub const LOST_SPANS: &str = "spillgate_telemetry_lost_spans_total";
 pub const LOST_RECORDS: &str = "spillgate_telemetry_lost_records_total";
 
 /// All names, as in queries.
-pub const ALL: [&str; 60] = [
+pub const ALL: [&str; 61] = [
     REQUESTS,
     GOOD_REQUESTS,
     BACKGROUND_REQUESTS,
@@ -171,6 +173,7 @@ pub const ALL: [&str; 60] = [
     VALUES_REFUSED,
     DEVICE_WEIGHT_PAGES,
     DEVICE_WEIGHT_PAGES_LIMIT,
+    DEVICE_WORKSPACE,
     DEVICE_COLD,
     DEVICE_LOADS,
     DEVICE_FAILED_LOADS,

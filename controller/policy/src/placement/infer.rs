@@ -160,8 +160,12 @@ impl Placement {
             input_ends,
             members: members.clone(),
         });
-        if let Some(fairness) = &mut self.fairness {
-            fairness.sent(model, estimate, size);
+        let urgent = members.iter().filter(|m| !m.is_background()).count() as u32;
+        if let Some(fairness) = &mut self.fairness
+            && urgent > 0
+        {
+            // Idle time is no share.
+            fairness.sent(model, estimate * urgent / size, urgent);
         }
         self.queues.went(model, &members);
         let members = members.iter().map(|m| m.id).collect();

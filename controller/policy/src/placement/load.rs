@@ -32,6 +32,17 @@ const VICTIMS_WEIGHED_MAX: usize = 32;
 /// Weights with the least rate of which those that no request waits for give way first.
 const VICTIMS_LOOKED_AT_MAX: usize = 256;
 
+/// Weights for which fewer requests a second come give way to those that requests without a deadline wait for: less than one in ten seconds.
+const UNUSED_BELOW: f64 = 0.1;
+
+/// Weights that are to be loaded.
+#[derive(Clone, Copy)]
+struct Wanted {
+    weights: WeightsId,
+    /// For requests without a deadline alone.
+    in_background: bool,
+}
+
 /// A LOAD that is worth it.
 struct Found {
     /// When the link is expected to be idle.
@@ -86,18 +97,18 @@ impl Placement {
             *has_weighed |= !is_content;
             let only = arrived.filter(|_| is_content);
             let (weights, price) = self.worth_loading(now, device, free, only);
-            let victims = weights.and_then(|weights| self.victims(device, weights));
+            let victims = weights.and_then(|wanted| self.victims(now, device, wanted));
             if !is_content {
                 self.devices[device.idx()].note_link_price(price);
             }
             if !is_content && victims.is_none() {
                 self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
             }
-            if let (Some(weights), Some(victims)) = (weights, victims) {
+            if let (Some(wanted), Some(victims)) = (weights, victims) {
                 return Some(Found {
                     free,
                     device,
-                    weights,
+                    weights: wanted.weights,
                     victims,
                 });
             }
@@ -185,7 +196,7 @@ impl Placement {
         device: DeviceId,
         free: Timestamp,
         only: Option<WeightsId>,
-    ) -> (Option<WeightsId>, f64) {
+    ) -> (Option<Wanted>, f64) {
         let fits = |weights: &WeightsId| {
             let shadow = &self.devices[device.idx()];
             let may = shadow.can_hold(*weights) && !shadow.is_barred(now, *weights);
@@ -194,20 +205,40 @@ impl Placement {
         if only.is_some_and(|weights| !fits(&weights)) {
             return (None, 0.0);
         }
-        match self.recipe.load {
+        let weights = match self.recipe.load {
+            LoadRule::Value => return self.most_valuable(now, device, free, only, fits),
             LoadRule::Unfulfilled { also_too_late } => {
-                (self.most_unfulfilled(free, also_too_late, only, fits), 0.0)
+                self.most_unfulfilled(free, also_too_late, only, fits)
             }
-            LoadRule::Value => self.most_valuable(now, device, free, only, fits),
-            LoadRule::OnDemand => (self.first_asked_for(free, only, fits), 0.0),
-        }
+            LoadRule::OnDemand => self.first_asked_for(free, only, fits),
+        };
+        let wanted = weights.map(|weights| Wanted {
+            weights,
+            in_background: self.waits_in_background(weights),
+        });
+        (wanted, 0.0)
     }
 
-    /// The weights that give way for others; none when they cannot make enough room.
-    fn victims(&self, device: DeviceId, weights: WeightsId) -> Option<Vec<WeightsId>> {
+    /// The weights that give way for others; none when they cannot make enough room. For requests without a deadline only those do that
+    /// nobody uses: their LOADs cost others nothing but the wait for one that is under way.
+    fn victims(
+        &self,
+        now: Timestamp,
+        device: DeviceId,
+        Wanted {
+            weights,
+            in_background: spares,
+        }: Wanted,
+    ) -> Option<Vec<WeightsId>> {
         let needs = self.weights[weights.idx()].pages;
         let mut free = self.devices[device.idx()].free_pages();
-        let mut giving_way = LazyCell::new(|| self.giving_way(device));
+        let looked_at = match spares {
+            true => VICTIMS_LOOKED_AT_MAX,
+            false => usize::MAX,
+        };
+        let giving_way = || self.giving_way(device).take(looked_at);
+        let mut giving_way =
+            LazyCell::new(|| giving_way().filter(|w| !spares || self.is_unused(now, *w)));
         let mut victims = Vec::new();
         while free < needs {
             let victim = giving_way.next()?;
@@ -250,9 +281,23 @@ impl Placement {
         first.into_iter().map(|(_, weights)| weights).chain(least)
     }
 
-    /// A request of a model that runs with the weights waits.
+    /// A request with a deadline waits, of a model that runs with the weights.
     fn is_asked_for(&self, weights: WeightsId) -> bool {
         let mut models = self.models(weights).iter();
-        models.any(|model| self.queues.len(*model) > 0)
+        models.any(|model| self.queues.urgent(*model) > 0)
+    }
+
+    /// Of the requests that wait for the weights, none has a deadline.
+    fn waits_in_background(&self, weights: WeightsId) -> bool {
+        let mut models = self.models(weights).iter();
+        models.any(|model| self.queues.has_background(*model)) && !self.is_asked_for(weights)
+    }
+
+    /// Nothing waits for the weights, and requests with a deadline have hardly come for them lately.
+    fn is_unused(&self, now: Timestamp, weights: WeightsId) -> bool {
+        let models = self.models(weights).iter();
+        let rate: f64 = models.clone().map(|m| self.rates.rate(now, *m)).sum();
+        let mut models = models;
+        rate < UNUSED_BELOW && models.all(|model| self.queues.len(*model) == 0)
     }
 }

@@ -1,13 +1,14 @@
 //! The requests that wait, in one queue a model, in order of their deadlines (ties: the one that arrived first).
 //!
-//! Two indexes keep the cost of an event apart from the number of models: the moment at which the first request of a queue can no
-//! longer be in time, and the deadline of the first request, by which shadows of devices sort the models they hold.
+//! Indexes keep the cost of an event apart from the number of models: the moment at which the first request of a queue can no
+//! longer be in time, the deadline of the first request, by which shadows of devices sort the models they hold, and the models that requests
+//! without a deadline wait for.
 
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use spillgate_pipeline::id::{ModelId, RequestId};
@@ -43,6 +44,8 @@ struct Queue {
     key: Option<Timestamp>,
     /// The expiry that stands in the heap for this queue.
     expires: Option<Timestamp>,
+    /// The SLO of the first request without a deadline, as its index knows it.
+    background: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -50,9 +53,16 @@ pub(super) struct Queues {
     queues: Vec<Queue>,
     /// Expiries of queues; one that its queue does not know any more is stale.
     expiries: BinaryHeap<Reverse<(Timestamp, ModelId)>>,
+    /// Models with requests without a deadline, by the first of these. It waits for the end of time: the longer its SLO, the earlier it came.
+    background: BTreeSet<(Reverse<Duration>, ModelId)>,
 }
 
 impl Waiting {
+    /// Whether it is of a client without an SLO.
+    pub(super) fn is_background(&self) -> bool {
+        self.deadline == Timestamp::MAX
+    }
+
     /// 1 / SLO, in 1/s.
     pub(super) fn pressure(&self) -> f64 {
         let slo = self.slo.as_secs_f64();
@@ -65,6 +75,7 @@ impl Queues {
         Queues {
             queues: (0..models).map(|_| Queue::default()).collect(),
             expiries: BinaryHeap::new(),
+            background: BTreeSet::new(),
         }
     }
 
@@ -120,6 +131,25 @@ impl Queues {
         self.queues[model.idx()].waiting.len()
     }
 
+    /// Requests of a model that have a deadline. They come before the others.
+    pub(super) fn urgent(&self, model: ModelId) -> usize {
+        let waiting = &self.queues[model.idx()].waiting;
+        match waiting.back() {
+            Some(last) if last.is_background() => waiting.partition_point(|w| !w.is_background()),
+            _ => waiting.len(),
+        }
+    }
+
+    /// Models for which requests without a deadline wait, the one that has waited longest first.
+    pub(super) fn in_background(&self) -> impl Iterator<Item = ModelId> {
+        self.background.iter().map(|(_, model)| *model)
+    }
+
+    /// Whether a request without a deadline waits for a model.
+    pub(super) fn has_background(&self, model: ModelId) -> bool {
+        self.queues[model.idx()].background.is_some()
+    }
+
     /// The position of the first request with at least that deadline, and its deadline.
     pub(super) fn first_from(
         &self,
@@ -138,7 +168,7 @@ impl Queues {
     /// Whether the request at that position of its queue has a deadline.
     pub(super) fn has_deadline(&self, model: ModelId, at: usize) -> bool {
         let waiting = self.queues[model.idx()].waiting.get(at);
-        waiting.is_some_and(|w| w.deadline < Timestamp::MAX)
+        waiting.is_some_and(|w| !w.is_background())
     }
 
     /// Requests of a model are under way.
@@ -186,7 +216,17 @@ impl Queues {
         model: ModelId,
         alone: Duration,
     ) -> (Option<Timestamp>, Option<Timestamp>) {
+        let urgent = self.urgent(model);
         let queue = &mut self.queues[model.idx()];
+        let background = queue.waiting.get(urgent).map(|w| w.slo);
+        if background != queue.background {
+            if let Some(slo) = queue.background {
+                self.background.remove(&(Reverse(slo), model));
+            }
+            self.background
+                .extend(background.map(|slo| (Reverse(slo), model)));
+            queue.background = background;
+        }
         let before = queue.key;
         queue.key = queue.waiting.front().map(|w| w.deadline);
         // Without a deadline there is no expiry.

@@ -149,7 +149,7 @@ pub struct Recipe {
     /// An event weighs batches or LOADs for one device; the others wait for the next one.
     pub(super) weighs_for_one: bool,
     /// Models get fair shares of device time.
-    pub(super) is_fair: bool,
+    pub is_fair: bool,
 }
 
 /// How a placement decides.

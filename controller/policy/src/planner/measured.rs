@@ -16,6 +16,9 @@ const INPUT_SPAN: Duration = Duration::from_secs(1);
 /// Span of the rate offered to the pipeline: long enough for a rate, short enough to follow a burst.
 const DEMAND_SPAN: Duration = Duration::from_secs(2);
 
+/// A module of which no batch ended within this time has nothing to do, or within twice the time that its last one took.
+const REST: Duration = Duration::from_millis(900);
+
 /// The windows of one module.
 pub(super) struct Measured {
     module: ModuleId,
@@ -41,6 +44,8 @@ pub(super) struct Measured {
     pub(super) asked: Asked,
     /// Requests that ran the module (1) or skipped it (0).
     ran: Window,
+    /// When the last batch ended, and how long it took.
+    last: Option<(Timestamp, Duration)>,
 }
 
 impl Measured {
@@ -71,6 +76,7 @@ impl Measured {
             variants: (0..n_variants).map(|_| Window::new(length, born)).collect(),
             asked: Asked::new(length, born),
             ran: Window::new(length, born),
+            last: None,
         }
     }
 
@@ -98,6 +104,7 @@ impl Measured {
     ) {
         let n = report.members.len();
         self.batches.add(now, n as f64, 1, n as f64);
+        self.last = Some((report.ended_at, report.ended_at.since(report.started_at)));
         let (mut queueing, mut worst) = (0.0, 0.0f64);
         let took = report.ended_at.since(report.started_at);
         for (arrived_at, batched_at) in &report.members {
@@ -119,6 +126,17 @@ impl Measured {
         self.queueing.add(now, queueing, n as u64, queueing);
         self.last_second.add(now, queueing, n as u64, queueing);
         self.latency.add(now, worst, 1, worst);
+    }
+
+    /// Forgets how long requests waited once nothing waits any more: no batch ended for longer than one takes. Else modules before this one
+    /// would drop all requests for the waits of a few long past, and no new one would show that they are over.
+    pub(super) fn forget_waits_at_rest(&mut self, now: Timestamp) {
+        let rests =
+            |(ended_at, took): (Timestamp, Duration)| now.since(ended_at) > REST.max(took * 2);
+        if self.last.is_some_and(rests) {
+            self.queueing.clear();
+            self.batch_waits.clear();
+        }
     }
 
     /// Part of the requests by the variant that ran; empty where the module has no others, and while none ran.

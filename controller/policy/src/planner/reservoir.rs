@@ -32,6 +32,11 @@ impl Reservoir {
         self.samples.push_back((now, sample));
     }
 
+    /// Forgets all samples.
+    pub fn clear(&mut self) {
+        self.samples.clear();
+    }
+
     /// The samples.
     pub fn samples(&mut self, now: Timestamp) -> Vec<f32> {
         while let Some((at, _)) = self.samples.front()

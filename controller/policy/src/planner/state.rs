@@ -18,6 +18,9 @@ impl StatePlanner {
         let variants = self.measured.variants(now);
         let mixed = self.mixed(&variants, batch);
         let mut planned = self.planned.duration_of(self.module, batch).mul_f64(mixed);
+        if self.recipe.learns_pace {
+            self.measured.forget_waits_at_rest(now);
+        }
         let predictor = &mut self.measured.predictor;
         predictor.age(now);
         let action = Action::execute(self.module, batch as usize);

@@ -266,6 +266,35 @@ fn its_state_is_what_it_saw() {
 }
 
 #[test]
+fn long_waits_are_forgotten_once_the_module_rests() {
+    let of = |drop, last_ends: u64, takes: u64| {
+        let mut p = planner(drop, 1);
+        let mut report = BatchReport {
+            started_at: ms(700),
+            ended_at: ms(720),
+            worker: WorkerId(0),
+            variant: Default::default(),
+            size: 1,
+            members: vec![(ms(400), ms(600))],
+        };
+        p.batch(ms(720), &report);
+        report.started_at = ms(last_ends - takes);
+        report.ended_at = ms(last_ends);
+        p.batch(ms(last_ends), &report);
+        wake(&mut p, ms(1_000));
+        let state = wake(&mut p, ms(2_000)).expect("a second has passed");
+        (state.queueing, state.batch_waits.len())
+    };
+    let ours = DropPolicyName::Spillgate;
+    assert_eq!(of(ours, 720, 20), (Duration::ZERO, 0));
+    // Something is there to do, or may be.
+    assert_eq!(of(ours, 1_200, 20), (span(200), 2));
+    assert_eq!(of(ours, 720, 700), (span(200), 2));
+    // As published.
+    assert_eq!(of(DropPolicyName::Pard, 720, 20), (span(200), 2));
+}
+
+#[test]
 fn overload_control_admits_a_share_at_the_module_and_before_it() {
     let mut p = planner(DropPolicyName::PardOc, 1);
     assert_eq!(p.admits(), 1.0);

@@ -125,3 +125,36 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn clients_without_an_slo_get_what_is_idle_and_count_apart() {
+    let asks: String = (0..10)
+        .map(|i| format!("{},0,50\n", f64::from(i) * 0.01))
+        .collect();
+    let of = |clients: &str, pages| {
+        let system = System {
+            pages_per_gpu: pages,
+            ..system()
+        };
+        let scenario = scenario(system, &asks, clients);
+        let (figures, outcomes, _) = run(&scenario, PlacementName::Spillgate, true, false);
+        let background = outcomes.into_iter().filter(|o| o.client.is_some());
+        (figures, background.map(|o| o.end).collect::<Vec<End>>())
+    };
+    let (alone, _) = of("", 14);
+    let (beside, _) = of("1,4,none\n", 14);
+    assert_eq!((alone.in_time, alone.background), (10, 0));
+    assert_eq!((beside.requests, beside.in_time), (10, 10));
+    // What is idle, and the last four; one at a time, as two would take more than a tenth of the SLO.
+    assert!(
+        (10..18).contains(&beside.background),
+        "{}",
+        beside.background
+    );
+    assert_eq!(beside.mean_batch, 1.0);
+    // The only model in memory is in use, until it was not asked for for a while.
+    let (full, ends) = of("1,4,none\n", 7);
+    assert_eq!(full.in_time, 10);
+    let waited = |end: &End| matches!(end, End::Answered(latency) if *latency > ms(10_000));
+    assert!(ends.len() == 4 && ends.iter().all(waited), "{ends:?}");
+}

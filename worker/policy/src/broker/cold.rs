@@ -210,6 +210,7 @@ impl<T> Broker<T> {
                     .map(|r| r.deadline)
                     .min()
                     .unwrap_or(Timestamp::MAX),
+                is_background: requests().all(|r| r.background),
             }
         })
     }

@@ -40,7 +40,9 @@ impl<T> Device<T> {
     ) -> Option<WeightsId> {
         let memory = self.memory.as_mut()?;
         let weights = memory.weights_of(worker, request.model())?;
-        memory.asked(now, weights);
+        if !request.background {
+            memory.asked(now, weights);
+        }
         (!memory.serves(now, weights)).then_some(weights)
     }
 
@@ -181,18 +183,19 @@ impl<T> Device<T> {
                     .or_insert(Wanted { in_time: 0, ..one });
                 sum.in_time += one.in_time;
                 sum.deadline = sum.deadline.min(one.deadline);
+                sum.is_background &= one.is_background;
             }
         }
         all.into_values().collect()
     }
 
-    /// How many requests wait for batches, by what is there.
+    /// How many requests wait for batches, by what is there. Those without an SLO have an entry and count nothing.
     fn warm(&self, memory: &Memory) -> IndexMap<WeightsId, usize, FxBuildHasher> {
         let mut waiting: IndexMap<WeightsId, usize, FxBuildHasher> = IndexMap::default();
         for (worker, broker) in &self.workers {
             for request in broker.warm() {
                 if let Some(weights) = memory.weights_of(*worker, request.model()) {
-                    *waiting.entry(weights).or_default() += 1;
+                    *waiting.entry(weights).or_default() += usize::from(!request.background);
                 }
             }
         }

@@ -33,6 +33,7 @@ fn wanted(id: u32, in_time: usize) -> Wanted {
         weights: WeightsId(id),
         in_time,
         deadline: at(1000),
+        is_background: false,
     }
 }
 
@@ -142,6 +143,39 @@ fn a_busy_link_reads_nothing_that_is_asked_for_less_than_what_gives_way() {
     assert!(read(&mut idle, at(0), &[wanted(1, 1)]).is_some());
     // One that waits and .1 that are expected, for 4 that are expected.
     assert_eq!(read(&mut busy, at(0), &[wanted(1, 1)]), None);
+}
+
+#[test]
+fn what_only_requests_without_an_slo_wait_for_is_read_last_and_into_memory_that_nobody_uses() {
+    let in_background = |id| Wanted {
+        is_background: true,
+        ..wanted(id, 0)
+    };
+    let mut memory = memory(2, &[1; 4], &[0, 1]);
+    ask(&mut memory, at(0), 0, 2);
+    ask(&mut memory, at(0), 1, 1);
+    let next = |memory: &Memory, now, all: &[Wanted], waiting: &IndexMap<_, _, _>| {
+        let next = memory.clone().read_next(now, all.to_vec(), waiting, &[]);
+        next.map(|(read, out)| (read.0, out.into_iter().map(|w| w.0).collect::<Vec<_>>()))
+    };
+    let none = IndexMap::default();
+    let both = [in_background(2), wanted(3, 1)];
+    assert_eq!(next(&memory, at(1), &both, &none), Some((3, vec![1])));
+    assert_eq!(
+        next(&memory, at(1), &both[..1], &none),
+        Some((2, vec![1])),
+        "0.1 a second"
+    );
+    ask(&mut memory, at(0), 1, 1);
+    assert_eq!(next(&memory, at(1), &both[..1], &none), None);
+    // Later 1 is used no more, but a request without an SLO waits for it; 0 is used no more either.
+    let waits = IndexMap::from_iter([(WeightsId(1), 0)]);
+    assert_eq!(
+        next(&memory, at(20_000), &both[..1], &waits),
+        Some((2, vec![0]))
+    );
+    let waits = IndexMap::from_iter([(WeightsId(1), 0), (WeightsId(0), 0)]);
+    assert_eq!(next(&memory, at(20_000), &both[..1], &waits), None);
 }
 
 #[test]

@@ -214,16 +214,17 @@ pub(super) fn low(
     Ok(resident(scenario(system, models, arrivals, Vec::new())))
 }
 
-/// Figure 7, right: six latency-sensitive models at 200 r/s each, and `m` batch clients with `c` requests under way each and no SLO, on
+/// Of batch clients as the paper has them: longer than any run.
+pub(super) const ENDLESS_SLO: Duration = Duration::from_secs(1_000_000_000);
+
+/// Figure 7, right: six latency-sensitive models at 200 r/s each, and `m` batch clients with `c` requests under way each and that SLO, on
 /// six devices.
 pub(super) fn isolated(
     table: &Table,
-    (m, c): (u32, u32),
+    (m, c, slo): (u32, u32, Duration),
     slo_ms: f64,
     seconds: f64,
 ) -> anyhow::Result<Scenario> {
-    /// Longer than any run.
-    const NO_SLO: Duration = Duration::from_secs(1_000_000_000);
     let warm = warm_s(3.0, seconds);
     let arrivals = poisson(
         8,
@@ -235,7 +236,7 @@ pub(super) fn isolated(
     let clients = (6..6 + m).map(|model| ClosedLoop {
         model: ModelId(model),
         concurrency: c,
-        slo: NO_SLO,
+        slo,
     });
     let models = table.copies(6 + m as usize)?;
     let system = system("isolated", 6, warm, warm + seconds);

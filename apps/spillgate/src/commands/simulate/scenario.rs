@@ -205,6 +205,9 @@ fn text_of(run: &Run<'_>) -> Result<String, std::fmt::Error> {
         ms(f.completion_p99_ms),
         f.refused_actions
     )?;
+    if f.background > 0 {
+        writeln!(text, "  {} answers to clients without an SLO", f.background)?;
+    }
     if let Some(least) = f.least_share {
         writeln!(
             text,

@@ -93,3 +93,74 @@ fn others_lose_little_beside_a_greedy_client_without_an_slo() {
         }
     }
 }
+
+/// Models that others ask for, all in memory, and those that only a client without an SLO asks for.
+const HOT: u16 = 10;
+const COLD: u16 = 20;
+
+/// Requests for models that are in memory, of which `asked_for` are asked for, beside a client without an SLO that has `each` requests for each
+/// model that is not. The part of the others' requests that are in time, and how many of the client's ran.
+fn serve_cold(name: PlacementName, pages: u32, asked_for: u16, each: u64) -> Ran {
+    let models = (0..HOT + COLD).map(|_| model(1, 10, 1)).collect();
+    let mut config = world_of(&[pages], models);
+    config.devices[0].resident = (0..u32::from(HOT)).map(WeightsId).collect();
+    config.background_time = ms(3);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let hot = (0..400).map(|i| Ask {
+        member: rng.random_range(0..asked_for),
+        ..ask(i * 10, 30)
+    });
+    let mut all: Vec<Ask> = hot.collect();
+    let n = all.len();
+    for member in HOT..HOT + COLD {
+        all.extend((0..each).map(|i| Ask {
+            member,
+            deadline: Timestamp::MAX,
+            ..ask(1000 + i, 0)
+        }));
+    }
+    let members: Vec<u32> = (0..u32::from(HOT + COLD)).collect();
+    let worker = FleetWorker {
+        background: 1000,
+        ..worker(0, &members)
+    };
+    let ends = Event::Close(DropReason::Draining);
+    let world = World::new(name, &config, vec![worker], SOUND, &all);
+    let world = world.with(at(10_000), ends).run();
+    let ran = |i: &usize| matches!(world.answers[*i][0], Answer::Ran(_));
+    let in_time = (0..n).filter(|i| ran(i) && world.ended[*i] <= all[*i].deadline);
+    Ran {
+        in_time: in_time.count() as f64 / n as f64,
+        greedy: (n..all.len()).filter(ran).count(),
+    }
+}
+
+#[test]
+fn requests_without_a_deadline_load_models_only_where_nobody_uses_the_memory() {
+    for name in PlacementName::ALL {
+        let alone = serve_cold(name, u32::from(HOT), HOT, 0);
+        let full = serve_cold(name, u32::from(HOT), HOT, 16);
+        let spare = serve_cold(name, u32::from(HOT) + 1, HOT, 16);
+        let unused = serve_cold(name, u32::from(HOT), HOT - 1, 16);
+        let said = format!(
+            "{}: in time {:.4} alone; {:.4} beside {} in memory that is used, {:.4} beside {} with a page to spare, {:.4} beside {} with an \
+             unused model",
+            name.name(),
+            alone.in_time,
+            full.in_time,
+            full.greedy,
+            spare.in_time,
+            spare.greedy,
+            unused.in_time,
+            unused.greedy
+        );
+        println!("{said}");
+        assert!(alone.in_time > 0.99, "{said}");
+        assert_eq!(full.greedy, 0, "{said}");
+        assert!(full.in_time >= alone.in_time, "{said}");
+        for beside in [spare, unused] {
+            assert!(beside.in_time > alone.in_time - 0.005, "{said}");
+            assert_eq!(beside.greedy, usize::from(COLD) * 16, "{said}");
+        }
+    }
+}

@@ -15,6 +15,7 @@
 use spillgate_pipeline::id::{DeviceId, ModelId, WeightsId};
 use spillgate_pipeline::time::Timestamp;
 
+use super::Wanted;
 use crate::placement::Placement;
 use crate::placement::most::{Crowding, Job, most_in_time};
 
@@ -26,6 +27,9 @@ const EXPECTED_FOR_S: f64 = 1.0;
 const WEIGHED_MAX: usize = 64;
 /// The part of the price of a device's time that counts. The price is that of the best batch that went: the mean one is worth less.
 const PRICE_PART: f64 = 0.7;
+/// Models with requests without a deadline that are looked at, those that have waited longest. Where memory holds so many of them, a device has
+/// more to do in its idle time than it can.
+const BACKGROUND_LOOKED_AT_MAX: usize = 256;
 const CROWDING: Crowding = Crowding(1.5);
 /// Weights that gave way may have to be loaded this many times, before they are kept.
 const LOADS_AGAIN: f64 = 2.0;
@@ -75,7 +79,7 @@ impl Placement {
         free: Timestamp,
         only: Option<WeightsId>,
         fits: impl Fn(&WeightsId) -> bool,
-    ) -> (Option<WeightsId>, f64) {
+    ) -> (Option<Wanted>, f64) {
         let copies = self.demands.load(device) < COPIED_BELOW;
         let may = |weights: &WeightsId| copies || self.demands.holders(*weights).is_empty();
         let unheld = self.demands.unheld().take(WEIGHED_MAX);
@@ -87,7 +91,7 @@ impl Placement {
         let all = only.is_none().then_some(all);
         let weighed = only.into_iter().chain(all.into_iter().flatten());
         let mut room = Room::new(self, now, device);
-        let gains = weighed.filter(may).filter(fits).filter_map(|weights| {
+        let gains = weighed.filter(may).filter(&fits).filter_map(|weights| {
             let gain = self.gain(now, &mut room, free, weights)?;
             (gain.requests > 0.0).then_some((gain.latest, weights, gain.requests))
         });
@@ -103,7 +107,36 @@ impl Placement {
         });
         let jobs: Vec<Job> = jobs.collect();
         let kept = most_in_time(free.as_ns() as f64, &jobs, &CROWDING);
-        (kept.first.map(|first| gains[first].1), kept.price)
+        let first = kept.first.map(|first| Wanted {
+            weights: gains[first].1,
+            in_background: false,
+        });
+        let background = || {
+            let weights = self.longest_in_background(only, &fits)?;
+            Some(Wanted {
+                weights,
+                in_background: true,
+            })
+        };
+        (first.or_else(background), kept.price)
+    }
+
+    /// The weights that only requests without a deadline wait for, those of the request that has waited longest.
+    fn longest_in_background(
+        &self,
+        only: Option<WeightsId>,
+        fits: impl Fn(&WeightsId) -> bool,
+    ) -> Option<WeightsId> {
+        let is_missing = |w: &WeightsId| {
+            self.demands.holders(*w).is_empty() && self.waits_in_background(*w) && fits(w)
+        };
+        match only {
+            Some(weights) => Some(weights).filter(is_missing),
+            None => {
+                let models = self.queues.in_background().take(BACKGROUND_LOOKED_AT_MAX);
+                models.map(|m| self.weights_of(m)).find(is_missing)
+            }
+        }
     }
 
     /// No device holds weights, and nothing that waits asks for them.
@@ -179,7 +212,9 @@ impl Placement {
         let alone = self.estimate(model, 0) + self.recipe.kept_back;
         let helped = self.queues.first_from(model, ready + alone);
         let takes = ready.since(free) + alone;
-        let waiting = helped.map_or(0, |(first, _)| self.queues.len(model) - first);
+        let waiting = helped.map_or(0, |(first, _)| {
+            self.queues.urgent(model).saturating_sub(first)
+        });
         let sizes = &self.sizes[..self.executions[model.idx()].len()];
         let full = sizes.partition_point(|s| *s as usize <= waiting).max(1) - 1;
         let worth = self.worth(model);
@@ -190,7 +225,10 @@ impl Placement {
         };
         let expected = self.expected(now, model) * left(sizes.len() - 1);
         GainOfModel {
-            latest: helped.map_or(Timestamp::MAX, |(_, deadline)| deadline - takes),
+            latest: match helped {
+                Some((_, deadline)) if waiting > 0 => deadline - takes,
+                _ => Timestamp::MAX,
+            },
             waiting,
             gained: waiting as f64 * left(full) + expected,
         }
@@ -231,7 +269,7 @@ impl<'a> Room<'a> {
             .get_or_insert_with(|| placement.giving_way(device));
         let victim = rest.next()?;
         let models = placement.models(victim).iter();
-        let waiting: usize = models.clone().map(|m| placement.queues.len(*m)).sum();
+        let waiting: usize = models.clone().map(|m| placement.queues.urgent(*m)).sum();
         let expected: f64 = models.map(|m| placement.expected(now, *m)).sum();
         let worth = placement.worth_of(victim);
         // Those that wait would have them loaded again at once.

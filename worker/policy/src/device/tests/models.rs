@@ -218,8 +218,13 @@ fn requests_of_weights_that_cannot_be_read_run_to_hear_why() {
 }
 
 #[test]
-fn requests_without_an_slo_read_weights_for_which_there_is_room_and_hold_up_nobody() {
+fn requests_without_an_slo_read_weights_into_memory_that_nobody_uses_and_hold_up_nobody() {
     let mut device = device(DropPolicyName::Spillgate, None);
+    // Others ask for 0, more than once in ten seconds.
+    ask(&mut device, 0, 10, 0, 1000);
+    end_of(&mut device, 0, 0);
+    ask(&mut device, 0, 11, 0, 1000);
+    end_of(&mut device, 0, 1);
     let mut in_background = |now, id, member| {
         let mut all = vec![arrival(now, id, member, 1_000_000)];
         all[0].request.background = true;
@@ -229,17 +234,24 @@ fn requests_without_an_slo_read_weights_for_which_there_is_room_and_hold_up_nobo
         in_background(0, 1, 1),
         [Does::Holds(1, true), Does::Read(1, vec![])]
     );
-    // There is no room for it, and the others are asked for as much.
+    // There is no room for it, and one is used, the other waited for.
     assert_eq!(in_background(1, 2, 2), []);
     assert_eq!(
         in_background(2, 3, 0),
         [Does::Run(vec![3])],
         "it has what it needs"
     );
-    end_of(&mut device, 12, 0);
+    end_of(&mut device, 12, 2);
     assert_eq!(read_ended(&mut device, 20, true), [Does::Run(vec![1])]);
     assert_eq!(device.waiting(WorkerId(1)), 1);
     assert_eq!(device.waiting_in_background(WorkerId(1)), 1);
+    // Once nothing waits for 1, it gives way.
+    let gives_way = [
+        Does::Holds(2, true),
+        Does::Holds(1, false),
+        Does::Read(2, vec![1]),
+    ];
+    assert_eq!(end_of(&mut device, 30, 3), gives_way);
 }
 
 #[test]
