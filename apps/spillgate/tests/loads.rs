@@ -1,6 +1,6 @@
 //! Memory over many loads and unloads of real TorchScript models, as a device under a placement makes them.
 //!
-//! `SPILLGATE_LOADS=10000 cargo test --release -p spillgate --test loads -- --nocapture`; with `SPILLGATE_LOADS_DEVICE=cuda:0` on a GPU.
+//! `cargo test -p spillgate --test loads -- --nocapture`; with `SPILLGATE_LOADS_DEVICE=cuda:0` on a GPU, with `SPILLGATE_LOADS=N` so many.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,7 +15,7 @@ use spillgate_worker::placed::Loader;
 use spillgate_worker::placed::loader::{OperatorLoader, Source, WeightsSpec};
 
 /// Loads without `SPILLGATE_LOADS`.
-const LOADS: usize = 200;
+const LOADS: usize = 10_000;
 /// Models that are in memory at the same time.
 const RESIDENT: usize = 3;
 /// Most growth of the process's memory after the first quarter of the loads, in KiB: one page of weights.
