@@ -109,28 +109,25 @@ impl Device {
         let workspace = workspaces.max().flatten();
         let (weights, errors) = match self {
             Device::Own(device, _) => {
-                let weights =
-                    device
-                        .memory()
-                        .map(|(account, (pages, pages_limit))| WeightsReading {
-                            pages,
-                            pages_limit,
-                            workspace,
-                            batches: account.batches,
-                            cold: account.cold,
-                            loads: account.loads,
-                            failed_loads: account.failed_loads,
-                            unloads: account.unloads,
-                            refused: RefusedReading::default(),
-                        });
+                let weights = device.weights().map(|(account, pages)| WeightsReading {
+                    pages: pages.map(|(taken, _)| taken),
+                    pages_limit: pages.map(|(_, all)| all),
+                    workspace,
+                    batches: account.batches,
+                    cold: account.cold,
+                    loads: account.loads,
+                    failed_loads: account.failed_loads,
+                    unloads: account.unloads,
+                    refused: RefusedReading::default(),
+                });
                 (weights, device.prediction_errors())
             }
             Device::Placed(device, fleet) => {
                 let (account, (pages, pages_limit)) = fleet.account(device.id());
                 let refused = account.refused;
                 let weights = WeightsReading {
-                    pages,
-                    pages_limit,
+                    pages: Some(pages),
+                    pages_limit: Some(pages_limit),
                     workspace,
                     batches: account.batches,
                     cold: account.cold,

@@ -180,7 +180,7 @@ pub struct DeviceStatus {
     pub is_alive: bool,
     /// Requests that wait at its workers.
     pub waiting: usize,
-    /// Where its memory holds some of the models: the weights that are there, and what became of them.
+    /// Where its memory holds some of the models, or a module has a family: the weights that are there, and what became of them.
     #[serde(default)]
     pub weights: Option<WeightsReading>,
     /// By how much predictions were wrong since it began.

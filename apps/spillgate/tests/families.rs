@@ -336,6 +336,34 @@ fn members_of_several_architectures_serve_beside_bad_ones() {
 }
 
 #[test]
+fn loads_and_the_requests_that_waited_for_them_are_counted() {
+    let folder = Folder::new("counted", "default_model: a");
+    for (n, member) in ["a", "b", "c"].into_iter().enumerate() {
+        folder.member(member, &model("", n));
+    }
+    let served = folder.serve_with(&[]);
+    let admin = served.admin();
+    served.line_with("can be served");
+    for member in ["a", "b", "b", "c"] {
+        served.ask(member).unwrap();
+    }
+    let weights = served.weights(&admin);
+    let number = |name: &str| weights[name].as_u64();
+    assert_eq!(number("batches"), Some(4), "{weights}");
+    assert_eq!(
+        (number("loads"), number("cold")),
+        (Some(2), Some(2)),
+        "{weights}"
+    );
+    // They stay.
+    assert_eq!(
+        (number("pages"), number("unloads")),
+        (None, Some(0)),
+        "{weights}"
+    );
+}
+
+#[test]
 fn a_file_that_changes_or_vanishes_fails_alone_until_files_are_read_again() {
     let folder = Folder::new("changed", "default_model: a");
     for member in ["a", "b", "c", "d"] {

@@ -376,6 +376,11 @@ impl<T> Broker<T> {
         left
     }
 
+    /// Whether its module has a family of models.
+    pub fn has_family(&self) -> bool {
+        self.core.config.is_family
+    }
+
     /// Whether it asks gateways for requests.
     pub fn pulls(&self) -> bool {
         self.core.config.pulls

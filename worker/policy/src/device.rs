@@ -39,7 +39,7 @@ use spillgate_pipeline::request::DropReason;
 use spillgate_pipeline::time::Timestamp;
 
 use crate::broker::{Broker, BrokerConfig, Formed, Rejected};
-use crate::memory::Memory;
+use crate::memory::{Memory, MemoryAccount};
 use crate::profiler::{Kept, Profiler};
 use asks::Asks;
 pub use events::{Batch, DeviceCommand, DeviceEvent, Rerun};
@@ -73,6 +73,8 @@ pub struct Device<T> {
     profiler: Profiler<T>,
     /// Where weights give way to each other.
     memory: Option<Memory>,
+    /// Where none gives way and a module has a family.
+    kept: Option<MemoryAccount>,
     errors: PredictionErrors,
     rejected: Vec<Rejected<T>>,
 }
@@ -85,7 +87,9 @@ impl<T> Device<T> {
             .into_iter()
             .map(|(id, config)| (id, Broker::new(config)));
         let workers: IndexMap<WorkerId, Broker<T>, FxBuildHasher> = workers.collect();
+        let has_family = workers.values().any(Broker::has_family);
         Device {
+            kept: has_family.then(MemoryAccount::default),
             pulls: workers.values().any(Broker::pulls),
             workers,
             homes: Vec::new(),
@@ -359,6 +363,9 @@ impl<T> Device<T> {
         self.errors.record(&ended.record(now, took));
         if let Some(load) = load {
             self.errors.record(&ended.record_load(now, load));
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.ran(ended.size(), load.is_some());
         }
         if let Some(broker) = self.workers.get_mut(&ended.worker) {
             broker.ran(ended.model.member, load);

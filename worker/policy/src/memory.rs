@@ -80,7 +80,7 @@ pub struct MemoryConfig {
     pub resident: Vec<WeightsId>,
 }
 
-/// What became of weights on a device, since it began.
+/// What became of weights on a device, since it began. Where none gives way, failed loads are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryAccount {
     /// Batches.
@@ -93,6 +93,17 @@ pub struct MemoryAccount {
     pub failed_loads: u64,
     /// Weights that gave way.
     pub unloads: u64,
+}
+
+impl MemoryAccount {
+    /// A batch of that size ended, whose weights were read for it or were there.
+    pub(crate) fn ran(&mut self, size: usize, is_cold: bool) {
+        self.batches += 1;
+        if is_cold {
+            self.loads += 1;
+            self.cold += size as u64;
+        }
+    }
 }
 
 /// A quantity that fades.

@@ -56,7 +56,7 @@ pub(super) fn text(status: &Status) -> String {
     text
 }
 
-/// What devices hold whose memory holds some of the models, and what they did.
+/// What devices hold whose memory holds some of the models, and what those and devices of families did.
 fn placed(text: &mut String, devices: &[DeviceStatus]) {
     let head = [
         "device",
@@ -74,12 +74,14 @@ fn placed(text: &mut String, devices: &[DeviceStatus]) {
     for device in devices {
         if let Some(of) = &device.weights {
             let limit = match of.pages_limit {
-                limit if limit >= PAGES_UNBOUNDED => "any".to_owned(),
-                limit => limit.to_string(),
+                None => "-".to_owned(),
+                Some(limit) if limit >= PAGES_UNBOUNDED => "any".to_owned(),
+                Some(limit) => limit.to_string(),
             };
+            let pages = of.pages.map_or_else(|| "-".to_owned(), |n| n.to_string());
             rows.push(row([
                 &device.name,
-                &of.pages.to_string(),
+                &pages,
                 &limit,
                 &of.workspace.map_or_else(|| "-".to_owned(), mib),
                 &of.batches.to_string(),
@@ -420,8 +422,8 @@ mod tests {
                 is_alive: true,
                 waiting: 0,
                 weights: Some(WeightsReading {
-                    pages: 39,
-                    pages_limit: 40,
+                    pages: Some(39),
+                    pages_limit: Some(40),
                     workspace: Some(31_500_000),
                     batches: 1200,
                     cold: 31,

@@ -115,7 +115,7 @@ struct Did {
 
 impl Served {
     /// As `spillgate status` says; `admin` is its admin port.
-    fn did(&self, admin: &str) -> Did {
+    pub(super) fn weights(&self, admin: &str) -> serde_json::Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
         let output = command
             .args(["status", "--json", "--admin", admin])
@@ -126,7 +126,11 @@ impl Served {
         let devices = status["devices"].as_array().unwrap();
         let weights = devices.iter().map(|device| &device["weights"]);
         let mut weights = weights.filter(|weights| weights.is_object());
-        let weights = weights.next().expect("a device under a placement");
+        weights.next().expect("a device with weights").clone()
+    }
+
+    fn did(&self, admin: &str) -> Did {
+        let weights = self.weights(admin);
         let number = |name: &str| {
             weights[name]
                 .as_u64()
@@ -141,7 +145,7 @@ impl Served {
     }
 
     /// Its admin port, which its log names.
-    fn admin(&self) -> String {
+    pub(super) fn admin(&self) -> String {
         let line = self.line_with("admin on http://");
         let (_, rest) = line.split_once("admin on http://").unwrap();
         rest.split_whitespace().next().unwrap().to_owned()

@@ -14,13 +14,13 @@ use super::{
     DEVICE_UNLOADS, DEVICE_WEIGHT_PAGES, DEVICE_WEIGHT_PAGES_LIMIT, DEVICE_WORKSPACE,
 };
 
-/// The weights of a device whose memory holds some of the models, and what became of them since it began.
+/// The weights of a device whose memory holds some of the models, or whose modules have families, and what became of them since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsReading {
-    /// Pages of 16 MiB that hold weights, or are to.
-    pub pages: u32,
-    /// All its pages.
-    pub pages_limit: u32,
+    /// Pages of 16 MiB that hold weights, or are to; `None` where all models stay that were read.
+    pub pages: Option<u32>,
+    /// All its pages; `None` there, too.
+    pub pages_limit: Option<u32>,
     /// Bytes of its memory that a batch takes while it runs, beside the weights, of the model that needs most; as measured when it
     /// started.
     #[serde(default)]
@@ -84,7 +84,7 @@ pub struct ErrorReading {
 pub struct DeviceReading {
     /// Its name.
     pub device: String,
-    /// Where its memory holds some of the models.
+    /// Where its memory holds some of the models, or a module has a family.
     pub weights: Option<WeightsReading>,
     /// Of each kind of action that ended.
     pub errors: Vec<ErrorReading>,
@@ -115,12 +115,12 @@ const GAUGES: [Gauge; 3] = [
     (
         DEVICE_WEIGHT_PAGES,
         "Pages of a device that hold weights, or are to",
-        |r| Some(u64::from(r.pages)),
+        |r| r.pages.map(u64::from),
     ),
     (
         DEVICE_WEIGHT_PAGES_LIMIT,
         "Pages that a device has for weights",
-        |r| Some(u64::from(r.pages_limit)),
+        |r| r.pages_limit.map(u64::from),
     ),
     (
         DEVICE_WORKSPACE,

@@ -12,7 +12,7 @@ use spillgate_pipeline::time::Timestamp;
 use super::running::Running;
 use super::{Device, DeviceCommand, drain_rejected};
 use crate::broker::Member;
-use crate::memory::{Memory, Reading, Wanted};
+use crate::memory::{Memory, MemoryAccount, Reading, Wanted};
 
 impl<T> Device<T> {
     /// The same device with memory for some of its weights, which give way to each other. Its driver has in memory what is there from the
@@ -23,7 +23,13 @@ impl<T> Device<T> {
             broker.share_memory();
         }
         self.memory = Some(memory);
+        self.kept = None;
         self
+    }
+
+    /// What became of weights, where they give way to each other or a module has a family.
+    pub fn account(&self) -> Option<MemoryAccount> {
+        self.memory.as_ref().map(Memory::account).or(self.kept)
     }
 
     /// Its memory for weights; `None`: all stay that were read.
