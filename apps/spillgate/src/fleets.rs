@@ -96,7 +96,7 @@ impl Placing {
         if !self.is_fair && placement.is_none_or(|name| !recipe_of(name).is_fair) {
             let ours = PlacementName::default().name();
             told.push(format!(
-                "fair shares are off, but the placement {by} has none; {ours} has"
+                "--fairness off changes nothing: the placement {by} has no fair shares; {ours} has"
             ));
         }
         let replaced = pipelines.iter().filter(|_| placement.is_some());
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(told("lru", true, &pipeline), "");
         assert_eq!(
             told("brokers", false, &pipeline),
-            "fair shares are off, but the placement brokers has none; spillgate has"
+            "--fairness off changes nothing: the placement brokers has no fair shares; spillgate has"
         );
         pipeline.policy.drop = DropPolicyName::Pard;
         assert_eq!(told("brokers", true, &pipeline), "");

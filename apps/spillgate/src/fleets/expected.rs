@@ -19,7 +19,8 @@ use crate::status::MeasuredStatus;
 /// Architectures that are measured when a server starts. The placement learns what others take while they serve; until then it goes by their
 /// module's profile.
 const MEASURED_MAX: usize = 64;
-/// No further one is measured when so much time has passed: the server is to start in seconds.
+/// No further one is measured when so much time has passed since the first was: the server is to start in seconds. The first one of a process
+/// also makes libtorch ready.
 const MEASURED_WITHIN: Duration = Duration::from_secs(5);
 /// Weights of an architecture that are tried, while none can be measured.
 const FAILURES_MAX: usize = 8;
@@ -100,7 +101,7 @@ impl FleetPlan {
         let mut measured: IndexMap<Architecture, Measured> = IndexMap::new();
         let mut failures: IndexMap<Architecture, usize> = IndexMap::new();
         let architectures: Vec<Architecture> = self.weights.iter().map(architecture).collect();
-        let begun = Instant::now();
+        let mut first_at: Option<Instant> = None;
         let mut left_out: IndexSet<&Architecture> = IndexSet::new();
         // Those that serve from the start come first.
         let all = (0..self.weights.len() as u32).map(WeightsId);
@@ -110,7 +111,7 @@ impl FleetPlan {
                 (&self.weights[weights.idx()], &architectures[weights.idx()]);
             let failed = failures.get(architecture).copied().unwrap_or(0);
             let is_known = measured.contains_key(architecture) || failed == FAILURES_MAX;
-            let is_time = measured.is_empty() || begun.elapsed() < MEASURED_WITHIN;
+            let is_time = first_at.is_none_or(|at| at.elapsed() < MEASURED_WITHIN);
             let measures = is_time && measured.len() + failures.len() < MEASURED_MAX;
             if !is_known && !measures {
                 left_out.insert(architecture);
@@ -135,6 +136,7 @@ impl FleetPlan {
                         }));
                         tracing::info!(module, model, "measured: one of its architecture");
                         sound.push(weights);
+                        first_at.get_or_insert_with(Instant::now);
                         failures.swap_remove(architecture);
                         measured.insert(architecture.clone(), of);
                     }

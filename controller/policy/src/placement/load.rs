@@ -96,15 +96,15 @@ impl Placement {
             }
             *has_weighed |= !is_content;
             let only = arrived.filter(|_| is_content);
-            let (weights, price) = self.worth_loading(now, device, free, only);
-            let victims = weights.and_then(|wanted| self.victims(now, device, wanted));
+            let (wanted, price) = self.worth_loading(now, device, free, only);
+            let victims = wanted.and_then(|wanted| self.victims(now, device, wanted));
             if !is_content {
                 self.devices[device.idx()].note_link_price(price);
             }
             if !is_content && victims.is_none() {
                 self.devices[device.idx()].content_until = Some(now + REWEIGHED_AFTER);
             }
-            if let (Some(wanted), Some(victims)) = (weights, victims) {
+            if let (Some(wanted), Some(victims)) = (wanted, victims) {
                 return Some(Found {
                     free,
                     device,

@@ -136,9 +136,21 @@ proptest! {
             let keys = queues.rekey(model, alone(model));
             prop_assert_eq!(keys, (before, slow.of(model).first().map(|w| w.deadline)));
             prop_assert_eq!(queues.next_expiry(), slow.next_expiry());
+            let first_background = |model: ModelId| {
+                let there = slow.of(model);
+                let first = there.iter().find(|w| w.deadline == Timestamp::MAX)?;
+                Some((Reverse(first.slo), model))
+            };
+            let mut background: Vec<_> = (0..MODELS).map(ModelId).filter_map(first_background).collect();
+            background.sort_unstable();
+            let background: Vec<ModelId> = background.into_iter().map(|(_, model)| model).collect();
+            prop_assert_eq!(queues.in_background().collect::<Vec<_>>(), background);
             for model in (0..MODELS).map(ModelId) {
                 let there = slow.of(model);
                 prop_assert_eq!(queues.len(model), there.len());
+                let urgent = there.iter().filter(|w| w.deadline < Timestamp::MAX).count();
+                prop_assert_eq!(queues.urgent(model), urgent);
+                prop_assert_eq!(queues.has_background(model), urgent < there.len());
                 prop_assert_eq!(queues.of(model).copied().collect::<Vec<_>>(), there.clone());
                 for deadline in [at(0), at(i as u64), at(20), Timestamp::MAX] {
                     let first = there.iter().position(|w| w.deadline >= deadline);
