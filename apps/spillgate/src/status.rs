@@ -116,8 +116,8 @@ pub struct Forecast {
     pub capacity: f64,
     /// The bottleneck.
     pub bottleneck: String,
-    /// Load factor of the bottleneck.
-    pub load: f64,
+    /// Load factor of the bottleneck. JSON has no infinity: where it has no workers now, this is `null`.
+    pub load: Option<f64>,
     /// Part of the requests that will be dropped, at the least.
     pub dropped: f64,
 }
@@ -347,7 +347,7 @@ impl StatusReader {
                     offered: f.offered,
                     capacity: f.capacity,
                     bottleneck: pipeline.modules[f.bottleneck.idx()].name.clone(),
-                    load: f.load(),
+                    load: Some(f.load()).filter(|load| load.is_finite()),
                     dropped: f.dropped(),
                 }),
             modules: pipeline.modules.iter().filter_map(module).collect(),

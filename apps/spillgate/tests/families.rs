@@ -151,8 +151,9 @@ fn status(log: &Path) -> serde_json::Value {
     let (_, rest) = log.split_once("admin on http://").unwrap();
     let address = rest.split_whitespace().next().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
-    let output = command.args(["status", "--json", "--admin", address]);
-    serde_json::from_slice(&output.output().unwrap().stdout).unwrap()
+    command.args(["status", "--json", "--admin", address]);
+    let output = command.output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
 /// Models that were loaded into the memory of a process's device, and pages that are taken.

@@ -200,11 +200,15 @@ fn pipeline(text: &mut String, of: &PipelineStatus) {
             0.0 => "none need be dropped".to_owned(),
             part => format!("at least {:.0}% will be dropped", 100.0 * part),
         };
+        let load = match next.load {
+            Some(load) => format!("load {load:.2}"),
+            None => "no workers now".to_owned(),
+        };
         line(
             text,
             &format!(
-                "next seconds: {:.1} requests/s of {:.1} that {} can serve (load {:.2}); {dropped}",
-                next.offered, next.capacity, next.bottleneck, next.load
+                "next seconds: {:.1} requests/s of {:.1} that {} can serve ({load}); {dropped}",
+                next.offered, next.capacity, next.bottleneck
             ),
         );
     }
@@ -347,6 +351,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_module_without_workers_can_be_read_and_is_told() {
+        let pipeline = PipelineStatus {
+            next: Some(Forecast {
+                bottleneck: "a".to_owned(),
+                ..Forecast::default()
+            }),
+            ..PipelineStatus::default()
+        };
+        let status = Status {
+            pipelines: vec![pipeline],
+            ..Status::default()
+        };
+        let json = serde_json::to_string(&status).unwrap();
+        let read: Status = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, status);
+        let told = "of 0.0 that a can serve (no workers now); none need be dropped";
+        assert!(text(&read).contains(told), "{}", text(&read));
+    }
+
+    #[test]
     fn a_gateway_in_lines() {
         let planner = PlannerStatus {
             offered: 60.0,
@@ -380,7 +404,7 @@ mod tests {
                     offered: 60.0,
                     capacity: 50.0,
                     bottleneck: "a".to_owned(),
-                    load: 1.2,
+                    load: Some(1.2),
                     dropped: 1.0 - 1.0 / 1.2,
                 }),
                 modules: vec![ModuleStatus {

@@ -88,7 +88,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Load factor of the bottleneck: offered over capacity.
+    /// Load factor of the bottleneck: offered over capacity. Not finite where it has no workers.
     pub fn load(&self) -> f64 {
         self.offered / self.capacity
     }
