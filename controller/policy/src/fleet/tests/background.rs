@@ -49,6 +49,16 @@ struct Ran {
     greedy: usize,
 }
 
+/// Of these requests the first `n` are of others, the rest of the greedy client.
+fn ran(world: &World, all: &[Ask], n: usize) -> Ran {
+    let ran = |i: &usize| matches!(world.answers[*i][0], Answer::Ran(_));
+    let in_time = (0..n).filter(|i| ran(i) && world.ended[*i] <= all[*i].deadline);
+    Ran {
+        in_time: in_time.count() as f64 / n as f64,
+        greedy: (n..all.len()).filter(ran).count(),
+    }
+}
+
 fn serve(name: PlacementName, load: f64, greedy: f64, background_time: Duration) -> Ran {
     let mut all = asks(load, 1, |at| at + ms(SLO), 0);
     let n = all.len();
@@ -60,12 +70,7 @@ fn serve(name: PlacementName, load: f64, greedy: f64, background_time: Duration)
         ..worker(0, &[0, 1])
     };
     let world = World::new(name, &warm(background_time), vec![worker], SOUND, &all).run();
-    let ran = |i: &usize| matches!(world.answers[*i][0], Answer::Ran(_));
-    let in_time = (0..n).filter(|i| ran(i) && world.ended[*i] <= all[*i].deadline);
-    Ran {
-        in_time: in_time.count() as f64 / n as f64,
-        greedy: (n..all.len()).filter(ran).count(),
-    }
+    ran(&world, &all, n)
 }
 
 #[test]
@@ -127,12 +132,7 @@ fn serve_cold(name: PlacementName, pages: u32, asked_for: u16, each: u64) -> Ran
     let ends = Event::Close(DropReason::Draining);
     let world = World::new(name, &config, vec![worker], SOUND, &all);
     let world = world.with(at(10_000), ends).run();
-    let ran = |i: &usize| matches!(world.answers[*i][0], Answer::Ran(_));
-    let in_time = (0..n).filter(|i| ran(i) && world.ended[*i] <= all[*i].deadline);
-    Ran {
-        in_time: in_time.count() as f64 / n as f64,
-        greedy: (n..all.len()).filter(ran).count(),
-    }
+    ran(&world, &all, n)
 }
 
 #[test]
